@@ -1,0 +1,39 @@
+"""Rewrite text columns under differential privacy, with a ledger and publication gates."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dptext_etl.catalog import available as available
+    from dptext_etl.catalog import load as load
+    from dptext_etl.column import privatize as privatize
+    from dptext_etl.ledger import Ledger as Ledger
+    from dptext_etl.policy import ColumnPolicy as ColumnPolicy
+    from dptext_etl.policy import Policy as Policy
+    from dptext_etl.runner import run as run
+
+_HOMES = {
+    "available": "catalog",
+    "load": "catalog",
+    "privatize": "column",
+    "Ledger": "ledger",
+    "ColumnPolicy": "policy",
+    "Policy": "policy",
+    "run": "runner",
+}
+__all__ = ["ColumnPolicy", "Ledger", "Policy", "available", "load", "privatize", "run"]  # noqa: F822
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that `import dptext_etl` stays light."""
+    if name not in _HOMES:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,72 @@
+"""The one seam that every engine uses: an Arrow column in, a released Arrow column out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl.errors import InputError
+from dptext_etl.guarantee import ADDITIVE, MICRO
+from dptext_etl.keys import RecordKeys, canonical_ids
+from dptext_etl.mechanism import Mechanism, Released
+from dptext_etl.policy import ColumnPolicy
+
+INFINITE = np.iinfo(np.int64).max
+"""How an infinite amount is written where amounts are int64 millionths."""
+
+
+def privatize(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: ColumnPolicy, *, spend: bool = False) -> pa.Array:
+    """Release a column of texts under differential privacy.
+
+    Writes no ledger: what it returns is no publishable release (`dptext_etl.run` makes those).
+
+    Args:
+        texts: Strings of any Arrow layout; null in, null out.
+        ids: Record ids, as long as `texts`: strings, integers, decimals, UUIDs, dates, zoned timestamps, bytes, structs.
+        policy: The column's policy.
+        spend: Return `struct<text, positions, epsilon, delta>` instead of strings.
+
+    Returns:
+        Large strings, or the struct; epsilon is the declared pair's, rounded up to a millionth.
+
+    Raises:
+        InputError: Other types, lengths that differ, null ids.
+    """
+    released = release(texts, ids, policy)
+    if not spend:
+        return released.text
+    costs = spends(policy.mechanism, released.positions)
+    columns = [released.text, released.positions, _amounts(costs["eps_approx"]), _amounts(costs["delta"])]
+    return pa.StructArray.from_arrays(columns, ["text", "positions", "epsilon", "delta"])
+
+
+def release(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: ColumnPolicy) -> Released:
+    """Release texts and say how many draws each took (see `privatize`)."""
+    texts, ids = _one(texts), _one(ids)
+    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_string_view(texts.type)):
+        raise InputError(f"a text column holds strings, got {texts.type}", "cast the column, or name another")
+    if len(texts) != len(ids):
+        raise InputError(f"{len(texts)} texts and {len(ids)} ids: one id per text")
+    keys = RecordKeys(policy.release_key(), canonical_ids(ids), policy.nonce)
+    return policy.mechanism.release(texts, keys)
+
+
+def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[np.int64]]:
+    """Return what each record costs, by component, in millionths (`INFINITE` where infinite), shape (records,)."""
+    counts, where = np.unique(positions.to_numpy(zero_copy_only=False), return_inverse=True)
+    costs = [mechanism.spend(int(count)) for count in counts]
+    return {
+        name: np.array([INFINITE if math.isinf(getattr(cost, name)) else getattr(cost, name) for cost in costs], dtype=np.int64)[where]
+        for name in ADDITIVE
+    }
+
+
+def _amounts(micros: npt.NDArray[np.int64]) -> pa.Array:
+    return pa.array(np.where(micros == INFINITE, math.inf, micros / MICRO))
+
+
+def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

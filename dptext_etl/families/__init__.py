@@ -1,0 +1,1 @@
+"""Where the noise enters: one module per family of mechanisms."""

@@ -1,0 +1,193 @@
+"""What a mechanism promises and what one release of one record costs (spec: privacy.md sections 1.2 to 1.4)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from fractions import Fraction
+from typing import Any
+
+MICRO = 1_000_000
+Micro = int | float
+"""An amount in millionths, a whole number rounded up, or `math.inf`."""
+
+
+class GuaranteeClass(StrEnum):
+    """The kind of theorem behind a row, from strongest to none."""
+
+    PURE_LDP = "PURE_LDP"
+    APPROX_LDP = "APPROX_LDP"
+    COND_PURE = "COND_PURE"
+    COND_APPROX = "COND_APPROX"
+    METRIC = "METRIC"
+    UMLDP = "UMLDP"
+    NONE = "NONE"
+
+    @property
+    def meaning(self) -> str:
+        """One sentence for people."""
+        return _MEANING[self]
+
+
+_MEANING = {
+    GuaranteeClass.PURE_LDP: "any two texts, epsilon",
+    GuaranteeClass.APPROX_LDP: "any two texts, (epsilon, delta)",
+    GuaranteeClass.COND_PURE: "any two texts with equal disclosures, epsilon",
+    GuaranteeClass.COND_APPROX: "any two texts with equal disclosures, (epsilon, delta)",
+    GuaranteeClass.METRIC: "any two texts with equal disclosures, epsilon times their distance",
+    GuaranteeClass.UMLDP: "protected outputs only; other outputs can be inverted",
+    GuaranteeClass.NONE: "no theorem known; never publishable",
+}
+_STRENGTH = list(GuaranteeClass)
+
+
+class Disclosure(StrEnum):
+    """What a mechanism may release exactly, beside its noisy output (privacy.md section 1.2)."""
+
+    LENGTH = "length"
+    STOPWORDS = "stopwords"
+    PUNCT = "punct"
+    OOV = "oov"
+    NUMBERS = "numbers"
+    OOV_FLAG = "oov_flag"
+    CASE = "case"
+    CLUSTER = "cluster"
+    SENS_CLASS = "sens_class"
+    NULLNESS = "nullness"
+    SENTENCE_COUNT = "sentence_count"
+    OTHER_COLUMNS = "other_columns"
+    CHANGED = "changed"
+
+    @property
+    def meaning(self) -> str:
+        """One sentence for people."""
+        return _DISCLOSED[self]
+
+
+_DISCLOSED = {
+    Disclosure.LENGTH: "the number of words",
+    Disclosure.STOPWORDS: "which stopwords stand where",
+    Disclosure.PUNCT: "punctuation and white space",
+    Disclosure.OOV: "every word outside the vocabulary, in clear",
+    Disclosure.NUMBERS: "every number outside the vocabulary, in clear",
+    Disclosure.OOV_FLAG: "which words are outside the vocabulary",
+    Disclosure.CASE: "upper and lower case",
+    Disclosure.CLUSTER: "the output set of every word",
+    Disclosure.SENS_CLASS: "which words count as sensitive",
+    Disclosure.NULLNESS: "which rows are null",
+    Disclosure.SENTENCE_COUNT: "the number of sentences",
+    Disclosure.OTHER_COLUMNS: "the other columns of the row",
+    Disclosure.CHANGED: "which texts changed between two runs",
+}
+DEFAULT_ALLOWED = frozenset({Disclosure.LENGTH, Disclosure.NULLNESS, Disclosure.OTHER_COLUMNS})
+
+
+def micro(amount: float | Fraction) -> Micro:
+    """Return `amount` in millionths, rounded up exactly (a float counts as the decimal that `repr` prints).
+
+    >>> micro(0.1), micro(1e-9), micro(math.inf)
+    (100000, 1, inf)
+    """
+    if isinstance(amount, float) and math.isinf(amount):
+        return math.inf
+    exact = amount if isinstance(amount, Fraction) else Fraction(repr(amount))
+    return math.ceil(exact * MICRO)
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """The claim of a mechanism: class, what it discloses, who counts as neighbours, what epsilon is per.
+
+    Attributes:
+        guarantee_class: The kind of theorem.
+        disclosures: What is released exactly; the claim holds between texts that agree on it.
+        neighbours: Which two inputs are compared, in words.
+        unit: What the mechanism's `epsilon` is per: "word", "token" or "record".
+        assumptions: Names of assumptions that every ledger row carries (privacy.md section 12).
+    """
+
+    guarantee_class: GuaranteeClass
+    disclosures: frozenset[Disclosure]
+    neighbours: str
+    unit: str
+    assumptions: frozenset[str] = frozenset({"PRF", "NO_CRASH_CHANNEL", "TRUSTED_IDS"})
+
+
+@dataclass(frozen=True)
+class Spend:
+    """The cost of a release (privacy.md section 1.4); `a + b` composes two releases of one unit.
+
+    All amounts are in millionths, rounded up; a component that does not exist is infinite, never 0.
+
+    Attributes:
+        eps_pure: Declared pure epsilon.
+        eps_tight: Exact pure epsilon of the integers that the sampler uses.
+        eps_approx: Epsilon of the declared (epsilon, delta) pair.
+        delta: Delta of that pair.
+        rho: zCDP.
+        mu2: Gaussian: (sensitivity / sigma) squared.
+        eps_metric: Epsilon per unit of distance.
+        diameter: Largest distance, where a metric claim exists.
+        metric_id: Name of that metric.
+        n_worst: Positions that were charged.
+    """
+
+    guarantee_class: GuaranteeClass = GuaranteeClass.PURE_LDP
+    disclosures: frozenset[Disclosure] = frozenset()
+    eps_pure: Micro = math.inf
+    eps_tight: Micro = math.inf
+    eps_approx: Micro = math.inf
+    delta: Micro = 0
+    rho: Micro = math.inf
+    mu2: Micro = math.inf
+    eps_metric: Micro = math.inf
+    diameter: Micro = math.inf
+    metric_id: str | None = None
+    n_worst: int = 0
+    assumptions: frozenset[str] = field(default_factory=frozenset)
+
+    @classmethod
+    def zero(cls) -> Spend:
+        """Nothing released, nothing spent."""
+        return cls(eps_pure=0, eps_tight=0, eps_approx=0, delta=0, rho=0, mu2=0, eps_metric=0, diameter=0)
+
+    def __add__(self, other: Spend) -> Spend:
+        """Compose: amounts add, disclosures unite, the weaker class stays."""
+        if not isinstance(other, Spend):
+            return NotImplemented
+        return Spend(
+            guarantee_class=max(self.guarantee_class, other.guarantee_class, key=_STRENGTH.index),
+            disclosures=self.disclosures | other.disclosures,
+            diameter=max(self.diameter, other.diameter),
+            metric_id=self.metric_id if self.metric_id == other.metric_id else None,
+            n_worst=self.n_worst + other.n_worst,
+            assumptions=self.assumptions | other.assumptions,
+            **{name: getattr(self, name) + getattr(other, name) for name in ADDITIVE},
+        )
+
+    @property
+    def epsilon(self) -> float:
+        """Epsilon of the declared pair, as a number (rounded up to a millionth)."""
+        return self.eps_approx / MICRO
+
+    @property
+    def log10_odds(self) -> float:
+        """By how many powers of ten the odds between two texts can move; beyond 13 the bound says little."""
+        return self.epsilon / math.log(10)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same facts as JSON can hold them; infinite amounts are the string "inf"."""
+        facts: dict[str, Any] = {}
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if isinstance(value, frozenset):
+                value = sorted(value)
+            elif isinstance(value, float) and math.isinf(value):
+                value = "inf"
+            facts[item.name] = value
+        return facts
+
+
+ADDITIVE = ("eps_pure", "eps_tight", "eps_approx", "delta", "rho", "mu2", "eps_metric")
+"""The components of a spend that add up under composition."""

@@ -1,0 +1,101 @@
+"""Keys by reference: a plan, a log or a ledger holds the name of a key, the kernel alone holds the key.
+
+The byte layout of every key is `spec/stream.md`; the arithmetic is the kernel's (`kernel/src/keys.rs`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.errors import InputError, KeyReferenceError
+
+REFERENCE_FORMS = '"env:NAME" (64 hex digits in an environment variable) or "file:PATH" (the same in a file of mode 0600)'
+
+
+def resolve(reference: str) -> _kernel.Secret:
+    """Return the secret behind `reference`, resolved once per process.
+
+    Raises:
+        KeyReferenceError: The reference has another form, or what it names is missing, malformed or readable by others.
+    """
+    if not isinstance(reference, str):
+        msg = f"a key is given by reference, got {type(reference).__name__}; allowed: {REFERENCE_FORMS}"
+        raise KeyReferenceError(msg, "run `dptext key new PATH` and write file:PATH")
+    try:
+        return _kernel.Secret.resolve(reference)
+    except (ValueError, OSError) as exc:
+        problem = str(exc)
+    message, _, hint = problem.partition("\nHint: ")
+    raise KeyReferenceError(message, hint or f"allowed: {REFERENCE_FORMS}")
+
+
+@dataclass(frozen=True)
+class RecordKeys:
+    """The keys of a batch: one release key and the canonical id of every record.
+
+    Attributes:
+        release: Key of (dataset, column, release, configuration); opaque.
+        ids: Canonical record ids, strings, as long as the texts.
+        nonce: Counts deliberate extra releases of a record under one release name.
+    """
+
+    release: _kernel.ReleaseKey
+    ids: pa.Array
+    nonce: int = 0
+
+
+def id_type(dtype: pa.DataType) -> str:
+    """Name the kind of a record id, as the ledger pins it per dataset and column (amendment A18).
+
+    Raises:
+        InputError: Floats, booleans, nulls and naive timestamps identify nothing.
+    """
+    if pa.types.is_dictionary(dtype):
+        dtype = dtype.value_type
+    if isinstance(dtype, pa.ExtensionType) and dtype.extension_name == "arrow.uuid":
+        return "uuid"
+    for name, matches in _ID_TYPES.items():
+        if any(match(dtype) for match in matches) and not (name == "timestamp" and dtype.tz is None):
+            return name
+    allowed = ", ".join(_ID_TYPES)
+    raise InputError(f"record ids of type {dtype} are not allowed; allowed: {allowed}", "cast the id column first")
+
+
+_ID_TYPES = {
+    "string": (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view),
+    "integer": (pa.types.is_integer,),
+    "decimal": (pa.types.is_decimal,),
+    "date": (pa.types.is_date,),
+    "timestamp": (pa.types.is_timestamp,),
+    "bytes": (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view),
+    "composite": (pa.types.is_struct,),
+}
+
+
+def canonical_ids(ids: pa.Array) -> pa.Array:
+    """Write record ids as `spec/stream.md` has them (row `rid`): one string per record.
+
+    Args:
+        ids: Any allowed id type, no nulls.
+
+    Returns:
+        Large strings of the same length.
+
+    Raises:
+        InputError: A null id, or a type that identifies nothing.
+    """
+    id_type(ids.type)
+    if ids.null_count:
+        raise InputError(f"{ids.null_count} record ids are null", "every record needs an id of its own")
+    if isinstance(ids.type, pa.ExtensionType):
+        ids = pa.array([str(value).lower() for value in ids.to_pylist()], pa.large_string())
+    try:
+        return pa.array(_kernel.canonical_ids(ids))
+    except (ValueError, TypeError) as exc:
+        problem = str(exc)
+    raise InputError(problem)
+
+

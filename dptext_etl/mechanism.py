@@ -1,0 +1,134 @@
+"""A mechanism: a small frozen description that turns a text and a secret key into a released text and its spend."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from abc import ABC, abstractmethod
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+from dptext_etl import _kernel
+from dptext_etl.artifacts import Artifact, canon
+from dptext_etl.guarantee import Guarantee, Spend
+from dptext_etl.keys import RecordKeys
+
+Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Mode = Literal["strict", "faithful"]
+
+DEFAULT_N_MAX = 10_000
+
+
+class Released(NamedTuple):
+    """What leaves a mechanism: as many rows as went in.
+
+    Attributes:
+        text: Released texts, large strings; null where the input was null and nullness is disclosed.
+        positions: Draws made per record, uint32: what the spend is counted in.
+    """
+
+    text: pa.Array
+    positions: pa.Array
+
+
+class Mechanism(BaseModel, ABC):
+    """Base of all mechanisms; its fields are its parameters, its file name is its name.
+
+    A subclass in `dptext_etl/mechanisms/` is found by every engine, the command line, the documentation and the
+    contract tests without being registered anywhere.
+
+    Attributes:
+        epsilon: The parameter; what it is per is said by `guarantee.unit`.
+        mode: "strict": every row is a theorem. "faithful": a paper reproduced for benchmarks, never publishable.
+        n_max: Longest text in words; what is longer is cut before anything else (amendment A24).
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
+
+    version: ClassVar[int] = 1
+    """Version of the output's meaning: raised whenever equal inputs and keys would give other bytes."""
+    artifact_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that name public inputs: the hash of what they name enters the configuration, not the name."""
+
+    epsilon: Epsilon
+    mode: Mode = "strict"
+    n_max: PositiveInt = DEFAULT_N_MAX
+
+    @property
+    def name(self) -> str:
+        """The mechanism's name: that of its file."""
+        return type(self).__module__.rpartition(".")[2]
+
+    @property
+    def publishable(self) -> bool:
+        """Whether a release may leave the boundary."""
+        return self.mode == "strict"
+
+    def configuration(self) -> dict[str, Any]:
+        """What fixes the output beside key, record and text (`spec/stream.md`): hashed into `cfg`."""
+        parameters = {
+            name: _written(getattr(self, name))
+            for name, field in type(self).model_fields.items()
+            if name not in self.artifact_fields and (field.is_required() or getattr(self, name) != field.default)
+        }
+        return {
+            "mechanism": self.name,
+            "mechanism_version": self.version,
+            "segmentation": _kernel.UNICODE_VERSION,
+            **parameters,
+            **{name: artifact.sha256 for name, artifact in self.artifacts().items()},
+        }
+
+    def cfg(self) -> str:
+        """Return the configuration hash, 64 hex digits."""
+        return hashlib.sha256(b"dptext/cfg/v1\0" + canon(self.configuration())).hexdigest()
+
+    def artifacts(self) -> dict[str, Artifact]:
+        """Public inputs that the output depends on, by role."""
+        return {}
+
+    @property
+    @abstractmethod
+    def guarantee(self) -> Guarantee:
+        """The claim: class, disclosures, neighbours, unit."""
+
+    @abstractmethod
+    def spend(self, positions: int) -> Spend:
+        """The privacy map: what a release of one record with that many draws costs."""
+
+    def worst_case(self, positions: int | None = None) -> Spend:
+        """What is reserved before a text is scored: `positions` draws where length is disclosed, else `n_max`."""
+        return self.spend(self.n_max if positions is None else positions)
+
+    @abstractmethod
+    def positions(self, texts: pa.Array) -> pa.Array:
+        """Count the draws that each text will take, uint32, without drawing (used to reserve)."""
+
+    @abstractmethod
+    def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
+        """Release texts; null in, null out. The same key, record and text always give the same bytes."""
+
+    def output_words(self) -> frozenset[str] | None:
+        """The words that a released text can hold, or None where outputs are not words of a fixed set."""
+        return None
+
+    @classmethod
+    @abstractmethod
+    def example(cls) -> Self:
+        """A tiny instance that needs no download: contract tests and documentation run it."""
+
+
+def _written(value: Any) -> Any:
+    """Write a parameter as the configuration has it: floats as their repr, so that the value used can be parsed back."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            msg = "parameters are finite"
+            raise ValueError(msg)
+        return repr(value)
+    if isinstance(value, (frozenset, set)):
+        return sorted(_written(item) for item in value)
+    if isinstance(value, (list, tuple)):
+        return [_written(item) for item in value]
+    return value

@@ -1,0 +1,167 @@
+"""CusText: every word of a small public output set may become any other word of that set.
+
+Paper: Chen et al. 2023, "A Customized Text Sanitization Mechanism with Differential Privacy" (sections 3 and 4).
+Where the paper is wrong, and what holds here (spec: privacy.md section 3.1):
+
+* Its epsilon-DP for documents holds only between texts whose words lie in the same output sets: the set of every word
+  is disclosed ("cluster"). CusText+ releases stopwords, which is a disclosure and not free.
+* A remainder of one word would be released in clear; strict merges the remainder into the set before it.
+* The order of the words is public (that of the vectors), never the frequency in the data being privatised.
+* Unknown words and numbers are drawn uniformly from the vocabulary instead of being kept or shifted.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field, model_validator
+
+from dptext_etl.embeddings import WordVectors, stopwords
+from dptext_etl.errors import PolicyError
+from dptext_etl.families.table import TableMechanism, TableParts
+from dptext_etl.guarantee import Disclosure, Guarantee
+from dptext_etl.sampling import integer_weights
+
+Sets = list[npt.NDArray[np.int64]]
+
+PAPER_N_MAX = 128
+_BLOCK = 64
+
+
+class CusText(TableMechanism):
+    """CusText and CusText+ (Chen et al. 2023).
+
+    Attributes:
+        epsilon: Per word.
+        variant: "plain" draws every word; "plus" keeps stopwords in clear (disclosure "stopwords").
+        k: Members of an output set, at least 2.
+        norm: Scores are scaled by the extremes over the whole set ("cluster", the paper) or over the input's row
+            ("row", the published code; faithful only).
+        metric: "euclidean" or "cosine".
+        vectors: Public word vectors: "english-20k" or a path; they are the vocabulary.
+        stopwords: Public list for "plus": "english" or a path.
+
+    Example:
+        >>> mechanism = CusText.example()
+        >>> words, probabilities = mechanism.transition("good")
+        >>> "good" in words, sum(probabilities) == 1
+        (True, True)
+    """
+
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "stopwords"})
+    output_set_disclosure: ClassVar[frozenset[Disclosure]] = frozenset({Disclosure.CLUSTER})
+
+    variant: Literal["plain", "plus"] = "plain"
+    k: Annotated[int, Field(ge=2, le=65_536)] = 20
+    norm: Literal["cluster", "row"] = "cluster"
+    metric: Literal["euclidean", "cosine"] = "euclidean"
+    vectors: str = "english-20k"
+    stopwords: str = "english"
+
+    @model_validator(mode="before")
+    @classmethod
+    def _paper_length(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("mode") == "faithful":
+            return {"n_max": PAPER_N_MAX, **values}
+        return values
+
+    @model_validator(mode="after")
+    def _strict_norm(self) -> Self:
+        if self.mode == "strict" and self.norm == "row":
+            msg = 'norm "row" is the published code, not the paper; use norm "cluster" or mode "faithful"'
+            raise ValueError(msg)
+        return self
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """COND_PURE: epsilon per word between texts of equal length, output sets (and stopwords, for "plus")."""
+        base = super().guarantee
+        if self.variant == "plain":
+            return base
+        return Guarantee(base.guarantee_class, base.disclosures | {Disclosure.STOPWORDS}, base.neighbours, base.unit, base.assumptions)
+
+    def table_description(self) -> dict[str, Any]:
+        """Parameters and hashes of the public inputs."""
+        return {
+            "mechanism": "custext",
+            "version": self.version,
+            "epsilon": repr(self.epsilon),
+            "k": self.k,
+            "norm": self.norm,
+            "metric": self.metric,
+            "remainder": "merged" if self.mode == "strict" else "last set",
+            "vectors": WordVectors.load(self.vectors).artifact.sha256,
+            "kept": stopwords(self.stopwords).artifact.sha256 if self.variant == "plus" else None,
+        }
+
+    def parts(self) -> TableParts:
+        """Partition the vocabulary greedily in public order and weigh each set (paper, algorithms 1 and 2)."""
+        vectors = WordVectors.load(self.vectors)
+        if self.k > len(vectors.words):
+            raise PolicyError(f"k is {self.k}, but the vocabulary has {len(vectors.words)} words", "lower k")
+        sets = partition(vectors, self.k, self.metric)
+        words = vectors.words
+        if len(sets) > 1 and len(sets[-1]) < self.k:
+            if self.mode == "strict":
+                remainder = sets.pop()
+                sets[-1] = np.concatenate([sets[-1], remainder])
+            elif len(sets[-1]) == 1:  # a set of one would release its word: faithful counts it as unknown
+                words, sets = _without(words, sets[:-1], int(sets[-1][0]))
+        kept = stopwords(self.stopwords).words if self.variant == "plus" else ()
+        grid = vectors if words is vectors.words else vectors.take(words)
+        return TableParts.partition(words, sets, [self._weights(grid, members) for members in sets], kept=kept)
+
+    def _weights(self, vectors: WordVectors, members: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+        closeness = vectors.closeness(members, members, self.metric)
+        axis = None if self.norm == "cluster" else 1
+        low, high = closeness.min(axis=axis, keepdims=True), closeness.max(axis=axis, keepdims=True)
+        spread = np.where(high > low, high - low, 1.0)
+        return integer_weights((closeness - low) / spread, self.epsilon)
+
+    @classmethod
+    def example(cls) -> Self:
+        """Epsilon 2 over the embedded vectors."""
+        return cls(epsilon=2.0)
+
+
+def partition(vectors: WordVectors, k: int, metric: str) -> Sets:
+    """Cut the vocabulary into sets of k: the next unused word in public order and its k-1 nearest unused words.
+
+    Distances are exact integers (`embeddings`), ties fall to the earlier word, so the partition is the same everywhere.
+
+    Args:
+        vectors: The vocabulary, in public order.
+        k: Members of a set.
+        metric: "euclidean" or "cosine".
+
+    Returns:
+        Disjoint sets that cover the vocabulary, the remainder (fewer than k) last.
+    """
+    alive = np.arange(len(vectors.words))
+    sets: Sets = []
+    while len(alive) >= k:
+        free = np.ones(len(alive), dtype=bool)
+        nearness = vectors.rank_keys(alive[:_BLOCK], alive, metric)
+        for row in range(len(nearness)):
+            if not free[row]:
+                continue
+            if free.sum() < k:
+                break
+            free[row] = False
+            keys = np.where(free, nearness[row], np.inf)
+            limit = np.partition(keys, k - 2)[k - 2]
+            near = np.flatnonzero(keys <= limit)
+            chosen = near[np.argsort(keys[near], kind="stable")[: k - 1]]
+            free[chosen] = False
+            sets.append(alive[np.concatenate([[row], chosen])])
+        alive = alive[free]
+    if len(alive):
+        sets.append(alive)
+    return sets
+
+
+def _without(words: tuple[str, ...], sets: Sets, dropped: int) -> tuple[tuple[str, ...], Sets]:
+    shifted = [np.where(members > dropped, members - 1, members) for members in sets]
+    return words[:dropped] + words[dropped + 1 :], shifted

@@ -1,0 +1,306 @@
+"""What is to be done, as data: `ColumnPolicy` says everything about a column, `Policy` about a dataset (TOML).
+
+A policy holds references to keys, never keys, and can be printed, logged and sent anywhere.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_serializer, field_validator, model_validator
+
+from dptext_etl import _kernel, catalog, keys
+from dptext_etl.errors import DisclosureError, DPTextError, KeyReferenceError, PolicyError, seam
+from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure
+from dptext_etl.mechanism import Mechanism
+
+Name = Annotated[str, Field(min_length=1, max_length=200)]
+PARTITION = "{partition}"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+
+class ColumnPolicy(_Model):
+    """Everything about one text column, in every engine.
+
+    Attributes:
+        dataset: Name of the dataset; part of every key.
+        column: Name of the column; None lets a Polars expression take its own root column's name.
+        release: Name of the release; it pins one configuration of the column.
+        mechanism: A mechanism, or plain data such as `{"name": "custext", "epsilon": 2.0}`.
+        key: Reference to the secret: "env:NAME" or "file:PATH".
+        allow: Disclosures consented to, beside length and nullness.
+        nonce: Counts deliberate extra releases; 0 unless a second sample of the same text is wanted.
+
+    Raises:
+        DisclosureError: The mechanism discloses something that `allow` does not list.
+    """
+
+    dataset: Name
+    column: Name | None
+    release: Name
+    mechanism: Mechanism
+    key: Any = Field(repr=False)
+    allow: frozenset[Disclosure] = frozenset()
+    nonce: Annotated[int, Field(ge=0, lt=2**64)] = 0
+
+    def __init__(self, **values: Any) -> None:
+        with _readable("column policy", type(self)):
+            super().__init__(**values)
+
+    @field_validator("mechanism", mode="before")
+    @classmethod
+    def _build(cls, value: Any) -> Any:
+        return catalog.build(value) if isinstance(value, Mapping) else value
+
+    @field_validator("key", mode="before")
+    @classmethod
+    def _by_reference(cls, value: Any) -> Any:
+        if isinstance(value, (str, _kernel.Secret)):
+            return value
+        msg = f"a key is given by reference, got {type(value).__name__}; allowed: {keys.REFERENCE_FORMS}"
+        raise KeyReferenceError(msg, "run `dptext key new PATH` and write file:PATH")
+
+    @field_serializer("key")
+    def _key_reference(self, value: Any) -> str:
+        return value if isinstance(value, str) else "a secret in memory"
+
+    @model_validator(mode="after")
+    def _consented(self) -> Self:
+        require_consent(self.mechanism, self.allow, self.column)
+        return self
+
+    @property
+    def secret(self) -> _kernel.Secret:
+        """The secret behind `key`, resolved once per process."""
+        return keys.resolve(self.key) if isinstance(self.key, str) else self.key
+
+    def release_key(self) -> _kernel.ReleaseKey:
+        """Return the key of (dataset, column, release, configuration).
+
+        Raises:
+            PolicyError: The column has no name.
+        """
+        if self.column is None:
+            raise PolicyError("the policy names no column", "give ColumnPolicy(column=…)")
+        return _kernel.ReleaseKey(self.secret, self.dataset, self.column, self.release, self.mechanism.cfg())
+
+
+def require_consent(mechanism: Mechanism, allow: frozenset[Disclosure], column: str | None) -> None:
+    """Refuse a mechanism that discloses more than is allowed; the refusal prints the line to paste.
+
+    Raises:
+        DisclosureError: Disclosures beyond `allow`, length and nullness.
+    """
+    missing = mechanism.guarantee.disclosures - allow - DEFAULT_ALLOWED
+    if missing:
+        said = "; ".join(f"{item.value} ({item.meaning})" for item in sorted(missing))
+        line = ", ".join(f'"{item.value}"' for item in sorted(missing | (allow - DEFAULT_ALLOWED)))
+        where = f"column {column!r}: " if column else ""
+        msg = f"{where}{mechanism.name} discloses what the policy does not allow: {said}"
+        raise DisclosureError(msg, f"to consent, write: allow = [{line}]")
+
+
+class ColumnSpec(_Model):
+    """One `[[column]]` of a policy file."""
+
+    name: Name
+    mechanism: dict[str, Any]
+    allow: frozenset[Disclosure] = frozenset()
+
+
+class LedgerSpec(_Model):
+    """Where the ledger is and under which key its ids are stored."""
+
+    url: str
+    id_key: str | None = None
+
+
+class Cap(_Model):
+    """The most that a unit may lose in a scope: (dataset or group, period), never the release.
+
+    Attributes:
+        measure: "pure" adds epsilons; "zcdp" adds rho; "approx" adds (epsilon, delta).
+        epsilon: The cap, for "pure" and "approx".
+        rho: The cap, for "zcdp".
+        delta: The cap's delta, for "approx".
+        period: Name of the period that the cap covers, such as "2026".
+        group: Name shared by datasets whose spends add up; the dataset itself if absent.
+    """
+
+    measure: Literal["pure", "zcdp", "approx"] = "pure"
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    rho: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    period: Name = "all"
+    group: Name | None = None
+
+    @model_validator(mode="after")
+    def _amounts(self) -> Self:
+        wanted = {"pure": {"epsilon"}, "zcdp": {"rho"}, "approx": {"epsilon", "delta"}}[self.measure]
+        given = {name for name in ("epsilon", "rho", "delta") if getattr(self, name) is not None}
+        if given != wanted:
+            msg = f'a cap of measure "{self.measure}" takes {" and ".join(sorted(wanted))}'
+            raise ValueError(msg)
+        return self
+
+
+class Policy(_Model):
+    """A dataset and its text columns: the whole of `dptext run`, as read from `privacy.toml`.
+
+    Attributes:
+        dataset: Name of the dataset.
+        release: Name that pins one configuration per column; partitions are no part of it.
+        source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON); may hold "{partition}".
+        sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
+        id: Column of record ids, unique and without nulls.
+        subject: Column of the person behind a record; caps are per subject.
+        unit: "subject", or "record" to declare that records stand for themselves.
+        keep: Columns that pass in clear.
+        strict_columns: Refuse, instead of dropping, columns that nothing names.
+        key: Reference to the noise secret.
+        ledger: Where spends are kept.
+        cap: The most a unit may lose.
+        on_cap: "quarantine" leaves records over the cap out, "refuse" stops the run.
+        publish: Whether gates are followed by publication; only strict mechanisms can be published.
+        incremental: Take only record ids that the release has not seen.
+        staging: Folder inside the boundary for what is not yet published; beside the sink if absent.
+        storage_options: Options for object stores; values may be "env:NAME".
+        shard_rows: Rows that are reserved, computed, staged and committed together.
+        beta: False-alarm bound of the whole-run copy gate (amendment A1c); absent, the count is only reported.
+        columns: The text columns.
+    """
+
+    dataset: Name
+    release: Name
+    source: str
+    sink: str
+    id: Name
+    subject: Name | None = None
+    unit: Literal["subject", "record"] = "subject"
+    keep: tuple[Name, ...] = ()
+    strict_columns: bool = False
+    key: str
+    ledger: LedgerSpec
+    cap: Cap | None = None
+    on_cap: Literal["quarantine", "refuse"] = "quarantine"
+    publish: bool = True
+    incremental: bool = False
+    staging: str | None = None
+    storage_options: dict[str, str] = Field(default_factory=dict)
+    shard_rows: PositiveInt = 100_000
+    beta: Annotated[float, Field(gt=0, lt=0.5)] | None = None
+    columns: Annotated[tuple[ColumnSpec, ...], Field(alias="column", min_length=1)]
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.unit == "subject" and self.subject is None:
+            msg = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
+            raise ValueError(msg)
+        names = [item.name for item in self.columns]
+        roles = [*names, self.id, *self.keep]
+        if len(set(roles)) < len(roles):
+            msg = "a column has two roles: text columns, id and keep must differ"
+            raise ValueError(msg)
+        if (PARTITION in self.source) != (PARTITION in self.sink):
+            msg = f"{PARTITION} stands in source and sink, or in neither"
+            raise ValueError(msg)
+        if self.beta is not None and (self.cap is None or self.cap.measure != "approx"):
+            msg = 'beta needs a cap of measure "approx": a count with a false-alarm bound enters delta (amendment A1)'
+            raise ValueError(msg)
+        for column in self.column_policies():
+            if self.publish and not column.mechanism.publishable:
+                msg = f"column {column.column!r}: a {column.mechanism.mode} mechanism is for benchmarks; set publish = false"
+                raise ValueError(msg)
+        return self
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """Make a policy from plain data.
+
+        Raises:
+            PolicyError: Unknown or missing entries, or values out of range.
+        """
+        with _readable("policy", cls):
+            return cls.model_validate(dict(values))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a policy file; its relative paths are taken from its folder.
+
+        Raises:
+            PolicyError: The file is missing or no TOML, or says something that cannot be done.
+        """
+        path = Path(path)
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as exc:
+            problem, hint = f"the policy {path} cannot be read: {exc.strerror}", "`dptext init FILE` writes one"
+        except ValueError as exc:
+            problem, hint = f"the policy {path} is no TOML: {exc}", None
+        else:
+            return cls.parse(_anchored(values, path.parent))
+        raise PolicyError(problem, hint)
+
+    def column_policies(self) -> list[ColumnPolicy]:
+        """Return one `ColumnPolicy` per text column."""
+        return [
+            ColumnPolicy(
+                dataset=self.dataset, column=item.name, release=self.release, mechanism=item.mechanism, key=self.key, allow=item.allow
+            )
+            for item in self.columns
+        ]
+
+
+_PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("ledger", "id_key"))
+
+
+def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    for *parents, last in _PATHS:
+        table: Any = values
+        for name in parents:
+            table = table.get(name, {}) if isinstance(table, dict) else {}
+        if isinstance(table, dict) and isinstance(table.get(last), str):
+            table[last] = _from_folder(table[last], folder)
+    for column in values.get("column", ()):
+        mechanism = column.get("mechanism") if isinstance(column, dict) else None
+        for name in ("vectors", "stopwords"):
+            if isinstance(mechanism, dict) and "/" in str(mechanism.get(name, "")):
+                mechanism[name] = _from_folder(mechanism[name], folder)
+    return values
+
+
+def _from_folder(reference: str, folder: Path) -> str:
+    if reference.startswith("env:"):
+        return reference
+    for prefix in ("file:", "sqlite:///"):
+        if reference.startswith(prefix):
+            return prefix + str(folder / reference.removeprefix(prefix))
+    return reference if "://" in reference else str(folder / reference)
+
+
+class _readable(seam):  # noqa: N801
+    """Turn a pydantic error into one of ours: where it is wrong and what is allowed, never the value."""
+
+    def __init__(self, what: str, model: type[BaseModel]) -> None:
+        super().__init__(f"reading the {what}", PolicyError)
+        self._what = what
+        self._model = model
+
+    def __exit__(self, kind: Any, exc: BaseException | None, tb: Any) -> None:
+        if not isinstance(exc, ValidationError):
+            return super().__exit__(kind, exc, tb)
+        problems = exc.errors(include_input=False, include_url=False)
+        said = "; ".join(f"{'.'.join(map(str, item['loc'])) or self._what}: {item['msg']}" for item in problems)
+        known = ", ".join(field.alias or name for name, field in self._model.model_fields.items())
+        failure: DPTextError = PolicyError(f"{self._what}: {said}", f"entries: {known}")
+        try:
+            raise failure
+        except DPTextError:
+            failure.__context__ = failure.__cause__ = None
+            raise
