@@ -1,0 +1,224 @@
+"""Public inputs with content hash and provenance, and the cache that keeps derived ones.
+
+Everything that a mechanism is fitted on or reads from (word vectors, tables, word lists) is an artifact: public,
+named by the SHA-256 of its bytes, verified wherever it is used (spec: privacy.md section 1.7-1). A derived artifact
+is built once per machine, under the hash of the description of all it depends on, and is never changed afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from dptext_etl.errors import ArtifactError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+CACHE_VARIABLE = "DPTEXT_CACHE"
+_RECORD = "about.json"
+_KINDS = {"i": "I", "u": "U", "f": "F"}
+
+
+def canon(value: Any) -> bytes:
+    """Write plain data as canonical JSON: sorted keys, no blanks, ASCII (`spec/stream.md`).
+
+    Raises:
+        ValueError: NaN or an infinity.
+        TypeError: No plain data.
+
+    >>> canon({"b": [1, "x"], "a": None})
+    b'{"a":null,"b":[1,"x"]}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode("ascii")
+
+
+def sha256_file(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, 64 hex digits.
+
+    Raises:
+        ArtifactError: The file is missing or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError as exc:
+        reason = exc.strerror
+    raise ArtifactError(f"the artifact {path} cannot be read: {reason}", "check the path and its permissions")
+
+
+@dataclass(frozen=True)
+class Artifact:
+    """A public input: a file, the hash of its bytes, and where it comes from.
+
+    Attributes:
+        path: Where the file lies on this machine; no part of its identity.
+        sha256: The identity, 64 hex digits.
+        provenance: Where the content comes from, for people and for the ledger.
+        licence: What its licence asks, one sentence.
+        description: Facts about the content, plain data.
+    """
+
+    path: Path
+    sha256: str
+    provenance: str = "public, as declared by whoever named the path"
+    licence: str = "not stated"
+    description: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def open(cls, path: str | Path, sha256: str | None = None, **facts: Any) -> Self:
+        """Name the file at `path`; with `sha256`, only if it is that content.
+
+        Args:
+            path: The file.
+            sha256: The expected hash, or None to take the content as found.
+            facts: `provenance`, `licence` and `description`.
+
+        Raises:
+            ArtifactError: Missing, unreadable, or its hash differs.
+        """
+        actual = sha256_file(Path(path))
+        _refuse_other(Path(path), actual, sha256 or actual)
+        return cls(Path(path), actual, **facts)
+
+    def verify(self) -> Self:
+        """Hash the file again and return this artifact.
+
+        Raises:
+            ArtifactError: Missing, unreadable, or its hash differs.
+        """
+        _refuse_other(self.path, sha256_file(self.path), self.sha256)
+        return self
+
+
+def _refuse_other(path: Path, actual: str, expected: str) -> None:
+    if actual != expected:
+        difference = f"its hash differs ({actual[:12]}…, expected {expected[:12]}…)"
+        hint = "restore the original file; an entry of the artifact cache may be deleted, it is built again"
+        raise ArtifactError(f"the artifact {path} is not the one that was named: {difference}", hint)
+
+
+def cache_directory() -> Path:
+    """Return the folder of derived artifacts (`DPTEXT_CACHE`, else the XDG cache), created for its owner alone.
+
+    Raises:
+        ArtifactError: It cannot be created, or everybody may write to it.
+    """
+    home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    folder = Path(os.environ.get(CACHE_VARIABLE) or Path(home) / "dptext").absolute()
+    hint = f"set {CACHE_VARIABLE} to a folder of your own"
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        mode = folder.stat().st_mode
+    except OSError as exc:
+        reason = exc.strerror
+    else:
+        if mode & 0o002:
+            raise ArtifactError(f"everybody may write to the artifact cache {folder}", hint)
+        return folder
+    raise ArtifactError(f"the artifact cache {folder} cannot be used: {reason}", hint)
+
+
+def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suffix: str = "", **facts: str) -> Artifact:
+    """Return the artifact of a description, building it if this machine has none yet.
+
+    Several processes may call at once: each builds aside, one entry moves into place whole, all get that one.
+
+    Args:
+        description: Everything that the content depends on, plain data: its hash names the entry.
+        build: Writes the content to the path it is given.
+        suffix: File suffix, ".safetensors".
+        facts: `provenance` and `licence`.
+
+    Returns:
+        The verified artifact.
+
+    Raises:
+        ArtifactError: The cache cannot be written, or an entry was changed: its hash differs.
+    """
+    folder = cache_directory()
+    entry = folder / hashlib.sha256(canon(description)).hexdigest()
+    if not entry.is_dir():
+        try:
+            _publish(folder, entry, description, build, suffix)
+        except OSError as exc:
+            failure: str | None = exc.strerror or type(exc).__name__
+        else:
+            failure = None
+        if failure is not None:
+            message = f"an artifact cannot be written to the cache {folder}: {failure}"
+            raise ArtifactError(message, f"free some space, or set {CACHE_VARIABLE} to a folder that you may write to")
+    return Artifact.open(entry / f"content{suffix}", _recorded_hash(entry), description=dict(description), **facts)
+
+
+def _publish(
+    folder: Path, entry: Path, description: Mapping[str, Any], build: Callable[[Path], None], suffix: str
+) -> None:
+    aside = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
+    try:
+        content = aside / f"content{suffix}"
+        build(content)
+        record = {"description": dict(description), "sha256": sha256_file(content)}
+        (aside / _RECORD).write_bytes(canon(record))
+        for file in (content, aside / _RECORD):
+            file.chmod(0o400)
+            _sync(file)
+        _sync(aside)
+        try:
+            aside.rename(entry)
+        except OSError:
+            if not entry.is_dir():  # else another process was first: its entry is the artifact
+                raise
+        _sync(folder)
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
+
+
+def _recorded_hash(entry: Path) -> str:
+    try:
+        return str(json.loads((entry / _RECORD).read_bytes())["sha256"])
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    raise ArtifactError(f"the cache entry {entry} is damaged", "delete this folder; it is built again")
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def save_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:
+    """Write a safetensors file whose bytes depend on its content alone.
+
+    (The library's writer shuffles metadata from process to process, so equal contents would get unequal hashes.)
+
+    Args:
+        path: The new file.
+        tensors: Arrays by name; widest items first, then by name, each aligned to its item size.
+        metadata: Text by name.
+    """
+    header: dict[str, Any] = {"__metadata__": dict(metadata)}
+    order = sorted(tensors, key=lambda name: (-tensors[name].itemsize, name))
+    end = 0
+    for name in order:
+        array = tensors[name]
+        start, end = end, end + array.nbytes
+        kind = f"{_KINDS[array.dtype.kind]}{8 * array.itemsize}"
+        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [start, end]}
+    head = canon(header)
+    head += b" " * (-len(head) % 8)
+    with path.open("wb") as file:
+        file.write(len(head).to_bytes(8, "little") + head)
+        for name in order:
+            file.write(tensors[name].astype(tensors[name].dtype.newbyteorder("<"), copy=False).tobytes())
