@@ -1,0 +1,220 @@
+"""Word vectors whose coordinates are integers, so that every machine finds the same neighbours.
+
+Sums of products of small integers are exact in floating point, whatever the order in which a BLAS adds them: in
+float32 below 2**24, in float64 below 2**53. Distances are therefore exact integers, equal distances are equal, ties
+fall to the earlier word, and a table made from these vectors has the same bytes everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.artifacts import Artifact, sha256_file, store
+from dptext_etl.embeddings.files import convert, kind_of
+from dptext_etl.embeddings.grid import FORMAT, Grid, read_grid
+from dptext_etl.errors import ArtifactError
+
+Metric = Literal["euclidean", "cosine"]
+Rows = npt.NDArray[np.integer[Any]] | Sequence[int] | slice
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.floating[Any]]
+
+DEFAULT_VECTORS = "english-20k"
+DATA = Path(__file__).parent.parent / "data"
+_CELLS = 2**24  # of a block of distances held at once
+_SLACK = 2.0**-48  # cosine keys nearer than this are compared as fractions
+
+
+@dataclass(frozen=True, eq=False)
+class WordVectors:
+    """Words in public order and their vectors: `vectors * scale` are the real coordinates.
+
+    Attributes:
+        words: n words, unique, lower case, without blanks; most frequent first where the source says so.
+        vectors: int8 or int16, shape (n, d), read-only.
+        scale: Length of one grid step; never enters a distance here.
+        artifact: The grid's file: its hash is the identity; its provenance names the source.
+    """
+
+    words: tuple[str, ...]
+    vectors: Grid
+    scale: float
+    artifact: Artifact
+
+    @classmethod
+    def load(cls, source: str | Path = DEFAULT_VECTORS, *, limit: int | None = None) -> Self:
+        """Read "english-20k" or a file, quantised once and kept in the artifact cache.
+
+        Formats: GloVe and counter-fitted text ("word x1 … xd" per line), word2vec text (the same below a line "n d"),
+        word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here. See
+        `embeddings.files` for the rules on words and for quantisation.
+
+        Args:
+            source: Name or path.
+            limit: Take the first words of the file only.
+
+        Raises:
+            ArtifactError: Missing, unreadable or malformed; names the line, never quotes it.
+        """
+        if limit is not None and limit < 1:
+            raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to take all words")
+        path = DATA / f"{DEFAULT_VECTORS}.safetensors" if source == DEFAULT_VECTORS else Path(source)
+        sha256 = sha256_file(path)
+        kind = kind_of(path)
+        if kind == "grid" and limit is None:
+            artifact = Artifact.open(path, sha256)
+        else:
+            artifact = store(
+                {"format": FORMAT, "source": sha256, "kind": kind, "limit": limit},
+                lambda out: convert(path, kind, limit, out),
+                suffix=".safetensors",
+                provenance=f"public, as declared by whoever named it: {path.name}, SHA-256 {sha256}",
+                licence="that of the source",
+            )
+        words, vectors, facts = read_grid(artifact.path)
+        artifact = replace(
+            artifact,
+            provenance=str(facts.get("provenance", artifact.provenance)),
+            licence=str(facts.get("licence", artifact.licence)),
+            description={**artifact.description, **facts},
+        )
+        return cls(words, vectors, float(facts["scale"]), artifact)
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    def __repr__(self) -> str:
+        n, d = self.vectors.shape
+        return f"WordVectors({n} words, {d} dimensions, {self.vectors.dtype}, {self.artifact.sha256[:12]})"
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Row of every word."""
+        return {word: row for row, word in enumerate(self.words)}
+
+    def take(self, words: Iterable[str]) -> Self:
+        """Return the vectors of some of the words, in the order given; `artifact` stays that of the whole."""
+        chosen = tuple(words)
+        vectors = self.vectors[[self.index[word] for word in chosen]]
+        vectors.flags.writeable = False
+        return replace(self, words=chosen, vectors=vectors)
+
+    @cached_property
+    def norms(self) -> Integers:
+        """Squared length of every vector in grid steps, shape (n,)."""
+        norms: Integers = np.einsum("ij,ij->i", self.vectors, self.vectors, dtype=np.int64)
+        return norms
+
+    @cached_property
+    def _floats(self) -> Floats:
+        # |x|^2 + |y|^2 - 2xy and every partial sum of xy stay below four times the longest squared length
+        bound = 4 * int(self.norms.max(initial=0))
+        return self.vectors.astype(np.float32 if bound < 2**24 else np.float64)
+
+    def _dots(self, rows: Rows, columns: Rows) -> Floats:
+        product: Floats = self._floats[rows] @ self._floats[columns].T
+        return product
+
+    def _squared(self, rows: Rows, columns: Rows) -> Floats:
+        squared = self._dots(rows, columns)
+        squared *= -2
+        squared += self.norms[rows].astype(squared.dtype)[:, None]
+        squared += self.norms[columns].astype(squared.dtype)
+        return squared
+
+    def dots(self, rows: Rows, columns: Rows) -> Integers:
+        """Exact dot products in squared grid steps, shape (rows, columns)."""
+        return self._dots(rows, columns).astype(np.int64)
+
+    def squared_distances(self, rows: Rows, columns: Rows) -> Integers:
+        """Exact squared Euclidean distances in squared grid steps, shape (rows, columns)."""
+        return self._squared(rows, columns).astype(np.int64)
+
+    def closeness(self, rows: Rows, columns: Rows, metric: Metric = "euclidean") -> npt.NDArray[np.float64]:
+        """Minus the distance, or the cosine, from exact integers by correctly rounded operations: the same everywhere.
+
+        Args:
+            rows: Word ids.
+            columns: Word ids.
+            metric: "euclidean" (in grid steps, largest value 0) or "cosine" (0 where a vector is zero).
+
+        Returns:
+            Shape (rows, columns), larger is nearer.
+        """
+        if metric == "euclidean":
+            return -np.sqrt(self._squared(rows, columns).astype(np.float64))
+        norms = self.norms.astype(np.float64)
+        lengths = np.sqrt(norms[rows][:, None] * norms[columns])
+        return self._dots(rows, columns).astype(np.float64) / np.where(lengths > 0, lengths, 1.0)
+
+    def rank_keys(self, rows: Rows, columns: Rows, metric: Metric = "euclidean") -> Floats:
+        """Numbers that order the columns of each row by nearness, the same on every machine; smaller is nearer.
+
+        Euclidean keys are the exact squared distances. Cosine keys are `-dot * |dot| / norm`: equal vectors have equal
+        keys, and vectors of different lengths whose cosines agree to 15 digits may come in either order.
+
+        Args:
+            rows: Word ids.
+            columns: Word ids.
+            metric: "euclidean" or "cosine".
+
+        Returns:
+            Shape (rows, columns); keys compare within a row only.
+        """
+        if metric == "euclidean":
+            return self._squared(rows, columns)
+        dots = self._dots(rows, columns).astype(np.float64)
+        return dots * -np.abs(dots) / np.maximum(self.norms[columns], 1).astype(np.float64)
+
+    def nearest(
+        self, rows: Rows, k: int, metric: Metric = "euclidean", among: npt.NDArray[np.bool_] | None = None
+    ) -> Integers:
+        """Return the k nearest other words of each row, nearest first; exact, ties to the earlier word.
+
+        Args:
+            rows: Word ids.
+            k: Neighbours per row.
+            metric: "euclidean" or "cosine".
+            among: Shape (n,): which words may be neighbours; all where None. A row is never its own neighbour.
+
+        Returns:
+            Word ids, shape (rows, k).
+
+        Raises:
+            ArtifactError: Fewer than k candidates.
+        """
+        ids = np.arange(len(self))[rows]
+        columns = np.arange(len(self)) if among is None else np.flatnonzero(among)
+        if not 1 <= k <= len(columns) - int(np.isin(ids, columns).any()):
+            raise ArtifactError(f"{k} neighbours are asked for among {len(columns)} words", "lower k or widen the mask")
+        result = np.empty((len(ids), k), dtype=np.int64)
+        step = max(1, _CELLS // len(columns))
+        for start in range(0, len(ids), step):
+            block = ids[start : start + step]
+            keys = self.rank_keys(block, slice(None) if among is None else columns, metric)
+            keys[block[:, None] == columns] = np.inf
+            for row, row_keys in enumerate(keys):
+                result[start + row] = columns[self._first(int(block[row]), columns, row_keys, k, metric)]
+        return result
+
+    def _first(self, row: int, columns: Integers, keys: Floats, k: int, metric: Metric) -> Integers:
+        limit = np.partition(keys, k - 1)[k - 1]
+        slack = 0 if metric == "euclidean" else _SLACK * abs(limit)
+        near = np.flatnonzero(keys <= limit + slack)
+        near = near[np.argsort(keys[near], kind="stable")]
+        gaps = np.diff(keys[near])
+        if metric == "cosine" and bool((gaps <= _SLACK * np.abs(keys[near[1:]])).any()):
+            near = np.array(sorted(near.tolist(), key=lambda at: (self._exact_key(row, int(columns[at])), at)))
+        return near[:k].astype(np.int64)
+
+    def _exact_key(self, row: int, column: int) -> Fraction:
+        dot = int(self.vectors[row].astype(np.int64) @ self.vectors[column].astype(np.int64))
+        return Fraction(-dot * abs(dot), max(1, int(self.norms[column])))
