@@ -1,0 +1,98 @@
+# `make` lists what there is. Each target sets up what it needs, in .venv and target/, and only when its inputs changed.
+# Needed on the machine: Python 3.11 or newer and Rust (cargo). Java 17 or newer is for Spark alone.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint bench docs wheel develop clean require-python require-cargo
+
+ifndef PYTHON
+PYTHON := $(shell command -v python3 || echo python3)
+endif
+VENV := .venv
+BIN := $(VENV)/bin
+DONE := $(VENV)/.done
+KERNEL := Cargo.toml Cargo.lock $(shell find kernel -type f)
+export PATH := $(CURDIR)/$(BIN):$(PATH)
+export VIRTUAL_ENV := $(CURDIR)/$(VENV)
+unexport CONDA_PREFIX
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export DAGSTER_DISABLE_TELEMETRY := yes
+
+# uv has variables of its own: tell it what pip was told.
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
+ifdef PIP_CERT
+export SSL_CERT_FILE ?= $(PIP_CERT)
+endif
+INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt
+
+help: ## List the targets
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+
+demo: $(DONE)/kernel ## Run the whole job on a generated sample, then show a planted bug being stopped
+	@$(BIN)/dptext demo
+
+test: $(DONE)/kernel $(DONE)/dev ## Run all tests (Rust, then Python)
+	@cargo test --quiet --locked $(CARGO_TEST)
+	@$(BIN)/python -m pytest
+
+lint: $(DONE)/kernel $(DONE)/dev ## Check style, types, import directions and the kernel's lints
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports
+	@$(BIN)/mypy
+	@cargo fmt --check
+	@cargo clippy --quiet --locked --all-targets -- -D warnings
+
+bench: $(DONE)/kernel $(DONE)/dev ## Measure, as ratios in one run (a few minutes); writes benchmarks/results.json
+	@$(BIN)/python benchmarks/bench.py
+
+docs: $(DONE)/kernel $(DONE)/dev ## Build the documentation, strictly, into site/
+	@$(BIN)/mkdocs build --strict --quiet --site-dir site
+	@echo "documentation: site/index.html"
+
+wheel: $(DONE)/kernel $(DONE)/dev ## Build wheel and sdist into dist/, install each in an empty environment and try it
+	@rm -f dist/*
+	@$(BIN)/maturin build --quiet --release --locked --out dist
+	@$(BIN)/maturin sdist --quiet --out dist
+	@for made in dist/*; do .ci/smoke "$$made"; done
+
+develop: $(DONE)/kernel $(DONE)/dev ## Set up .venv for development
+	@echo "ready: . $(BIN)/activate"
+
+clean: ## Remove what was built, .venv included
+	rm -rf $(VENV) target dist site demo-output .dagster_home .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dptext_etl/*.so
+
+require-python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	|| { echo "dptext_etl needs Python 3.11 or newer: install it, or name one that is there with 'make PYTHON=/path/to/python3.11 …'" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+	|| { echo "dptext_etl needs Python's venv module to set up: install it (on Debian: apt-get install python3-venv)" >&2; exit 1; }
+
+require-cargo:
+	@cargo --version >/dev/null 2>&1 \
+	|| { echo "dptext_etl needs Rust (cargo) to build its kernel: install it from rustup.rs" >&2; exit 1; }
+
+$(DONE)/venv: | require-python
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip uv
+	@mkdir -p $(DONE) && touch $@
+
+$(DONE)/run: pyproject.toml constraints.txt | $(DONE)/venv
+	@echo "installing what runs need"
+	@$(INSTALL) -r pyproject.toml --extra dagster --extra gx maturin
+	@touch $@
+
+$(DONE)/dev: pyproject.toml constraints.txt | $(DONE)/run
+	@echo "installing what development needs"
+	@$(INSTALL) -r pyproject.toml --extra dagster --extra gx --extra dev
+	@touch $@
+
+$(DONE)/kernel: $(KERNEL) pyproject.toml $(DONE)/run | require-cargo
+	@echo "building the kernel (the first time takes minutes)"
+	@$(BIN)/maturin develop --quiet --release --locked --uv
+	@touch $@
