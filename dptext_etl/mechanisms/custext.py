@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from dptext_etl.embeddings import WordVectors, stopwords
+from dptext_etl.embeddings import Metric, WordVectors, stopwords
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.table import TableMechanism, TableParts
 from dptext_etl.guarantee import Disclosure, Guarantee
@@ -27,7 +27,8 @@ from dptext_etl.sampling import integer_weights
 Sets = list[npt.NDArray[np.int64]]
 
 PAPER_N_MAX = 128
-_BLOCK = 64
+_BLOCK = 96  # rows of distances computed at once
+_COMPACT = 0.7  # used words are dropped from the matrix below this share of free ones
 
 
 class CusText(TableMechanism):
@@ -56,7 +57,7 @@ class CusText(TableMechanism):
     variant: Literal["plain", "plus"] = "plain"
     k: Annotated[int, Field(ge=2, le=65_536)] = 20
     norm: Literal["cluster", "row"] = "cluster"
-    metric: Literal["euclidean", "cosine"] = "euclidean"
+    metric: Metric = "euclidean"
     vectors: str = "english-20k"
     stopwords: str = "english"
 
@@ -102,16 +103,14 @@ class CusText(TableMechanism):
         if self.k > len(vectors.words):
             raise PolicyError(f"k is {self.k}, but the vocabulary has {len(vectors.words)} words", "lower k")
         sets = partition(vectors, self.k, self.metric)
-        words = vectors.words
         if len(sets) > 1 and len(sets[-1]) < self.k:
             if self.mode == "strict":
                 remainder = sets.pop()
                 sets[-1] = np.concatenate([sets[-1], remainder])
             elif len(sets[-1]) == 1:  # a set of one would release its word: faithful counts it as unknown
-                words, sets = _without(words, sets[:-1], int(sets[-1][0]))
+                vectors, sets = _without_last(vectors, sets)
         kept = stopwords(self.stopwords).words if self.variant == "plus" else ()
-        grid = vectors if words is vectors.words else vectors.take(words)
-        return TableParts.partition(words, sets, [self._weights(grid, members) for members in sets], kept=kept)
+        return TableParts.partition(vectors.words, sets, [self._weights(vectors, members) for members in sets], kept=kept)
 
     def _weights(self, vectors: WordVectors, members: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         closeness = vectors.closeness(members, members, self.metric)
@@ -126,7 +125,7 @@ class CusText(TableMechanism):
         return cls(epsilon=2.0)
 
 
-def partition(vectors: WordVectors, k: int, metric: str) -> Sets:
+def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:
     """Cut the vocabulary into sets of k: the next unused word in public order and its k-1 nearest unused words.
 
     Distances are exact integers (`embeddings`), ties fall to the earlier word, so the partition is the same everywhere.
@@ -139,29 +138,31 @@ def partition(vectors: WordVectors, k: int, metric: str) -> Sets:
     Returns:
         Disjoint sets that cover the vocabulary, the remainder (fewer than k) last.
     """
-    alive = np.arange(len(vectors.words))
+    ids = np.arange(len(vectors))  # of the words of `vectors`, which shrinks as words are used
+    free = np.ones(len(vectors), dtype=bool)
     sets: Sets = []
-    while len(alive) >= k:
-        free = np.ones(len(alive), dtype=bool)
-        nearness = vectors.rank_keys(alive[:_BLOCK], alive, metric)
-        for row in range(len(nearness)):
-            if not free[row]:
+    while (left := int(free.sum())) >= k:
+        if left < _COMPACT * len(free):
+            vectors, ids, free = vectors.take(vectors.words[row] for row in np.flatnonzero(free)), ids[free], np.ones(left, dtype=bool)
+        rows = np.flatnonzero(free)[:_BLOCK]
+        for row, keys in zip(rows, vectors.rank_keys(rows, slice(None), metric), strict=True):
+            if not free[row] or left < k:
                 continue
-            if free.sum() < k:
-                break
             free[row] = False
-            keys = np.where(free, nearness[row], np.inf)
+            keys[~free] = np.inf
             limit = np.partition(keys, k - 2)[k - 2]
             near = np.flatnonzero(keys <= limit)
             chosen = near[np.argsort(keys[near], kind="stable")[: k - 1]]
             free[chosen] = False
-            sets.append(alive[np.concatenate([[row], chosen])])
-        alive = alive[free]
-    if len(alive):
-        sets.append(alive)
+            left -= k
+            sets.append(ids[np.concatenate([[row], chosen])])
+    if left:
+        sets.append(ids[free])
     return sets
 
 
-def _without(words: tuple[str, ...], sets: Sets, dropped: int) -> tuple[tuple[str, ...], Sets]:
-    shifted = [np.where(members > dropped, members - 1, members) for members in sets]
-    return words[:dropped] + words[dropped + 1 :], shifted
+def _without_last(vectors: WordVectors, sets: Sets) -> tuple[WordVectors, Sets]:
+    """Drop the word of the last set, a set of one, from the vocabulary."""
+    *kept, (dropped,) = sets
+    words = vectors.words[:dropped] + vectors.words[dropped + 1 :]
+    return vectors.take(words), [np.where(members > dropped, members - 1, members) for members in kept]

@@ -1,0 +1,56 @@
+"""Every mechanism in the catalog, by existing: its example, a policy for it, texts that try hard."""
+
+import pyarrow as pa
+import pytest
+
+from dptext_etl import ColumnPolicy, available, load
+
+TEXTS = [
+    "The doctor said it's a rare disease, call 555-0199.",
+    "",
+    "   ",
+    None,
+    "good",
+    "GOOD Good gOOd",
+    "zxqvyuu@example.org https://a.b/c?d=1 #tag @you",
+    "naïve café — œuvre ß ǅ İ",
+    "😀👩\u200d👩\u200d👧\u200d👦 🇩🇪 ok",
+    "我们 喜欢 电影 and films",
+    "مرحبا بالعالم שלום",
+    "<mask> </s> [CLS] \x00 \x1b[31m",
+    "e\u0301cole co\u0301mbining don\u2019t don't well-known",
+    "1 22 3.14 1,000 ½ 10th 2nd",
+    "word " * 300,
+    "good",
+]
+
+
+@pytest.fixture(params=available())
+def mechanism(request):
+    return load(request.param).example()
+
+
+@pytest.fixture
+def key(tmp_path):
+    from dptext_etl import _kernel
+
+    path = tmp_path / "noise.key"
+    _kernel.Secret.new().write(str(path))
+    return f"file:{path}"
+
+
+@pytest.fixture
+def policy(mechanism, key):
+    return ColumnPolicy(
+        dataset="demo", column="text", release="r1", mechanism=mechanism, key=key, allow=mechanism.guarantee.disclosures
+    )
+
+
+@pytest.fixture
+def texts():
+    return pa.array(TEXTS, pa.large_string())
+
+
+@pytest.fixture
+def ids():
+    return pa.array([f"r{i}" for i in range(len(TEXTS))])

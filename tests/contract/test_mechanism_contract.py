@@ -1,0 +1,159 @@
+"""What every mechanism keeps, whatever it is: the same bytes for the same inputs, honest spends, no way around the draw."""
+
+import json
+import math
+import pickle
+import traceback
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_etl import catalog, privatize
+from dptext_etl.column import release, spends
+from dptext_etl.errors import InputError
+from dptext_etl.guarantee import ADDITIVE, Disclosure, GuaranteeClass, Spend
+
+FOREIGN = "qzxvjkwpqzxvjkwp"
+
+
+def test_it_is_plain_frozen_data(mechanism):
+    again = pickle.loads(pickle.dumps(mechanism))
+    assert again == mechanism
+    assert again.cfg() == mechanism.cfg()
+    assert catalog.build({"name": mechanism.name, **mechanism.model_dump()}) == mechanism
+    with pytest.raises(Exception, match="frozen"):
+        mechanism.epsilon = 3.0
+
+
+def test_its_configuration_is_canonical_and_hides_paths(mechanism):
+    configuration = mechanism.configuration()
+    assert json.loads(json.dumps(configuration)) == configuration
+    assert {"mechanism", "mechanism_version", "segmentation", "epsilon"} <= set(configuration)
+    assert not any("/" in str(value) for value in configuration.values())
+    assert float(configuration["epsilon"]) == mechanism.epsilon
+
+
+def test_another_epsilon_is_another_configuration(mechanism):
+    assert mechanism.model_copy(update={"epsilon": mechanism.epsilon * 2}).cfg() != mechanism.cfg()
+
+
+def test_its_guarantee_is_complete(mechanism):
+    guarantee = mechanism.guarantee
+    assert guarantee.neighbours
+    assert guarantee.unit
+    assert "PRF" in guarantee.assumptions
+    if guarantee.guarantee_class in (GuaranteeClass.PURE_LDP, GuaranteeClass.APPROX_LDP):
+        assert Disclosure.LENGTH not in guarantee.disclosures
+
+
+def test_spends_grow_with_positions_and_compose(mechanism):
+    costs = [mechanism.spend(n) for n in (0, 1, 2, 10, 100)]
+    for less, more in zip(costs, costs[1:], strict=False):
+        assert all(getattr(less, name) <= getattr(more, name) for name in ADDITIVE)
+    for cost in costs:
+        assert cost.eps_tight <= cost.eps_pure
+        assert cost.disclosures == mechanism.guarantee.disclosures
+    thrice = mechanism.spend(1) + mechanism.spend(1) + mechanism.spend(1)
+    assert thrice.eps_pure >= mechanism.spend(3).eps_pure
+    assert isinstance(mechanism.worst_case(), Spend)
+    assert mechanism.worst_case(7).eps_pure <= mechanism.worst_case().eps_pure
+
+
+def test_a_larger_epsilon_costs_more(mechanism):
+    dearer = mechanism.model_copy(update={"epsilon": mechanism.epsilon * 2})
+    assert dearer.spend(3).eps_approx >= mechanism.spend(3).eps_approx
+
+
+def test_null_in_null_out_and_rows_stay(policy, texts, ids):
+    released = privatize(texts, ids, policy)
+    assert len(released) == len(texts)
+    assert [value is None for value in released.to_pylist()] == [value is None for value in texts.to_pylist()]
+
+
+def test_the_same_inputs_give_the_same_bytes_in_any_batch(policy, texts, ids):
+    whole = privatize(texts, ids, policy).to_pylist()
+    assert privatize(texts, ids, policy).to_pylist() == whole
+    order = np.random.default_rng(0).permutation(len(texts))
+    assert privatize(texts.take(order), ids.take(order), policy).to_pylist() == [whole[i] for i in order]
+    assert [privatize(texts.slice(i, 1), ids.slice(i, 1), policy)[0].as_py() for i in range(len(texts))] == whole
+    chunked = pa.chunked_array([texts.slice(0, 5), texts.slice(5)])
+    assert privatize(chunked, pa.chunked_array([ids.slice(0, 5), ids.slice(5)]), policy).to_pylist() == whole
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+def test_every_string_layout_gives_the_same(policy, texts, ids, kind):
+    assert privatize(pa.array(texts.to_pylist(), kind), ids, policy).to_pylist() == privatize(texts, ids, policy).to_pylist()
+
+
+def test_keys_records_releases_columns_and_texts_draw_apart(policy, texts, ids):
+    long = pa.array([" ".join(["good film about a doctor"] * 40)])
+    first = privatize(long, pa.array(["a"]), policy).to_pylist()
+    others = [
+        privatize(long, pa.array(["b"]), policy),
+        privatize(long, pa.array(["a"]), policy.model_copy(update={"release": "r2"})),
+        privatize(long, pa.array(["a"]), policy.model_copy(update={"column": "other"})),
+        privatize(long, pa.array(["a"]), policy.model_copy(update={"dataset": "other"})),
+        privatize(long, pa.array(["a"]), policy.model_copy(update={"nonce": 1})),
+        privatize(pa.array([long[0].as_py() + " again"]), pa.array(["a"]), policy),
+    ]
+    for other in others:
+        assert other.to_pylist() != first
+    equal_texts = privatize(pa.array([long[0].as_py()] * 2), pa.array(["a", "b"]), policy).to_pylist()
+    assert equal_texts[0] != equal_texts[1]
+
+
+def test_positions_are_known_before_anything_is_drawn(policy, texts, ids):
+    counted = policy.mechanism.positions(texts).to_pylist()
+    assert counted == release(texts, ids, policy).positions.to_pylist()
+
+
+def test_spend_struct_is_a_function_of_positions(policy, texts, ids):
+    rows = privatize(texts, ids, policy, spend=True).to_pylist()
+    costs = spends(policy.mechanism, policy.mechanism.positions(texts))
+    for row, epsilon in zip(rows, costs["eps_approx"], strict=True):
+        assert list(row) == ["text", "positions", "epsilon", "delta"]
+        assert row["epsilon"] in (math.inf, epsilon / 1e6)
+
+
+def test_foreign_words_never_survive_a_strict_release(policy, mechanism):
+    if mechanism.mode != "strict":
+        pytest.skip("faithful mode reproduces papers, which keep unknown words")
+    shapes = [FOREIGN, FOREIGN.upper(), f"the {FOREIGN}, and", f"{FOREIGN}@example.org", f"{FOREIGN}1 {FOREIGN}\u2019s", f"<{FOREIGN}>"]
+    released = privatize(pa.array(shapes), pa.array([str(i) for i in range(len(shapes))]), policy).to_pylist()
+    assert not any(FOREIGN in str(text).lower() for text in released)
+
+
+def test_released_words_come_from_the_output_words(policy, texts, ids, mechanism):
+    words = mechanism.output_words()
+    if words is None:
+        pytest.skip("this mechanism's outputs are no words of a fixed set")
+    for text in privatize(texts, ids, policy).to_pylist():
+        assert set((text or "").split(" ")) - {""} <= words
+
+
+@pytest.mark.parametrize(
+    ("texts", "ids", "said"),
+    [
+        (pa.array([1, 2]), pa.array(["a", "b"]), "strings"),
+        (pa.array(["x", "y"]), pa.array(["a"]), "one id per text"),
+        (pa.array(["x", "y"]), pa.array(["a", None]), "null"),
+        (pa.array(["x", "y"]), pa.array([0.5, 1.5]), "double"),
+        (pa.array(["x", "y"]), pa.array([True, False]), "bool"),
+    ],
+)
+def test_bad_columns_get_a_sentence(policy, texts, ids, said):
+    with pytest.raises(InputError, match=said):
+        privatize(texts, ids, policy)
+
+
+def test_a_failure_never_quotes_or_passes_a_text(policy, monkeypatch):
+    def broken(self, texts, keys):
+        raise ValueError("inside: " + str(texts.to_pylist()))
+
+    monkeypatch.setattr(type(policy.mechanism), "release", broken)
+    with pytest.raises(InputError, match="releasing the column failed") as caught:
+        privatize(pa.array([FOREIGN]), pa.array(["a"]), policy)
+    assert caught.value.__context__ is None
+    assert caught.value.__cause__ is None
+    assert FOREIGN not in "".join(traceback.format_exception_only(caught.value))

@@ -1,0 +1,56 @@
+"""Errors say what and what next, carry exit codes, and keep what libraries say inside."""
+
+import pickle
+
+import pytest
+
+from dptext_etl.errors import BudgetError, DPTextError, GateError, InputError, LedgerError, PolicyError, seam
+
+SENTINEL = "a private sentence about lupus"
+
+
+def test_message_and_hint():
+    error = PolicyError("the column is missing", "name another")
+    assert str(error) == "the column is missing\nHint: name another"
+    assert str(PolicyError("plain")) == "plain"
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"), [(DPTextError, 1), (PolicyError, 2), (InputError, 2), (LedgerError, 2), (BudgetError, 3), (GateError, 4)]
+)
+def test_exit_codes(kind, code):
+    assert kind.exit_code == code
+
+
+def test_errors_survive_pickling():
+    error = pickle.loads(pickle.dumps(BudgetError("over", "wait")))
+    assert (type(error), error.message, error.hint) == (BudgetError, "over", "wait")
+
+
+def test_seam_drops_what_the_library_said():
+    with pytest.raises(InputError) as caught, seam("reading the source", hint="look at the file"):
+        raise ValueError(SENTINEL)
+    error = caught.value
+    assert str(error) == "reading the source failed (ValueError)\nHint: look at the file"
+    assert error.__cause__ is None
+    assert error.__context__ is None
+
+
+def test_seam_drops_context_inside_a_handler():
+    def inner():
+        try:
+            raise KeyError(SENTINEL)
+        except KeyError:
+            with seam("staging", LedgerError):
+                raise OSError(SENTINEL) from None
+
+    with pytest.raises(LedgerError) as caught:
+        inner()
+    assert caught.value.__context__ is None
+
+
+def test_seam_lets_our_errors_and_interrupts_through():
+    with pytest.raises(BudgetError, match="cap"), seam("x"):
+        raise BudgetError("cap")
+    with pytest.raises(KeyboardInterrupt), seam("x"):
+        raise KeyboardInterrupt

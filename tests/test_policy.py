@@ -1,0 +1,149 @@
+"""A policy says in one sentence what is wrong with it, and never repeats a value."""
+
+import json
+import pickle
+
+import pytest
+
+from dptext_etl import ColumnPolicy, Policy
+from dptext_etl.errors import DisclosureError, KeyReferenceError, PolicyError
+from dptext_etl.guarantee import Disclosure
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.policy import Cap, LedgerSpec
+
+FACTS = {"dataset": "reviews", "column": "review", "release": "2026-11", "key": "env:A_SECRET"}
+CUSTEXT = {"name": "custext", "epsilon": 2.0}
+
+TOML = """
+dataset = "reviews"
+release = "2026-11"
+source  = "raw/reviews.parquet"
+sink    = "published/reviews"
+id      = "id"
+subject = "user_id"
+keep    = ["stars", "date"]
+key     = "file:noise.key"
+ledger  = { url = "sqlite:///ledger.db", id_key = "file:ledger-id.key" }
+cap     = { measure = "pure", epsilon = 2000, period = "2026" }
+[[column]]
+name = "review"
+mechanism = { name = "custext", epsilon = 2.0, k = 20 }
+allow = ["cluster"]
+"""
+
+
+def policy(**changes):
+    import tomllib
+
+    return Policy.parse({**tomllib.loads(TOML), **changes})
+
+
+def test_a_column_policy_takes_a_mechanism_or_plain_data():
+    built = ColumnPolicy(**FACTS, mechanism=CUSTEXT, allow={"cluster"})
+    assert built.mechanism == CusText(epsilon=2.0)
+    assert built.allow == {Disclosure.CLUSTER}
+
+
+def test_a_disclosure_needs_consent_and_the_refusal_prints_the_line():
+    with pytest.raises(DisclosureError, match=r'allow = \["cluster"\]') as caught:
+        ColumnPolicy(**FACTS, mechanism=CUSTEXT)
+    assert "output set" in str(caught.value)
+    with pytest.raises(DisclosureError, match=r'allow = \["cluster", "stopwords"\]'):
+        ColumnPolicy(**FACTS, mechanism={**CUSTEXT, "variant": "plus"}, allow={"cluster"})
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "said"),
+    [
+        ({"name": "nonesuch", "epsilon": 1.0}, "available: "),
+        ({"epsilon": 1.0}, "needs a name"),
+        ({**CUSTEXT, "epsilon": 0}, "greater than 0"),
+        ({**CUSTEXT, "epsilon": -1}, "greater than 0"),
+        ({**CUSTEXT, "epsilon": float("nan")}, "finite"),
+        ({**CUSTEXT, "epsilon": float("inf")}, "finite|less than or equal"),
+        ({**CUSTEXT, "k": 1}, "greater than or equal to 2"),
+        ({**CUSTEXT, "kk": 3}, "kk"),
+        ({**CUSTEXT, "norm": "row"}, 'mode "faithful"'),
+        ({**CUSTEXT, "variant": "aggressive"}, "'plain' or 'plus'"),
+    ],
+)
+def test_bad_mechanisms(mechanism, said):
+    with pytest.raises(PolicyError, match=said):
+        ColumnPolicy(**FACTS, mechanism=mechanism, allow={"cluster"})
+
+
+def test_bad_values_are_not_repeated():
+    with pytest.raises(PolicyError) as caught:
+        ColumnPolicy(**{**FACTS, "nonce": "my secret value"}, mechanism=CUSTEXT, allow={"cluster"})
+    assert "my secret value" not in str(caught.value)
+    assert caught.value.__context__ is None
+
+
+def test_a_key_is_given_by_reference():
+    with pytest.raises(KeyReferenceError, match="by reference"):
+        ColumnPolicy(**{**FACTS, "key": b"0" * 32}, mechanism=CUSTEXT, allow={"cluster"})
+
+
+def test_policies_are_plain_data_without_secrets():
+    built = ColumnPolicy(**FACTS, mechanism=CUSTEXT, allow={"cluster"})
+    assert "A_SECRET" not in repr(built)
+    again = pickle.loads(pickle.dumps(built))
+    assert again == built
+    assert json.loads(policy().model_dump_json())["key"] == "file:noise.key"
+
+
+def test_load_takes_paths_from_the_folder_of_the_file(tmp_path):
+    (tmp_path / "privacy.toml").write_text(TOML)
+    loaded = Policy.load(tmp_path / "privacy.toml")
+    assert loaded.source == str(tmp_path / "raw/reviews.parquet")
+    assert loaded.key == f"file:{tmp_path / 'noise.key'}"
+    assert loaded.ledger == LedgerSpec(url=f"sqlite:///{tmp_path / 'ledger.db'}", id_key=f"file:{tmp_path / 'ledger-id.key'}")
+    [column] = loaded.column_policies()
+    assert (column.dataset, column.column, column.release) == ("reviews", "review", "2026-11")
+
+
+def test_object_stores_and_environment_keys_stay_as_they_are(tmp_path):
+    text = TOML.replace("raw/reviews.parquet", "s3://bucket/raw.parquet").replace("file:noise.key", "env:MY_SECRET")
+    (tmp_path / "privacy.toml").write_text(text)
+    loaded = Policy.load(tmp_path / "privacy.toml")
+    assert (loaded.source, loaded.key) == ("s3://bucket/raw.parquet", "env:MY_SECRET")
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"subject": None}, 'unit = "record"'),
+        ({"keep": ["review"]}, "two roles"),
+        ({"keep": ["id"]}, "two roles"),
+        ({"source": "raw/{partition}.parquet"}, "source and sink"),
+        ({"cap": {"measure": "pure", "rho": 1.0}}, "takes epsilon"),
+        ({"cap": {"measure": "approx", "epsilon": 1.0}}, "delta and epsilon"),
+        ({"beta": 1e-9}, 'measure "approx"'),
+        ({"colour": "red"}, "colour"),
+        ({"shard_rows": 0}, "greater than 0"),
+        ({"column": []}, "at least 1"),
+        ({"column": [{"name": "review", "mechanism": {**CUSTEXT, "mode": "faithful"}, "allow": ["cluster", "oov", "numbers", "punct", "case"]}]}, "publish = false"),
+        ({"column": [{"name": "review", "mechanism": CUSTEXT, "allow": ["everything"]}]}, "allow"),
+    ],
+)
+def test_bad_policies(changes, said):
+    with pytest.raises(PolicyError, match=said):
+        policy(**changes)
+
+
+def test_missing_and_malformed_files(tmp_path):
+    with pytest.raises(PolicyError, match="cannot be read"):
+        Policy.load(tmp_path / "nothing.toml")
+    (tmp_path / "bad.toml").write_text("dataset = ")
+    with pytest.raises(PolicyError, match="no TOML"):
+        Policy.load(tmp_path / "bad.toml")
+
+
+def test_the_json_schema_names_every_entry():
+    schema = Policy.model_json_schema()
+    assert {"dataset", "release", "source", "sink", "column", "ledger", "cap"} <= set(schema["properties"])
+
+
+def test_caps():
+    assert Cap(epsilon=3.0).measure == "pure"
+    assert Cap(measure="zcdp", rho=1.0).period == "all"
