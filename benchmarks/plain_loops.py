@@ -18,7 +18,9 @@ Sets = dict[str, list[str]]
 Probabilities = dict[str, list[float]]
 
 
-def custext_mapping(words: list[str], vectors: npt.NDArray[np.float32], k: int, epsilon: float) -> tuple[Sets, Probabilities]:
+def custext_mapping(
+    words: list[str], vectors: npt.NDArray[np.float32], k: int, epsilon: float
+) -> tuple[Sets, Probabilities]:
     """Build output sets and probabilities (cosine): for each word not yet in a set, score all, sort all, take k."""
     table = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     index = {word: row for row, word in enumerate(words)}
