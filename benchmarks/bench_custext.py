@@ -1,0 +1,113 @@
+"""CusText: the Polars column over IMDb, the mapping of 20,000 words, growth and memory; each against its plain loop.
+
+    python benchmarks/bench_custext.py          # a table
+    python benchmarks/bench_custext.py --json   # the same rows as JSON
+
+Every measurement is a process of its own (`tasks.py`), so that threads, memory and warm caches are its own.
+"""
+
+from __future__ import annotations
+
+from measuring import Row, amount, best, main, task
+from plain_loops import ENOUGH, PUBLISHED
+
+SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
+
+
+def rows() -> list[Row]:
+    """Measure everything and return the rows of the table."""
+    return [*column(), *mapping(), *growth()]
+
+
+def column() -> list[Row]:
+    """The column, in words per CPU-second of one thread; words are those between white space, for all alike."""
+    plain = best(3, "plain_texts")
+    one = best(3, "column")
+    two = best(3, "column", threads=2)
+    copied = best(3, "split_join")
+    if not plain:
+        return []
+    plain_rate = plain["words"] / plain["cpu"]
+    rate = one["words"] / one["cpu"]
+    enough = plain_rate >= ENOUGH * PUBLISHED["custext_words_per_second"]
+    share = plain_rate / PUBLISHED["custext_words_per_second"]
+    return [
+        Row(
+            "the plain per-word loop itself",
+            f"{amount(plain_rate)} words/CPU-s",
+            f"published scripts: {amount(PUBLISHED['custext_words_per_second'])} words/CPU-s",
+            share,
+            f">= {ENOUGH}, else the next ratio does not count",
+            enough,
+        ),
+        Row(
+            "CusText column in Polars, IMDb, one thread",
+            f"{amount(rate)} words/CPU-s ({one['wall']:.2f} s for {amount(one['words'])} words)",
+            "the plain loop",
+            rate / plain_rate,
+            ">= 100, then 200",
+            enough and rate >= 100 * plain_rate,
+        ),
+        Row(
+            "the same, two threads",
+            f"{amount(two['words'] / two['wall'])} words/s by the clock",
+            "one thread by the clock",
+            one["wall"] / two["wall"],
+        ),
+        Row(
+            "CusText column in Polars, IMDb, one thread",
+            f"{one['cpu']:.2f} CPU-s",
+            f"str.split(' ').list.join(' '): {copied['cpu']:.2f} CPU-s",
+            one["cpu"] / copied["cpu"],
+            "<= 4",
+            one["cpu"] <= 4 * copied["cpu"],
+        ),
+    ]
+
+
+def mapping() -> list[Row]:
+    """The partition of 20,000 words of 300 dimensions into sets of 20 with their weights, cosine, one thread."""
+    plain = best(1, "plain_mapping")
+    ours = best(2, "mapping")
+    published = PUBLISHED["custext_mapping_seconds"]
+    enough = plain["cpu"] * ENOUGH <= published
+    return [
+        Row(
+            "CusText mapping, 20 k x 300, cosine",
+            f"{ours['cpu']:.2f} CPU-s",
+            f"the plain loop: {plain['cpu']:.1f} CPU-s (published scripts: {published} CPU-s)",
+            plain["cpu"] / ours["cpu"],
+            ">= 30",
+            enough and plain["cpu"] >= 30 * ours["cpu"],
+        )
+    ]
+
+
+def growth() -> list[Row]:
+    """The column from 10^4 to 10^7 words: the rate must not fall, memory is given beside the text's own bytes."""
+    found = {size: task("column", words=size) for size in SIZES}
+    found = {size: one for size, one in found.items() if one}
+    if not found:
+        return []
+    rates = {size: one["words"] / one["cpu"] for size, one in found.items()}
+    largest = found[max(found)]
+    return [
+        Row(
+            "CusText column, 10^4, 10^5, 10^6, 10^7 words",
+            ", ".join(amount(rate) for rate in rates.values()) + " words/CPU-s",
+            "its rate at 10^5 words",
+            rates[max(rates)] / rates[100_000],
+            ">= 0.8: linear",
+            rates[max(rates)] >= 0.8 * rates[100_000],
+        ),
+        Row(
+            "memory that 10^7 words take",
+            f"{largest['peak'] / 2**20:,.0f} MiB more at the peak, result included",
+            f"the column's text: {largest['bytes'] / 2**20:,.0f} MiB",
+            largest["peak"] / largest["bytes"],
+        ),
+    ]
+
+
+if __name__ == "__main__":
+    main(rows)

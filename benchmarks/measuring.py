@@ -1,0 +1,88 @@
+"""How benchmarks measure: one task per process, its CPU-seconds, rows of a table that say what was compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+THREADS = ("POLARS_MAX_THREADS", "DPTEXT_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+        work: What was done.
+        measured: How fast, in words.
+        against: What it is compared with, measured in the same run.
+        ratio: The comparison as a number.
+        goal: What was asked for.
+        met: Whether the goal was reached; None where there is none.
+    """
+
+    work: str
+    measured: str
+    against: str = ""
+    ratio: float | None = None
+    goal: str = ""
+    met: bool | None = None
+
+    def cells(self) -> dict[str, str]:
+        """The row as the documentation shows it."""
+        ratio = "" if self.ratio is None else f"{self.ratio:.3g}"
+        goal = self.goal + ("" if self.met is None else ": met" if self.met else ": not met")
+        return {"work": self.work, "measured": self.measured, "against": self.against, "ratio": ratio, "goal": goal}
+
+
+def task(name: str, *, threads: int = 1, **parameters: Any) -> dict[str, Any]:
+    """Run one task of `tasks.py` in a process of its own; {} with a sentence on stderr where its data is absent."""
+    env = {**os.environ, **dict.fromkeys(THREADS, str(threads))}
+    command = [sys.executable, str(HERE / "tasks.py"), name, json.dumps(parameters)]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    if done.returncode == SKIPPED:
+        print(done.stderr.strip(), file=sys.stderr)
+        return {}
+    if done.returncode:
+        sys.exit(f"the task {name} failed\n{done.stderr}")
+    return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+SKIPPED = 77
+
+
+def best(times: int, name: str, **parameters: Any) -> dict[str, Any]:
+    """Repeat a task and keep the run that took the least CPU time."""
+    return min((task(name, **parameters) for _ in range(times)), key=lambda run: run.get("cpu", 0.0))
+
+
+def amount(number: float) -> str:
+    """Write a number with three digits: 86.0 k, 12.3 M."""
+    for size, unit in ((1e6, " M"), (1e3, " k")):
+        if number >= size:
+            return f"{number / size:.3g}{unit}"
+    return f"{number:.3g}"
+
+
+def show(rows: list[Row]) -> str:
+    """Lay rows out as plain text."""
+    lines = []
+    for row in rows:
+        cells = row.cells()
+        lines.append(f"{cells['work']}: {cells['measured']}")
+        compared = f"    {cells['ratio']} x {cells['against']}" if cells["ratio"] else ""
+        lines += [compared + (f"   [{cells['goal']}]" if cells["goal"] else "")] if compared else []
+    return "\n".join(lines)
+
+
+def main(rows: Callable[[], list[Row]]) -> None:
+    """Print the rows of one benchmark, as JSON with `--json`."""
+    found = rows()
+    print(json.dumps([asdict(row) for row in found]) if "--json" in sys.argv else show(found))

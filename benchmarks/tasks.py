@@ -1,0 +1,153 @@
+"""What is measured, each in a process of its own: `python tasks.py NAME '{"parameter": value}'` prints one JSON line.
+
+Set-up (reading, building and mapping the table, one small call) stays outside the clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from measuring import HERE, SKIPPED
+
+SHARED = HERE.parent.parent / "shared" / "data"
+K = 20
+EPSILON = 2.0
+
+
+def data(name: str) -> Path:
+    """Return a file of real data, or end with a sentence."""
+    path = SHARED / name
+    if not path.exists():
+        print(f"left out: {name} does not lie in shared/data beside this checkout", file=sys.stderr)
+        sys.exit(SKIPPED)
+    return path
+
+
+def clocked(work: Callable[[], Any]) -> dict[str, float]:
+    """Run `work` and return its CPU-seconds (all threads), wall seconds and what it added to the peak of memory."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    wall, cpu = time.perf_counter(), time.process_time()
+    kept = work()
+    found = {"cpu": time.process_time() - cpu, "wall": time.perf_counter() - wall}
+    found["peak"] = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    del kept
+    return found
+
+
+def imdb(words: int | None = None) -> tuple[Any, int]:
+    """Return IMDb as a frame (id, text) and its words; with `words`, as many rows as hold about that many."""
+    import polars as pl
+
+    frame = pl.read_parquet(data("imdb/imdb.parquet"), columns=["id", "text"]).with_columns(
+        pl.col("id").cast(pl.String)
+    )
+    count = pl.col("text").str.count_matches(r"\S+")
+    if words is not None:
+        total = int(frame.select(count.sum()).item())
+        frame = pl.concat([frame.with_columns(pl.col("id") + f"-{turn}") for turn in range(-(-words // total))])
+        frame = frame.filter(count.cum_sum() <= words)
+    frame = frame.rechunk()
+    return frame, int(frame.select(count.sum()).item())
+
+
+def vectors() -> tuple[list[str], Any]:
+    """Return 20,000 words and their 300-dimensional vectors."""
+    import numpy as np
+
+    with np.load(data("word_vectors/sgns_300d_30k.npz")) as stored:
+        return [str(word) for word in stored["words"][:20_000]], stored["vectors"][:20_000].astype(np.float32)
+
+
+def policy() -> Any:
+    """Return the policy under which the column is measured, with a key that is thrown away."""
+    from dptext_etl import ColumnPolicy, _kernel
+    from dptext_etl.mechanisms.custext import CusText
+
+    folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))
+    _kernel.Secret.new().write(str(folder / "noise.key"))
+    return ColumnPolicy(
+        dataset="bench",
+        column="text",
+        release="bench",
+        mechanism=CusText(epsilon=EPSILON, k=K),
+        key=f"file:{folder / 'noise.key'}",
+        allow={"cluster"},
+    )
+
+
+def column(words: int | None = None) -> dict[str, float]:
+    """The expression over the column."""
+    import polars as pl
+    import udfs.polars  # noqa: F401
+
+    frame, count = imdb(words)
+    expression = pl.col("text").dptext.privatize(policy(), id=pl.col("id"))
+    frame.head(50).select(expression)
+    size = int(frame.select(pl.col("text").str.len_bytes().sum()).item())
+    return {**clocked(lambda: frame.select(expression)), "words": count, "bytes": size}
+
+
+def split_join() -> dict[str, float]:
+    """Polars' own split and join of the column."""
+    import polars as pl
+
+    frame, count = imdb()
+    expression = pl.col("text").str.split(" ").list.join(" ")
+    frame.head(50).select(expression)
+    return {**clocked(lambda: frame.select(expression)), "words": count}
+
+
+def plain_texts(rows: int = 1_000) -> dict[str, float]:
+    """The frozen loop over the first reviews, lower-cased and cut to words of its table: each is drawn."""
+    from plain_loops import custext_mapping, custext_texts
+
+    frame, _ = imdb()
+    texts = frame["text"].head(rows).to_list()
+    words, table = vectors()
+    sets, probabilities = custext_mapping(words, table[:, :50], K, EPSILON)
+    texts = [" ".join(word for word in text.lower().split() if word in sets) for text in texts]
+    custext_texts(texts[:10], sets, probabilities)
+    return {
+        **clocked(lambda: custext_texts(texts, sets, probabilities)),
+        "words": sum(len(text.split()) for text in texts),
+    }
+
+
+def plain_mapping() -> dict[str, float]:
+    """The frozen loop that builds sets and probabilities."""
+    from plain_loops import custext_mapping
+
+    words, table = vectors()
+    return clocked(lambda: custext_mapping(words, table, K, EPSILON))
+
+
+def mapping() -> dict[str, float]:
+    """Our sets and integer weights of the same words."""
+    import numpy as np
+
+    from dptext_etl.embeddings import WordVectors
+    from dptext_etl.mechanisms.custext import CusText
+
+    words, table = vectors()
+    folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))
+    os.environ["DPTEXT_CACHE"] = str(folder / "cache")
+    np.savez(folder / "vectors.npz", words=np.array(words), vectors=table)
+    mechanism = CusText(epsilon=EPSILON, k=K, metric="cosine", vectors=str(folder / "vectors.npz"))
+    WordVectors.load(mechanism.vectors)
+    return clocked(mechanism.parts)
+
+
+TASKS: dict[str, Callable[..., dict[str, float]]] = {
+    task.__name__: task for task in (column, split_join, plain_texts, plain_mapping, mapping)
+}
+
+if __name__ == "__main__":
+    print(json.dumps(TASKS[sys.argv[1]](**json.loads(sys.argv[2]))))

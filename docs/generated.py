@@ -1,0 +1,269 @@
+"""The part of the documentation that is read from the code: a hook of mkdocs (`mkdocs.yml`).
+
+One page per mechanism of the catalog, the command line's page, and tables that stand where a page says `{{ name }}`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import click
+    from mkdocs.config.defaults import MkDocsConfig
+    from mkdocs.structure.files import Files
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """List one page per mechanism in the navigation."""
+    from dptext_etl import available
+
+    pages = ["mechanisms/index.md", *({name: f"mechanisms/{name}.md"} for name in available())]
+    for entry in config.nav or ():
+        if isinstance(entry, dict) and "Mechanisms" in entry:
+            entry["Mechanisms"] = pages
+    return config
+
+
+def on_files(files: Files, *, config: MkDocsConfig) -> Files:
+    """Add the pages that no file holds."""
+    from mkdocs.structure.files import File
+
+    from dptext_etl import available
+
+    pages = {
+        "contributing.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"),
+        "cli.md": command_line(),
+        "mechanisms/index.md": mechanisms(),
+        **{f"mechanisms/{name}.md": mechanism(name) for name in available()},
+    }
+    for path, content in pages.items():
+        files.append(File.generated(config, path, content=content))
+    return files
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Put a table where a page asks for one."""
+    return re.sub(r"\{\{ (\w+) \}\}", lambda found: TABLES[found.group(1)](), markdown)
+
+
+def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Write a Markdown table."""
+    lines = [list(header), ["---"] * len(list(header)), *(list(row) for row in rows)]
+    return "\n".join(
+        "| " + " | ".join(str(cell).replace("|", "\\|").replace("\n", " ") for cell in line) + " |" for line in lines
+    )
+
+
+def explained(name: str) -> dict[str, Any]:
+    """Return what `dptext explain NAME --json` says."""
+    command = [sys.executable, "-m", "dptext_etl.cli", "explain", name, "--json"]
+    return dict(json.loads(subprocess.run(command, capture_output=True, check=True).stdout))
+
+
+def mechanisms() -> str:
+    """Return the page that lists all mechanisms."""
+    from dptext_etl import available
+
+    rows = []
+    for name in available():
+        facts = explained(name)
+        claim = facts["guarantee"]
+        disclosures = ", ".join(f"`{item}`" for item in claim["disclosures"])
+        rows.append((f"[{name}]({name}.md)", facts["summary"], f"`{claim['class']}`", claim["unit"], disclosures))
+    return (
+        "# Mechanisms\n\nWhat each one says of itself (`dptext explain NAME`). A new one is one file: "
+        "see [Contributing](../contributing.md).\n\n"
+        + table(("name", "what it does", "class", "ε is per", "discloses"), rows)
+    )
+
+
+def mechanism(name: str) -> str:
+    """Return the page of one mechanism: its own words, then its facts."""
+    from dptext_etl import load
+
+    kind = load(name)
+    facts = explained(name)
+    claim, cost = facts["guarantee"], facts["spend"]
+    words = inspect.getdoc(inspect.getmodule(kind)) or ""
+    lines = [f"# {name}", words.replace("\n\n* ", "\n\n* "), "## Guarantee"]
+    lines.append(
+        table(
+            ("", ""),
+            [
+                ("class", f"`{claim['class']}`: {claim['meaning']}"),
+                ("ε is per", claim["unit"]),
+                ("neighbours", claim["neighbours"]),
+                ("assumptions", ", ".join(f"`{item}`" for item in claim["assumptions"])),
+            ],
+        )
+    )
+    lines += [
+        "Released exactly, in clear:",
+        table(("disclosure", "meaning"), ((f"`{k}`", v) for k, v in claim["disclosures"].items())),
+    ]
+    lines += [
+        "## Parameters",
+        table(
+            ("name", "type", "default", "meaning"),
+            (
+                (f"`{i['name']}`", i["type"], "required" if i["required"] else f"`{i['default']}`", i["meaning"])
+                for i in facts["parameters"]
+            ),
+        ),
+    ]
+    values = ", ".join(f"{i['name']} = {i['value']}" for i in facts["parameters"] if i["required"])
+    lines += [
+        f"## What a text of {cost['words']} words costs",
+        f"With {values}; the command `dptext explain {name} -p …` prints it for other values.",
+        table(
+            ("ε", "δ", "ε, tight", "ρ (zCDP)", "log10 odds"),
+            [[shown(cost[k]) for k in ("epsilon", "delta", "epsilon_tight", "rho", "log10_odds")]],
+        ),
+    ]
+    if "table" in facts:
+        found = facts["table"]
+        lines += [
+            "## The table, from its integers",
+            table(
+                ("", ""),
+                [
+                    ("exact ε of one draw", shown(found["epsilon_table"])),
+                    ("disclosed by the output set", f"{found['disclosed_bits_per_token']:.2f} bits per word"),
+                    ("output words", f"{found['output_words']:,}"),
+                ],
+            ),
+        ]
+    return "\n\n".join(lines) + "\n"
+
+
+def shown(amount: float | str) -> str:
+    """Write an amount for people."""
+    return amount if isinstance(amount, str) else f"{amount:.6g}"
+
+
+def command_line() -> str:
+    """Return the page of the command line, from the commands themselves."""
+    import typer
+
+    from dptext_etl.cli.app import app
+
+    top = typer.main.get_command(app)
+    lines = [
+        "# Command line",
+        "`dptext COMMAND --help` says the same. Exit codes: 0 fine, 2 usage or policy, 3 budget, 4 gate.",
+    ]
+    for words, command in commands(top, ("dptext",)):
+        lines += [f"## {' '.join(words)}", inspect.cleandoc(command.help or "").replace("\f", "")]
+        rows = [
+            (f"`{names(item)}`", getattr(item, "help", None) or "") for item in command.params if item.name != "help"
+        ]
+        lines += [table(("argument or option", "meaning"), rows)] if rows else []
+    return "\n\n".join(lines) + "\n"
+
+
+def commands(command: click.Command, words: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:
+    """Yield every command below `command` with the words that call it."""
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield words, command
+        return
+    for name, child in below.items():
+        yield from commands(child, (*words, name))
+
+
+def names(parameter: click.Parameter) -> str:
+    """Write how a parameter is given."""
+    name = parameter.metavar or (parameter.name or "").upper()
+    if parameter.param_type_name == "argument":
+        return name
+    value = "" if getattr(parameter, "is_flag", False) else f" {name}"
+    return ", ".join([*parameter.opts, *parameter.secondary_opts]) + value
+
+
+def policy_entries() -> str:
+    """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
+    from dptext_etl import policy
+    from dptext_etl.cli import facts
+
+    schema = policy.Policy.model_json_schema(by_alias=True)
+    parts = []
+    for title, model, part in (
+        ("Top level", policy.Policy, schema),
+        ("`[[column]]`", policy.ColumnSpec, schema["$defs"]["ColumnSpec"]),
+        ("`ledger`", policy.LedgerSpec, schema["$defs"]["LedgerSpec"]),
+        ("`cap`", policy.Cap, schema["$defs"]["Cap"]),
+    ):
+        meanings = {item["name"]: item["meaning"] for item in facts.parameters(model)}
+        aliases = {field.alias: name for name, field in model.model_fields.items() if field.alias}
+        rows = []
+        for name, entry in part["properties"].items():
+            default = "required" if name in part.get("required", ()) else f"`{json.dumps(entry.get('default'))}`"
+            rows.append((f"`{name}`", kind_of(entry), default, meanings.get(aliases.get(name, name), "")))
+        parts += [f"### {title}", table(("entry", "type", "default", "meaning"), rows)]
+    return "\n\n".join(parts)
+
+
+def kind_of(entry: dict[str, Any]) -> str:
+    """Write a JSON schema type for people."""
+    if "enum" in entry:
+        return " or ".join(f"`{json.dumps(value)}`" for value in entry["enum"])
+    if "anyOf" in entry:
+        return " or ".join(kind_of(item) for item in entry["anyOf"] if item.get("type") != "null")
+    if "$ref" in entry:
+        return {
+            "Disclosure": "disclosure",
+            "LedgerSpec": "table `ledger`",
+            "Cap": "table `cap`",
+            "ColumnSpec": "column",
+        }.get(entry["$ref"].rpartition("/")[2], "table")
+    if entry.get("type") == "array":
+        return f"list of {kind_of(entry.get('items', {}))}s"
+    return {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "`true` or `false`",
+        "object": "table",
+    }.get(entry.get("type", ""), "anything")
+
+
+def disclosures() -> str:
+    """Return all disclosures and their meanings."""
+    from dptext_etl.guarantee import Disclosure
+
+    return table(
+        ("disclosure", "what is released in clear"), ((f"`{item.value}`", item.meaning) for item in Disclosure)
+    )
+
+
+def classes() -> str:
+    """Return all guarantee classes and their meanings."""
+    from dptext_etl.guarantee import GuaranteeClass
+
+    return table(("class", "meaning"), ((f"`{item.value}`", item.meaning) for item in GuaranteeClass))
+
+
+def benchmarks() -> str:
+    """Return the last measured figures."""
+    results = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
+    rows = [(item["work"], item["measured"], item["against"], item["ratio"], item["goal"]) for item in results["rows"]]
+    return f"{results['machine']}, {results['date']}.\n\n" + table(
+        ("work", "measured", "against", "ratio", "goal"), rows
+    )
+
+
+TABLES: dict[str, Callable[[], str]] = {
+    "policy_entries": policy_entries,
+    "disclosures": disclosures,
+    "classes": classes,
+    "benchmarks": benchmarks,
+}
