@@ -1,1 +1,39 @@
+//! The kernel of dptext_etl: everything where a wrong bit is a privacy bug or a slow loop.
+//!
+//! Normative: `stream.md` (bytes of keys and draws), `privacy.md` 2.2 (sampler) and 1.6 (input policy).
 
+#![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::string_slice,
+        clippy::indexing_slicing,
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::panic,
+        clippy::unreachable,
+        clippy::todo,
+        clippy::unimplemented,
+        clippy::dbg_macro,
+        clippy::print_stdout
+    )
+)]
+
+mod canon;
+mod column;
+mod digests;
+mod errors;
+mod ids;
+mod keys;
+mod lexicon;
+mod panics;
+mod policy;
+#[cfg(feature = "plugin")]
+mod polars_plugin;
+mod py;
+mod release;
+mod sampler;
+mod stream;
+mod table;
+mod threads;
+mod words;

@@ -1,0 +1,42 @@
+//! SHA-256 digests of released texts and Merkle roots of sealed segments (RFC 6962: leaf prefix 0, node prefix 1).
+
+use sha2::{Digest, Sha256};
+
+pub type Hash = [u8; 32];
+
+/// `SHA-256(0x01 || utf8)`, and `SHA-256(0x00)` for null.
+pub fn text(text: Option<&str>) -> Hash {
+    let mut hash = Sha256::new();
+    match text {
+        Some(text) => {
+            hash.update([1]);
+            hash.update(text.as_bytes());
+        }
+        None => hash.update([0]),
+    }
+    hash.finalize().into()
+}
+
+/// The leaf of an item: `SHA-256(0x00 || item)`.
+pub fn leaf(item: &[u8]) -> Hash {
+    Sha256::new().chain_update([0]).chain_update(item).finalize().into()
+}
+
+fn node(left: &Hash, right: &Hash) -> Hash {
+    Sha256::new().chain_update([1]).chain_update(left).chain_update(right).finalize().into()
+}
+
+/// The root over leaves in order; a node without a partner rises as it is; no leaves give `SHA-256("")`.
+pub fn root(mut level: Vec<Hash>) -> Hash {
+    while level.len() > 1 {
+        level = level
+            .chunks(2)
+            .filter_map(|pair| match pair {
+                [left, right] => Some(node(left, right)),
+                [odd] => Some(*odd),
+                _ => None,
+            })
+            .collect();
+    }
+    level.pop().unwrap_or_else(|| Sha256::digest([]).into())
+}

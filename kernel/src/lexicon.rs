@@ -1,0 +1,172 @@
+//! From a word of a text to what the table knows about it.
+//!
+//! ASCII words of up to 16 bytes, nearly all words of most texts, are packed into two machine words, lower-cased
+//! there and found by open addressing; all others go through their look-up form and an ordinary map.
+
+use std::collections::HashMap;
+use std::ops::Range;
+
+use crate::errors::{Error, Result};
+use crate::words::look_up_form;
+
+/// What the table knows about a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// The input with this number.
+    Input(u32),
+    /// Released in clear.
+    Kept,
+}
+
+const KEPT: u32 = u32::MAX - 1;
+const EMPTY: u32 = u32::MAX;
+
+#[derive(Clone, Copy)]
+struct Slot {
+    low: u64,
+    high: u64,
+    entry: u32,
+}
+
+/// An ASCII word of 1 to 16 bytes, zero-padded. No word holds a zero byte, so different words differ.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Packed {
+    low: u64,
+    high: u64,
+}
+
+const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
+
+/// Lower-cases eight ASCII bytes at once.
+#[inline(always)]
+const fn lower(bytes: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let from_a = bytes + ONES * (0x80 - b'A' as u64);
+    let above_z = bytes + ONES * (0x7f - b'Z' as u64);
+    bytes | ((from_a & !above_z & HIGH_BITS) >> 2)
+}
+
+impl Packed {
+    /// The word at `range`, lower-cased; `None` if it is too long or not ASCII.
+    #[inline(always)]
+    fn from_text(text: &[u8], range: Range<usize>) -> Option<Self> {
+        let len = range.end.wrapping_sub(range.start);
+        let bits = match len {
+            1..=16 => 8 * (16 - len) as u32,
+            _ => return None,
+        };
+        let both = match text.get(range.start..).and_then(|rest| rest.first_chunk::<16>()) {
+            Some(chunk) => u128::from_le_bytes(*chunk) << bits >> bits,
+            None => {
+                let mut chunk = [0u8; 16];
+                chunk.iter_mut().zip(text.get(range)?).for_each(|(to, &from)| *to = from);
+                u128::from_le_bytes(chunk)
+            }
+        };
+        let (low, high) = (both as u64, (both >> 64) as u64);
+        if (low | high) & HIGH_BITS != 0 {
+            return None;
+        }
+        Some(Self { low: lower(low), high: lower(high) })
+    }
+
+    #[inline(always)]
+    fn hash(self) -> u64 {
+        let mixed = (self.low ^ self.high.rotate_left(23)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
+    }
+}
+
+/// Words of a vocabulary and words that are released in clear.
+pub struct Lexicon {
+    slots: Vec<Slot>,
+    shift: u32,
+    others: HashMap<String, u32>,
+}
+
+impl Lexicon {
+    /// A lexicon of inputs in order; `kept` words win over inputs. Refuses a repeated input.
+    pub fn new<'a>(inputs: impl Iterator<Item = &'a str> + Clone, kept: impl Iterator<Item = &'a str>) -> Result<Self> {
+        let count = inputs.clone().count();
+        if count >= KEPT as usize {
+            return Err(Error::artifact("a table has fewer than 2^32 - 2 input words"));
+        }
+        let kept = kept.collect::<Vec<_>>();
+        let size = (2 * (count + kept.len())).next_power_of_two().max(16);
+        let mut lexicon = Self {
+            slots: vec![Slot { low: 0, high: 0, entry: EMPTY }; size],
+            shift: 64 - size.trailing_zeros(),
+            others: HashMap::new(),
+        };
+        for word in kept {
+            lexicon.insert(word, KEPT);
+        }
+        for (number, word) in (0..KEPT).zip(inputs) {
+            if lexicon.insert(word, number).is_some_and(|before| before != KEPT) {
+                return Err(Error::artifact("the table names an input word twice"));
+            }
+        }
+        Ok(lexicon)
+    }
+
+    /// Adds a word unless it is there; then what it is.
+    fn insert(&mut self, word: &str, entry: u32) -> Option<u32> {
+        let packed = Packed::from_text(word.as_bytes(), 0..word.len());
+        // A word with capitals or zero bytes is no look-up form: it can be held, never found.
+        let Some(packed) = packed.filter(|_| !word.bytes().any(|b| b == 0 || b.is_ascii_uppercase())) else {
+            if let Some(before) = self.others.get(word) {
+                return Some(*before);
+            }
+            self.others.insert(word.to_owned(), entry);
+            return None;
+        };
+        let mask = self.slots.len() - 1;
+        let mut at = (packed.hash() >> self.shift) as usize;
+        while let Some(slot) = self.slots.get_mut(at) {
+            if slot.entry == EMPTY {
+                *slot = Slot { low: packed.low, high: packed.high, entry };
+                return None;
+            }
+            if slot.low == packed.low && slot.high == packed.high {
+                return Some(slot.entry);
+            }
+            at = (at + 1) & mask;
+        }
+        None
+    }
+
+    /// What is known about the word at `range` of a text.
+    #[inline(always)]
+    pub fn find(&self, text: &str, range: Range<usize>) -> Option<Entry> {
+        let entry = match Packed::from_text(text.as_bytes(), range.clone()) {
+            Some(packed) => self.find_packed(packed)?,
+            None => self.find_other(text.get(range)?)?,
+        };
+        Some(if entry == KEPT { Entry::Kept } else { Entry::Input(entry) })
+    }
+
+    #[inline(always)]
+    fn find_packed(&self, word: Packed) -> Option<u32> {
+        let mask = self.slots.len() - 1;
+        let mut at = (word.hash() >> self.shift) as usize;
+        loop {
+            let slot = self.slots.get(at)?;
+            if slot.low == word.low && slot.high == word.high && slot.entry != EMPTY {
+                return Some(slot.entry);
+            }
+            if slot.entry == EMPTY {
+                return None;
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    #[cold]
+    fn find_other(&self, word: &str) -> Option<u32> {
+        let form = look_up_form(word);
+        if let Some(packed) = Packed::from_text(form.as_bytes(), 0..form.len()) {
+            return self.find_packed(packed);
+        }
+        self.others.get(&form).copied()
+    }
+}

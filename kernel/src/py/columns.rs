@@ -1,0 +1,120 @@
+//! Keys, ids and digests of whole columns, in parallel, without the interpreter's lock.
+
+use arrow::array::FixedSizeBinaryArray;
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+
+use super::arrow_ffi::{hashes, Chunks, Column};
+use super::detached;
+use super::keys::{PyReleaseKey, PySecret};
+use crate::column::{Strings, StringsBuilder};
+use crate::digests::{self, Hash};
+use crate::errors::{Error, Result};
+use crate::ids;
+use crate::keys::ledger_id;
+use crate::threads;
+
+const ROWS_AT_ONCE: usize = 8192;
+
+/// 32 bytes per row.
+fn each_row(rows: usize, row: impl Fn(usize) -> Result<Hash> + Sync) -> Result<Vec<Hash>> {
+    let parts = threads::over_rows(rows, ROWS_AT_ONCE, threads::count(None)?, |range| {
+        range.map(&row).collect::<Result<Vec<_>>>()
+    })?;
+    Ok(parts.concat())
+}
+
+fn per_record(
+    ids: Chunks,
+    texts: Chunks,
+    hash: impl Fn(&str, Option<&[u8]>) -> Hash + Sync,
+) -> Result<Column> {
+    let (ids, texts) = (ids::canonical(ids.0)?, Strings::new(&texts.0)?);
+    ids.expect_len(texts.len(), "texts")?;
+    let rows = each_row(texts.len(), |row| {
+        let id = ids.get(row)?.unwrap_or_default();
+        Ok(hash(id, texts.get(row)?.map(str::as_bytes)))
+    })?;
+    hashes(rows.concat())
+}
+
+/// Record keys: `H(R, "dptext/rec/v1\0" || u64(len(rid)) || rid || fp || u64(nonce))`.
+#[pyfunction]
+#[pyo3(signature = (release_key, ids, texts, nonce=0))]
+fn record_keys(py: Python<'_>, release_key: &PyReleaseKey, ids: Chunks, texts: Chunks, nonce: u64) -> PyResult<Column> {
+    detached(py, || per_record(ids, texts, |id, text| *release_key.0.record(id, text, nonce)))
+}
+
+/// Idempotency keys of the ledger: `SHA-256(canon([dataset, release, column, id, cfg, hex(fp), nonce]))`.
+#[pyfunction]
+#[pyo3(signature = (release_key, ids, texts, nonce=0))]
+fn idem_keys(py: Python<'_>, release_key: &PyReleaseKey, ids: Chunks, texts: Chunks, nonce: u64) -> PyResult<Column> {
+    detached(py, || per_record(ids, texts, |id, text| release_key.0.idempotency(id, text, nonce)))
+}
+
+/// Ids as a ledger stores them: `H(L, "dptext/id/v1\0" || kind || u64(len) || id)`, kind "rec", "sub" or "canary".
+#[pyfunction]
+fn hash_ids(py: Python<'_>, secret: &PySecret, kind: &str, ids: Chunks) -> PyResult<Column> {
+    detached(py, || {
+        if !matches!(kind, "rec" | "sub" | "canary") {
+            return Err(Error::policy("ids are hashed as \"rec\", \"sub\" or \"canary\"; got another kind"));
+        }
+        let (ledger, ids) = (secret.0.prf()?, ids::canonical(ids.0)?);
+        let rows = each_row(ids.len(), |row| Ok(ledger_id(&ledger, kind, ids.get(row)?.unwrap_or_default())))?;
+        hashes(rows.concat())
+    })
+}
+
+/// Digests of released texts: `SHA-256(0x01 || utf8)`, `SHA-256(0x00)` for null.
+#[pyfunction]
+#[pyo3(name = "digests")]
+fn text_digests(py: Python<'_>, texts: Chunks) -> PyResult<Column> {
+    detached(py, || {
+        let texts = Strings::new(&texts.0)?;
+        let rows = each_row(texts.len(), |row| Ok(digests::text(texts.get(row)?)))?;
+        hashes(rows.concat())
+    })
+}
+
+/// Merkle root over rows of fixed size: leaves `SHA-256(0x00 || row)`, nodes `SHA-256(0x01 || left || right)`.
+#[pyfunction]
+fn merkle_root<'py>(py: Python<'py>, rows: Chunks) -> PyResult<Bound<'py, PyBytes>> {
+    let root = detached(py, || {
+        let mut leaves = Vec::new();
+        for chunk in &rows.0 {
+            let rows = chunk
+                .as_any()
+                .downcast_ref::<FixedSizeBinaryArray>()
+                .filter(|rows| rows.validity().is_none_or(|valid| valid.unset_bits() == 0))
+                .ok_or_else(|| Error::input("a Merkle root is over fixed-size binary rows without nulls"))?;
+            leaves.extend(each_row(rows.len(), |row| {
+                Ok(digests::leaf(rows.get(row).ok_or_else(|| Error::internal("a row is not there"))?))
+            })?);
+        }
+        Ok(digests::root(leaves))
+    })?;
+    Ok(PyBytes::new(py, &root))
+}
+
+/// Record ids as strings, one canonical form per value.
+#[pyfunction]
+fn canonical_ids(py: Python<'_>, ids: Chunks) -> PyResult<Column> {
+    detached(py, || {
+        let ids = ids::canonical(ids.0)?;
+        let mut out = StringsBuilder::with_capacity(ids.len(), ids.bytes());
+        for row in 0..ids.len() {
+            out.push(ids.get(row)?.unwrap_or_default());
+        }
+        Ok(Column(Box::new(StringsBuilder::join(vec![out])?)))
+    })
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<Column>()?;
+    module.add_function(wrap_pyfunction!(record_keys, module)?)?;
+    module.add_function(wrap_pyfunction!(idem_keys, module)?)?;
+    module.add_function(wrap_pyfunction!(hash_ids, module)?)?;
+    module.add_function(wrap_pyfunction!(text_digests, module)?)?;
+    module.add_function(wrap_pyfunction!(merkle_root, module)?)?;
+    module.add_function(wrap_pyfunction!(canonical_ids, module)?)
+}

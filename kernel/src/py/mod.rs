@@ -1,0 +1,69 @@
+//! The Python module `dptext_etl._kernel`.
+
+mod arrow_ffi;
+mod columns;
+mod draws;
+mod keys;
+mod table;
+
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+
+use crate::errors::{Error, Kind, Result};
+use crate::panics;
+use crate::words;
+
+/// Runs `work` without the interpreter's lock; errors become those of `dptext_etl.errors`, panics lose their text.
+fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
+    py.detach(|| panics::caught(work)).map_err(|error| raised(py, error))
+}
+
+/// As `detached`, for work that is too short to hand the lock over, or that touches Python objects.
+fn attached<T>(py: Python<'_>, work: impl FnOnce() -> Result<T>) -> PyResult<T> {
+    panics::caught(work).map_err(|error| raised(py, error))
+}
+
+/// The Python exception for a kernel error; a `ValueError` where the library's own classes cannot be had.
+fn raised(py: Python<'_>, error: Error) -> PyErr {
+    let class = match error.kind {
+        Kind::Key => "KeyReferenceError",
+        Kind::Artifact => "ArtifactError",
+        Kind::Input => "InputError",
+        Kind::Policy => "PolicyError",
+        Kind::Internal => return PyRuntimeError::new_err(error.to_string()),
+    };
+    let made = py
+        .import("dptext_etl.errors")
+        .and_then(|errors| errors.getattr(class))
+        .and_then(|class| class.call1((error.message.as_ref(), error.hint.as_deref())));
+    match made {
+        Ok(exception) => PyErr::from_value(exception),
+        Err(_) => PyValueError::new_err(error.to_string()),
+    }
+}
+
+/// All segments of a text with whether each is a word; joined they are the text.
+#[pyfunction]
+fn split(py: Python<'_>, text: &str) -> PyResult<Vec<(String, bool)>> {
+    detached(py, || Ok(words::segments(text).map(|(segment, is_word)| (segment.to_owned(), is_word)).collect()))
+}
+
+/// Panics on purpose, for the test that shows what of it can be seen.
+#[pyfunction]
+#[allow(clippy::panic)]
+fn _defect(py: Python<'_>, message: &str) -> PyResult<()> {
+    detached(py, || panic!("{message}"))
+}
+
+#[pymodule]
+fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    panics::install_hook();
+    module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
+    module.add("UNICODE_VERSION", words::unicode_version())?;
+    module.add_function(wrap_pyfunction!(split, module)?)?;
+    module.add_function(wrap_pyfunction!(_defect, module)?)?;
+    keys::register(module)?;
+    draws::register(module)?;
+    columns::register(module)?;
+    table::register(module)
+}

@@ -1,0 +1,172 @@
+//! Table mechanisms in Python.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow::array::{Array, FixedSizeBinaryArray, PrimitiveArray, StructArray};
+use arrow::datatypes::{ArrowDataType, Field};
+use pyo3::prelude::*;
+use pyo3::types::PyType;
+
+use super::arrow_ffi::{Chunks, Column};
+use super::draws::record_key;
+use super::keys::PyReleaseKey;
+use super::{attached, detached};
+use crate::column::Strings;
+use crate::errors::{Error, Result};
+use crate::ids;
+use crate::policy::InputPolicy;
+use crate::release::{self, Released};
+use crate::table::Table;
+use crate::threads;
+
+/// A table file, mapped and verified; one per process and hash.
+#[pyclass(frozen, name = "Table", module = "dptext_etl._kernel")]
+pub struct PyTable {
+    table: Arc<Table>,
+    path: String,
+    sha256: String,
+}
+
+fn counts(values: Vec<u32>) -> Box<dyn Array> {
+    Box::new(PrimitiveArray::<u32>::from_vec(values))
+}
+
+fn released(out: Released) -> Result<Column> {
+    let fields = vec![
+        Field::new("text".into(), ArrowDataType::LargeUtf8, true),
+        Field::new("positions".into(), ArrowDataType::UInt32, false),
+    ];
+    let rows = out.positions.len();
+    StructArray::try_new(ArrowDataType::Struct(fields), rows, vec![Box::new(out.text), counts(out.positions)], None)
+        .map(|array| Column(Box::new(array)))
+        .map_err(|_| Error::internal("columns of different lengths"))
+}
+
+#[pymethods]
+impl PyTable {
+    /// Maps the file and verifies its hash, or finds it already mapped.
+    #[classmethod]
+    fn open(_class: &Bound<'_, PyType>, py: Python<'_>, path: &str, sha256: &str) -> PyResult<Self> {
+        let table = detached(py, || Table::open(path, sha256))?;
+        Ok(Self { table, path: path.to_owned(), sha256: sha256.to_owned() })
+    }
+
+    fn input_words(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        attached(py, || Ok(self.table.inputs()?.map(str::to_owned).collect()))
+    }
+
+    fn output_words(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        attached(py, || Ok(self.table.outputs()?.map(str::to_owned).collect()))
+    }
+
+    /// Words that are released in clear.
+    fn kept_words(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        attached(py, || Ok(self.table.kept()?.map(str::to_owned).collect()))
+    }
+
+    /// The file's own description of itself.
+    fn metadata(&self) -> HashMap<String, String> {
+        self.table.metadata.clone()
+    }
+
+    /// Number of output sets.
+    #[getter]
+    fn sets(&self) -> usize {
+        self.table.sets
+    }
+
+    /// Words per slot: 2 if any output set exceeds 4,096, else 1.
+    #[getter]
+    fn width(&self) -> usize {
+        self.table.width
+    }
+
+    /// Size of the largest output set.
+    #[getter]
+    fn max_set(&self) -> usize {
+        self.table.max_set
+    }
+
+    /// Releases a column: struct of text and positions.
+    #[pyo3(signature = (release_key, texts, ids, input_policy, nonce=0, threads=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn release(
+        &self,
+        py: Python<'_>,
+        release_key: &PyReleaseKey,
+        texts: Chunks,
+        ids: Chunks,
+        input_policy: &str,
+        nonce: u64,
+        threads: Option<usize>,
+    ) -> PyResult<Column> {
+        detached(py, || {
+            let (policy, texts, ids) = (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?, ids::canonical(ids.0)?);
+            ids.expect_len(texts.len(), "texts")?;
+            let key = |row: usize, text: Option<&str>| {
+                let id = ids.get(row)?.unwrap_or_default();
+                Ok(release_key.0.record(id, text.map(str::as_bytes), nonce))
+            };
+            released(release::release(&self.table, &policy, &texts, &key, threads::count(threads)?)?)
+        })
+    }
+
+    /// Releases a column under given record keys (tests of non-interference).
+    #[pyo3(signature = (record_keys, texts, input_policy, threads=None))]
+    fn release_with_keys(
+        &self,
+        py: Python<'_>,
+        record_keys: Chunks,
+        texts: Chunks,
+        input_policy: &str,
+        threads: Option<usize>,
+    ) -> PyResult<Column> {
+        detached(py, || {
+            let (policy, texts) = (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?);
+            let mut keys = Vec::with_capacity(texts.len());
+            for chunk in &record_keys.0 {
+                let rows = chunk.as_any().downcast_ref::<FixedSizeBinaryArray>();
+                let rows = rows.ok_or_else(|| Error::input("record keys are fixed-size binary rows of 32 bytes"))?;
+                for row in 0..rows.len() {
+                    keys.push(record_key(rows.get(row).unwrap_or_default())?);
+                }
+            }
+            if keys.len() != texts.len() {
+                return Err(Error::input(format!("texts need one key each; got {} and {}", texts.len(), keys.len())));
+            }
+            let key = |row: usize, _: Option<&str>| {
+                keys.get(row).cloned().ok_or_else(|| Error::internal("a record key is not there"))
+            };
+            released(release::release(&self.table, &policy, &texts, &key, threads::count(threads)?)?)
+        })
+    }
+
+    /// How many draws each text takes.
+    #[pyo3(signature = (texts, input_policy, threads=None))]
+    fn positions(&self, py: Python<'_>, texts: Chunks, input_policy: &str, threads: Option<usize>) -> PyResult<Column> {
+        detached(py, || {
+            let (policy, texts) = (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?);
+            release::positions(&self.table, &policy, &texts, threads::count(threads)?).map(|rows| Column(counts(rows)))
+        })
+    }
+
+    /// The exact law of one word: output words and integer weights.
+    fn row(&self, py: Python<'_>, word: &str, input_policy: &str) -> PyResult<(Vec<String>, Vec<u64>)> {
+        detached(py, || release::law(&self.table, &InputPolicy::from_json(input_policy)?, word))
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Table({}, sha256={})", self.path, self.sha256)
+    }
+
+    /// Pickled as its path and hash; mapped and verified again where it is loaded.
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (String, String))> {
+        let open = py.get_type::<Self>().getattr("open")?;
+        Ok((open, (self.path.clone(), self.sha256.clone())))
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyTable>()
+}

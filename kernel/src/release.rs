@@ -1,0 +1,234 @@
+//! A table mechanism over a column of texts: words, record key, draws, join, row by row in parallel.
+
+use std::ops::ControlFlow;
+
+use arrow::array::Utf8Array;
+
+use crate::column::{Strings, StringsBuilder};
+use crate::errors::{Error, Result};
+use crate::keys::Key;
+use crate::lexicon::Entry;
+use crate::policy::{Case, InputPolicy, Null, Punctuation, Unknown};
+use crate::sampler::Draws;
+use crate::stream::{purpose, Stream, Words};
+use crate::table::{Sums, Table};
+use crate::threads;
+use crate::words;
+
+/// Text that one unit of parallel work holds, in bytes.
+const BLOCK_BYTES: usize = 1 << 18;
+
+/// What becomes of one word.
+#[derive(Clone, Copy)]
+enum Fate {
+    Draw(u32),
+    Uniform,
+    Copy,
+}
+
+#[derive(Clone, Copy)]
+struct Word {
+    start: usize,
+    end: usize,
+    fate: Fate,
+}
+
+/// A released column and how many draws each row took.
+pub struct Released {
+    pub text: Utf8Array<i64>,
+    pub positions: Vec<u32>,
+}
+
+/// Releases a column; `key` gives the record key of a row.
+pub fn release(
+    table: &Table,
+    policy: &InputPolicy,
+    texts: &Strings,
+    key: &(dyn Fn(usize, Option<&str>) -> Result<Key> + Sync),
+    threads: usize,
+) -> Result<Released> {
+    let sums = table.sums()?;
+    let parts = threads::over_rows(texts.len(), rows_at_once(texts), threads, |rows| {
+        let bytes = texts.bytes() / texts.len().max(1) * rows.len();
+        let mut text = StringsBuilder::with_capacity(rows.len(), bytes + bytes / 4);
+        let mut positions = Vec::with_capacity(rows.len());
+        let mut scratch = Scratch::default();
+        for row in rows {
+            let value = texts.get(row)?;
+            match (value, policy.null) {
+                (None, Null::Pass) => {
+                    text.end_row(false);
+                    positions.push(0);
+                }
+                _ => {
+                    let drawn = scratch.release(table, &sums, policy, value.unwrap_or_default(), &mut text.values, || key(row, value))?;
+                    text.end_row(true);
+                    positions.push(drawn);
+                }
+            }
+        }
+        Ok((text, positions))
+    })?;
+    let (texts, positions): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+    Ok(Released { text: StringsBuilder::join(texts)?, positions: positions.concat() })
+}
+
+/// The draws that each row would take.
+pub fn positions(table: &Table, policy: &InputPolicy, texts: &Strings, threads: usize) -> Result<Vec<u32>> {
+    let parts = threads::over_rows(texts.len(), rows_at_once(texts), threads, |rows| {
+        let mut scratch = Scratch::default();
+        rows.map(|row| {
+            scratch.read(table, policy, texts.get(row)?.unwrap_or_default());
+            Ok(scratch.draws)
+        })
+        .collect::<Result<Vec<_>>>()
+    })?;
+    Ok(parts.concat())
+}
+
+/// The exact law of one word: output words and integer weights.
+pub fn law(table: &Table, policy: &InputPolicy, word: &str) -> Result<(Vec<String>, Vec<u64>)> {
+    let mut scratch = Scratch::default();
+    scratch.read(table, policy, word);
+    let [only] = scratch.words.as_slice() else { return Err(not_a_word()) };
+    if (only.start, only.end) != (0, word.len()) {
+        return Err(not_a_word());
+    }
+    let outputs = table.outputs()?.collect::<Vec<_>>();
+    match only.fate {
+        Fate::Copy => {
+            let mut form = Vec::new();
+            copy(policy, word, &mut form);
+            Ok((vec![String::from_utf8(form).map_err(|_| Error::internal("a word is not UTF-8"))?], vec![1]))
+        }
+        Fate::Uniform => Ok((outputs.iter().map(|&word| word.to_owned()).collect(), vec![1; outputs.len()])),
+        Fate::Draw(input) => {
+            let (weights, members) = table.sums()?.row(input).ok_or_else(missing_row)?;
+            let words = members.iter().filter_map(|&member| outputs.get(member as usize)).map(|&word| word.to_owned());
+            Ok((words.collect(), weights.each().collect()))
+        }
+    }
+}
+
+fn not_a_word() -> Error {
+    Error::input("the exact distribution is defined for one word; got another number of words, or more than the word")
+        .hint("ask for words one by one, without spaces or punctuation around them")
+}
+
+fn missing_row() -> Error {
+    Error::internal("a row of the table is not there")
+}
+
+fn rows_at_once(texts: &Strings) -> usize {
+    let mean = texts.bytes() / texts.len().max(1) + 32;
+    (BLOCK_BYTES / mean).clamp(16, 8192)
+}
+
+/// Appends a word that is released as it is.
+fn copy(policy: &InputPolicy, word: &str, out: &mut Vec<u8>) {
+    match policy.case {
+        Case::Keep => out.extend_from_slice(word.as_bytes()),
+        Case::Lower if word.is_ascii() => out.extend(word.bytes().map(|byte| byte.to_ascii_lowercase())),
+        Case::Lower => out.extend_from_slice(words::look_up_form(word).as_bytes()),
+    }
+}
+
+/// One row's words and stream, reused from row to row.
+#[derive(Default)]
+struct Scratch {
+    words: Vec<Word>,
+    draws: u32,
+    cut: bool,
+    slots: Words,
+}
+
+impl Scratch {
+    /// Finds the words of a text and what becomes of each.
+    fn read(&mut self, table: &Table, policy: &InputPolicy, text: &str) {
+        self.words.clear();
+        self.draws = 0;
+        self.cut = false;
+        words::scan(text, |range| {
+            if self.words.len() == policy.n_max {
+                self.cut = true;
+                return ControlFlow::Break(());
+            }
+            let fate = match table.lexicon.find(text, range.clone()) {
+                Some(Entry::Input(input)) => Fate::Draw(input),
+                Some(Entry::Kept) => Fate::Copy,
+                None => unknown(policy, text.get(range.clone()).unwrap_or_default()),
+            };
+            self.draws += u32::from(!matches!(fate, Fate::Copy));
+            self.words.push(Word { start: range.start, end: range.end, fate });
+            ControlFlow::Continue(())
+        });
+    }
+
+    /// Appends the released text and returns the number of draws.
+    fn release(
+        &mut self,
+        table: &Table,
+        sums: &Sums<'_>,
+        policy: &InputPolicy,
+        text: &str,
+        out: &mut Vec<u8>,
+        key: impl FnOnce() -> Result<Key>,
+    ) -> Result<u32> {
+        self.read(table, policy, text);
+        let key = if self.draws > 0 { key()? } else { Key::default() };
+        let mut draws = Draws::new(Stream::new(&key, purpose::TOKEN)?, table.width);
+        self.slots.clear();
+        self.slots.resize(self.draws as usize * table.width, 0);
+        draws.slots(0, &mut self.slots)?;
+        let mut slots = self.slots.chunks_exact(table.width);
+        let mut position = 0;
+        let mut end = 0;
+        for word in &self.words {
+            if policy.punctuation == Punctuation::Keep {
+                out.extend_from_slice(text.get(end..word.start).unwrap_or_default().as_bytes());
+                end = word.end;
+            }
+            let output = match word.fate {
+                Fate::Copy => {
+                    copy(policy, text.get(word.start..word.end).unwrap_or_default(), out);
+                    out.push(b' ');
+                    None
+                }
+                Fate::Uniform => {
+                    let slot = slots.next().unwrap_or_default();
+                    Some(draws.uniform(position, slot, table.words.len() as u64)? as u32)
+                }
+                Fate::Draw(input) => {
+                    let slot = slots.next().unwrap_or_default();
+                    let (weights, members) = sums.row(input).ok_or_else(missing_row)?;
+                    let index = draws.choose(position, slot, weights)?;
+                    Some(*members.get(index).ok_or_else(missing_row)?)
+                }
+            };
+            if let Some(output) = output {
+                table.words.push(out, output)?;
+                position += 1;
+            }
+            if policy.punctuation == Punctuation::Keep {
+                out.pop();
+            }
+        }
+        match policy.punctuation {
+            Punctuation::Keep if !self.cut => out.extend_from_slice(text.get(end..).unwrap_or_default().as_bytes()),
+            Punctuation::Drop if !self.words.is_empty() => {
+                out.pop();
+            }
+            _ => {}
+        }
+        Ok(self.draws)
+    }
+}
+
+/// What the policy says of a word that the table does not know.
+fn unknown(policy: &InputPolicy, word: &str) -> Fate {
+    let rule = if words::is_number(word) { policy.numbers } else { policy.oov };
+    match rule {
+        Unknown::Uniform => Fate::Uniform,
+        Unknown::Keep => Fate::Copy,
+    }
+}

@@ -1,0 +1,89 @@
+//! Streams of a record: ChaCha20 read as 64-bit little-endian words (`stream.md`).
+
+use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
+use chacha20::ChaCha20;
+use zeroize::Zeroizing;
+
+use crate::errors::{Error, Result};
+
+/// Added to a purpose: the stream that a position's further words come from.
+pub const OVERFLOW: u32 = 1 << 31;
+
+/// Words that one ChaCha20 stream has: 2^32 blocks of eight.
+const STREAM_WORDS: u64 = 1 << 35;
+
+/// The purposes that have a number (pass p >= 1 adds 256 p).
+pub mod purpose {
+    pub const TOKEN: u32 = 1;
+}
+
+/// One purpose of one record: a key and a number below 2^31.
+#[derive(Clone, Copy)]
+pub struct Stream<'k> {
+    key: &'k [u8; 32],
+    purpose: u32,
+}
+
+impl<'k> Stream<'k> {
+    /// The stream of a purpose; refuses numbers that would meet the overflow streams.
+    pub fn new(key: &'k [u8; 32], purpose: u32) -> Result<Self> {
+        if purpose >= OVERFLOW {
+            return Err(Error::policy(format!("a purpose is a number below 2^31; got {purpose}")));
+        }
+        Ok(Self { key, purpose })
+    }
+
+    /// Fills `out` with the words of the slots' stream from word `first` on.
+    pub fn words(&self, first: u64, out: &mut [u64]) -> Result<()> {
+        keystream(self.key, self.purpose, 0, first, out)
+    }
+
+    /// The words that the draw at `position` needs beyond its slot, from the first on.
+    pub fn overflow(&self, position: u64) -> Overflow<'k> {
+        Overflow { key: self.key, purpose: self.purpose | OVERFLOW, position, next: 0 }
+    }
+}
+
+/// The overflow words of one position, in sequence; both levels of a draw share it.
+pub struct Overflow<'k> {
+    key: &'k [u8; 32],
+    purpose: u32,
+    position: u64,
+    next: u64,
+}
+
+impl Overflow<'_> {
+    pub fn next_word(&mut self) -> Result<u64> {
+        let mut word = [0u64; 1];
+        keystream(self.key, self.purpose, self.position, self.next, &mut word)?;
+        self.next += 1;
+        let [word] = word;
+        Ok(word)
+    }
+}
+
+/// Words `first ..` of ChaCha20 (RFC 8439) under the nonce `u32(purpose) || u64(serial)`.
+pub fn keystream(key: &[u8; 32], purpose: u32, serial: u64, first: u64, out: &mut [u64]) -> Result<()> {
+    let end = first.checked_add(out.len() as u64);
+    if end.is_none_or(|end| end > STREAM_WORDS) {
+        return Err(Error::input("a record needs more draws than one stream holds (2^35 words)")
+            .hint("lower the mechanism's n_max"));
+    }
+    let mut nonce = [0u8; 12];
+    let (head, tail) = nonce.split_at_mut(4);
+    head.copy_from_slice(&purpose.to_le_bytes());
+    tail.copy_from_slice(&serial.to_le_bytes());
+    let mut cipher = ChaCha20::new(key.into(), (&nonce).into());
+    cipher.try_seek(first * 8).map_err(|_| Error::internal("the stream could not be positioned"))?;
+    out.fill(0);
+    cipher
+        .try_apply_keystream(bytemuck::cast_slice_mut(out))
+        .map_err(|_| Error::internal("the stream ended early"))?;
+    if cfg!(target_endian = "big") {
+        out.iter_mut().for_each(|word| *word = word.swap_bytes());
+    }
+    Ok(())
+}
+
+/// A buffer for slot words that forgets them.
+pub type Words = Zeroizing<Vec<u64>>;

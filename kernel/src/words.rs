@@ -1,0 +1,174 @@
+//! Words of a text: Unicode word segments (UAX 29) that hold a letter or digit, and how they are looked up.
+//!
+//! Stretches of ASCII are scanned by the same rules written out for ASCII; where another character comes near,
+//! the `unicode-segmentation` crate decides. Tests hold the two to each other.
+
+use std::ops::{ControlFlow, Range};
+
+use unicode_segmentation::UnicodeSegmentation;
+
+/// The segmentation's Unicode version; the standard library's stands beside it if that differs.
+pub fn unicode_version() -> String {
+    let (major, _, _) = unicode_segmentation::UNICODE_VERSION;
+    let (letters, _, _) = char::UNICODE_VERSION;
+    if major == u64::from(letters) {
+        format!("unicode-{major}")
+    } else {
+        format!("unicode-{major}-letters-{letters}")
+    }
+}
+
+/// All segments of a text with whether they are words; joined they are the text.
+pub fn segments(text: &str) -> impl Iterator<Item = (&str, bool)> {
+    let mut words = text.unicode_word_indices().map(|(start, _)| start).peekable();
+    text.split_word_bound_indices().map(move |(start, segment)| (segment, words.next_if_eq(&start).is_some()))
+}
+
+/// Whether a word counts as a number: its first letter or digit is numeric.
+pub fn is_number(word: &str) -> bool {
+    word.chars().find(|c| c.is_alphanumeric()).is_some_and(char::is_numeric)
+}
+
+/// The form under which a word is looked up: lower case, the typographic apostrophe as the plain one.
+pub fn look_up_form(word: &str) -> String {
+    let lower = word.to_lowercase();
+    if lower.contains('\u{2019}') {
+        lower.replace('\u{2019}', "'")
+    } else {
+        lower
+    }
+}
+
+/// Word break classes of ASCII (UAX 29, table 3).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Class {
+    Letter,
+    Digit,
+    /// `_`
+    ExtendNumLet,
+    /// `:`
+    MidLetter,
+    /// `,` and `;`
+    MidNum,
+    /// `.` and `'`
+    MidNumLet,
+    Space,
+    Other,
+    /// A byte of a character that is not ASCII.
+    Wide,
+    End,
+}
+
+const fn class(byte: u8) -> Class {
+    match byte {
+        b'a'..=b'z' | b'A'..=b'Z' => Class::Letter,
+        b'0'..=b'9' => Class::Digit,
+        b'_' => Class::ExtendNumLet,
+        b':' => Class::MidLetter,
+        b',' | b';' => Class::MidNum,
+        b'.' | b'\'' => Class::MidNumLet,
+        b' ' => Class::Space,
+        0x80.. => Class::Wide,
+        _ => Class::Other,
+    }
+}
+
+#[inline(always)]
+fn class_at(bytes: &[u8], at: usize) -> Class {
+    bytes.get(at).map_or(Class::End, |&byte| class(byte))
+}
+
+/// Calls `found` with the byte range of each word, in order, until it breaks.
+pub fn scan(text: &str, mut found: impl FnMut(Range<usize>) -> ControlFlow<()>) {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    while at < bytes.len() {
+        let (end, is_word) = match class_at(bytes, at) {
+            Class::Letter | Class::Digit | Class::ExtendNumLet => ascii_word(bytes, at),
+            Class::Wide => (at, None),
+            _ if class_at(bytes, at + 1) == Class::Wide => (at, None),
+            _ => (at + 1, Some(false)),
+        };
+        let flow = match is_word {
+            Some(true) => found(at..end),
+            Some(false) => ControlFlow::Continue(()),
+            None => {
+                let stretch = wide_stretch(bytes, at);
+                let flow = by_the_crate(text, stretch.clone(), &mut found);
+                at = stretch.end;
+                if flow.is_break() {
+                    return;
+                }
+                continue;
+            }
+        };
+        if flow.is_break() {
+            return;
+        }
+        at = end;
+    }
+}
+
+/// The end of the segment of letters, digits and joiners that starts at `start`, and whether it holds a letter or
+/// digit; `None` if a character beyond ASCII has a say in it.
+#[inline(always)]
+fn ascii_word(bytes: &[u8], start: usize) -> (usize, Option<bool>) {
+    let mut at = start;
+    let mut before = class_at(bytes, at);
+    let mut alphanumeric = before != Class::ExtendNumLet;
+    loop {
+        at += 1;
+        let here = class_at(bytes, at);
+        match here {
+            Class::Letter | Class::Digit => alphanumeric = true, // WB5, WB8, WB9, WB10, WB13b
+            Class::ExtendNumLet => {}                            // WB13a
+            Class::MidLetter | Class::MidNum | Class::MidNumLet => {
+                let after = class_at(bytes, at + 1);
+                let joins = match (before, here) {
+                    (Class::Letter, Class::MidLetter | Class::MidNumLet) => after == Class::Letter, // WB6, WB7
+                    (Class::Digit, Class::MidNum | Class::MidNumLet) => after == Class::Digit,      // WB11, WB12
+                    _ => false,
+                };
+                if after == Class::Wide {
+                    return (start, None);
+                }
+                if !joins {
+                    return (at, Some(alphanumeric));
+                }
+                at += 1;
+                before = after;
+                continue;
+            }
+            Class::Wide => return (start, None),
+            Class::Space | Class::Other | Class::End => return (at, Some(alphanumeric)),
+        }
+        before = here;
+    }
+}
+
+/// From a boundary at `start` to the next boundary that ASCII alone decides: before a space that follows another
+/// character than a space, behind the first character that is not ASCII.
+fn wide_stretch(bytes: &[u8], start: usize) -> Range<usize> {
+    let mut seen = false;
+    let mut before = b' ';
+    for (i, &byte) in bytes.iter().enumerate().skip(start) {
+        if seen && byte == b' ' && before != b' ' {
+            return start..i;
+        }
+        seen |= byte >= 0x80;
+        before = byte;
+    }
+    start..bytes.len()
+}
+
+fn by_the_crate(
+    text: &str,
+    stretch: Range<usize>,
+    found: &mut impl FnMut(Range<usize>) -> ControlFlow<()>,
+) -> ControlFlow<()> {
+    for (at, word) in text.get(stretch.clone()).unwrap_or_default().unicode_word_indices() {
+        let start = stretch.start + at;
+        found(start..start + word.len())?;
+    }
+    ControlFlow::Continue(())
+}
