@@ -1,0 +1,100 @@
+"""README and guide are run, block by block, as a reader would: nothing on these pages is only claimed.
+
+* `toml` that begins with `# NAME` is written to that file; `python` is run as a script; `sh` by bash; all blocks of a
+  page share one folder. `text` after a block is what it prints (… stands for anything).
+* A page that begins with `<!-- continues OTHER.md -->` starts in the folder that OTHER.md left.
+* Commands that set up, serve or test this project itself are left out (`NOT_HERE`).
+"""
+
+import doctest
+import os
+import re
+import secrets
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+NOT_HERE = ("make", "git clone", "cd ", "pip ", "dagster dev", "python -m pytest", ". .venv/")
+BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CONTINUES = re.compile(r"\A<!-- continues (\S+) -->")
+
+
+class Block(NamedTuple):
+    language: str
+    code: str
+    line: int
+    prints: str | None
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = [(match[1], match[2], text[: match.start()].count("\n") + 1) for match in BLOCK.finditer(text)]
+    after = [*found[1:], ("", "", 0)]
+    return [
+        Block(language, code, line, following[1] if following[0] == "text" else None)
+        for (language, code, line), following in zip(found, after, strict=True)
+        if language != "text"
+    ]
+
+
+def environment() -> dict[str, str]:
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "DPTEXT_SECRET": secrets.token_hex(),
+        "COLUMNS": "160",
+        "NO_COLOR": "1",
+    }
+
+
+def run(block: Block, folder: Path, env: dict[str, str]) -> str:
+    if block.language == "toml":
+        named = re.match(r"# (\S+\.toml)", block.code)
+        if named:
+            (folder / named[1]).write_text(block.code)
+        return ""
+    if block.language == "python":
+        command = [sys.executable, "-c", block.code]
+    else:
+        lines = [line for line in block.code.splitlines() if not line.startswith(NOT_HERE)]
+        command = ["bash", "-euo", "pipefail", "-c", "\n".join(lines)]
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"line {block.line}:\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def follow(page: Path, folder: Path, env: dict[str, str]) -> None:
+    before = CONTINUES.match(page.read_text(encoding="utf-8"))
+    if before:
+        follow(page.with_name(before[1]), folder, env)
+    for block in blocks(page):
+        if block.language not in {"toml", "python", "sh"}:
+            continue
+        printed = run(block, folder, env)
+        if block.prints is not None:
+            expected = block.prints.replace("…", "...")
+            flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+            assert doctest.OutputChecker().check_output(expected, printed, flags), (
+                f"line {block.line} prints:\n{printed}"
+            )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_example_runs(page, tmp_path):
+    if shutil.which("bash") is None:
+        pytest.skip("shell examples need bash")
+    follow(page, tmp_path, environment())
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)
+def test_every_block_says_its_language(page):
+    fences = re.findall(r"^```(\w*)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    assert fences[1::2] == [""] * (len(fences) // 2)
+    assert set(fences[::2]) <= {"python", "sh", "toml", "text", "sql", ""}
