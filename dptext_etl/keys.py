@@ -24,12 +24,7 @@ def resolve(reference: str) -> _kernel.Secret:
     if not isinstance(reference, str):
         msg = f"a key is given by reference, got {type(reference).__name__}; allowed: {REFERENCE_FORMS}"
         raise KeyReferenceError(msg, "run `dptext key new PATH` and write file:PATH")
-    try:
-        return _kernel.Secret.resolve(reference)
-    except (ValueError, OSError) as exc:
-        problem = str(exc)
-    message, _, hint = problem.partition("\nHint: ")
-    raise KeyReferenceError(message, hint or f"allowed: {REFERENCE_FORMS}")
+    return _kernel.Secret.resolve(reference)
 
 
 @dataclass(frozen=True)
@@ -92,10 +87,4 @@ def canonical_ids(ids: pa.Array) -> pa.Array:
         raise InputError(f"{ids.null_count} record ids are null", "every record needs an id of its own")
     if isinstance(ids.type, pa.ExtensionType):
         ids = pa.array([str(value).lower() for value in ids.to_pylist()], pa.large_string())
-    try:
-        return pa.array(_kernel.canonical_ids(ids))
-    except (ValueError, TypeError) as exc:
-        problem = str(exc)
-    raise InputError(problem)
-
-
+    return pa.array(_kernel.canonical_ids(ids))

@@ -19,10 +19,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from safetensors.numpy import save_file
 
 from dptext_etl import _kernel
-from dptext_etl.artifacts import Artifact, store
+from dptext_etl.artifacts import Artifact, save_tensors, store
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, Spend, micro
 from dptext_etl.keys import RecordKeys
@@ -89,8 +88,7 @@ class TableParts:
             "row_offsets": row_offsets,
             "cumulative": cumulative,
         }
-        metadata = {"format": FORMAT, "description": json.dumps(description, sort_keys=True)}
-        save_file(tensors, path, metadata=metadata)
+        save_tensors(path, tensors, {"format": FORMAT, "description": json.dumps(description, sort_keys=True)})
 
 
 def _blob(words: Iterable[str]) -> npt.NDArray[np.uint8]:

@@ -35,7 +35,7 @@ def key(tmp_path):
     from dptext_etl import _kernel
 
     path = tmp_path / "noise.key"
-    _kernel.Secret.new().write(str(path))
+    _kernel.Secret().write(str(path))
     return f"file:{path}"
 
 

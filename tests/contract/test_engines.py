@@ -1,0 +1,136 @@
+"""One definition of a mechanism serves all: every engine releases the same bytes for the same rows, key and policy."""
+
+import multiprocessing
+
+import polars as pl
+import pytest
+
+import udfs.polars  # noqa: F401
+from dptext_etl import Policy, privatize
+
+FILMS = ["good film about a doctor", "the plot was thin but the music is great", "", None, "I would see it again!", "zxqvyuu 42"]
+
+
+def frame(rows=240):
+    texts = [None if FILMS[i % len(FILMS)] is None else f"{FILMS[i % len(FILMS)]} {'very ' * (i % 7)}" for i in range(rows)]
+    return pl.DataFrame({"id": [f"r{i}" for i in range(rows)], "user": [f"u{i % 40}" for i in range(rows)], "text": texts, "n": range(rows)})
+
+
+@pytest.fixture
+def expected(policy):
+    table = frame()
+    return privatize(table["text"].to_arrow(), table["id"].to_arrow(), policy).to_pylist()
+
+
+def released(out):
+    return out.sort("n")["text"].to_list()
+
+
+def expression(policy):
+    return pl.col("text").dptext.privatize(policy, id=pl.col("id"))
+
+
+def test_polars_eager(policy, expected):
+    assert released(frame().with_columns(expression(policy))) == expected
+    assert released(frame().dptext.privatize(policy, id="id")) == expected
+
+
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_polars_lazy(policy, expected, engine):
+    assert released(frame().lazy().with_columns(expression(policy)).collect(engine=engine)) == expected
+
+
+@pytest.mark.parametrize("engine", ["in-memory", "streaming"])
+def test_polars_from_a_file(policy, expected, engine, tmp_path):
+    frame().write_parquet(tmp_path / "t.parquet", row_group_size=17)
+    out = pl.scan_parquet(tmp_path / "t.parquet").with_columns(expression(policy)).collect(engine=engine)
+    assert released(out) == expected
+
+
+def test_polars_under_filters_windows_and_groups(policy, expected):
+    table = frame()
+    even = table.lazy().with_columns(expression(policy)).filter(pl.col("n") % 2 == 0).collect()
+    assert released(even) == expected[::2]
+    over = table.with_columns(expression(policy).over("user"))
+    assert released(over) == expected
+    grouped = table.group_by("user").agg("n", expression(policy)).explode("n", "text")
+    assert released(grouped) == expected
+    assert released(table.sample(fraction=1.0, shuffle=True, seed=3).with_columns(expression(policy))) == expected
+
+
+def test_one_expression_many_evaluations_one_release(policy, expected):
+    lazy = frame().lazy().with_columns(expression(policy))
+    assert released(lazy.collect()) == released(lazy.collect()) == expected
+    twice = frame().select("n", a=expression(policy), b=expression(policy))
+    assert twice["a"].to_list() == twice["b"].to_list() == expected
+    joined = lazy.join(lazy, on="id").sort("n").collect()
+    assert joined["text"].to_list() == joined["text_right"].to_list() == expected
+    struct = frame().with_columns(pl.col("text").dptext.privatize(policy, id=pl.col("id"), spend=True))
+    assert struct.sort("n")["text"].struct.field("text").to_list() == expected
+
+
+def _worker(serialised):
+    import io
+
+    import polars as pl
+
+    return pl.LazyFrame.deserialize(io.BytesIO(serialised)).collect().sort("n")["text"].to_list()
+
+
+def test_a_serialised_plan_in_a_spawned_process(policy, expected):
+    plan = frame().lazy().with_columns(expression(policy)).serialize()
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(_worker, (plan,)) == expected
+
+
+@pytest.fixture
+def dataset(policy, key, tmp_path):
+    """The same rows as a run of a policy file would have them."""
+    frame().write_parquet(tmp_path / "raw.parquet")
+    mechanism = policy.mechanism
+    written = {"name": mechanism.name, **mechanism.model_dump(exclude_defaults=True), "epsilon": mechanism.epsilon}
+    return {
+        "dataset": policy.dataset,
+        "release": policy.release,
+        "source": str(tmp_path / "raw.parquet"),
+        "sink": str(tmp_path / "out"),
+        "id": "id",
+        "subject": "user",
+        "keep": ["n"],
+        "key": key,
+        "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
+        "publish": mechanism.publishable,
+        "column": [{"name": "text", "mechanism": written, "allow": sorted(policy.allow)}],
+    }
+
+
+def published(folder):
+    return released(pl.read_parquet(f"{folder}/v*/*.parquet"))
+
+
+def test_run(policy, expected, dataset, tmp_path):
+    from dptext_etl import run
+
+    run(Policy.parse(dataset))
+    assert published(tmp_path / "out") == expected
+
+
+def test_command_line(policy, expected, dataset, tmp_path):
+    from typer.testing import CliRunner
+
+    from dptext_etl.cli import app
+
+    mechanism = policy.mechanism
+    parameters = [f"-p={name}={value}" for name, value in dataset["column"][0]["mechanism"].items() if name != "name"]
+    arguments = ["privatize", dataset["source"], dataset["sink"], "--dataset", policy.dataset, "--column", "text", "--id", "id"]
+    arguments += ["--subject", "user", "--release", policy.release, "--mechanism", mechanism.name, *parameters, "--keep", "n"]
+    arguments += [f"--allow={item}" for item in sorted(policy.allow)] + ["--ledger", dataset["ledger"]["url"], "--key", dataset["key"]]
+    outcome = CliRunner().invoke(app, arguments)
+    assert outcome.exit_code == 0, outcome.output
+    assert published(tmp_path / "out") == expected
+
+
+def test_dagster(policy, expected, dataset, tmp_path):
+    orchestration = pytest.importorskip("dptext_etl.orchestration", reason="dagster is not installed")
+    orchestration.materialize(Policy.parse(dataset))
+    assert published(tmp_path / "out") == expected
