@@ -36,7 +36,7 @@ demo: $(DONE)/kernel ## Run the whole job on a generated sample, then show a pla
 	@$(BIN)/dptext demo
 
 test: $(DONE)/kernel $(DONE)/dev ## Run all tests (Rust, then Python)
-	@cargo test --quiet --locked $(CARGO_TEST)
+	@cargo test --quiet --locked --package dptext-kernel --no-default-features --lib
 	@$(BIN)/python -m pytest
 
 lint: $(DONE)/kernel $(DONE)/dev ## Check style, types, import directions and the kernel's lints

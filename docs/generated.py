@@ -252,6 +252,13 @@ def classes() -> str:
     return table(("class", "meaning"), ((f"`{item.value}`", item.meaning) for item in GuaranteeClass))
 
 
+def gates() -> str:
+    """Return the gates of a run and what each catches."""
+    from dptext_etl.checks import gates as rooms
+
+    return table(("gate", "what it catches"), ((f"`{name}`", catches) for name, catches in getattr(rooms, "catalogue", dict)().items()))
+
+
 def benchmarks() -> str:
     """Return the last measured figures."""
     results = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
@@ -265,5 +272,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "policy_entries": policy_entries,
     "disclosures": disclosures,
     "classes": classes,
+    "gates": gates,
     "benchmarks": benchmarks,
 }
