@@ -1,0 +1,214 @@
+"""Find canary tokens in anything that leaves a run: tables, files, folders, bytes.
+
+Searched as written, in other case, reversed, base64 (at all three alignments), percent-encoded, hexadecimal and
+UTF-16; in every column (nested, binary and categorical ones included), split over neighbouring columns, in file names
+and in the footers of Parquet files, whose statistics hold values that no column shows any more.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import IO
+
+import polars as pl
+import pyarrow.parquet as pq
+
+from dptext_etl.errors import InputError, seam
+
+FORMS = ("plain", "reversed", "base64", "percent", "hex", "utf16")
+"""The ways of writing that are searched; letters need no URL encoding, so "percent" is for encoders that encode all."""
+
+_CHUNK = 1 << 22
+_ROWS = 20_000
+_EXACT = frozenset({"base64"})
+"""Forms in which case matters; the others are found in any case."""
+
+
+def find(tokens: Iterable[str], anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
+    """Count the hits of `tokens`, by form.
+
+    Args:
+        tokens: Words of ASCII letters.
+        anything: Bytes, a string, a table, a file (Parquet and gzip are read, too) or a folder of such files.
+
+    Returns:
+        Hits by form (`FORMS`): cells of a table, occurrences elsewhere. All zero where nothing was found.
+
+    Raises:
+        InputError: The file cannot be read; what it holds is not quoted.
+    """
+    return Searcher(tokens).find(anything)
+
+
+class Searcher:
+    """The patterns of a set of tokens, made once.
+
+    Args:
+        tokens: Words of ASCII letters, at least 8 long.
+
+    Raises:
+        InputError: A token that chance could hit.
+    """
+
+    def __init__(self, tokens: Iterable[str]) -> None:
+        tokens = sorted(set(tokens))
+        if any(len(token) < 8 or not (token.isascii() and token.isalpha()) for token in tokens):
+            raise InputError("a canary token has at least 8 ASCII letters")
+        self._patterns = {
+            form: sorted({pattern for token in tokens for pattern in _written(token, form)}) for form in FORMS
+        }
+        self._longest = max((len(item) for patterns in self._patterns.values() for item in patterns), default=1)
+
+    def find(self, anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
+        """Count hits by form (see `find`)."""
+        hits = dict.fromkeys(FORMS, 0)
+        with seam("searching for canaries"):
+            for found in self._search(anything):
+                for form, count in found.items():
+                    hits[form] += count
+        return hits
+
+    def _search(self, anything: bytes | str | Path | pl.DataFrame) -> Iterator[dict[str, int]]:
+        if isinstance(anything, pl.DataFrame):
+            yield from self._in_frame(anything)
+        elif isinstance(anything, Path):
+            yield from self._in_path(anything)
+        else:
+            yield self._in_bytes(anything if isinstance(anything, bytes) else anything.encode("utf-8", "surrogatepass"))
+
+    def _in_path(self, path: Path) -> Iterator[dict[str, int]]:
+        if path.is_dir():
+            for inner in sorted(item for item in path.rglob("*") if item.is_file()):
+                yield self._in_bytes(str(inner.relative_to(path)).encode("utf-8", "surrogateescape"))
+                yield from self._in_path(inner)
+            return
+        with path.open("rb") as file:
+            head = file.read(4)
+            file.seek(0)
+            if head == b"PAR1":
+                yield from self._in_parquet(path)
+            elif head[:2] == b"\x1f\x8b":
+                with gzip.open(file) as inflated:
+                    yield from self._in_stream(inflated)
+            else:
+                yield from self._in_stream(file)
+
+    def _in_parquet(self, path: Path) -> Iterator[dict[str, int]]:
+        with path.open("rb") as file:
+            size = file.seek(-8, 2)
+            footer = min(size, int.from_bytes(file.read(4), "little"))
+            file.seek(size - footer)
+            yield self._in_bytes(file.read(footer))
+        with pq.ParquetFile(path) as table:
+            for batch in table.iter_batches(batch_size=_ROWS):
+                frame = pl.from_arrow(batch)
+                if isinstance(frame, pl.DataFrame):
+                    yield from self._in_frame(frame)
+
+    def _in_stream(self, file: IO[bytes] | gzip.GzipFile) -> Iterator[dict[str, int]]:
+        kept = b""
+        while chunk := file.read(_CHUNK):
+            window = kept + chunk
+            yield self._in_bytes(window, after=len(kept))
+            kept = window[-(self._longest - 1) :]
+
+    def _in_bytes(self, data: bytes, after: int = 0) -> dict[str, int]:
+        """Count occurrences that end beyond the first `after` bytes, which were searched before."""
+        folded = data.lower()
+        return {
+            form: sum(_count(data if form in _EXACT else folded, pattern, after) for pattern in patterns)
+            for form, patterns in self._patterns.items()
+        }
+
+    def _in_frame(self, frame: pl.DataFrame) -> Iterator[dict[str, int]]:
+        yield self._in_bytes("\0".join(frame.columns).encode())
+        for start in range(0, frame.height, _ROWS):
+            rows = frame.slice(start, _ROWS)
+            leaves = [leaf for column in rows for leaf in _leaves(column)]
+            yield from map(self._in_column, leaves)
+            beside = [leaf.fill_null("") for leaf in leaves if len(leaf) == rows.height]
+            for left, right in pairwise(beside):
+                yield self._across(left.str.tail(self._longest - 1), right.str.head(self._longest - 1))
+
+    def _across(self, left: pl.Series, right: pl.Series) -> dict[str, int]:
+        """Count the rows in which a pattern begins in one column and ends in the next."""
+        joined, *apart = self._in_column(left + right), self._in_column(left), self._in_column(right)
+        return {form: max(0, joined[form] - sum(part[form] for part in apart)) for form in FORMS}
+
+    def _in_column(self, column: pl.Series) -> dict[str, int]:
+        """Count the cells that hold any pattern of a form; one pass per case rule finds nothing in the usual case."""
+        hits = dict.fromkeys(FORMS, 0)
+        for exact in (True, False):
+            forms = [form for form in FORMS if (form in _EXACT) is exact]
+            every = [pattern.decode() for form in forms for pattern in self._patterns[form]]
+            suspects = column.filter(_holds(column, every, exact))
+            if len(suspects):
+                for form in forms:
+                    hits[form] = int(
+                        _holds(suspects, [pattern.decode() for pattern in self._patterns[form]], exact).sum()
+                    )
+        return hits
+
+
+def _holds(column: pl.Series, patterns: list[str], exact: bool) -> pl.Series:
+    frame = column.to_frame("cell")
+    return frame.select(
+        pl.col("cell").str.contains_any(patterns, ascii_case_insensitive=not exact).fill_null(value=False)
+    ).to_series()
+
+
+def _count(data: bytes, pattern: bytes, after: int) -> int:
+    """Occurrences of `pattern` that end beyond `after`."""
+    start = max(0, after - len(pattern) + 1)
+    return data.count(pattern, start)
+
+
+def _written(token: str, form: str) -> Iterator[bytes]:
+    """Yield every way in which `form` may write `token`; case-folded where case does not matter."""
+    lower = token.lower().encode()
+    if form == "plain":
+        yield lower
+    elif form == "reversed":
+        yield lower[::-1]
+    elif form == "utf16":
+        yield b"\0".join(bytes([letter]) for letter in lower)
+    else:
+        for written in {token.encode(), lower, lower.upper(), lower.capitalize()}:
+            if form == "base64":
+                yield from _base64(written)
+            elif form == "hex":
+                yield written.hex().encode()
+            else:
+                yield "".join(f"%{byte:02x}" for byte in written).encode()
+
+
+def _base64(written: bytes) -> Iterator[bytes]:
+    """Yield the letters of a base64 text that `written` alone decides, at each of the three alignments."""
+    for shift in range(3):
+        encoded = base64.b64encode(bytes(shift) + written)
+        first = -(-shift * 8 // 6)
+        last = (shift + len(written)) * 8 // 6
+        yield encoded[first:last]
+
+
+def _leaves(column: pl.Series) -> Iterator[pl.Series]:
+    """Write a column of any type as strings: nested ones by their leaves, binary ones decoded and in hexadecimal."""
+    dtype = column.dtype
+    if dtype == pl.String:
+        yield column
+    elif dtype == pl.Binary:
+        yield column.bin.encode("hex")
+        yield pl.Series([None if cell is None else cell.decode("latin-1") for cell in column], dtype=pl.String)
+    elif isinstance(dtype, (pl.Categorical, pl.Enum)):
+        yield column.cast(pl.String)
+    elif isinstance(dtype, (pl.List, pl.Array)):
+        yield from _leaves(column.explode())
+    elif isinstance(dtype, pl.Struct):
+        for field in dtype.fields:
+            yield from _leaves(column.struct.field(field.name))
+    elif dtype == pl.Object:
+        yield pl.Series([str(cell) for cell in column], dtype=pl.String)

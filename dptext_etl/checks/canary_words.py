@@ -1,0 +1,88 @@
+"""The words that canary rows are made of: pseudo-words that no mechanism knows, and words of its vocabulary.
+
+The pseudo-words are a function of (secret, dataset, release, column), so any later check can search for them with the
+key alone. To everybody else they are 20 random letters: they stand in a text by chance with probability below 1e-28
+per place that is searched.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from dptext_etl.artifacts import canon
+from dptext_etl.errors import PolicyError
+from dptext_etl.families.table import TableMechanism
+
+if TYPE_CHECKING:
+    from dptext_etl._kernel import Secret
+    from dptext_etl.mechanism import Mechanism
+    from dptext_etl.policy import Policy
+
+TOKENS = 8
+TOKEN_LETTERS = 20
+NATIVE_WORDS = 64
+"""Distinct pseudo-words, their letters, and distinct vocabulary words of a column's canaries."""
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyz"
+
+
+def foreign_tokens(secret: Secret, dataset: str, release: str, column: str) -> tuple[str, ...]:
+    """Return the pseudo-words of a column's canaries."""
+    seeds = (secret.derive("canary", canon(["token", dataset, release, column, place])) for place in range(TOKENS))
+    return tuple(map(_word, seeds))
+
+
+def policy_tokens(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
+    """Return the pseudo-words of every text column of a policy."""
+    return {item.name: foreign_tokens(secret, policy.dataset, policy.release, item.name) for item in policy.columns}
+
+
+@lru_cache(maxsize=64)
+def native_words(mechanism: Mechanism, secret: Secret, dataset: str, release: str, column: str) -> tuple[str, ...]:
+    """Choose vocabulary words that can change, keyed; none where the mechanism has no table.
+
+    Raises:
+        PolicyError: A pseudo-word of the column is part of an output word, which chance does not bring about.
+    """
+    outputs = mechanism.output_words() or frozenset()
+    foreign = foreign_tokens(secret, dataset, release, column)
+    if any(token in word for word in outputs if len(word) >= TOKEN_LETTERS for token in foreign):
+        raise PolicyError(f"column {column!r}: a canary word is an output word", "release under another name")
+    if not isinstance(mechanism, TableMechanism):
+        return ()
+    words = sorted(word for word in outputs if word.isalpha() and word == word.lower())
+    chosen: dict[str, None] = {}
+    for place in range(4 * NATIVE_WORDS if words else 0):
+        seed = secret.derive("canary", canon(["native", dataset, release, column, place]))
+        word = words[int.from_bytes(seed, "little") % len(words)]
+        if word not in chosen and _can_change(mechanism, word):
+            chosen[word] = None
+        if len(chosen) == NATIVE_WORDS:
+            break
+    return tuple(chosen)
+
+
+def survival(mechanism: Mechanism, word: str) -> Fraction:
+    """Return the exact probability that `word` comes back as itself.
+
+    Raises:
+        PolicyError: `word` is no single word, or the mechanism has no table.
+    """
+    if not isinstance(mechanism, TableMechanism):
+        raise PolicyError(f"{mechanism.name} has no table of exact probabilities")
+    outputs = zip(*mechanism.transition(word), strict=True)
+    return sum((chance for output, chance in outputs if output == word), Fraction(0))
+
+
+def _can_change(mechanism: TableMechanism, word: str) -> bool:
+    try:
+        return survival(mechanism, word) < 1
+    except PolicyError:
+        return False
+
+
+def _word(seed: bytes) -> str:
+    number = int.from_bytes(seed, "little")
+    return "".join(_LETTERS[number // len(_LETTERS) ** place % len(_LETTERS)] for place in range(TOKEN_LETTERS))

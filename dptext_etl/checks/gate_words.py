@@ -1,0 +1,80 @@
+"""Gate `words_in_output_set`: a released text is made of the words that its mechanism can draw, and of nothing else."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from dptext_etl.checks.verdict import Verdict
+from dptext_etl.policy import Policy
+
+NAME = "words_in_output_set"
+CATCHES = (
+    "Words that no draw could have made: unknown words and numbers in clear, copied case or punctuation, an original "
+    "after a failure, markers such as a mask or padding, a second column's text appended."
+)
+
+
+class WordsGate:
+    """Compares every word of every released text with the mechanism's public output words.
+
+    A mechanism without fixed output words passes only if it is faithful, which is never published.
+
+    Args:
+        policy: The run's policy.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._sets: dict[str, pl.Series] = {}
+        self._open: list[str] = []
+        self._unknown: list[str] = []
+        for item in policy.column_policies():
+            words, name = item.mechanism.output_words(), item.column or ""
+            if words is not None:
+                self._sets[name] = pl.Series(sorted(words), dtype=pl.String)
+            elif item.mechanism.publishable:
+                self._unknown.append(name)
+            else:
+                self._open.append(name)
+        self._words = self._outside = self._rows = 0
+
+    def feed(self, batch: pl.DataFrame) -> None:
+        """Look at a batch of rows."""
+        self._rows += batch.height
+        for name, allowed in self._sets.items():
+            if name in batch.columns:
+                words, outside = outside_words(batch[name], allowed)
+                self._words += words
+                self._outside += outside
+
+    def verdict(self) -> Verdict:
+        """Say what was found."""
+        counts = {
+            "rows": self._rows,
+            "words": self._words,
+            "outside": self._outside,
+            "columns": len(self._sets),
+            "without_set": len(self._unknown),
+        }
+        said = f"all {self._words} words are output words"
+        if self._outside:
+            said = f"{self._outside} of {self._words} words are outside the output set"
+        if self._unknown:
+            said += f"; not known to be fixed for the publishable columns {', '.join(map(repr, self._unknown))}"
+        if self._open:
+            said += f"; not applicable to faithful columns: {', '.join(map(repr, self._open))}"
+        return Verdict(NAME, not (self._outside or self._unknown), counts, said, CATCHES)
+
+
+def outside_words(texts: pl.Series, allowed: pl.Series) -> tuple[int, int]:
+    """Count words, and words outside `allowed`.
+
+    Words are what single U+0020 join; an empty text has none, a doubled or leading blank makes an empty word, which
+    is outside. A column that holds no strings is outside cell by cell.
+    """
+    texts = texts.drop_nulls()
+    if texts.dtype != pl.String:
+        return len(texts), len(texts)
+    cell = pl.col("cell")
+    words = texts.to_frame("cell").filter(cell != "").select(cell.str.split(" ").explode())
+    inside = words.select(cell.is_in(allowed.implode()).sum()).item()
+    return words.height, words.height - int(inside)

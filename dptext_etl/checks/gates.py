@@ -1,0 +1,90 @@
+"""Gates decide about publication, from released values, configuration, ledger presence and canaries only.
+
+Amendment A1: a decision that compares a real text with its release is a disclosure without bound (it publishes y = t
+with probability 0 where the text is t, and above 0 elsewhere). Nothing here reads a raw text. A correct run fails with
+probability at most 1e-9, all of it from `canaries_native`; every other gate never fails one. With `policy.beta` the
+whole-run copy count joins (`leaks`), at a false-alarm bound that is charged as delta.
+
+Later gates are more small classes with `feed` and `verdict`, added to `_looks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Protocol
+
+import polars as pl
+
+from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.candidate import Candidate, batches, schema
+from dptext_etl.checks.gate_columns import ColumnsGate
+from dptext_etl.checks.gate_foreign import ForeignGate
+from dptext_etl.checks.gate_ledger import LedgerGate
+from dptext_etl.checks.gate_native import NativeGate
+from dptext_etl.checks.gate_present import PresentGate
+from dptext_etl.checks.gate_words import WordsGate
+from dptext_etl.checks.leaks import copies_verdict
+from dptext_etl.checks.lineage import Lineage
+from dptext_etl.checks.verdict import Verdict, require
+from dptext_etl.errors import GateError, seam
+
+__all__ = ["Candidate", "Verdict", "evaluate", "require"]
+
+
+class Look(Protocol):
+    """A gate over rows: fed in batches, asked once."""
+
+    def feed(self, batch: pl.DataFrame) -> None:
+        """Look at a batch of rows."""
+
+    def verdict(self) -> Verdict:
+        """Say what was found."""
+
+
+def evaluate(candidate: Candidate) -> tuple[Verdict, ...]:
+    """Judge a staged run, one bounded batch at a time.
+
+    Args:
+        candidate: The staged run.
+
+    Returns:
+        One verdict per gate, failed ones included; `require` turns them into a decision.
+
+    Raises:
+        GateError: A gate could not be evaluated, so nothing may be published; what the library said is not repeated.
+        LedgerError: The ledger cannot be read.
+    """
+    policy = candidate.policy
+    with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
+        columns = ColumnsGate(policy, candidate.lineage or Lineage.declared(policy), marked=True)
+        schemas = [schema(part) for part in candidate.parts]
+        for found in schemas:
+            columns.feed(found)
+        foreign = ForeignGate(policy, _planted(candidate))
+        rows: list[Look] = [
+            PresentGate(policy, candidate.canaries),
+            NativeGate(policy, candidate.canaries),
+            WordsGate(policy),
+            LedgerGate(policy, candidate.ledger, candidate.refs),
+        ]
+        readable = all(policy.id in found and found.get(CANARY) == pl.Boolean for found in schemas)
+        looks = [foreign, *rows] if readable else [foreign]  # without ids and markers there is nothing to look up
+        run(looks, candidate.parts)
+        for artefact in candidate.texts:
+            foreign.search(artefact)
+        return (columns.verdict(), *(look.verdict() for look in looks), *copies_verdict(policy, candidate.copies))
+
+
+def _planted(candidate: Candidate) -> dict[str, set[str]]:
+    foreign = [row for plan in candidate.canaries for row in plan.rows if row.kind == "foreign"]
+    return {item.name: {word for row in foreign for word in row.words[item.name]} for item in candidate.policy.columns}
+
+
+def run(looks: Iterable[Look], parts: Iterable[Path]) -> None:
+    """Feed every batch of every part to every gate."""
+    looks = list(looks)
+    for part in parts:
+        for batch in batches(part):
+            for look in looks:
+                look.feed(batch)

@@ -1,0 +1,219 @@
+"""Reports inside the boundary: how many texts came back as they were, over a whole run, as counts only.
+
+A count against raw texts must not decide about a publication, unless its false-alarm bound is part of the guarantee
+(amendment A1c): row r equals ANY reference text with probability at most q_r = p_max ** n_r, where n_r draws were made
+for it and p_max is the table's largest probability. With a threshold t such that P[sum of the coins q_r > t] <= beta,
+the decision costs 2 * beta of delta on every row, and the class becomes approximate. That is done only where the
+policy sets `beta` beside a cap of measure "approx". Nothing here drops, redraws or marks a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import lru_cache
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from safetensors import safe_open
+
+from dptext_etl.checks.tails import grouped_threshold
+from dptext_etl.checks.verdict import Verdict
+from dptext_etl.errors import InputError, seam
+from dptext_etl.families.table import TableMechanism
+from dptext_etl.guarantee import MICRO
+from dptext_etl.policy import Policy
+
+NAME = "copies_within_chance"
+CATCHES = "Texts that came back as they were more often than the mechanism can make them, anywhere in the run."
+REPORT_BETA = 1e-9
+"""Bound that a report is compared with where the policy sets none."""
+
+_ROWS_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True)
+class CopyCount:
+    """Texts of one column that equal their normalised originals; adds up over shards. Stays inside the boundary.
+
+    Attributes:
+        copies: Rows of at least one draw whose release equals the original, lower-cased, its words joined by blanks.
+        rows_by_draws: Rows by the number of draws made for them, rows without draws left out.
+        words_kept: Words that stand at their original place in rows of equal length.
+        words_compared: Words of those rows.
+    """
+
+    copies: int = 0
+    rows_by_draws: Mapping[int, int] = field(default_factory=dict)
+    words_kept: int = 0
+    words_compared: int = 0
+
+    def __add__(self, other: CopyCount) -> CopyCount:
+        draws = {*self.rows_by_draws, *other.rows_by_draws}
+        return CopyCount(
+            self.copies + other.copies,
+            {n: self.rows_by_draws.get(n, 0) + other.rows_by_draws.get(n, 0) for n in sorted(draws)},
+            self.words_kept + other.words_kept,
+            self.words_compared + other.words_compared,
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """The counts as JSON can hold them."""
+        draws = {str(n): rows for n, rows in self.rows_by_draws.items()}
+        return {
+            "copies": self.copies,
+            "rows_by_draws": draws,
+            "words_kept": self.words_kept,
+            "words_compared": self.words_compared,
+        }
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> CopyCount:
+        """Read what `as_dict` wrote."""
+        draws = {int(n): int(rows) for n, rows in facts["rows_by_draws"].items()}
+        return cls(facts["copies"], draws, facts["words_kept"], facts["words_compared"])
+
+
+def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series) -> CopyCount:
+    """Count the copies of a shard, without its canary rows.
+
+    Args:
+        raw: Original texts.
+        released: Their releases, in the same order.
+        draws: Draws made for each (`Released.positions`): a function of what is disclosed, not of the text otherwise.
+
+    Raises:
+        InputError: Lengths that differ.
+    """
+    if not len(raw) == len(released) == len(draws):
+        raise InputError(f"{len(raw)} texts, {len(released)} releases, {len(draws)} numbers of draws: one each per row")
+    with seam("counting copies"):
+        rows = pl.DataFrame({"raw": raw, "released": released, "draws": draws}).filter(pl.col("draws") > 0).drop_nulls()
+        rows = rows.with_columns(_words(pl.col("raw")), pl.col("released").str.split(" "))
+        copies = rows.filter(pl.col("raw") == pl.col("released")).height
+        aligned = rows.filter(pl.col("raw").list.len() == pl.col("released").list.len())
+        words = aligned.select(pl.col("raw").explode(), pl.col("released").explode())
+        by_draws = rows.group_by("draws").len().sort("draws").rows()
+        kept = int(words.select((pl.col("raw") == pl.col("released")).sum()).item())
+        return CopyCount(copies, {int(n): int(count) for n, count in by_draws}, kept, words.height)
+
+
+@dataclass(frozen=True)
+class CopyReport:
+    """A whole-run copy count beside its bound.
+
+    Attributes:
+        column: The text column.
+        rows: Rows with at least one draw.
+        copies: Rows that equal their originals.
+        expected: Upper bound of the expected number of copies.
+        threshold: Copies that a correct run exceeds with probability at most `beta`; None if no number is such.
+        beta: That probability.
+        gating: Whether the policy lets the count decide about publication.
+    """
+
+    column: str
+    rows: int
+    copies: int
+    expected: float
+    threshold: int | None
+    beta: float
+    gating: bool
+
+    @property
+    def beyond_chance(self) -> bool:
+        """Whether there are more copies than a correct run makes."""
+        return self.threshold is not None and self.copies > self.threshold
+
+    def verdict(self) -> Verdict:
+        """Return the report as a verdict; it fails only where the policy lets it gate."""
+        passed = not (self.gating and self.beyond_chance)
+        limit = "no number would be suspicious" if self.threshold is None else f"at most {self.threshold} allowed"
+        said = f"column {self.column!r}: {self.copies} of {self.rows} texts equal their originals"
+        said = f"{said}, {limit} at beta {self.beta:g}"
+        counts = {"rows": self.rows, "copies": self.copies, "expected": self.expected, "beta": self.beta}
+        counts |= {} if self.threshold is None else {"threshold": self.threshold}
+        return Verdict(NAME, passed, counts, said if self.gating else f"{said} (report only)", CATCHES)
+
+
+def report(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
+    """Compare copy counts with their bounds, column by column; the columns share beta.
+
+    A column without a table (no `p_max`) is not reported.
+    """
+    beta = (policy.beta or REPORT_BETA) / max(1, len(policy.columns))
+    return tuple(
+        _report(spec.name, column.mechanism, copies[spec.name], beta, gating=policy.beta is not None)
+        for spec, column in zip(policy.columns, policy.column_policies(), strict=True)
+        if spec.name in copies and isinstance(column.mechanism, TableMechanism)
+    )
+
+
+def copies_verdict(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[Verdict, ...]:
+    """Return the copy gate's verdicts: none unless the policy sets beta, and then one per text column.
+
+    Raises:
+        InputError: The policy wants the gate, but a column was not counted.
+    """
+    if policy.beta is None:
+        return ()
+    uncounted = [item.name for item in policy.columns if item.name not in copies]
+    if uncounted:
+        msg = f"the policy sets beta, but {len(uncounted)} columns have no copy count"
+        raise InputError(msg, "count while staging: leaks.count_copies")
+    return tuple(item.verdict() for item in report(policy, copies))
+
+
+def gate_delta(policy: Policy) -> int:
+    """Return the delta that every row is charged for the copy gate: 2 * beta in millionths, rounded up, or 0."""
+    return 0 if policy.beta is None else ceil(2 * Fraction(repr(policy.beta)) * MICRO)
+
+
+def largest_probability(mechanism: TableMechanism) -> float:
+    """Return an upper bound of the largest probability with which any word becomes any given word."""
+    return _largest(mechanism.table.path, mechanism.table.sha256)
+
+
+def _report(column: str, mechanism: TableMechanism, count: CopyCount, beta: float, *, gating: bool) -> CopyReport:
+    draws = np.array(list(count.rows_by_draws), dtype=np.int64)
+    rows = np.array(list(count.rows_by_draws.values()), dtype=np.int64)
+    chances = np.minimum(1.0, np.power(largest_probability(mechanism), draws) * (1 + 1e-12))
+    total = int(rows.sum())
+    least = grouped_threshold(chances, rows, beta)
+    allowed = least - 1 if least <= total else None
+    return CopyReport(column, total, count.copies, float(np.dot(chances, rows)), allowed, beta, gating)
+
+
+@lru_cache(maxsize=16)
+def _largest(path: Path, sha256: str) -> float:  # noqa: ARG001  (the hash is the table's identity)
+    with seam("reading the table"), safe_open(str(path), framework="numpy") as table:
+        offsets = table.get_tensor("row_offsets").astype(np.int64)
+        running = table.get_slice("cumulative")
+        best = 0.0
+        for first, last in _blocks(offsets):
+            ends = running[int(offsets[first]) : int(offsets[last])]
+            starts = offsets[first:last] - offsets[first]
+            weights = np.diff(ends, prepend=np.uint64(0))
+            weights[starts] = ends[starts]
+            totals = ends[offsets[first + 1 : last + 1] - offsets[first] - 1]
+            tops = np.maximum.reduceat(weights, starts)
+            best = max(best, float((tops / totals).max()))
+        return min(1.0, best * (1 + 1e-12))  # four roundings at most
+
+
+def _blocks(offsets: np.ndarray[Any, np.dtype[np.int64]]) -> Iterable[tuple[int, int]]:
+    first, rows = 0, len(offsets) - 1
+    while first < rows:
+        last = int(np.searchsorted(offsets, offsets[first] + _ROWS_AT_ONCE, side="right")) - 1
+        last = min(rows, max(last, first + 1))
+        yield first, last
+        first = last
+
+
+def _words(texts: pl.Expr) -> pl.Expr:
+    """Lower-cased words. Any one reference per row is sound; one that differs from the mechanism's words finds less."""
+    return texts.str.to_lowercase().str.replace_all("\u2019", "'", literal=True).str.extract_all(r"[\p{L}\p{M}\p{N}']+")

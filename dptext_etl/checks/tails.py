@@ -1,0 +1,88 @@
+"""How many successes chance allows: upper bounds for sums of independent Bernoulli variables.
+
+Both bounds are rigorous in floating point: probabilities are rounded up first (a larger probability can only raise
+the tail), every later operation works on non-negative terms, and the result is widened by all rounding there can be.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import numpy.typing as npt
+
+EXACT_LIMIT = 8_192
+"""Trials up to which the tail is computed exactly; beyond, Chernoff's bound is taken (valid, a little wider)."""
+
+Floats = npt.NDArray[np.float64]
+
+
+def round_up(probability: Fraction | float) -> float:
+    """Return a float that is at least `probability`, at most 1."""
+    value = float(probability)
+    if Fraction(value) < probability:
+        value = math.nextafter(value, math.inf)
+    return min(value, 1.0)
+
+
+def upper_tail(probabilities: Sequence[float] | Floats) -> Floats:
+    """Bound P[X >= t] for t = 0 … n, where X is the number of successes (Poisson-binomial), shape (n + 1,).
+
+    S_t after one more trial is p * S_{t-1} + (1 - p) * S_t: three roundings per trial, so n trials lose less than
+    a factor 1 + 4 n 2^-53, and what underflows is below n * 1e-300.
+
+    Args:
+        probabilities: Upper bounds of the n success probabilities.
+
+    Returns:
+        Upper bounds of the tail; they fall with t.
+    """
+    chances = np.asarray(probabilities, dtype=np.float64)
+    n = len(chances)
+    tail = np.zeros(n + 1)
+    tail[0] = 1.0
+    for seen, chance in enumerate(chances, start=1):
+        tail[1 : seen + 1] = chance * tail[:seen] + (1.0 - chance) * tail[1 : seen + 1]
+    slack = 1.0 + 4.0 * n * 2.0**-53
+    return np.minimum(1.0, tail * slack + n * 1e-300)
+
+
+def threshold(probabilities: Sequence[float] | Floats, alarm: float) -> int:
+    """Return the least t with P[X >= t] <= `alarm`; n + 1 where every count is too likely to be suspicious.
+
+    Args:
+        probabilities: Upper bounds of the n success probabilities.
+        alarm: False-alarm bound, in (0, 1).
+
+    Returns:
+        A count in 1 … n + 1.
+    """
+    chances = np.asarray(probabilities, dtype=np.float64)
+    if len(chances) <= EXACT_LIMIT:
+        allowed = np.flatnonzero(upper_tail(chances) <= alarm)
+        return int(allowed[0]) if len(allowed) else len(chances) + 1
+    return _chernoff_threshold(*np.unique(chances, return_counts=True), alarm)
+
+
+def grouped_threshold(
+    probabilities: Sequence[float] | Floats, counts: Sequence[int] | npt.NDArray[np.int64], alarm: float
+) -> int:
+    """Return `threshold` for `counts[i]` trials of chance `probabilities[i]`, without writing them all down."""
+    chances, repeats = np.asarray(probabilities, dtype=np.float64), np.asarray(counts, dtype=np.int64)
+    if repeats.sum() <= EXACT_LIMIT:
+        return threshold(np.repeat(chances, repeats), alarm)
+    return _chernoff_threshold(chances, repeats, alarm)
+
+
+def _chernoff_threshold(chances: Floats, repeats: npt.NDArray[np.int64], alarm: float) -> int:
+    """Least t with exp(K(s) - s t) <= alarm for some s > 0, where K is the cumulant function; any s is valid."""
+    n = int(repeats.sum())
+    target = math.log(alarm)
+    best = n + 1
+    for s in np.geomspace(1e-6, 60.0, 4_000):
+        cumulant = float(np.dot(repeats, np.log1p(chances * math.expm1(s))))
+        cumulant += 1e-12 * (abs(cumulant) + 1.0)
+        best = min(best, math.floor((cumulant - target) / s) + 1)
+    return max(1, best)

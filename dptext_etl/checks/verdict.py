@@ -1,0 +1,68 @@
+"""What a gate says: a positive record with counts, never a value, an id or a quoted error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from dptext_etl.errors import GateError
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one gate.
+
+    Attributes:
+        name: The gate.
+        passed: Whether publication may go on as far as this gate is concerned.
+        counts: Whole numbers and bounds behind the outcome.
+        message: One sentence for people; names of the policy's own columns and counts only.
+        catches: The kind of defect that this gate finds, in a sentence.
+    """
+
+    name: str
+    passed: bool
+    counts: Mapping[str, int | float]
+    message: str
+    catches: str = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Freeze the counts."""
+        object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
+
+    def __reduce__(self) -> tuple[type[Verdict], tuple[Any, ...]]:
+        return type(self), (self.name, self.passed, dict(self.counts), self.message, self.catches)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same facts as JSON can hold them."""
+        return {
+            "name": self.name,
+            "passed": self.passed,
+            "counts": {key: _finite(value) for key, value in self.counts.items()},
+            "message": self.message,
+            "catches": self.catches,
+        }
+
+
+def _finite(value: float) -> int | float | str:
+    return str(value) if value in {float("inf"), float("-inf")} or value != value else value  # noqa: PLR0124
+
+
+def require(verdicts: Iterable[Verdict]) -> None:
+    """Let a publication go on only if there are verdicts and all of them passed.
+
+    A fired gate is a defect (amendment A1): the charge stays, nothing is drawn again, the release name is burnt.
+
+    Raises:
+        GateError: No verdict at all, or gates that failed, with their counts.
+    """
+    verdicts = tuple(verdicts)
+    if not verdicts:
+        raise GateError("no gate was evaluated, so nothing can be published")
+    failed = [verdict for verdict in verdicts if not verdict.passed]
+    if failed:
+        said = "; ".join(f"{verdict.name}: {verdict.message}" for verdict in failed)
+        hint = "find the defect, mend it, and release under a new name: what is charged stays charged"
+        raise GateError(f"{len(failed)} of {len(verdicts)} gates failed: {said}", hint)
