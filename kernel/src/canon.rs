@@ -39,3 +39,13 @@ pub fn array<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
     out.push(']');
     out
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn strings_are_written_as_python_writes_them() {
+        assert_eq!(array(["a\"b\\", "\n\u{7f}é😀\u{8}\u{0}"]), r#"["a\"b\\","\n\u007f\u00e9\ud83d\ude00\b\u0000"]"#);
+    }
+}

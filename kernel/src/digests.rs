@@ -40,3 +40,16 @@ pub fn root(mut level: Vec<Hash>) -> Hash {
     }
     level.pop().unwrap_or_else(|| Sha256::digest([]).into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_odd_node_rises() {
+        let leaves = [b"a", b"b", b"c"].map(|item| leaf(item)).to_vec();
+        assert_eq!(root(leaves.clone()), node(&node(&leaves[0], &leaves[1]), &leaves[2]));
+        assert_eq!(root(leaves[..1].to_vec()), leaves[0]);
+        assert_eq!(root(Vec::new()), <Hash>::from(Sha256::digest([])));
+    }
+}

@@ -201,3 +201,29 @@ fn composite(array: &dyn Array) -> Result<Vec<String>> {
     }
     Ok((0..array.len()).map(|i| canon::array(fields.iter().filter_map(|field| field.get(i)).map(String::as_str))).collect())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_have_one_spelling() {
+        for (digits, scale, expected) in
+            [("150", 2, "1.5"), ("200", 2, "2"), ("0", 2, "0"), ("-5", 3, "-0.005"), ("-1500", 3, "-1.5"), ("12", 0, "12")]
+        {
+            assert_eq!(decimal(digits, scale), expected);
+        }
+    }
+
+    #[test]
+    fn instants_are_utc_with_microseconds() {
+        assert_eq!(timestamp(TimeUnit::Second, 0).unwrap(), "1970-01-01T00:00:00.000000Z");
+        assert_eq!(timestamp(TimeUnit::Microsecond, -1).unwrap(), "1969-12-31T23:59:59.999999Z");
+        assert_eq!(timestamp(TimeUnit::Nanosecond, 1_000).unwrap(), "1970-01-01T00:00:00.000001Z");
+        assert_eq!(timestamp(TimeUnit::Nanosecond, 1_001), None);
+        assert_eq!(timestamp(TimeUnit::Second, i64::MAX), None);
+        assert_eq!(date(-719_162).unwrap(), "0001-01-01");
+        assert_eq!(date(-719_163), None);
+        assert_eq!(uuid(&[0xAB; 16]), "abababab-abab-abab-abab-abababababab");
+    }
+}

@@ -170,3 +170,48 @@ impl Lexicon {
         self.others.get(&form).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_found_in_any_case_and_anywhere_in_a_text() {
+        let inputs = ["a", "sixteen-letters!", "seventeen-letters", "don't", "été", "straße", "i̇", "z9"];
+        let lexicon = Lexicon::new(inputs.iter().copied(), ["the", "don't"].into_iter()).unwrap();
+        let found = |word: &str| {
+            let text = format!("xx {word}");
+            let inside = lexicon.find(&text, 3..text.len());
+            let text = format!("xx {word} and a long tail behind it");
+            assert_eq!(lexicon.find(&text, 3..3 + word.len()), inside);
+            inside
+        };
+        assert_eq!(found("A"), Some(Entry::Input(0)));
+        assert_eq!(found("SIXTEEN-letters!"), Some(Entry::Input(1)));
+        assert_eq!(found("SEVENTEEN-letters"), Some(Entry::Input(2)));
+        assert_eq!(found("Don\u{2019}t"), Some(Entry::Kept), "kept words win");
+        assert_eq!(found("ÉTÉ"), Some(Entry::Input(4)));
+        assert_eq!(found("Straße"), Some(Entry::Input(5)));
+        assert_eq!(found("İ"), Some(Entry::Input(6)));
+        assert_eq!(found("\u{212a}"), None, "the Kelvin sign is a k, which is not listed");
+        assert_eq!(found("The"), Some(Entry::Kept));
+        for other in ["b", "aa", "z", "z90", "don", "@", "[", "`"] {
+            assert_eq!(found(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn every_byte_lower_cases_as_ascii_does() {
+        for byte in 0..0x80u8 {
+            let lowered = lower(u64::from_le_bytes([byte; 8]));
+            assert_eq!(lowered, u64::from_le_bytes([byte.to_ascii_lowercase(); 8]), "{byte}");
+        }
+    }
+
+    #[test]
+    fn a_repeated_input_is_refused() {
+        assert!(Lexicon::new(["a", "b", "a"].into_iter(), std::iter::empty()).is_err());
+        let wide = ["seventeen-letters", "seventeen-letters"];
+        assert!(Lexicon::new(wide.into_iter(), std::iter::empty()).is_err());
+    }
+}

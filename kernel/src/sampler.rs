@@ -155,3 +155,82 @@ impl<'k> Draws<'k> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [u8; 32] = [7; 32];
+
+    fn overflow() -> Overflow<'static> {
+        Stream::new(&KEY, 1).unwrap().overflow(0)
+    }
+
+    #[test]
+    fn words_below_the_largest_multiple_are_accepted_and_no_others() {
+        for bound in [1u64, 2, 3, 5, 1 << 32, (1 << 46) + 1, (1 << 61) + 1, 1 << 63, (1 << 63) + 1, u64::MAX] {
+            let multiple = (1u128 << 64) / u128::from(bound) * u128::from(bound);
+            for word in [0, 1, bound - 1, bound, bound / 2, (multiple - 1) as u64, multiple as u64, u64::MAX] {
+                let mut more = overflow();
+                let got = below(bound, word, &mut more).unwrap();
+                assert!(got < bound);
+                if u128::from(word) < multiple {
+                    assert_eq!(got, word % bound, "bound {bound}, word {word}");
+                } else {
+                    let next = overflow().next_word().unwrap();
+                    assert_eq!(got, next % bound, "bound {bound}, word {word} is drawn again");
+                }
+            }
+        }
+        assert!(below(0, 1, &mut overflow()).is_err());
+    }
+
+    #[test]
+    fn one_level_is_the_first_running_sum_above() {
+        let weights = [5u64, 0, 1, 3];
+        let sums = running_sums(&weights).unwrap();
+        let drawn = |word| Weights::from_running(&sums).draw(&[word], &mut overflow()).unwrap();
+        assert_eq!((0..9).map(drawn).collect::<Vec<_>>(), [0, 0, 0, 0, 0, 2, 3, 3, 3]);
+        assert_eq!(Weights::from_running(&sums).each().collect::<Vec<_>>(), weights);
+    }
+
+    #[test]
+    fn two_levels_take_a_block_and_then_an_id() {
+        let weights = (0..5000u64).map(|i| if i % 7 == 0 { 0 } else { 1 + i * 2_654_435_761 % 1009 }).collect::<Vec<_>>();
+        let sums = running_sums(&weights).unwrap();
+        let blocks = weights.chunks(BLOCK).map(|block| block.iter().sum()).collect::<Vec<u64>>();
+        let naive = |weights: &[u64], mut rest: u64| {
+            weights.iter().position(|&w| {
+                let found = rest < w;
+                rest = rest.wrapping_sub(w);
+                found
+            })
+        };
+        let total: u64 = blocks.iter().sum();
+        for i in 0..4000u64 {
+            let slot = [i.wrapping_mul(0x9E37_79B9_7F4A_7C15), i.wrapping_mul(0xBF58_476D_1CE4_E5B9)];
+            let block = naive(&blocks, slot[0] % total).unwrap();
+            let inside = &weights[block * BLOCK..(block * BLOCK + BLOCK).min(weights.len())];
+            let expected = block * BLOCK + naive(inside, slot[1] % blocks[block]).unwrap();
+            assert_eq!(Weights::from_running(&sums).draw(&slot, &mut overflow()).unwrap(), expected);
+        }
+        assert!(Weights::from_running(&sums).draw(&[1], &mut overflow()).is_err(), "a slot of one word is too narrow");
+    }
+
+    #[test]
+    fn totals_of_nothing_and_of_too_much_are_refused() {
+        assert!(running_sums(&[]).is_err());
+        assert!(running_sums(&[0, 0]).is_err());
+        assert!(running_sums(&[u64::MAX, 1]).is_err());
+        assert!(running_sums(&[u64::MAX]).is_ok());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    fn a_position_is_drawn_once() {
+        let mut draws = Draws::new(Stream::new(&KEY, 1).unwrap(), 1);
+        assert!(draws.uniform(3, &[5], 10).is_ok());
+        assert!(draws.uniform(4, &[5], 10).is_ok());
+        assert!(draws.uniform(3, &[6], 10).is_err());
+    }
+}

@@ -9,8 +9,8 @@ use crate::errors::{Error, Result};
 /// Added to a purpose: the stream that a position's further words come from.
 pub const OVERFLOW: u32 = 1 << 31;
 
-/// Words that one ChaCha20 stream has: 2^32 blocks of eight.
-const STREAM_WORDS: u64 = 1 << 35;
+/// Words of one ChaCha20 stream that are used: all but the last of 2^32 blocks of eight.
+const STREAM_WORDS: u64 = (1 << 35) - 8;
 
 /// The purposes that have a number (pass p >= 1 adds 256 p).
 pub mod purpose {
@@ -87,3 +87,29 @@ pub fn keystream(key: &[u8; 32], purpose: u32, serial: u64, first: u64, out: &mu
 
 /// A buffer for slot words that forgets them.
 pub type Words = Zeroizing<Vec<u64>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stream_reads_the_same_from_anywhere() {
+        let key = [3; 32];
+        let mut whole = [0u64; 100];
+        keystream(&key, 1, 0, 0, &mut whole).unwrap();
+        for first in [0usize, 1, 7, 8, 9, 63] {
+            let mut part = [0u64; 20];
+            keystream(&key, 1, 0, first as u64, &mut part).unwrap();
+            assert_eq!(part, whole[first..first + 20]);
+        }
+    }
+
+    #[test]
+    fn a_stream_ends_and_says_so() {
+        let mut word = [0u64; 1];
+        assert!(keystream(&[0; 32], 1, 0, STREAM_WORDS - 1, &mut word).is_ok());
+        assert!(keystream(&[0; 32], 1, 0, STREAM_WORDS, &mut word).is_err());
+        assert!(keystream(&[0; 32], 1, 0, u64::MAX, &mut word).is_err());
+        assert!(Stream::new(&[0; 32], OVERFLOW).is_err());
+    }
+}

@@ -172,3 +172,86 @@ fn by_the_crate(
     }
     ControlFlow::Continue(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scanned(text: &str) -> Vec<&str> {
+        let mut words = Vec::new();
+        scan(text, |range| {
+            words.push(&text[range]);
+            ControlFlow::Continue(())
+        });
+        words
+    }
+
+    fn agrees(text: &str) {
+        assert_eq!(scanned(text), text.unicode_words().collect::<Vec<_>>(), "{text:?}");
+        let parts = segments(text).collect::<Vec<_>>();
+        assert_eq!(parts.iter().map(|part| part.0).collect::<String>(), text);
+        let words = parts.iter().filter(|part| part.1).map(|part| part.0).collect::<Vec<_>>();
+        assert_eq!(words, scanned(text), "{text:?}");
+    }
+
+    /// Texts of up to `len` characters of an alphabet, by a small generator.
+    fn texts(alphabet: &[char], len: usize, count: usize, seed: u64) -> impl Iterator<Item = String> + '_ {
+        let mut state = seed;
+        let mut next = move || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state as usize
+        };
+        (0..count).map(move |_| (0..next() % len + 1).map(|_| alphabet[next() % alphabet.len()]).collect())
+    }
+
+    #[test]
+    fn every_short_ascii_text_agrees_with_the_crate() {
+        let alphabet = "aZ0_:;,.'\" -\r\n\u{b}\t\0".chars().collect::<Vec<_>>();
+        let mut all = vec![String::new()];
+        for _ in 0..4 {
+            all = all.iter().flat_map(|text| alphabet.iter().map(move |c| format!("{text}{c}"))).collect();
+            all.iter().for_each(|text| agrees(text));
+        }
+    }
+
+    #[test]
+    fn random_ascii_texts_agree_with_the_crate() {
+        let ascii = (0u8..0x80).map(char::from).collect::<Vec<_>>();
+        texts(&ascii, 40, 40_000, 11).for_each(|text| agrees(&text));
+        let likely = "abzA09__::;;,,..''\"\"  --\r\n\t@/".chars().collect::<Vec<_>>();
+        texts(&likely, 60, 40_000, 12).for_each(|text| agrees(&text));
+    }
+
+    #[test]
+    fn mixed_texts_agree_with_the_crate() {
+        let mixed = "ab1_:,.'\"  -\r\né\u{301}\u{308}\u{200d}\u{ad}\u{2019}\u{2018}·٠אשב我カｶ\u{3000}\u{2003}\u{85}🇩🇪👩👧😀\u{1f3fb}\u{fe0f}ǅ½²Ⅷ\u{e0001}\u{2028}ะ"
+            .chars()
+            .collect::<Vec<_>>();
+        texts(&mixed, 24, 60_000, 13).for_each(|text| agrees(&text));
+        let every = (0..0x3000u32).chain(0x1f000..0x1fa00).filter_map(char::from_u32).collect::<Vec<_>>();
+        texts(&every, 12, 40_000, 14).for_each(|text| agrees(&text));
+        let mostly_ascii = "aaaaaaaaa    ....''''1111é\u{301}\u{200d}我".chars().collect::<Vec<_>>();
+        texts(&mostly_ascii, 40, 40_000, 15).for_each(|text| agrees(&text));
+    }
+
+    #[test]
+    fn scanning_stops_when_told() {
+        let mut seen = 0;
+        scan("a b cé d e", |_| {
+            seen += 1;
+            if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        });
+        assert_eq!(seen, 3);
+    }
+
+    #[test]
+    fn numbers_and_look_up_forms() {
+        for (word, number) in [("42", true), ("3.14", true), ("½", true), ("10th", true), ("_1", true), ("b2b", false), ("é1", false)] {
+            assert_eq!(is_number(word), number, "{word}");
+        }
+        assert_eq!(look_up_form("Don\u{2019}T"), "don't");
+        assert_eq!(look_up_form("ΟΔΟΣ"), "οδος");
+    }
+}
