@@ -1,0 +1,1 @@
+"""A Dagster code location over `privacy.toml`: small enough to copy."""

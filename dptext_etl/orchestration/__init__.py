@@ -1,0 +1,34 @@
+"""Dagster: one policy becomes assets, blocking checks and a job (`build_definitions`)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dptext_etl.orchestration.definitions import build_definitions as build_definitions
+    from dptext_etl.orchestration.launch import MaterializationSummary as MaterializationSummary
+    from dptext_etl.orchestration.launch import materialize as materialize
+    from dptext_etl.orchestration.resources import KeyResource as KeyResource
+    from dptext_etl.orchestration.resources import LedgerResource as LedgerResource
+
+_HOMES = {
+    "KeyResource": "resources",
+    "LedgerResource": "resources",
+    "MaterializationSummary": "launch",
+    "build_definitions": "definitions",
+    "materialize": "launch",
+}
+__all__ = ["KeyResource", "LedgerResource", "MaterializationSummary", "build_definitions", "materialize"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: the name of the extra is said where Dagster is missing."""
+    if name not in _HOMES:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

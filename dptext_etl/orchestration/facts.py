@@ -1,0 +1,113 @@
+"""What Dagster is told of a run: counts, spends, names and places; never a row, a text, an id or a sample value."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from dptext_etl.checks import Lineage
+from dptext_etl.orchestration import pictures
+from dptext_etl.orchestration.names import names
+from dptext_etl.policy import Policy
+from dptext_etl.runner import Manifest, RunSummary, StagedRun
+from dptext_etl.runner.roles import output_columns
+from dptext_etl.runner.staging import Staging
+
+Metadata = dict[str, Any]
+
+
+def claims(policy: Policy) -> Metadata:
+    """State what holds for every text column before anything runs: a table for people."""
+    rows = ["| column | mechanism | epsilon | class | disclosed |", "|---|---|---|---|---|"]
+    for column in policy.column_policies():
+        mechanism, guarantee = column.mechanism, column.mechanism.guarantee
+        disclosed = ", ".join(sorted(guarantee.disclosures)) or "nothing"
+        said = (f"{mechanism.epsilon:g} per {guarantee.unit}", guarantee.guarantee_class.value, disclosed)
+        rows.append(f"| {column.column} | {mechanism.name} | {' | '.join(said)} |")
+    return {"release": policy.release, "guarantee": dg.MetadataValue.md("\n".join(rows))}
+
+
+def code_version(policy: Policy) -> str:
+    """Name the configuration of all text columns: it changes when their output would."""
+    configurations = "".join(column.mechanism.cfg() for column in policy.column_policies())
+    return hashlib.sha256(f"{policy.release}\0{configurations}".encode()).hexdigest()[:12]
+
+
+def of_staged(staged: StagedRun) -> Metadata:
+    """Say what was staged."""
+    policy = staged.policy
+    words = sum(shard.counts["words"] for shard in staged.shards)
+    schema = Staging(staged.layout.staging).schema(staged.shards[0]) if staged.shards else {}
+    return {
+        "dagster/row_count": staged.rows["released"],
+        **_rows(staged.rows),
+        "words": words,
+        "words per second": round(words / staged.seconds) if staged.seconds else 0,
+        "columns dropped unread": ", ".join(staged.dropped) or "none",
+        "quarantine": dg.MetadataValue.path(str(staged.layout.staging)),
+        **_columns(policy, {name: str(dtype) for name, dtype in schema.items()}, staged.dropped),
+        **pictures.of_spends(staged),
+    }
+
+
+def of_published(staged: StagedRun, summary: RunSummary) -> Metadata:
+    """Say what was published, what it cost and what is left."""
+    policy = staged.policy
+    manifest = Manifest.read(staged.layout)
+    largest = summary.spend["largest_record"]
+    facts: Metadata = {
+        "dagster/row_count": summary.published_rows,
+        "version": summary.version or 0,
+        "new version": summary.changed,
+        **_rows(summary.rows),
+        "largest epsilon of a record": _number(largest["eps_approx"]),
+        "log10 odds of that record": _number(largest["log10_odds"]),
+        "gates passed": ", ".join(gate["name"] for gate in summary.gates),
+        "notes": dg.MetadataValue.md("\n".join(f"* {note}" for note in summary.notes)),
+        **pictures.of_remaining(summary.remaining),
+    }
+    if summary.published and manifest:
+        facts |= {
+            "dagster/uri": summary.published,
+            "manifest": dg.MetadataValue.path(f"{summary.published}/manifest.json"),
+            "manifest sha256": summary.manifest or "",
+            **_columns(policy, manifest.schema, ()),
+        }
+    return facts
+
+
+def _rows(rows: Mapping[str, int]) -> Metadata:
+    return {f"rows {name.replace('_', ' ')}": count for name, count in rows.items()}
+
+
+def _number(amount: float | str) -> float | str:
+    return amount if isinstance(amount, str) else round(float(amount), 3)
+
+
+def _columns(policy: Policy, schema: Mapping[str, str], dropped: tuple[str, ...]) -> Metadata:
+    """Say which columns there are and where each comes from."""
+    lineage = Lineage.declared(policy, (*output_columns(policy), *dropped))
+    spent = {column.column: column.mechanism for column in policy.column_policies()}
+    columns = []
+    for edge in lineage.edges:
+        mechanism = spent.get(edge.output)
+        tags = (
+            {"way": edge.way}
+            if mechanism is None
+            else {"mechanism": mechanism.name, "epsilon": f"{mechanism.epsilon:g}"}
+        )
+        said = (
+            "passes in clear"
+            if mechanism is None
+            else f"released by {mechanism.name}, epsilon {mechanism.epsilon:g} per {mechanism.guarantee.unit}"
+        )
+        columns.append(dg.TableColumn(edge.output, schema.get(edge.output, "unknown"), description=said, tags=tags))
+    raw = dg.AssetKey(names(policy).raw)
+    deps = {edge.output: [dg.TableColumnDep(asset_key=raw, column_name=edge.source)] for edge in lineage.edges}
+    return {
+        "dagster/column_schema": dg.TableSchema(columns=columns),
+        "dagster/column_lineage": dg.TableColumnLineage(deps_by_column=deps),
+    }

@@ -1,0 +1,176 @@
+"""Materialise a policy in this process: what `dagster dev` does by a click, for a script, the demo and the tests."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+
+from dptext_etl.errors import DPTextError, InputError, seam
+from dptext_etl.orchestration.definitions import build_definitions
+from dptext_etl.orchestration.names import names
+from dptext_etl.orchestration.resources import KeyResource, LedgerResource
+from dptext_etl.policy import Policy
+
+_INSTANCE = """\
+# Written by dptext_etl: runs, events and logs of this Dagster instance are kept beside this file.
+telemetry:
+  enabled: false
+"""
+
+
+@dataclass(frozen=True)
+class RunFacts:
+    """One Dagster run: one partition.
+
+    Attributes:
+        partition: Name of the partition, or None.
+        run_id: Dagster's name of the run.
+        success: Whether everything, publication included, went through.
+        exit_code: What the command line would return.
+        message: What stopped it, in our words; empty for a run that went through.
+        assets: Asset key -> metadata as plain values, pictures left out.
+    """
+
+    partition: str | None
+    run_id: str
+    success: bool
+    exit_code: int
+    message: str
+    assets: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class CheckFacts:
+    """One gate of one run, as its asset check says it."""
+
+    partition: str | None
+    name: str
+    passed: bool
+    counts: dict[str, Any]
+    message: str
+
+
+@dataclass(frozen=True)
+class MaterializationSummary:
+    """What became of the runs.
+
+    Attributes:
+        runs: One per partition, in order.
+        checks: Every gate of every run.
+    """
+
+    runs: tuple[RunFacts, ...]
+    checks: tuple[CheckFacts, ...]
+
+    @property
+    def success(self) -> bool:
+        """Whether every run went through."""
+        return bool(self.runs) and all(run.success for run in self.runs)
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the first run that failed, else 0."""
+        return next((run.exit_code for run in self.runs if not run.success), 0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same facts as JSON can hold them."""
+        return {"success": self.success, "exit_code": self.exit_code, **asdict(self)}
+
+
+def materialize(
+    policy: str | Path | Policy,
+    *,
+    partitions: Sequence[str] | None = None,
+    home: str | Path | None = None,
+    ledger: LedgerResource | None = None,
+    key: KeyResource | None = None,
+    quiet: bool = True,
+) -> MaterializationSummary:
+    """Run the job of a policy once per partition, in this process.
+
+    Args:
+        policy: The policy or its TOML file.
+        partitions: Which partitions; all of them if absent. None of a dataset without partitions.
+        home: Folder of a Dagster instance (DAGSTER_HOME), made if missing: `dagster dev` then shows these runs.
+            Nothing is kept if absent.
+        ledger: The ledger of this deployment; the policy's if absent.
+        key: The noise key of this deployment; the policy's if absent.
+        quiet: Keep Dagster's own log off the terminal; it is in the instance.
+
+    Returns:
+        Runs, checks and metadata: counts and names only. A run that fails is told, not raised.
+
+    Raises:
+        PolicyError: The policy cannot be read, or its partitions cannot be found.
+    """
+    policy = policy if isinstance(policy, Policy) else Policy.load(policy)
+    defs = build_definitions(policy, partitions=partitions, ledger=ledger, key=key)
+    job = defs.resolve_job_def(names(policy).job)
+    keys: Sequence[str | None] = job.partitions_def.get_partition_keys() if job.partitions_def else [None]
+    with _instance(home) as instance:
+        done = [_run(job, partition, instance, quiet=quiet) for partition in keys]
+    return MaterializationSummary(tuple(run for run, _ in done), tuple(check for _, checks in done for check in checks))
+
+
+def _run(
+    job: dg.JobDefinition, partition: str | None, instance: dg.DagsterInstance, *, quiet: bool
+) -> tuple[RunFacts, list[CheckFacts]]:
+    logger = {"loggers": {"console": {"config": {"log_level": "CRITICAL" if quiet else "INFO"}}}}
+    with seam("running the Dagster job", DPTextError):
+        result = job.execute_in_process(
+            run_config=logger, instance=instance, partition_key=partition, raise_on_error=False
+        )
+    code, message = _failure(result)
+    materialized = [
+        event.step_materialization_data.materialization for event in result.get_asset_materialization_events()
+    ]
+    assets = {item.asset_key.to_user_string(): _plain(item.metadata) for item in materialized}
+    checks = [
+        CheckFacts(partition, check.check_name, check.passed, _plain(check.metadata), check.description or "")
+        for check in result.get_asset_check_evaluations()
+    ]
+    return RunFacts(partition, result.run_id, result.success, code, message, assets), checks
+
+
+def _failure(result: dg.ExecuteInProcessResult) -> tuple[int, str]:
+    """Say why a run failed: the exit code and our sentence."""
+    if result.success:
+        return 0, ""
+    for event in result.all_events:
+        if event.is_step_failure:
+            told = event.step_failure_data.user_failure_data
+            if told is not None:
+                return int(_plain(told.metadata)["exit_code"]), told.description or ""
+            return DPTextError.exit_code, f"step {event.step_key} failed"
+    return DPTextError.exit_code, "the run failed before its first step"
+
+
+def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn metadata into what JSON can hold: numbers, sentences, lists; pictures and tables stay in Dagster."""
+    values = {name: value.value for name, value in metadata.items() if not isinstance(value, dg.MarkdownMetadataValue)}
+    return {
+        name: value
+        for name, value in values.items()
+        if value is None or isinstance(value, (str, int, float, bool, dict, list))
+    }
+
+
+@contextmanager
+def _instance(home: str | Path | None) -> Iterator[dg.DagsterInstance]:
+    if home is None:
+        with dg.DagsterInstance.ephemeral() as instance:
+            yield instance
+        return
+    folder = Path(home).absolute()
+    settings = folder / "dagster.yaml"
+    with seam(f"making the Dagster home {folder}", InputError, "the folder must be writable by you"):
+        folder.mkdir(parents=True, exist_ok=True)
+        if not settings.exists():
+            settings.write_text(_INSTANCE, encoding="utf-8")
+    with dg.DagsterInstance.from_config(str(folder)) as instance:
+        yield instance
