@@ -1,0 +1,14 @@
+"""The ledger: spends per unit, batches as sealed segments, releases and caps; SQLite by default."""
+
+from dptext_etl.ledger.ledger import Ledger as Ledger
+from dptext_etl.ledger.remaining import Remaining as Remaining
+from dptext_etl.ledger.terms import Charge as Charge
+from dptext_etl.ledger.terms import CommitOutcome as CommitOutcome
+from dptext_etl.ledger.terms import Committed as Committed
+from dptext_etl.ledger.terms import Event as Event
+from dptext_etl.ledger.terms import Outcome as Outcome
+from dptext_etl.ledger.terms import ReleaseRef as ReleaseRef
+from dptext_etl.ledger.terms import ReserveResult as ReserveResult
+from dptext_etl.ledger.terms import Scope as Scope
+from dptext_etl.ledger.terms import State as State
+from dptext_etl.ledger.terms import VerifyReport as VerifyReport

@@ -1,0 +1,73 @@
+"""The parts of an open ledger, put together once and handed to every operation."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from typing import Self
+
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.cache import PartCache
+from dptext_etl.ledger.idkey import IdKey
+from dptext_etl.ledger.journal import Journal
+from dptext_etl.ledger.records import Records
+from dptext_etl.ledger.releases import Releases
+from dptext_etl.ledger.scopes import Scopes
+from dptext_etl.ledger.segments import Segments
+from dptext_etl.ledger.store import Store
+
+
+@dataclass(frozen=True)
+class Book:
+    """An open ledger.
+
+    Attributes:
+        store: Its file.
+        ledger_id: Random name given when it was made.
+        id_key: Hashes record and subject ids.
+        journal: The chain of events.
+        segments: Sealed batches.
+        releases: Pinned names.
+        scopes: Caps.
+        records: The record index, states and digests.
+        cache: Parts of runs that were read before.
+    """
+
+    store: Store
+    ledger_id: str
+    id_key: IdKey
+    journal: Journal
+    segments: Segments
+    releases: Releases
+    scopes: Scopes
+    records: Records
+    cache: PartCache
+
+    @classmethod
+    def of(cls, store: Store, id_key: str | None) -> Self:
+        """Open what a store holds.
+
+        Raises:
+            LedgerError: The store was never finished as a ledger.
+        """
+        found = store.row("select value from meta where name='ledger_id'")
+        if found is None:
+            raise LedgerError(f"{store.path} was never finished as a ledger", "delete the file: it holds no charge")
+        cache = PartCache()
+        journal = Journal(store, found[0], secrets.token_hex(4))
+        segments = Segments(store)
+        return cls(
+            store,
+            found[0],
+            IdKey(store, id_key, found[0]),
+            journal,
+            segments,
+            Releases(store, journal),
+            Scopes(store, journal),
+            Records(store, journal, segments, cache),
+            cache,
+        )
+
+    def forget_dead_runs(self) -> None:
+        """Let go of cached runs that another process has merged away; called once per write."""
+        self.cache.keep_only({row[0] for row in self.store.rows("select id from run")})

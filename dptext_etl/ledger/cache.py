@@ -1,0 +1,40 @@
+"""A bounded memory of parts of runs that were read before.
+
+Runs are immutable and their ids never return, so nothing here can be out of date. When the bound is reached nothing
+more is taken in (a scan over more than fits would otherwise evict everything just before its next use).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+LIMIT_BYTES = 256 << 20
+
+
+class PartCache:
+    """Pieces of parts by run, part and piece."""
+
+    def __init__(self, limit: int = LIMIT_BYTES) -> None:
+        self._limit = limit
+        self._held: dict[int, dict[tuple[int, int], npt.NDArray[np.int64]]] = {}
+        self.bytes = 0
+
+    def get(self, run: int, part: int, piece: int) -> npt.NDArray[np.int64] | None:
+        """Return a piece, if it is held."""
+        return self._held.get(run, {}).get((part, piece))
+
+    def put(self, run: int, part: int, piece: int, data: npt.NDArray[np.int64]) -> None:
+        """Hold a piece, if there is room."""
+        if self.bytes + data.nbytes <= self._limit:
+            self._held.setdefault(run, {})[part, piece] = data
+            self.bytes += data.nbytes
+
+    def forget(self, run: int) -> None:
+        """Let go of a run that was merged away."""
+        self.bytes -= sum(data.nbytes for data in self._held.pop(run, {}).values())
+
+    def keep_only(self, live: set[int]) -> None:
+        """Let go of all runs that are no longer live (merged away by another process)."""
+        for run in set(self._held) - live:
+            self.forget(run)

@@ -1,0 +1,396 @@
+"""The ledger: who has been charged what, in which release, under which cap (`spec/privacy.md` section 7)."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.guarantee import Guarantee, Spend
+from dptext_etl.ledger import idkey, views
+from dptext_etl.ledger.batch import column, distinct_order, identify, record_ids, whole
+from dptext_etl.ledger.book import Book
+from dptext_etl.ledger.commit import Outputs, commit
+from dptext_etl.ledger.hids import binaries, hids, matrix
+from dptext_etl.ledger.publish import publish
+from dptext_etl.ledger.releases import stated
+from dptext_etl.ledger.remaining import Remaining, remaining
+from dptext_etl.ledger.reserve import Request, reserve
+from dptext_etl.ledger.scopes import Pinned
+from dptext_etl.ledger.settle import abort, expire, rebuild
+from dptext_etl.ledger.store import Store, location
+from dptext_etl.ledger.terms import U8, Charge, Committed, Mask, ReleaseRef, ReserveResult, Scope, State, VerifyReport
+from dptext_etl.ledger.verify import verify
+from dptext_etl.policy import Cap, ColumnPolicy
+
+_REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
+
+
+class Ledger:
+    """An open ledger. Every method is one transaction: durable when it returns, or without any effect.
+
+    The order of a release is reserve, compute, stage, commit, publish. Several processes may write at once.
+
+    Example:
+        >>> import numpy, pyarrow, tempfile
+        >>> from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
+        >>> folder = tempfile.TemporaryDirectory()
+        >>> ledger = Ledger.open(f"{folder.name}/ledger.db")
+        >>> claim = Guarantee(GuaranteeClass.PURE_LDP, frozenset(), "any two texts", "record")
+        >>> ref = ledger.release(dataset="reviews", column="review", release="2026-11", cfg="ab" * 32,
+        ...                      id_type="string", mechanism="custext", guarantee=claim,
+        ...                      worst_case=Spend(eps_pure=2_000_000), publishable=True)
+        >>> ids, keys = pyarrow.array(["r1", "r2"]), pyarrow.array([b"1" * 32, b"2" * 32], pyarrow.binary(32))
+        >>> charge = Charge(ref, keys, n_worst=[1, 1], spends={"eps_pure": [2_000_000, 2_000_000]})
+        >>> people = pyarrow.array(["ann", "bob"])
+        >>> ledger.reserve("job-1", Scope("reviews"), None, ids, people, [charge]).counts["RESERVED"]
+        2
+        >>> ledger.commit("job-1", ref, ids, keys, digests=keys).tolist()
+        [0, 0]
+        >>> ledger.verify().ok
+        True
+        >>> ledger.close(); folder.cleanup()
+    """
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    @classmethod
+    def open(
+        cls,
+        url: str | Path,
+        id_key: str | None = None,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        timeout: float = 60.0,
+    ) -> Self:
+        """Open a ledger, or make one.
+
+        Args:
+            url: "sqlite:///PATH" or a path.
+            id_key: Reference to the key of its ids; None takes "<path>.id.key", made with a new ledger.
+            create: Make a new ledger if there is none.
+            read_only: Never write.
+            timeout: Seconds to wait for another writer.
+
+        Raises:
+            LedgerError: There is none, it is of a newer schema, locked, or has another id key.
+            KeyReferenceError: The id key cannot be resolved.
+        """
+        path = location(str(url))
+        store = Store(path, create=create, read_only=read_only, timeout=timeout)
+        try:
+            if store.row("select 1 from meta where name='ledger_id'") is None and not read_only:
+                _found(store, id_key)
+            book = Book.of(store, id_key)
+            if id_key is not None:
+                _ = book.id_key.secret  # a wrong key is named now, not after the first batch was prepared
+        except BaseException:
+            store.close()
+            raise
+        return cls(book)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({str(self._book.store.path)!r})"
+
+    def close(self) -> None:
+        """Close the file."""
+        self._book.store.close()
+
+    def register(self, policy: ColumnPolicy, id_type: str) -> ReleaseRef:
+        """Pin the release of a column policy (see `release`).
+
+        Args:
+            policy: The column's policy; its column must be named.
+            id_type: Kind of the record ids, as `keys.id_type` names it.
+        """
+        if policy.column is None:
+            raise LedgerError("the policy names no column", "give ColumnPolicy(column=…)")
+        mechanism = policy.mechanism
+        return self.release(
+            dataset=policy.dataset,
+            column=policy.column,
+            release=policy.release,
+            cfg=mechanism.cfg(),
+            id_type=id_type,
+            mechanism=mechanism.name,
+            guarantee=mechanism.guarantee,
+            worst_case=mechanism.worst_case(),
+            publishable=mechanism.publishable,
+            configuration=mechanism.configuration(),
+            artifact_hashes={name: artifact.sha256 for name, artifact in mechanism.artifacts().items()},
+            nonce=policy.nonce,
+        )
+
+    def release(
+        self,
+        *,
+        dataset: str,
+        column: str,
+        release: str,
+        cfg: str,
+        id_type: str,
+        mechanism: str,
+        guarantee: Guarantee,
+        worst_case: Spend,
+        publishable: bool,
+        configuration: Mapping[str, Any] | None = None,
+        artifact_hashes: Mapping[str, str] | None = None,
+        nonce: int = 0,
+    ) -> ReleaseRef:
+        """Pin a release name to a configuration, or find it pinned to the same; everything stated is public.
+
+        Raises:
+            LedgerError: The name is burnt or pinned to something else, or the ids of the column are of another type.
+        """
+        facts = stated(guarantee, worst_case)
+        facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
+        names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg}
+        names |= {"id_type": id_type, "mechanism": mechanism}
+        with self._book.store.transaction():
+            return self._book.releases.register(names, facts, publishable=publishable, nonce=nonce)
+
+    def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
+        """Return the release that a column policy names, burnt ones included, or None; registers nothing."""
+        names = (policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg())
+        with self._book.store.snapshot():
+            found = self._book.store.row(
+                "select id from release where dataset=? and col=? and release=? and cfg=?", names
+            )
+        return None if found is None else ReleaseRef(int(found[0]), *names, policy.nonce)
+
+    def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False) -> None:
+        """Pin the cap of a scope, or change it.
+
+        Args:
+            scope: Where spends add up.
+            cap: The most a unit may lose there.
+            raising: A higher cap than the pinned one is meant.
+
+        Raises:
+            LedgerError: A higher cap without `raising`, another measure, or earlier charges that are infinite on it.
+        """
+        with self._book.store.transaction():
+            self._capped(scope, cap, raising=raising)
+
+    def reserve(  # noqa: PLR0917  (who, where, and for whom: in the order in which one says it)
+        self,
+        job: str,
+        scope: Scope,
+        cap: Cap | None,
+        ids: pa.Array,
+        subjects: pa.Array | None,
+        charges: Sequence[Charge],
+        *,
+        canary: Mask | None = None,
+        on_cap: Literal["quarantine", "refuse"] = "quarantine",
+    ) -> ReserveResult:
+        """Charge the worst case of a batch before any of its texts is scored.
+
+        Records are judged in row order; each is charged in all columns or in none. A text that was reserved or released
+        before under the same names is charged nothing.
+
+        Args:
+            job: Who asks; reservations are expired and aborted by job.
+            scope: Where spends add up.
+            cap: The policy's cap, pinned by its first use; None asks for none, and a pinned one still holds.
+            ids: Canonical record ids, strings, no nulls, each once.
+            subjects: Canonical subject ids; null for canary rows only. Ignored where the unit is the record.
+            charges: One per text column.
+            canary: Marks planted rows, which belong to nobody and take nothing from any cap.
+            on_cap: "refuse" raises if a record does not fit, and charges nothing of the batch.
+
+        Raises:
+            InputError: Ids that are null, repeated or of another type, missing subjects, lengths that differ.
+            LedgerError: A release that is burnt or unknown, another cap than the pinned one, a locked ledger.
+            BudgetError: With `on_cap="refuse"`.
+        """
+        if not charges or len({(item.ref.id, item.ref.nonce) for item in charges}) < len(charges):
+            raise InputError("a batch is charged in at least one column, and in each once")
+        if any(item.ref.dataset != scope.dataset for item in charges):
+            raise InputError("scope and releases must be of one dataset")
+        batch = identify(self._book.id_key, scope.unit, ids, subjects, canary)
+        columns = [column(item, batch.size) for item in charges]
+        with self._book.store.transaction():
+            self._book.forget_dead_runs()
+            pinned = self._capped(scope, cap, raising=False)
+            asked = Request(self._book, job, scope, pinned, batch)
+            return ReserveResult(reserve(asked, columns, refuse=on_cap == "refuse"))
+
+    def commit(
+        self,
+        job: str,
+        ref: ReleaseRef,
+        ids: pa.Array,
+        idem_keys: pa.Array,
+        digests: pa.Array,
+        *,
+        positions: npt.ArrayLike | None = None,
+        canary: Mask | None = None,
+    ) -> U8:
+        """Make what was computed and durably staged the release; the reserved charge stays as it is.
+
+        Args:
+            job: Who asks.
+            ref: The release.
+            ids: Canonical record ids, each once.
+            idem_keys: Identities that they were reserved with, fixed-size binary (32).
+            digests: Digests of the staged texts, fixed-size binary (32).
+            positions: Draws made, at most as many as were reserved; 0 if not given.
+            canary: Marks planted rows, as they were reserved.
+
+        Returns:
+            A `CommitOutcome` per record. A row that DIVERGED must not be published: the first commit is the release.
+
+        Raises:
+            LedgerError: A record was not reserved with this identity; nothing is committed.
+        """
+        records = record_ids(self._book.id_key, ids, canary)
+        order = distinct_order(records)
+        identities, staged = hids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
+        if not records.size == identities.size == len(staged):
+            raise InputError("a commit has one idem key and one digest per record")
+        drawn = whole(0 if positions is None else positions, records.size, "positions")
+        with self._book.store.transaction():
+            self._book.forget_dead_runs()
+            return commit(self._book, job, ref, Outputs(records, order, identities, staged, drawn))
+
+    def committed(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> Committed:
+        """Look up what was committed for some records, for replays and gates."""
+        records = record_ids(self._book.id_key, ids, canary)
+        with self._book.store.snapshot():
+            held = self._book.records.held(ref, records, records.order())
+            mask = held.known & (held.state == State.COMMITTED)
+            found = self._book.records.digests(held.places.take(mask))
+            keys_found = self._book.records.idem_keys(held.places.take(mask))
+        digests, identities = (np.zeros((records.size, 32), np.uint8) for _ in range(2))
+        digests[mask], identities[mask] = found, keys_found
+        return Committed(mask, binaries(digests, mask), binaries(identities, mask))
+
+    def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
+        """Return which records the release has seen, whatever became of them; incremental runs take the others."""
+        records = record_ids(self._book.id_key, ids, None)
+        with self._book.store.snapshot():
+            return self._book.records.held(ref, records, records.order()).known
+
+    def published(self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int) -> None:
+        """Record a publication; the same one again changes nothing.
+
+        Args:
+            refs: The releases that it publishes.
+            version: Its name.
+            manifest: SHA-256 of its manifest, 64 hex digits.
+            rows: Published rows; none without a commit.
+
+        Raises:
+            LedgerError: A release that is burnt or not publishable, more rows than commits, another manifest.
+        """
+        listed = [refs] if isinstance(refs, ReleaseRef) else list(refs)
+        with self._book.store.transaction():
+            publish(self._book, listed, version, manifest, rows)
+
+    def burn(self, ref: ReleaseRef, reason: str) -> None:
+        """Burn a release name in all columns of its dataset: nothing further happens under it, charges stay.
+
+        Args:
+            ref: Any release of that name.
+            reason: Name of the gate that fired; never a text.
+        """
+        if not _REASON.fullmatch(reason):
+            raise LedgerError(
+                "the reason of a burn is the name of a gate: at most 200 letters, digits and . : , ( ) / + -"
+            )
+        with self._book.store.transaction():
+            self._book.releases.burn(ref, reason)
+
+    def expire(self, job: str) -> int:
+        """Turn a job's open reservations into charges for good; returns how many.
+
+        They can still be completed with the same identities, and can never be given back.
+        """
+        with self._book.store.transaction():
+            return expire(self._book, job)
+
+    def abort(self, job: str, *, compute_never_started: bool) -> int:
+        """Give back a job's open reservations; returns how many.
+
+        Args:
+            job: The job.
+            compute_never_started: The caller's word that no text of the job was scored.
+
+        Raises:
+            LedgerError: Without that word, or if the ledger knows better.
+        """
+        if not compute_never_started:
+            raise LedgerError("a reservation is given back only if compute never started", "expire it: charges stay")
+        with self._book.store.transaction():
+            self._book.forget_dead_runs()
+            return abort(self._book, job)
+
+    def remaining(self, scope: Scope, subjects: pa.Array | None = None) -> Remaining:
+        """Return what units may still lose in a scope: the distribution, and given units one by one.
+
+        Args:
+            scope: The scope.
+            subjects: Canonical ids of units (of records where the unit is the record), no nulls.
+        """
+        with self._book.store.snapshot():
+            self._book.forget_dead_runs()
+            return remaining(self._book, scope, subjects)
+
+    def show(self) -> list[dict[str, Any]]:
+        """Return the releases with class, disclosures, spends and counts; internal, not for publication."""
+        with self._book.store.snapshot():
+            return views.releases(self._book)
+
+    def caps(self) -> list[dict[str, Any]]:
+        """Return the scopes with their caps."""
+        with self._book.store.snapshot():
+            return views.caps(self._book)
+
+    def export(self) -> dict[str, Any]:
+        """Return what may be published about the ledger: no number in it depends on a text (section 7.1)."""
+        with self._book.store.snapshot():
+            return views.export(self._book)
+
+    def verify(self) -> VerifyReport:
+        """Derive everything again from the journal and its sealed batches, and say what does not agree."""
+        with self._book.store.snapshot():
+            return verify(self._book)
+
+    def _capped(self, scope: Scope, cap: Cap | None, *, raising: bool) -> Pinned:
+        pinned = self._book.scopes.ensure(scope)
+        if cap is None:
+            self._book.scopes.require_capped(scope, pinned)
+            return pinned
+        capped = self._book.scopes.set_cap(scope, pinned, cap, raising=raising)
+        if pinned.measure is None:
+            rebuild(self._book, capped)
+        return capped
+
+
+def _found(store: Store, id_key: str | None) -> None:
+    """Give a new ledger its name and the check value of its id key."""
+    if id_key is None:
+        idkey.ensure(store.path)
+    secret = idkey.resolve(id_key or f"file:{idkey.beside(store.path)}")
+    with store.transaction():
+        if store.row("select 1 from meta where name='ledger_id'") is not None:
+            return  # another process was faster
+        name = secrets.token_hex(16)
+        store.execute("insert into meta values('ledger_id',?)", (name,))
+        store.execute("insert into meta values('id_check',?)", (idkey.check(secret, name),))
