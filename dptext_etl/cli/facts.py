@@ -1,0 +1,145 @@
+"""Facts about mechanisms, read from the mechanisms themselves: types, defaults, docstrings, guarantees."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import types
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from dptext_etl.families.table import TableMechanism
+    from dptext_etl.guarantee import Guarantee
+    from dptext_etl.mechanism import Mechanism
+
+
+_COMPARED = 256
+
+
+def parameters(kind: type[Mechanism]) -> list[dict[str, Any]]:
+    """Return name, type, default (None if required), required and meaning of every parameter."""
+    meanings = _attributes(kind)
+    return [
+        {
+            "name": name,
+            "type": type_name(field.annotation),
+            "required": field.is_required(),
+            "default": None if field.is_required() else field.get_default(call_default_factory=True),
+            "meaning": meanings.get(name, ""),
+        }
+        for name, field in kind.model_fields.items()
+    ]
+
+
+def guarantee(claim: Guarantee) -> dict[str, Any]:
+    """Return a guarantee as plain data, every disclosure with its meaning."""
+    return {
+        "class": claim.guarantee_class.value,
+        "meaning": claim.guarantee_class.meaning,
+        "unit": claim.unit,
+        "neighbours": claim.neighbours,
+        "disclosures": {item.value: item.meaning for item in sorted(claim.disclosures)},
+        "assumptions": sorted(claim.assumptions),
+    }
+
+
+def variants(kind: type[Mechanism]) -> list[str]:
+    """Return the values of the field `variant`, or none."""
+    field = kind.model_fields.get("variant")
+    return [str(item) for item in get_args(field.annotation)] if field else []
+
+
+def summary(kind: type[Mechanism]) -> str:
+    """Return the first sentence of the mechanism's file."""
+    text = inspect.getdoc(inspect.getmodule(kind)) or inspect.getdoc(kind) or ""
+    return text.partition("\n\n")[0].replace("\n", " ")
+
+
+def cost(mechanism: Mechanism, words: int) -> dict[str, Any]:
+    """Return what a text of `words` words costs; amounts in plain units, infinite where no such claim exists."""
+    from dptext_etl.guarantee import MICRO
+
+    spend = mechanism.worst_case(words)
+    return {
+        "words": words,
+        "epsilon": spend.epsilon,
+        "delta": spend.delta / MICRO,
+        "epsilon_tight": spend.eps_tight / MICRO,
+        "rho": spend.rho / MICRO,
+        "log10_odds": spend.log10_odds,
+    }
+
+
+def table(mechanism: TableMechanism) -> dict[str, Any]:
+    """Return what the stored integers say: the exact worst case of one draw, and what the output set tells."""
+    outputs = mechanism.output_words()
+    return {
+        "epsilon_table": mechanism.epsilon_table,
+        "worst_ratio": math.exp(mechanism.epsilon_table),
+        "log10_odds": mechanism.epsilon_table / math.log(10),
+        "disclosed_bits_per_token": mechanism.disclosed_bits_per_token,
+        "output_words": None if outputs is None else len(outputs),
+        "sha256": mechanism.table.sha256,
+    }
+
+
+def worked(mechanism: TableMechanism, word: str) -> dict[str, Any]:
+    """Return the exact law of one word, and the output that tells most about it against another word of its set."""
+    law = dict(zip(*mechanism.transition(word), strict=True))
+    return {
+        "word": word,
+        "outputs": [
+            {"word": seen, "probability": float(chance), "exact": f"{chance.numerator}/{chance.denominator}"}
+            for seen, chance in sorted(law.items(), key=lambda item: (-item[1], item[0]))
+        ],
+        "stays": float(law.get(word, 0)),
+        "most_telling": _most_telling(mechanism, law) if word in law and len(law) <= _COMPARED else None,
+    }
+
+
+def _most_telling(mechanism: TableMechanism, law: dict[str, Fraction]) -> dict[str, Any]:
+    ratio, other, seen = max(
+        (law[seen] / chance, other, seen)
+        for other in law
+        for seen, chance in zip(*mechanism.transition(other), strict=True)
+        if seen in law
+    )
+    return {"seen": seen, "instead_of": other, "ratio": float(ratio), "log10_odds": math.log10(ratio)}
+
+
+def type_name(annotation: Any) -> str:
+    """Write a type for people: number, whole number, text, "a" | "b"."""
+    if annotation in _PLAIN:
+        return _PLAIN[annotation]
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return " | ".join(str(item) for item in inner)
+    if origin in (Union, types.UnionType):
+        return " | ".join(type_name(item) for item in inner)
+    if origin in (list, tuple, set, frozenset):
+        return "list of " + " | ".join(type_name(item) for item in inner if item is not Ellipsis)
+    return type_name(inner[0]) if inner else getattr(annotation, "__name__", str(annotation))
+
+
+_PLAIN: dict[Any, str] = {
+    float: "number",
+    int: "whole number",
+    str: "text",
+    bool: "true | false",
+    type(None): "none",
+}
+
+
+def _attributes(kind: type[Mechanism]) -> dict[str, str]:
+    """Read the "Attributes:" of Google docstrings, a class's own before its parents'."""
+    found: dict[str, str] = {}
+    for owner in kind.__mro__:
+        section = re.search(r"^Attributes:\n((?:[ ]+.*\n?|\n)+)", inspect.getdoc(owner) or "", re.MULTILINE)
+        for entry in re.split(r"\n {4}(?=\w)", "\n" + section.group(1).rstrip()) if section else ():
+            name, colon, text = entry.strip().partition(":")
+            if colon:
+                found.setdefault(name, " ".join(text.split()))
+    return found

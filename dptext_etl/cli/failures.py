@@ -1,0 +1,89 @@
+"""What a failure may say: our own sentences, and of anything else its type alone.
+
+A library's error text, an exception's arguments and the locals of a frame may hold raw text or a key; none of them is
+ever printed. Panics of compiled code are `BaseException`s, so those are caught as well.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import traceback
+import warnings
+from types import TracebackType
+from typing import Any
+
+import click
+from typer.core import TyperGroup
+
+from dptext_etl.errors import DPTextError
+
+UNEXPECTED = 1
+_CLICKS_OWN = (
+    click.ClickException,
+    click.exceptions.Exit,
+    click.Abort,
+    SystemExit,
+    KeyboardInterrupt,
+    BrokenPipeError,
+)
+WHERE = "DPTEXT_TRACEBACK"
+"""Environment variable: print file, line and function of every frame of an unexpected failure (no values, no texts)."""
+
+
+class Boundary(TyperGroup):
+    """The group of all commands: nothing but a sentence and an exit code leaves it."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; turn what it raises into a sentence on stderr and an exit code."""
+        try:
+            return super().invoke(ctx)
+        except _CLICKS_OWN:
+            raise
+        except BaseException as error:  # noqa: BLE001  (panics of compiled code are BaseExceptions)
+            code = report(error)
+        raise click.exceptions.Exit(code)
+
+
+def report(error: BaseException) -> int:
+    """Print one failure on stderr.
+
+    Returns:
+        The exit code: 2 usage or policy, 3 budget, 4 gate, 1 anything unexpected.
+    """
+    if isinstance(error, DPTextError):
+        click.echo(f"Error: {error}", err=True)
+        return error.exit_code
+    click.echo(f"Error: unexpected {_kind(error)}; its text is not shown because it could quote your data.", err=True)
+    if os.environ.get(WHERE):
+        for frame in traceback.extract_tb(error.__traceback__):
+            click.echo(f"  {frame.filename}:{frame.lineno} in {frame.name}", err=True)
+    else:
+        click.echo(f"Hint: {WHERE}=1 shows where it happened, without values.", err=True)
+    return UNEXPECTED
+
+
+def install() -> None:
+    """Hold the same line for whatever speaks outside a command: threads, finalisers, warnings, logs of libraries."""
+    sys.excepthook = _hook
+    threading.excepthook = lambda failed: _hook(failed.exc_type, failed.exc_value, failed.exc_traceback)
+    sys.unraisablehook = lambda failed: _hook(failed.exc_type, failed.exc_value, failed.exc_traceback)
+    warnings.showwarning = lambda *_: None
+    logging.getLogger().addHandler(logging.NullHandler())
+    own = logging.StreamHandler()
+    own.setLevel(logging.WARNING)
+    logging.getLogger("dptext_etl").addHandler(own)
+
+
+def _hook(kind: type[BaseException], error: BaseException | None, _: TracebackType | None) -> None:
+    if not issubclass(kind, SystemExit):
+        report(kind() if error is None else error)
+
+
+def _kind(error: BaseException) -> str:
+    name = type(error).__name__
+    if isinstance(error, OSError) and error.errno:
+        return f"{name} ({os.strerror(error.errno)})"
+    return name

@@ -1,0 +1,64 @@
+"""Read `-p name=value` by the types of a mechanism's fields."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any, get_origin
+
+from dptext_etl.errors import PolicyError
+
+if TYPE_CHECKING:
+    from dptext_etl.mechanism import Mechanism
+
+_LISTS = (list, tuple, set, frozenset)
+
+
+def parse(kind: type[Mechanism], name: str, given: Sequence[str] | None) -> dict[str, Any]:
+    """Return the parameters as plain data; lists are written `a,b,c`.
+
+    Args:
+        kind: The mechanism.
+        name: Its name, for the sentences.
+        given: Texts of the form "name=value".
+
+    Raises:
+        PolicyError: Another form, an unknown or repeated parameter, or a value of another type.
+    """
+    values: dict[str, Any] = {}
+    for item in given or ():
+        parameter, equals, text = item.partition("=")
+        parameter = parameter.strip()
+        if not equals or not parameter:
+            raise PolicyError("a parameter is written NAME=VALUE", f"write -p epsilon=2; {allowed(kind, name)}")
+        if parameter not in kind.model_fields:
+            close = get_close_matches(parameter, kind.model_fields, n=1)
+            meant = f"did you mean {close[0]}? " if close else ""
+            raise PolicyError(f"{name} has no parameter {parameter!r}", f"{meant}{allowed(kind, name)}")
+        if parameter in values:
+            raise PolicyError(f"the parameter {parameter} is given twice")
+        values[parameter] = _typed(kind, name, parameter, text)
+    return values
+
+
+def allowed(kind: type[Mechanism], name: str) -> str:
+    """Say which parameters a mechanism has and what they hold."""
+    from dptext_etl.cli.facts import type_name
+
+    return f"parameters of {name}: " + ", ".join(
+        f"{parameter} ({type_name(field.annotation)})" for parameter, field in kind.model_fields.items()
+    )
+
+
+def _typed(kind: type[Mechanism], name: str, parameter: str, text: str) -> Any:
+    from pydantic import TypeAdapter, ValidationError
+
+    annotation: Any = kind.model_fields[parameter].annotation
+    adapter = TypeAdapter[Any](annotation)
+    try:
+        if get_origin(annotation) in _LISTS:
+            return adapter.validate_python(text.split(",") if text else [])
+        return adapter.validate_strings(text)
+    except ValidationError as exc:
+        problem = exc.errors(include_input=False, include_url=False)[0]["msg"]
+    raise PolicyError(f"{name}: {parameter}: {problem}", allowed(kind, name))
