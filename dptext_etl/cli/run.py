@@ -1,0 +1,39 @@
+"""`dptext run POLICY`: reserve, compute, stage, commit, gate, publish."""
+
+from __future__ import annotations
+
+from dptext_etl.cli.options import Json, Partition, PolicyFile
+
+EXAMPLE = "dptext run privacy.toml --partition 2026-10"
+KEYS = (
+    "dataset",
+    "release",
+    "partition",
+    "version",
+    "changed",
+    "rows",
+    "words",
+    "seconds",
+    "words_per_second",
+    "spend",
+    "remaining",
+    "gates",
+    "reports",
+    "published",
+    "published_rows",
+    "manifest",
+    "staging",
+    "notes",
+)
+
+
+def run(policy: PolicyFile, *, partition: Partition = None, as_json: Json = False) -> None:
+    """Release the policy's columns, charge the ledger, pass the gates and publish.
+
+    A run that was stopped continues where it was. A run over rows that were released before costs nothing and gives the
+    same bytes.
+    """
+    from dptext_etl.cli.running import execute
+    from dptext_etl.policy import Policy
+
+    execute(Policy.load(policy), partition=partition, as_json=as_json)

@@ -1,0 +1,89 @@
+"""Run a policy for a command: a progress bar for people, then the summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from dptext_etl.cli import balance, terminal
+
+if TYPE_CHECKING:
+    from dptext_etl.policy import Policy
+    from dptext_etl.runner import Progress
+
+
+def execute(policy: Policy, *, partition: str | None, as_json: bool) -> None:
+    """Run a policy and print what it did: counts, spends and verdicts, never a text or an id."""
+    from dptext_etl import runner
+
+    with progress_bar() as progress:
+        summary = runner.run(policy, partition=partition, progress=progress).as_dict()
+    if as_json:
+        terminal.emit(summary)
+    else:
+        show(summary)
+
+
+def show(summary: Mapping[str, Any]) -> None:
+    """Print a run's summary for people."""
+    terminal.pairs(
+        {
+            "dataset": summary["dataset"],
+            "release": summary["release"],
+            **({"partition": summary["partition"]} if summary["partition"] else {}),
+            "rows": summary["rows"],
+            "words": f"{summary['words']:,} in {summary['seconds']:.1f} s, {summary['words_per_second']:,.0f} a second",
+            "largest record": summary["spend"]["largest_record"],
+            "published": summary["published"] and f"{summary['published']}, version {summary['version']}",
+            "manifest": summary["manifest"],
+        }
+    )
+    if summary["gates"]:
+        terminal.heading("Gates")
+        show_gates(summary["gates"])
+    if summary["reports"]:
+        terminal.heading("Reports (inside the boundary; they decide nothing)")
+        show_gates(summary["reports"])
+    balance.show(summary["remaining"])
+    terminal.say()
+    for line in summary["notes"]:
+        terminal.say(line)
+
+
+def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
+    """Print verdicts, one per line."""
+    rows = [(gate["name"], "passed" if gate["passed"] else "FAILED", gate["message"]) for gate in gates]
+    terminal.table(("gate", "", "what it saw"), rows)
+
+
+@contextmanager
+def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
+    """Give a callback that draws counts, rate and remaining time on stderr; None where stderr is no terminal."""
+    from rich import progress
+
+    screen = terminal.console(err=True)
+    if not screen.is_terminal:
+        yield None
+        return
+    columns = (
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.TextColumn("{task.fields[counts]}"),
+    )
+    with progress.Progress(*columns, console=screen, transient=True) as bar:
+        tasks: dict[str, progress.TaskID] = {}
+
+        def draw(seen: Progress) -> None:
+            if seen.phase not in tasks:
+                tasks[seen.phase] = bar.add_task(seen.phase, counts="")
+            bar.update(tasks[seen.phase], completed=seen.rows_done, total=seen.rows_total, counts=counts(seen))
+
+        yield draw
+
+
+def counts(seen: Progress) -> str:
+    """Write a report of progress: 12,000 of 20,000 rows, 3,400 per second, 2 s left."""
+    total = "" if seen.rows_total is None else f" of {seen.rows_total:,}"
+    left = "" if seen.eta is None else f", {seen.eta:,.0f} s left"
+    return f"{seen.rows_done:,}{total} rows, {seen.rows_per_second:,.0f} per second{left}"
