@@ -1,0 +1,66 @@
+"""The application: the commands by name, and `main()`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dptext_etl.cli import (
+    check,
+    demo,
+    explain,
+    failures,
+    init,
+    key,
+    ledger,
+    mechanisms,
+    plan,
+    preview,
+    privatize,
+    run,
+    schema,
+)
+from dptext_etl.cli.command import Command, epilog
+
+app = typer.Typer(
+    name="dptext",
+    cls=failures.Boundary,
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    pretty_exceptions_show_locals=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 fine, 2 usage or policy, 3 budget, 4 gate, 1 anything unexpected.",
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        from dptext_etl import __version__
+
+        typer.echo(f"dptext {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def dptext(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Rewrite text columns under differential privacy, with a ledger and publication gates."""
+
+
+for module in (init, plan, run, privatize, check, mechanisms, explain, preview, schema, demo):
+    name = module.__name__.rpartition(".")[2]
+    app.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(key.app, name="key")
+
+
+def main() -> None:
+    """Run the command line; what fails outside a command is reduced to its type as well."""
+    failures.install()
+    typer.main.get_command(app)()
