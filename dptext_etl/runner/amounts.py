@@ -1,0 +1,81 @@
+"""What a run spent, as whole millionths that add up over shards and as JSON can hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl.accounting import log10_odds
+from dptext_etl.column import INFINITE, spends
+from dptext_etl.guarantee import MICRO
+from dptext_etl.runner.charging import Column
+
+SHOWN = ("eps_pure", "eps_tight", "eps_approx", "delta", "rho")
+"""Components that a summary shows."""
+ENDLESS = -1
+"""How an infinite amount is written in a staging record."""
+
+
+def spent(
+    columns: list[Column],
+    texts: Mapping[str, pa.Array],
+    positions: Mapping[str, pa.Array],
+    canary: npt.NDArray[np.bool_],
+) -> tuple[dict[str, int], dict[str, int]]:
+    """Count a computed shard without its canary rows.
+
+    Args:
+        columns: Its text columns.
+        texts: Released texts by column, shape (rows,).
+        positions: Draws by column, shape (rows,).
+        canary: Planted rows, shape (rows,).
+
+    Returns:
+        Counts (rows, words, null texts), and the sum over records and the largest record of every shown component.
+    """
+    counts = {"rows": int((~canary).sum()), "words": 0, "null": 0}
+    totals = {name: np.zeros(len(canary), dtype=np.int64) for name in SHOWN}
+    endless = dict.fromkeys(SHOWN, False)
+    for column in columns:
+        drawn = positions[column.name]
+        counts["words"] += int(drawn.to_numpy(zero_copy_only=False)[~canary].sum())
+        counts["null"] += int(texts[column.name].is_null().to_numpy(zero_copy_only=False)[~canary].sum())
+        for name, amounts in spends(column.policy.mechanism, drawn).items():
+            if name in totals:
+                infinite = amounts == INFINITE
+                endless[name] |= bool(infinite[~canary].any())
+                totals[name] += np.where(infinite, 0, amounts)
+    result = {}
+    for name, amounts in totals.items():
+        own = amounts[~canary]
+        result[f"sum_{name}"] = ENDLESS if endless[name] else int(own.sum())
+        result[f"max_{name}"] = ENDLESS if endless[name] else int(own.max(initial=0))
+    return counts, result
+
+
+def combined(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    """Add sums and take the largest maxima over shards."""
+    total: dict[str, int] = {}
+    for shard in shards:
+        for name, amount in shard.items():
+            before = total.get(name, 0)
+            if ENDLESS in {before, amount}:
+                total[name] = ENDLESS
+            else:
+                total[name] = before + amount if name.startswith("sum_") else max(before, amount)
+    return total
+
+
+def shown(spends_total: Mapping[str, int]) -> dict[str, dict[str, float | str]]:
+    """Write amounts as people and JSON read them: units instead of millionths, "inf" where there is no bound."""
+    facts: dict[str, dict[str, float | str]] = {"sum_over_records": {}, "largest_record": {}}
+    for key, amount in spends_total.items():
+        group, _, name = key.partition("_")
+        place = facts["sum_over_records" if group == "sum" else "largest_record"]
+        place[name] = "inf" if amount == ENDLESS else amount / MICRO
+    largest = spends_total.get("max_eps_approx", 0)
+    facts["largest_record"]["log10_odds"] = "inf" if largest == ENDLESS else round(log10_odds(largest), 3)
+    return facts

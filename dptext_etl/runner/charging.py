@@ -1,0 +1,136 @@
+"""What a shard costs before it is computed: identities and worst-case spends of every record in every column."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.column import INFINITE
+from dptext_etl.guarantee import ADDITIVE, Disclosure
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import Charge, ReleaseRef
+from dptext_etl.mechanism import Mechanism
+from dptext_etl.policy import ColumnPolicy
+
+
+@dataclass(frozen=True)
+class Column:
+    """A text column of a run, with what is made once for all shards.
+
+    Attributes:
+        policy: The column's policy.
+        ref: Its registered release.
+        key: Its release key.
+    """
+
+    policy: ColumnPolicy
+    ref: ReleaseRef
+    key: _kernel.ReleaseKey
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return self.policy.column or ""
+
+
+@dataclass(frozen=True)
+class Charged:
+    """A shard on its way to the ledger.
+
+    Attributes:
+        ids: Canonical record ids, shape (rows,).
+        subjects: Canonical subject ids, null for canary rows, or None where records stand for themselves.
+        charges: One per text column.
+    """
+
+    ids: pa.Array
+    subjects: pa.Array | None
+    charges: tuple[Charge, ...]
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> Charged:
+        """Return some of the records."""
+        mask = pa.array(chosen)
+        charges = tuple(
+            Charge(
+                item.ref,
+                item.idem_keys.filter(mask),
+                np.asarray(item.n_worst)[chosen],
+                {name: np.asarray(values)[chosen] for name, values in item.spends.items()},
+            )
+            for item in self.charges
+        )
+        return Charged(self.ids.filter(mask), None if self.subjects is None else self.subjects.filter(mask), charges)
+
+    def identities(self) -> list[bytes]:
+        """Return the identities of the texts (keyed hashes), one byte string per column."""
+        return [b"".join(item.idem_keys.to_pylist()) for item in self.charges]
+
+
+def texts_of(frame: pl.DataFrame, column: str) -> pa.Array:
+    """Return a text column as an Arrow array of strings."""
+    return frame[column].to_arrow()
+
+
+def charge(frame: pl.DataFrame, columns: list[Column], id_column: str, subject: str | None) -> Charged:
+    """Count draws and make identities; nothing is drawn.
+
+    Args:
+        frame: The shard, canary rows included.
+        columns: Its text columns.
+        id_column: Name of the id column.
+        subject: Name of the subject column, or None where records stand for themselves.
+    """
+    ids = canonical_ids(frame[id_column].to_arrow())
+    charges = []
+    for column in columns:
+        texts = texts_of(frame, column.name)
+        mechanism = column.policy.mechanism
+        identities = pa.array(_kernel.idem_keys(column.key, ids, texts, column.policy.nonce))
+        n_worst, spends = worst_case(mechanism, mechanism.positions(texts), texts.null_count and texts.is_null())
+        charges.append(Charge(column.ref, identities, n_worst, spends))
+    return Charged(ids, None if subject is None else subject_ids(frame[subject]), tuple(charges))
+
+
+def subject_ids(subjects: pl.Series) -> pa.Array:
+    """Write subject ids as record ids are written; null stays null."""
+    known = canonical_ids(subjects.drop_nulls().to_arrow())
+    if not subjects.null_count():
+        return known
+    places = np.cumsum(subjects.is_not_null().to_numpy()) - 1
+    return known.take(pa.array(places, mask=subjects.is_null().to_numpy()))
+
+
+def worst_case(
+    mechanism: Mechanism, positions: pa.Array, null: pa.Array | None
+) -> tuple[npt.NDArray[np.uint32], dict[str, npt.NDArray[np.int64]]]:
+    """Return what is reserved per record: draws, and amounts by component in millionths.
+
+    Args:
+        mechanism: The column's mechanism.
+        positions: Draws per record, uint32.
+        null: Where the text is null, or nothing if no text is.
+
+    Returns:
+        Positions and amounts for exactly as many draws where length is disclosed, else for the longest text.
+    """
+    counts = positions.to_numpy(zero_copy_only=False)
+    if Disclosure.LENGTH not in mechanism.guarantee.disclosures:
+        passed = null is not None and Disclosure.NULLNESS in mechanism.guarantee.disclosures
+        counts = np.where(null.to_numpy(zero_copy_only=False) if passed else False, 0, mechanism.n_max)
+    distinct, where = np.unique(counts, return_inverse=True)
+    costs = [mechanism.worst_case(int(count)) for count in distinct]
+    n_worst = np.array([cost.n_worst for cost in costs], dtype=np.uint32)[where]
+    amounts = {
+        name: np.array([_whole(getattr(cost, name)) for cost in costs], dtype=np.int64)[where] for name in ADDITIVE
+    }
+    return n_worst, amounts
+
+
+def _whole(amount: float) -> int:
+    return INFINITE if math.isinf(amount) else int(amount)

@@ -1,0 +1,111 @@
+"""Files that survive a crash: written beside their place, flushed to disk, then renamed; folders likewise."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from fcntl import LOCK_EX, LOCK_NB, flock
+from pathlib import Path
+from typing import IO
+
+from dptext_etl.errors import InputError, PolicyError, seam
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+PUBLIC_FILE = 0o644
+
+_ROOM = "is there space and write access? What is spent is kept: run the same policy again and it goes on from here"
+
+
+def write(
+    path: Path, fill: Callable[[IO[bytes]], object], *, mode: int = PRIVATE_FILE, action: str = "writing"
+) -> None:
+    """Write a file so that it is there whole or not at all, whatever happens in between.
+
+    Args:
+        path: The file; its folder must exist.
+        fill: Writes the content into an open binary file.
+        mode: Permissions.
+        action: What is being done, for the error.
+
+    Raises:
+        InputError: The disk is full, or there is no access; nothing of the file is left.
+    """
+    draft = path.with_name(f".{path.name}.draft")
+    with seam(action, InputError, _ROOM):
+        try:
+            descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, mode)
+            with os.fdopen(descriptor, "wb") as file:
+                os.fchmod(descriptor, mode)
+                fill(file)
+                file.flush()
+                os.fsync(descriptor)
+            draft.replace(path)
+        except BaseException:
+            draft.unlink(missing_ok=True)
+            raise
+        flush_folder(path.parent)
+
+
+def flush_folder(path: Path) -> None:
+    """Make the names in a folder durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def private_folder(path: Path) -> None:
+    """Make a folder and its missing parents, readable by its owner alone.
+
+    Raises:
+        InputError: No write access, or something else has that name.
+    """
+    with seam(f"making the staging folder {path}", InputError, "the folder must be writable by you"):
+        path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        path.chmod(PRIVATE_FOLDER)
+
+
+def require_writable(folder: Path) -> None:
+    """Find out before anything is spent that files can be written to a folder, which is made if need be.
+
+    Raises:
+        InputError: They cannot.
+    """
+    probe = folder / f".dptext-{os.getpid()}"
+    with seam(f"writing to {folder}", InputError, "the folder must be writable; nothing was spent"):
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.touch()
+        probe.unlink()
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, 64 hex digits."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; the operating system lets go of it if the process dies.
+
+    Raises:
+        PolicyError: Another run holds it.
+    """
+    with seam(f"locking {folder}"):
+        descriptor = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, PRIVATE_FILE)
+    try:
+        try:
+            flock(descriptor, LOCK_EX | LOCK_NB)
+        except OSError:
+            busy = True
+        else:
+            busy = False
+        if busy:
+            raise PolicyError("another run of this release is under way", "wait for it, or stop it; then run again")
+        yield
+    finally:
+        os.close(descriptor)

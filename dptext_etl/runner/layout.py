@@ -1,0 +1,134 @@
+"""Where a run reads, stages and publishes: a policy's paths with its partition filled in."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from urllib.parse import quote
+
+from dptext_etl.errors import PolicyError
+from dptext_etl.policy import PARTITION, Policy
+
+FORMATS = {".parquet": "parquet", ".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson"}
+"""The format of a file, by its suffix."""
+
+_PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The places of one run.
+
+    Attributes:
+        source: File, folder, glob or object-store URL of the raw table.
+        sink: Folder or object-store URL of the published table.
+        staging: Folder inside the boundary for what is not published yet, of this release and partition alone.
+        partition: Name of the partition, or None.
+        storage: Options for object stores, environment references resolved; never printed.
+    """
+
+    source: str
+    sink: str
+    staging: Path
+    partition: str | None
+    storage: dict[str, str] = field(repr=False)
+
+    @classmethod
+    def of(cls, policy: Policy, partition: str | None = None) -> Layout:
+        """Fill in a policy's paths.
+
+        Raises:
+            PolicyError: A partition is missing, not asked for or no plain name; an environment variable is not set;
+                a sink in an object store without a staging folder.
+        """
+        _check_partition(policy, partition)
+        source = _local(policy.source.replace(PARTITION, partition or ""))
+        sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
+        return cls(source, sink, _staging(policy, sink, partition), partition, _storage(policy.storage_options))
+
+    @classmethod
+    def of_source(cls, source: str) -> Layout:
+        """Return the place of a raw table alone."""
+        return cls(_local(source), "", Path(), None, {})
+
+    @classmethod
+    def of_sink(cls, sink: str, storage_options: dict[str, str]) -> Layout:
+        """Return the places of a published table alone."""
+        where = _local(sink).rstrip("/")
+        return cls("", where, Path(), None, _storage(storage_options))
+
+    @property
+    def sink_format(self) -> str:
+        """Format of the published parts: by the sink's suffix, else that of the source."""
+        return format_of(self.sink) or format_of(self.source) or "parquet"
+
+    @property
+    def remote_sink(self) -> bool:
+        """Whether the sink is an object store."""
+        return is_remote(self.sink)
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path names an object store."""
+    return "://" in path
+
+
+def format_of(path: str) -> str | None:
+    """Return the format that a path's suffix names, or None."""
+    return FORMATS.get(PurePosixPath(path).suffix.lower())
+
+
+def folder_name(name: str) -> str:
+    """Write a release or partition name so that it is one folder: reversible, no separators, never hidden."""
+    quoted = quote(name, safe=" +=@")
+    return "%2E" + quoted[1:] if quoted.startswith(".") else quoted
+
+
+def _local(path: str) -> str:
+    return path.removeprefix("file://")
+
+
+def _check_partition(policy: Policy, partition: str | None) -> None:
+    wanted = PARTITION in policy.source
+    if wanted and partition is None:
+        raise PolicyError(
+            f"the policy's source holds {PARTITION}, but no partition was named", "name one: --partition 2026-01"
+        )
+    if not wanted and partition is not None:
+        msg = "a partition was named, but the policy's source has no place for it"
+        raise PolicyError(msg, f"write {PARTITION} into source and sink")
+    if partition is not None and not _PARTITION_NAME.fullmatch(partition):
+        raise PolicyError(
+            "a partition's name holds letters, digits, and any of _ - + = . inside", "2026-01, for example"
+        )
+
+
+def _staging(policy: Policy, sink: str, partition: str | None) -> Path:
+    if policy.staging is not None:
+        root = Path(_local(policy.staging)) / folder_name(policy.dataset)
+    elif is_remote(sink):
+        msg = "the sink is an object store, so the policy must name a local folder for what is not published yet"
+        raise PolicyError(msg, 'write: staging = "staging" (inside the boundary, readable by you alone)')
+    else:
+        root = Path(sink + ".staging")
+    if is_remote(str(policy.staging)):
+        raise PolicyError(
+            "staging is a local folder: what is not published yet stays inside", 'write: staging = "staging"'
+        )
+    return root / folder_name(policy.release) / folder_name(partition if partition is not None else "_")
+
+
+def _storage(options: dict[str, str]) -> dict[str, str]:
+    resolved = {}
+    for name, value in options.items():
+        if value.startswith("env:"):
+            variable = value.removeprefix("env:")
+            if variable not in os.environ:
+                raise PolicyError(
+                    f"storage option {name!r} refers to {variable}, which is not set", f"export {variable}"
+                )
+            value = os.environ[variable]
+        resolved[name] = value
+    return resolved

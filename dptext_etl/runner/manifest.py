@@ -1,0 +1,184 @@
+"""The manifest of a published table: one small file, replaced in one step, that says which parts make up a version.
+
+Nothing in it depends on a text beyond what is published anyway: configuration, constants of it, row counts, and hashes
+of the published files. It holds no time, so a run that was killed and resumed writes the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import polars as pl
+
+from dptext_etl.errors import InputError, seam
+from dptext_etl.guarantee import MICRO
+from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner import durable
+from dptext_etl.runner.layout import Layout
+
+NAME = "manifest.json"
+FORMAT = "dptext-release/1"
+
+
+@dataclass(frozen=True)
+class Part:
+    """One published file: its path under the sink, rows, and the SHA-256 of its bytes."""
+
+    path: str
+    rows: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What readers follow.
+
+    Attributes:
+        dataset: Name of the dataset.
+        release: Name of the release.
+        partition: Name of the partition, or None.
+        version: Number of this version, from 1.
+        file_format: "parquet", "csv" or "ndjson".
+        id: Column of record ids.
+        schema: Output columns and their types, in order.
+        columns: What is claimed of every text column: mechanism, configuration hash, class, disclosures, constants.
+        gates: Names of the gates that all passed.
+        parts: The files.
+    """
+
+    dataset: str
+    release: str
+    partition: str | None
+    version: int
+    file_format: str
+    id: str
+    schema: dict[str, str]
+    columns: list[dict[str, Any]]
+    gates: list[str]
+    parts: tuple[Part, ...]
+
+    @property
+    def rows(self) -> int:
+        """Published rows."""
+        return sum(part.rows for part in self.parts)
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of the manifest's bytes."""
+        return hashlib.sha256(self.text().encode()).hexdigest()
+
+    def text(self) -> str:
+        """The manifest as it is written."""
+        facts = {"format": FORMAT, "rows": self.rows, **asdict(self)}
+        return json.dumps(facts, indent=1, ensure_ascii=True) + "\n"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what `text` wrote; raises ValueError, KeyError or TypeError on anything else."""
+        facts = json.loads(text)
+        if facts.pop("format") != FORMAT:
+            msg = "another format"
+            raise ValueError(msg)
+        facts.pop("rows")
+        return cls(**{**facts, "parts": tuple(Part(**part) for part in facts["parts"])})
+
+    @classmethod
+    def read(cls, layout: Layout) -> Self | None:
+        """Return the manifest of a sink, or None where nothing was published yet.
+
+        Raises:
+            InputError: There is one that cannot be read.
+        """
+        with seam(
+            "reading the manifest of the sink",
+            InputError,
+            f"{NAME} in the sink must be one that dptext wrote, and readable",
+        ):
+            try:
+                text = _fetched(layout)
+            except FileNotFoundError:
+                return None
+            return cls.parse(text)
+
+    def write(self, layout: Layout) -> None:
+        """Replace the manifest of a sink in one step; readers see the old one or the new one.
+
+        Raises:
+            InputError: No room or no access; the old one stays.
+        """
+        if layout.remote_sink:
+            with seam(
+                "writing the manifest",
+                InputError,
+                "is the object store reachable? Run the same policy again: it goes on from here",
+            ):
+                content = pl.LazyFrame({"text": [self.text().removesuffix("\n")]})
+                target = f"{layout.sink}/{NAME}"
+                content.sink_csv(
+                    target,
+                    include_header=False,
+                    quote_style="never",
+                    storage_options=layout.storage,
+                    check_extension=False,
+                )
+            return
+        content_bytes = self.text().encode()
+        path = Path(layout.sink) / NAME
+        durable.write(
+            path, lambda file: file.write(content_bytes), mode=durable.PUBLIC_FILE, action="writing the manifest"
+        )
+
+
+def _fetched(layout: Layout) -> str:
+    if not layout.remote_sink:
+        return (Path(layout.sink) / NAME).read_text(encoding="ascii")
+    lines = pl.scan_lines(f"{layout.sink}/{NAME}", storage_options=layout.storage).collect()
+    return "\n".join(lines.to_series().to_list())
+
+
+def claims(columns: list[ColumnPolicy]) -> list[dict[str, Any]]:
+    """State what is claimed of every text column: functions of the configuration alone."""
+    stated = []
+    for column in columns:
+        mechanism, guarantee = column.mechanism, column.mechanism.guarantee
+        worst = mechanism.worst_case()
+        stated.append(
+            {
+                "name": column.column,
+                "mechanism": mechanism.name,
+                "epsilon": mechanism.epsilon,
+                "unit": guarantee.unit,
+                "class": guarantee.guarantee_class.value,
+                "disclosures": sorted(item.value for item in guarantee.disclosures),
+                "assumptions": sorted(guarantee.assumptions),
+                "longest_text_words": mechanism.n_max,
+                "largest_epsilon": worst.eps_approx / MICRO if worst.eps_approx < float("inf") else "inf",
+                "largest_delta": worst.delta / MICRO if worst.delta < float("inf") else "inf",
+                "cfg": mechanism.cfg(),
+            }
+        )
+    return stated
+
+
+def draft(
+    policy: Policy, layout: Layout, schema: pl.Schema, gates: list[str], parts: tuple[Part, ...], version: int
+) -> Manifest:
+    """Write down what is to be published."""
+    names = {name: str(dtype) for name, dtype in schema.items()}
+    columns = claims(policy.column_policies())
+    return Manifest(
+        policy.dataset,
+        policy.release,
+        layout.partition,
+        version,
+        layout.sink_format,
+        policy.id,
+        names,
+        columns,
+        gates,
+        parts,
+    )

@@ -1,0 +1,42 @@
+"""A whole run: stage, check, publish."""
+
+from __future__ import annotations
+
+import time
+
+from dptext_etl.policy import Policy
+from dptext_etl.runner.gating import check
+from dptext_etl.runner.progress import Listener
+from dptext_etl.runner.publication import publish
+from dptext_etl.runner.shards import Checkpoint
+from dptext_etl.runner.stage import nothing, stage
+from dptext_etl.runner.summary import RunSummary, summarise
+
+
+def run(
+    policy: Policy, *, partition: str | None = None, progress: Listener | None = None, checkpoint: Checkpoint = nothing
+) -> RunSummary:
+    """Release the text columns of a table: charge, compute, stage, commit, check, publish.
+
+    The same policy over the same data costs nothing a second time and gives the same bytes. A run that was killed goes
+    on where it was.
+
+    Args:
+        policy: What to do.
+        partition: Which partition, where the policy has a place for one.
+        progress: Called with counts, rate and what is left.
+        checkpoint: Called after every step, for tests.
+
+    Returns:
+        Counts, spends, verdicts and where the published table is.
+
+    Raises:
+        PolicyError: Something that cannot be carried out as written (exit code 2); nothing is lost.
+        BudgetError: Records over the cap with on_cap = "refuse" (exit code 3).
+        GateError: A gate fired (exit code 4): nothing is published, what is charged stays charged, the name is burnt.
+    """
+    began = time.monotonic()
+    staged = stage(policy, partition=partition, progress=progress, checkpoint=checkpoint)
+    verdicts = check(staged, checkpoint=checkpoint)
+    published = publish(staged, verdicts, progress=progress, checkpoint=checkpoint)
+    return summarise(staged, verdicts, published, time.monotonic() - began)

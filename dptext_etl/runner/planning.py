@@ -1,0 +1,198 @@
+"""What a run would cost, before anything is spent: positions are counted, nothing is drawn, charged or written."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from dptext_etl.accounting import log10_odds
+from dptext_etl.column import INFINITE
+from dptext_etl.guarantee import MICRO, Disclosure
+from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.balances import Forecast
+from dptext_etl.runner.charging import subject_ids, texts_of, worst_case
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.manifest import claims
+from dptext_etl.runner.opening import open_source
+from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.roles import Table
+from dptext_etl.runner.source import batches
+
+QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
+
+
+@dataclass(frozen=True)
+class PlanSummary:
+    """What a run would cost at worst.
+
+    Attributes:
+        dataset: Name of the dataset.
+        release: Name of the release.
+        partition: Name of the partition, or None.
+        rows: Rows that the run would take.
+        already_published: Rows that an incremental run would leave out.
+        words: Words that would be drawn, over all text columns.
+        columns: Per text column: mechanism, epsilon and its unit, class, disclosures, assumptions, exact epsilon of a
+            draw, disclosed bits per token, and `largest_epsilon` whatever the text.
+        component: What `per_record` and `per_subject` count: "eps_pure", "rho" or "eps_approx".
+        per_record: Quantiles of the worst case of a record.
+        per_subject: Quantiles of the worst case of a subject, over this run; None where records stand for themselves.
+        subjects: Number of subjects, or None.
+        cap: The policy's cap, or None.
+        over_cap: Records that the run would leave out, and units they belong to, with what the ledger holds already.
+        log10_odds: Powers of ten by which the odds between two texts can move: for one word, the largest record, the
+            largest subject, and at the cap.
+        on_cap: What the policy does with records over the cap.
+        dropped: Columns of the source that nothing names.
+        notes: What else there is to know, in sentences.
+    """
+
+    dataset: str
+    release: str
+    partition: str | None
+    rows: int
+    already_published: int
+    words: int
+    columns: list[dict[str, Any]]
+    component: str
+    per_record: dict[str, float | str]
+    per_subject: dict[str, float | str] | None
+    subjects: int | None
+    cap: dict[str, Any] | None
+    over_cap: dict[str, int]
+    log10_odds: dict[str, float | str]
+    on_cap: str
+    dropped: list[str]
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON can hold it."""
+        return asdict(self)
+
+
+def plan(policy: Policy, *, partition: str | None = None, progress: Listener | None = None) -> PlanSummary:
+    """Forecast a run: the same checks of the source, counts of draws, worst cases; nothing is spent.
+
+    Args:
+        policy: The run's policy.
+        partition: Which partition, where the policy has a place for one.
+        progress: Called with counts, rate and what is left.
+
+    Raises:
+        InputError: The source is not as the policy says.
+    """
+    layout = Layout.of(policy, partition)
+    table = Table.open(policy, layout)
+    source = open_source(policy, layout, table, progress)
+    columns = policy.column_policies()
+    forecast = Forecast(policy)
+    words = 0
+    meter = Meter("plan", source.wanted, progress)
+    for frame in batches(source.frame, policy.shard_rows):
+        drawn, amounts = _costs(frame, columns, forecast.components)
+        words += drawn
+        forecast.add(amounts, _units(frame, policy))
+        meter.add(frame.height)
+    per_record, per_subject = forecast.records(), forecast.subjects()
+    return PlanSummary(
+        dataset=policy.dataset,
+        release=policy.release,
+        partition=partition,
+        rows=source.wanted,
+        already_published=source.total - source.wanted,
+        words=words,
+        columns=[_described(claim, item) for claim, item in zip(claims(columns), columns, strict=True)],
+        component=forecast.components[0],
+        per_record=_quantiles(per_record),
+        per_subject=None if per_subject is None else _quantiles(per_subject),
+        subjects=None if per_subject is None else len(per_subject),
+        cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
+        over_cap=forecast.over_cap(),
+        log10_odds=_odds(policy, columns, per_record, per_subject, forecast.components[0]),
+        on_cap=policy.on_cap,
+        dropped=list(table.dropped),
+        notes=_notes(policy, forecast),
+    )
+
+
+def _costs(
+    frame: pl.DataFrame, columns: list[ColumnPolicy], components: tuple[str, ...]
+) -> tuple[int, npt.NDArray[np.int64]]:
+    """Return the words of a shard and the worst case of its records, shape (components, rows)."""
+    words = 0
+    totals = np.zeros((len(components), frame.height), dtype=np.int64)
+    for column in columns:
+        texts = texts_of(frame, column.column or "")
+        positions = column.mechanism.positions(texts)
+        words += int(positions.to_numpy(zero_copy_only=False).sum())
+        _, amounts = worst_case(column.mechanism, positions, texts.is_null() if texts.null_count else None)
+        for at, name in enumerate(components):
+            endless = (amounts[name] == INFINITE) | (totals[at] == INFINITE)
+            totals[at] = np.where(endless, INFINITE, totals[at] + np.where(endless, 0, amounts[name]))
+    return words, totals
+
+
+def _units(frame: pl.DataFrame, policy: Policy) -> pl.Series | None:
+    if policy.unit == "record" or policy.subject is None:
+        return None
+    return pl.Series(pl.from_arrow(subject_ids(frame[policy.subject])))
+
+
+def _quantiles(amounts: npt.NDArray[np.int64]) -> dict[str, float | str]:
+    if not len(amounts):
+        return {}
+    ordered = np.sort(amounts)
+    places = {name: max(0, int(np.ceil(share * len(ordered))) - 1) for name, share in QUANTILES.items()}
+    return {name: _shown(int(ordered[place])) for name, place in places.items()}
+
+
+def _shown(amount: int) -> float | str:
+    return "inf" if amount >= INFINITE // 4 else amount / MICRO
+
+
+def _described(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]:
+    mechanism = column.mechanism
+    facts = {
+        name: getattr(mechanism, name)
+        for name in ("epsilon_table", "disclosed_bits_per_token")
+        if hasattr(mechanism, name)
+    }
+    meanings = {item.value: item.meaning for item in sorted(mechanism.guarantee.disclosures)}
+    return {**claim, "neighbours": mechanism.guarantee.neighbours, "meanings": meanings, **facts}
+
+
+def _odds(
+    policy: Policy,
+    columns: list[ColumnPolicy],
+    records: npt.NDArray[np.int64],
+    subjects: npt.NDArray[np.int64] | None,
+    component: str,
+) -> dict[str, float | str]:
+    odds: dict[str, float | str] = {
+        "per_word": round(max(log10_odds(item.mechanism.spend(1).eps_approx) for item in columns), 3)
+    }
+    if component == "rho":  # no epsilon, so no odds
+        return odds
+    largest = {"largest_record": records, "largest_subject": subjects}
+    for name, amounts in largest.items():
+        if amounts is not None and len(amounts):
+            top = int(amounts.max())
+            odds[name] = "inf" if top >= INFINITE // 4 else round(log10_odds(top), 3)
+    if policy.cap is not None and policy.cap.epsilon is not None:
+        odds["cap"] = round(log10_odds(policy.cap.epsilon * MICRO), 3)
+    return odds
+
+
+def _notes(policy: Policy, forecast: Forecast) -> list[str]:
+    notes = list(forecast.notes)
+    if policy.cap is None:
+        notes.append("the policy sets no cap: what a unit can lose over several releases is not bounded")
+    if policy.unit == "record":
+        notes.append('unit = "record": a person with k records has k times the loss')
+    if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in policy.column_policies()):
+        notes.append("where length is not disclosed, every record is charged for the longest text")
+    return notes

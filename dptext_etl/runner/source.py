@@ -1,0 +1,141 @@
+"""Read a raw table lazily: Parquet, CSV or NDJSON, local or in an object store, only the columns that a policy names."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import polars as pl
+
+from dptext_etl.errors import InputError, seam
+from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
+
+INFERRED_ROWS = 10_000
+"""Rows that decide the types of an untyped file's columns."""
+
+_READ_HINT = "is the file whole, of the format that its suffix says, and readable?"
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a table, in the order in which their rows count.
+
+    Attributes:
+        paths: Local files in sorted order, or one object-store URL.
+        format: "parquet", "csv" or "ndjson".
+        storage: Options for object stores, resolved.
+    """
+
+    paths: tuple[str, ...]
+    format: str
+    storage: dict[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def find(cls, layout: Layout) -> Files:
+        """Find the files of a run's source.
+
+        Raises:
+            InputError: Nothing there, unknown or mixed formats.
+        """
+        return cls.at(layout.source, layout.storage)
+
+    @classmethod
+    def at(cls, source: str, storage: dict[str, str] | None = None) -> Files:
+        """Find the files that a path, folder, glob or URL names (see `find`)."""
+        if is_remote(source):
+            paths, formats = [source], {format_of(source)}
+        else:
+            paths = _local_files(source)
+            formats = {format_of(path) for path in paths}
+        if not paths:
+            raise InputError(f"the source {source} has no files", f"known suffixes: {', '.join(FORMATS)}")
+        known = {name for name in formats if name is not None}
+        if len(formats) != 1 or not known:
+            found = ", ".join(sorted(known)) or "none that is known"
+            msg = f"the source {source} must hold files of one known format, got: {found}"
+            raise InputError(
+                msg,
+                f"known suffixes: {', '.join(FORMATS)}; name the files by a glob such as {source.rstrip('/')}/*.parquet",
+            )
+        return cls(tuple(paths), known.pop(), storage or {})
+
+    def scan(self, text_like: tuple[str, ...] = (), *, all_text: bool = False) -> pl.LazyFrame:
+        """Scan the files.
+
+        Args:
+            text_like: Columns that an untyped format (CSV) must read as they are written: ids and texts.
+            all_text: Read every column of an untyped format as it is written.
+
+        Returns:
+            A lazy frame in row order of the files.
+
+        Raises:
+            InputError: A library error while opening.
+        """
+        with seam(f"opening the source ({self.format})", InputError, _READ_HINT):
+            if self.format == "parquet":
+                return pl.scan_parquet(list(self.paths), storage_options=self.storage, hive_partitioning=False)
+            if self.format == "ndjson":
+                return pl.scan_ndjson(list(self.paths), storage_options=self.storage, infer_schema_length=INFERRED_ROWS)
+            types = dict.fromkeys(text_like, pl.String)
+            return pl.scan_csv(
+                list(self.paths),
+                storage_options=self.storage,
+                schema_overrides=types,
+                infer_schema=not all_text,
+                infer_schema_length=INFERRED_ROWS,
+            )
+
+
+def schema_of(frame: pl.LazyFrame) -> pl.Schema:
+    """Return the schema of a scan.
+
+    Raises:
+        InputError: The files cannot be read.
+    """
+    with seam("reading the source", InputError, _READ_HINT):
+        return frame.collect_schema()
+
+
+def batches(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
+    """Read a scan in order, in frames of exactly `rows` rows (the last may be shorter), a few at a time in memory.
+
+    Raises:
+        InputError: The files cannot be read to their end.
+    """
+    held: list[pl.DataFrame] = []
+    count = 0
+    with seam("reading the source", InputError, _READ_HINT):
+        chunks = iter(frame.collect_batches(chunk_size=rows, maintain_order=True))
+    while True:
+        with seam("reading the source", InputError, _READ_HINT):
+            chunk = next(chunks, None)
+        if chunk is None:
+            break
+        held.append(chunk)
+        count += chunk.height
+        while count >= rows:
+            table = pl.concat(held) if len(held) > 1 else held[0]
+            yield table.head(rows)
+            held, count = [table.slice(rows)], count - rows
+    if count:
+        yield pl.concat(held) if len(held) > 1 else held[0]
+
+
+def _local_files(source: str) -> list[str]:
+    path = Path(source)
+    if path.is_dir():
+        inside = (item for item in path.rglob("*") if item.is_file() and format_of(item.name))
+        return sorted(str(item) for item in inside if not _hidden(item.relative_to(path)))
+    if path.is_file():
+        return [source]
+    found = sorted(name for name in glob.glob(source, recursive=True) if Path(name).is_file())
+    if not found and not glob.has_magic(source):
+        raise InputError(f"there is no file {source}", "is the path right, and relative to the policy's folder?")
+    return found
+
+
+def _hidden(path: Path) -> bool:
+    return any(part.startswith((".", "_")) for part in path.parts)

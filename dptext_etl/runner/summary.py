@@ -1,0 +1,108 @@
+"""What a run did, in numbers: for people, logs and JSON; never a text or an id."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from dptext_etl.checks.gates import Verdict
+from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.runner.amounts import combined, shown
+from dptext_etl.runner.gating import reports
+from dptext_etl.runner.publication import Published
+from dptext_etl.runner.stage import StagedRun
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """The outcome of a run.
+
+    Attributes:
+        dataset: Name of the dataset.
+        release: Name of the release.
+        partition: Name of the partition, or None.
+        version: Version that readers now see, or None.
+        changed: Whether this run made a new version.
+        rows: read, already_published, new, resumed, replayed, quarantined, released, null.
+        words: Draws made for the released rows, over all text columns.
+        seconds: How long the run took.
+        words_per_second: Words over seconds.
+        spend: Sums over the released records and the largest record, by component; log10_odds of the largest.
+        remaining: What units have used and left in the scope, as quantiles in millionths (`Ledger.remaining`).
+        gates: The verdicts.
+        reports: Whole-run copy counts beside their bounds; they stay inside the boundary.
+        published: Folder or URL of the published table, or None.
+        published_rows: Rows that readers now see.
+        manifest: SHA-256 of the manifest, or None.
+        staging: Folder of what is staged, inside the boundary.
+        notes: What else there is to know, in sentences.
+    """
+
+    dataset: str
+    release: str
+    partition: str | None
+    version: int | None
+    changed: bool
+    rows: dict[str, int]
+    words: int
+    seconds: float
+    words_per_second: float
+    spend: dict[str, Any]
+    remaining: dict[str, Any]
+    gates: list[dict[str, Any]]
+    reports: list[dict[str, Any]]
+    published: str | None
+    published_rows: int
+    manifest: str | None
+    staging: str
+    notes: list[str]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON can hold it."""
+        return asdict(self)
+
+
+def summarise(staged: StagedRun, verdicts: tuple[Verdict, ...], published: Published, seconds: float) -> RunSummary:
+    """Put together what a run did."""
+    policy = staged.policy
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        left = ledger.remaining(Scope.of(policy)).as_dict()
+    words = sum(shard.counts["words"] for shard in staged.shards)
+    return RunSummary(
+        dataset=policy.dataset,
+        release=policy.release,
+        partition=staged.partition,
+        version=published.version,
+        changed=published.changed,
+        rows=staged.rows,
+        words=words,
+        seconds=round(seconds, 3),
+        words_per_second=round(words / seconds, 1) if seconds > 0 else 0.0,
+        spend=shown(combined(shard.spends for shard in staged.shards)),
+        remaining=left,
+        gates=[verdict.as_dict() for verdict in verdicts],
+        reports=[dict(item) for item in reports(staged)],
+        published=published.path,
+        published_rows=published.rows,
+        manifest=published.manifest,
+        staging=str(staged.layout.staging),
+        notes=_notes(staged, published),
+    )
+
+
+def _notes(staged: StagedRun, published: Published) -> list[str]:
+    rows, notes = staged.rows, [published.note]
+    if rows["quarantined"]:
+        folder = staged.layout.staging
+        notes.append(
+            f"{rows['quarantined']} records over the cap were left out; their ids are listed in {folder} alone"
+        )
+    if staged.dropped:
+        notes.append(f"columns that the policy does not name were dropped unread: {', '.join(staged.dropped)}")
+    if rows["read"] and not rows["new"]:
+        notes.append("nothing was spent: no record was new to this release")
+    if staged.policy.cap is None:
+        notes.append("the policy sets no cap: what a unit can lose over several releases is not bounded")
+    if staged.policy.unit == "record":
+        notes.append('unit = "record": a person with k records has k times the loss')
+    return notes

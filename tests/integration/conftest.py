@@ -1,0 +1,124 @@
+"""A small table of reviews, and policies over it: what integration tests run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+from dptext_etl import Ledger, Policy, _kernel
+from dptext_etl.runner import RunSummary, run
+
+SENTINEL = "zzqsentinelqzz"
+"""Stands in every raw text, and in nothing that leaves a run."""
+
+
+def make_reviews(rows: int = 240, first: int = 0) -> pl.DataFrame:
+    """Rows of two text columns with words in and out of the vocabulary, empty and null texts."""
+    numbers = range(first, first + rows)
+    words = [f"word{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(100)]
+    return pl.DataFrame(
+        {
+            "id": [f"r{i:05d}" for i in numbers],
+            "user_id": [f"u{i % 40:03d}" for i in numbers],
+            "stars": [i % 5 + 1 for i in numbers],
+            "review": [f"{SENTINEL} " + " ".join(words[(i * 7 + j * j) % 100] for j in range(5 + i % 11)) for i in numbers],
+            "note": [None if i % 9 == 0 else "" if i % 9 == 1 else f"{words[i % 100]}, {SENTINEL}!" for i in numbers],
+            "secret": [f"{SENTINEL} {i}" for i in numbers],
+        }
+    )
+
+
+def save_table(frame: pl.DataFrame, path: Path) -> Path:
+    """Write a table in the format of the suffix."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    {".parquet": frame.write_parquet, ".csv": frame.write_csv, ".ndjson": frame.write_ndjson}[path.suffix](path)
+    return path
+
+
+@dataclass
+class Job:
+    """A folder with a table, a key and a ledger, and policies over them."""
+
+    folder: Path
+    vectors: str
+    values: dict[str, Any] = field(default_factory=dict)
+
+    def policy(self, **changes: Any) -> Policy:
+        """The policy, with some entries changed (None removes one)."""
+        mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": self.vectors}
+        values = {
+            "dataset": "reviews",
+            "release": "2026-11",
+            "source": str(self.folder / "raw.parquet"),
+            "sink": str(self.folder / "published"),
+            "id": "id",
+            "subject": "user_id",
+            "keep": ["stars"],
+            "key": f"file:{self.folder / 'noise.key'}",
+            "ledger": {"url": f"sqlite:///{self.folder / 'ledger.db'}"},
+            "cap": {"measure": "pure", "epsilon": 1000.0, "period": "2026"},
+            "shard_rows": 100,
+            "column": [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")],
+            **self.values,
+            **changes,
+        }
+        return Policy.parse({name: value for name, value in values.items() if value is not None})
+
+    def run(self, **changes: Any) -> RunSummary:
+        """Run the policy."""
+        return run(self.policy(**changes))
+
+    def ledger(self) -> Ledger:
+        """The ledger, to look at."""
+        return Ledger.open(str(self.folder / "ledger.db"), read_only=True, create=False)
+
+    def files(self, below: str = "published") -> dict[str, bytes]:
+        """Every file of a folder, by its path."""
+        root = self.folder / below
+        return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+    def charged(self) -> dict[str, tuple[int, int]]:
+        """Reserved and committed records per column, canaries included."""
+        with self.ledger() as ledger:
+            return {row["column"]: (row["records"], row["committed"]) for row in ledger.show()}
+
+
+@pytest.fixture
+def sentinel():
+    return SENTINEL
+
+
+@pytest.fixture
+def reviews():
+    """Make rows: reviews(rows, first)."""
+    return make_reviews
+
+
+@pytest.fixture
+def save():
+    """Write a table: save(frame, path)."""
+    return save_table
+
+
+@pytest.fixture
+def make_job(tmp_path, small_vectors):
+    """Make folders with the reviews and a key; every job of a test has the same key."""
+    secret = _kernel.Secret()
+
+    def make(name: str = "job", frame: pl.DataFrame | None = None, suffix: str = ".parquet", **values: Any) -> Job:
+        folder = tmp_path / name
+        folder.mkdir()
+        secret.write(str(folder / "noise.key"))
+        save_table(make_reviews() if frame is None else frame, folder / f"raw{suffix}")
+        return Job(folder, small_vectors, {"source": str(folder / f"raw{suffix}"), **values})
+
+    return make
+
+
+@pytest.fixture
+def job(make_job):
+    return make_job()

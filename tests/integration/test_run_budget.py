@@ -1,0 +1,161 @@
+"""Caps: quarantine, refusal before anything is computed, several columns of a record at once, forecasts."""
+
+import json
+
+import polars as pl
+import pytest
+
+from dptext_etl.errors import BudgetError
+from dptext_etl.ledger import Scope
+from dptext_etl.runner import plan, scan_published, stage
+
+
+def released_ids(job):
+    return scan_published(str(job.folder / "published")).select("id").collect()["id"].to_list()
+
+
+def costs(frame):
+    """Worst case of every record over its two columns at epsilon 2."""
+    return 2.0 * frame.select(pl.col("review", "note").str.count_matches(r"\w+").fill_null(0)).sum_horizontal()
+
+
+def admitted(frame, cap):
+    """Ids that fit, in row order."""
+    spent, ids = {}, []
+    for row, cost in zip(frame.iter_rows(named=True), costs(frame), strict=True):
+        if spent.get(row["user_id"], 0) + cost <= cap:
+            spent[row["user_id"]] = spent.get(row["user_id"], 0) + cost
+            ids.append(row["id"])
+    return ids
+
+
+def capped(epsilon, **changes):
+    return {"cap": {"measure": "pure", "epsilon": epsilon, "period": "2026"}, **changes}
+
+
+def test_records_over_the_cap_are_quarantined_in_row_order(job, reviews):
+    frame = reviews()
+    expected = admitted(frame, 100.0)
+    assert 0 < len(expected) < 240
+    forecast = plan(job.policy(**capped(100.0)))
+    summary = job.run(**capped(100.0))
+    assert released_ids(job) == expected
+    assert summary.rows["quarantined"] == 240 - len(expected) == forecast.over_cap["records"]
+    assert any("left out" in note for note in summary.notes)
+    assert max(summary.remaining["used"]["eps_pure"].values()) <= 100_000_000
+    listed = pl.concat([pl.read_parquet(path) for path in (job.folder / "published.staging").rglob("quarantine-*.parquet")])
+    assert sorted(listed["id"]) == sorted(set(frame["id"]) - set(expected))
+    left_out = (set(frame["id"]) - set(expected)).pop()
+    assert left_out not in json.dumps(summary.as_dict())
+    assert left_out.encode() not in b"".join(job.files().values())
+    again = job.run(**capped(100.0))
+    assert not again.changed
+    assert again.rows["quarantined"] == summary.rows["quarantined"]
+
+
+def test_refusal_computes_and_charges_nothing(job, monkeypatch):
+    from dptext_etl.families.table import TableMechanism
+
+    def never(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(TableMechanism, "release", never)
+    with pytest.raises(BudgetError) as caught:
+        job.run(**capped(100.0, on_cap="refuse"))
+    assert caught.value.exit_code == 3
+    assert caught.value.hint
+    with job.ledger() as ledger:
+        left = ledger.remaining(Scope("reviews", "2026"))
+        assert left.exhausted == 0
+        assert all(amount == 0 for amount in left.used["eps_pure"].values())
+        assert ledger.verify().ok
+    assert not (job.folder / "published" / "manifest.json").exists()
+    assert not list((job.folder / "published.staging").rglob("shard-*"))
+
+
+def test_refusal_then_a_cap_that_fits(job):
+    with pytest.raises(BudgetError):
+        job.run(**capped(100.0, on_cap="refuse"))
+    with job.ledger() as _:
+        pass
+    from dptext_etl import Ledger
+    from dptext_etl.policy import Cap
+
+    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+        ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=1000.0, period="2026"), raising=True)
+    summary = job.run(on_cap="refuse")
+    assert summary.rows["new"] == summary.rows["released"] == 240
+    assert summary.rows["quarantined"] == 0
+    assert job.run(on_cap="refuse").rows["replayed"] == 240
+
+
+def test_a_subject_pays_over_releases_and_a_new_name_does_not_reset_it(job):
+    cap = plan(job.policy()).per_subject["max"] + 20.0
+    first = job.run(**capped(cap))
+    assert first.rows["quarantined"] == 0
+    second = job.run(**capped(cap, release="2026-12", sink=str(job.folder / "second")))
+    assert second.rows["quarantined"] > 0
+    assert max(second.remaining["used"]["eps_pure"].values()) <= cap * 1_000_000
+
+
+def test_all_over_the_cap_publishes_nothing(job):
+    summary = job.run(**capped(1.0))
+    assert summary.rows["released"] < 240
+    null_free = job.run(**capped(1.0))
+    assert null_free.rows["released"] == summary.rows["released"]
+
+
+def test_records_as_units(job, reviews):
+    frame = reviews()
+    over = int((costs(frame) > 30).sum())
+    changes = capped(30.0, subject=None, unit="record")
+    assert plan(job.policy(**changes)).over_cap == {"records": over, "units": over}
+    assert job.run(**changes).rows["quarantined"] == over
+
+
+def test_a_plan_spends_and_writes_nothing(job, reviews):
+    forecast = plan(job.policy())
+    assert not (job.folder / "ledger.db").exists()
+    assert not (job.folder / "published").exists()
+    frame = reviews()
+    each = costs(frame)
+    assert forecast.rows == 240
+    assert forecast.words == each.sum() / 2
+    assert forecast.per_record["max"] == each.max()
+    assert forecast.per_record["p50"] == sorted(each)[119]
+    per_subject = frame.with_columns(cost=each).group_by("user_id").agg(pl.col("cost").sum())
+    assert forecast.per_subject["max"] == per_subject["cost"].max()
+    assert forecast.subjects == 40
+    assert forecast.over_cap == {"records": 0, "units": 0}
+    assert forecast.log10_odds["per_word"] == 0.869
+    assert forecast.columns[0]["class"] == "COND_PURE"
+    assert forecast.columns[0]["disclosed_bits_per_token"] > 0
+    assert forecast.columns[0]["epsilon_table"] <= 2.0
+    assert json.loads(json.dumps(forecast.as_dict(), allow_nan=False)) == forecast.as_dict()
+
+
+def test_a_plan_counts_what_the_ledger_holds(job):
+    cap = plan(job.policy()).per_subject["max"] + 20.0
+    job.run(**capped(cap))
+    later = job.policy(**capped(cap, release="2026-12", sink=str(job.folder / "second")))
+    forecast = plan(later)
+    from dptext_etl import run
+
+    assert forecast.over_cap["records"] == run(later).rows["quarantined"] > 0
+    assert any("holds about 240 records" in note for note in plan(job.policy(**capped(cap))).notes)
+
+
+def test_the_worst_case_is_reserved_before_a_text_is_scored(job, monkeypatch):
+    from dptext_etl.families.table import TableMechanism
+
+    seen = []
+    real = TableMechanism.release
+
+    def watched(self, texts, keys):
+        with job.ledger() as ledger:
+            seen.append(min(row["records"] for row in ledger.show()))
+        return real(self, texts, keys)
+
+    monkeypatch.setattr(TableMechanism, "release", watched)
+    stage(job.policy())
+    assert seen == [108, 108, 216, 216, 264, 264]

@@ -1,0 +1,214 @@
+"""What may change between runs and what may not: texts, new rows, kept values, configuration, burnt names, other bytes."""
+
+import polars as pl
+import pytest
+
+from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
+from dptext_etl.families.table import TableMechanism
+from dptext_etl.mechanism import Released
+from dptext_etl.runner import check, publish, scan_published, stage
+
+
+def published(job):
+    return scan_published(str(job.folder / "published")).collect()
+
+
+def test_a_changed_text_is_refused_before_anything_of_its_shard_is_computed(job, reviews, save, sentinel):
+    job.run()
+    before, charged = job.files(), job.charged()
+    frame = reviews().with_columns(
+        review=pl.when(pl.col("id").is_in(["r00003", "r00150"])).then(pl.lit(f"{sentinel} anew")).otherwise("review")
+    )
+    save(frame, job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="texts of 1 records changed") as caught:
+        job.run()
+    assert "new release name" in caught.value.hint
+    assert sentinel not in str(caught.value)
+    assert job.files() == before
+    assert job.charged() == charged
+
+
+def test_changed_data_under_a_new_release_name(job, reviews, save):
+    job.run()
+    first = published(job)
+    save(reviews().with_columns(review=pl.col("review") + " good"), job.folder / "raw.parquet")
+    summary = job.run(release="2026-12")
+    assert summary.version == 2
+    assert summary.rows["new"] == 240
+    assert published(job)["review"].to_list() != first["review"].to_list()
+    assert (job.folder / "published/v1/part-00000.parquet").exists()
+
+
+def test_kept_values_may_change(job, reviews, save):
+    job.run()
+    save(reviews().with_columns(stars=pl.col("stars") * 10), job.folder / "raw.parquet")
+    summary = job.run()
+    assert summary.version == 2
+    assert summary.rows["new"] == 0
+    assert published(job)["stars"].to_list() == (reviews()["stars"] * 10).to_list()
+
+
+def test_another_configuration_under_the_same_name_is_refused(job):
+    job.run()
+    column = job.policy().columns[0].model_dump()
+    other = {**column, "mechanism": {**column["mechanism"], "epsilon": 3.0}}
+    with pytest.raises(LedgerError, match="pinned to another configuration"):
+        job.run(column=[other])
+
+
+def test_incremental_takes_new_ids_only(job, reviews, save):
+    first = job.run(incremental=True)
+    assert first.version == 1
+    save(reviews(300), job.folder / "raw.parquet")
+    second = job.run(incremental=True)
+    assert (second.version, second.rows["already_published"], second.rows["new"]) == (2, 240, 60)
+    assert second.published_rows == 300
+    assert published(job)["id"].to_list() == reviews(300)["id"].to_list()
+    assert sorted(path.name for path in (job.folder / "published").iterdir()) == ["manifest.json", "v1", "v2"]
+    third = job.run(incremental=True)
+    assert not third.changed
+    assert third.rows["already_published"] == 300
+    assert "no new rows" in third.notes[0]
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".ndjson"])
+def test_incremental_in_other_formats(make_job, reviews, save, suffix):
+    job = make_job(suffix=suffix)
+    job.run(incremental=True)
+    save(reviews(250), job.folder / f"raw{suffix}")
+    assert job.run(incremental=True).rows["already_published"] == 240
+    assert published(job)["id"].to_list() == reviews(250)["id"].to_list()
+
+
+def test_incremental_does_not_look_at_texts_it_has_published(job, reviews, save):
+    job.run(incremental=True)
+    save(reviews(260).with_columns(review=pl.col("review") + " good"), job.folder / "raw.parquet")
+    assert job.run(incremental=True).rows["new"] == 20
+
+
+def test_the_same_rows_in_one_go_and_incrementally(make_job, reviews, save):
+    one, two = make_job("one", frame=reviews(300)), make_job("two")
+    one.run()
+    two.run(incremental=True)
+    save(reviews(300), two.folder / "raw.parquet")
+    two.run(incremental=True)
+    assert published(one).equals(published(two))
+    whole = two.run()
+    assert (whole.version, whole.rows["new"]) == (3, 0)
+    assert published(one).equals(published(two))
+
+
+def test_incremental_parts_must_fit(job, reviews, save):
+    job.run(incremental=True)
+    save(reviews(300), job.folder / "raw.parquet")
+    with pytest.raises(PolicyError, match="columns"):
+        job.run(incremental=True, keep=["stars", "user_id"])
+    assert job.run(keep=["stars", "user_id"]).version == 2
+
+
+def test_a_publication_in_between_is_noticed(job, reviews, save):
+    job.run(incremental=True)
+    save(reviews(300), job.folder / "raw.parquet")
+    staged = stage(job.policy(incremental=True))
+    verdicts = check(staged)
+    (job.folder / "published" / "manifest.json").unlink()
+    with pytest.raises(PolicyError, match="published since"):
+        publish(staged, verdicts)
+
+
+def test_two_datasets_do_not_share_a_sink(job):
+    job.run()
+    with pytest.raises(PolicyError, match="sink holds dataset"):
+        job.run(dataset="others", ledger={"url": str(job.folder / "other.db")})
+
+
+def test_partitions(make_job, reviews, save):
+    job = make_job()
+    for at, name in enumerate(("2026-01", "2026-02")):
+        save(reviews(120, 120 * at), job.folder / "raw" / f"{name}.parquet")
+    paths = {"source": str(job.folder / "raw/{partition}.parquet"), "sink": str(job.folder / "published/{partition}")}
+    from dptext_etl import run
+
+    policy = job.policy(**paths)
+    for name in ("2026-01", "2026-02"):
+        summary = run(policy, partition=name)
+        assert (summary.partition, summary.version, summary.rows["released"]) == (name, 1, 120)
+    whole = make_job("whole")
+    whole.run()
+    parts = [scan_published(str(job.folder / "published" / name)).collect() for name in ("2026-01", "2026-02")]
+    assert pl.concat(parts).equals(published(whole))
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        assert ledger.show()[0]["published"][0]["version"].startswith("2026-01/v1")
+    with pytest.raises(PolicyError, match="no partition was named"):
+        run(policy)
+    with pytest.raises(PolicyError, match="no place for it"):
+        run(job.policy(), partition="2026-01")
+    with pytest.raises(PolicyError, match="partition's name"):
+        run(policy, partition="../other")
+
+
+def passing_through(self, texts, keys):
+    """A defect: raw texts come back."""
+    return Released(texts.cast("large_string"), self.positions(texts))
+
+
+def test_a_gate_stops_a_pass_through_and_burns_the_name(job, monkeypatch, sentinel, caplog):
+    with monkeypatch.context() as patch:
+        patch.setattr(TableMechanism, "release", passing_through)
+        with pytest.raises(GateError) as caught:
+            job.run()
+    assert caught.value.exit_code == 4
+    assert "canaries_foreign" in str(caught.value)
+    assert sentinel not in str(caught.value) + caplog.text
+    assert not (job.folder / "published" / "manifest.json").exists()
+    assert min(records for records, _ in job.charged().values()) == 264
+    with pytest.raises(LedgerError, match="burnt"):
+        job.run()
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        assert all(row["burnt"] for row in ledger.show())
+    assert job.run(release="2026-12").version == 1
+
+
+def test_what_was_published_before_a_gate_fired_stays(job, monkeypatch, reviews, save):
+    job.run(incremental=True)
+    before = job.files()
+    save(reviews(300), job.folder / "raw.parquet")
+    with monkeypatch.context() as patch:
+        patch.setattr(TableMechanism, "release", passing_through)
+        with pytest.raises(GateError):
+            job.run(incremental=True)
+    assert job.files() == before
+
+
+def test_other_bytes_on_a_second_computation_are_not_published(job, monkeypatch):
+    job.run()
+    before = job.files()
+    real = TableMechanism.release
+
+    def drifting(self, texts, keys):
+        released = real(self, texts, keys)
+        return Released(released.text.take(list(range(1, len(released.text))) + [0]), released.positions)
+
+    monkeypatch.setattr(TableMechanism, "release", drifting)
+    with pytest.raises(LedgerError, match="gave other bytes"):
+        job.run()
+    assert job.files() == before
+    assert not list((job.folder / "published.staging").rglob("shard-*"))
+    monkeypatch.undo()
+    assert job.run().notes[0].startswith("already published")
+
+
+def test_a_burnt_name_between_check_and_publish(job):
+    from dptext_etl import Ledger
+
+    staged = stage(job.policy())
+    verdicts = check(staged)
+    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+        ledger.burn(next(iter(staged.refs.values())), "operator")
+    with pytest.raises(LedgerError, match="burnt"):
+        publish(staged, verdicts)
+    assert not (job.folder / "published" / "manifest.json").exists()

@@ -1,0 +1,261 @@
+"""A raw table becomes a published one: every format, several text columns, replay, keep, nothing raw left over."""
+
+import json
+import pickle
+
+import polars as pl
+import pyarrow as pa
+import pytest
+from polars.testing import assert_frame_equal
+
+from dptext_etl import ColumnPolicy, Policy, privatize
+from dptext_etl.checks.canaries import policy_tokens
+from dptext_etl.checks.canary_search import find
+from dptext_etl.errors import GateError, InputError
+from dptext_etl.keys import resolve
+from dptext_etl.runner import check, publish, scan_published, stage
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])
+def test_every_format_gives_the_release_of_the_expression(make_job, reviews, suffix):
+    job = make_job(suffix=suffix)
+    summary = job.run()
+    published = scan_published(summary.published).collect()
+    raw = reviews()
+    assert published.columns == ["id", "stars", "review", "note"]
+    for item in job.policy().column_policies():
+        expected = privatize(raw[item.column].to_arrow(), raw["id"].to_arrow(), item)
+        assert published[item.column].to_list() == expected.to_pylist()
+    assert published["id"].to_list() == raw["id"].to_list()
+    assert published["stars"].cast(pl.Int64).to_list() == raw["stars"].to_list()
+    assert [path.suffix for path in sorted((job.folder / "published" / "v1").iterdir())] == [suffix] * 3
+
+
+def test_the_summary_counts(job, reviews):
+    summary = job.run()
+    raw = reviews()
+    assert summary.rows == {
+        "read": 240,
+        "already_published": 0,
+        "new": 240,
+        "resumed": 0,
+        "replayed": 0,
+        "quarantined": 0,
+        "released": 240,
+        "null": raw["note"].null_count(),
+    }
+    words = raw.select(pl.col("review", "note").str.count_matches(r"\w+").fill_null(0)).sum_horizontal()
+    assert summary.words == words.sum()
+    assert summary.spend["sum_over_records"]["eps_pure"] == 2.0 * words.sum()
+    assert summary.spend["largest_record"]["eps_pure"] == 2.0 * words.max()
+    assert summary.remaining["units"] == 40
+    assert {gate["name"] for gate in summary.gates if gate["passed"]} >= {"canaries_foreign", "rows_ledgered"}
+    assert summary.version == 1
+    assert summary.changed
+    assert json.loads(json.dumps(summary.as_dict(), allow_nan=False)) == summary.as_dict()
+
+
+def test_again_costs_nothing_and_gives_the_same_bytes(job):
+    first, before, charged = job.run(), job.files(), job.charged()
+    second = job.run()
+    assert job.files() == before
+    assert job.charged() == charged
+    assert (second.rows["new"], second.rows["replayed"]) == (0, 240)
+    assert not second.changed
+    assert second.notes[0].startswith("already published")
+    assert (second.version, second.manifest) == (first.version, first.manifest)
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+
+
+def test_two_machines_publish_the_same_bytes(make_job):
+    one, two = make_job("one"), make_job("two")
+    one.run()
+    two.run()
+    assert one.files() == two.files()
+
+
+def test_threads_do_not_matter(make_job, monkeypatch):
+    one, two = make_job("one"), make_job("two")
+    one.run()
+    monkeypatch.setenv("DPTEXT_THREADS", "1")
+    two.run()
+    assert one.files() == two.files()
+
+
+def test_published_files_are_what_the_manifest_says(job):
+    import hashlib
+
+    summary = job.run()
+    text = (job.folder / "published" / "manifest.json").read_bytes()
+    manifest = json.loads(text)
+    assert hashlib.sha256(text).hexdigest() == summary.manifest
+    assert manifest["rows"] == 240
+    for part in manifest["parts"]:
+        path = job.folder / "published" / part["path"]
+        assert hashlib.sha256(path.read_bytes()).hexdigest() == part["sha256"]
+        assert pl.read_parquet(path).height == part["rows"]
+    assert [item["name"] for item in manifest["columns"]] == ["review", "note"]
+    assert manifest["columns"][0]["disclosures"] == ["cluster", "length", "nullness"]
+
+
+def test_missing_and_damaged_parts_come_back(job):
+    job.run()
+    before = job.files()
+    (job.folder / "published/v1/part-00000.parquet").unlink()
+    (job.folder / "published/v1/part-00001.parquet").write_bytes(b"damaged")
+    summary = job.run()
+    assert job.files() == before
+    assert "2 damaged or missing parts" in summary.notes[0]
+
+
+def test_nothing_raw_is_left_in_any_artefact(job, sentinel, caplog, capfd):
+    caplog.set_level("DEBUG")
+    policy = job.policy()
+    staged = stage(policy)
+    assert check(staged)
+    everything = {**job.files("published.staging"), "ledger": (job.folder / "ledger.db").read_bytes()}
+    summary = job.run()
+    everything |= job.files()
+    everything |= {path.name: path.read_bytes() for path in job.folder.glob("ledger*")}
+    said = [caplog.text, json.dumps(summary.as_dict()), repr(staged), repr(policy), *capfd.readouterr()]
+    everything["said"] = "\n".join(said).encode()
+    everything["pickled policy"] = pickle.dumps(policy)
+    tokens = [word for words in policy_tokens(policy, resolve(policy.key)).values() for word in words]
+    for name, content in everything.items():
+        assert not sum(find([sentinel], content).values()), name
+        assert not sum(find(tokens, content).values()), name
+    assert not sum(find([*tokens, sentinel], job.folder / "published").values())
+    assert not sum(find([*tokens, sentinel], job.folder / "published.staging").values())
+
+
+def test_staging_is_for_its_owner_alone(job):
+    staged = stage(job.policy())
+    folder = staged.layout.staging
+    assert {oct(path.stat().st_mode & 0o777) for path in (folder, folder.parent, folder.parent.parent)} == {"0o700"}
+    assert {oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} == {"0o600"}
+
+
+def test_steps_one_by_one_and_through_a_pickle(make_job):
+    one, two = make_job("one"), make_job("two")
+    one.run()
+    staged = pickle.loads(pickle.dumps(stage(two.policy())))
+    verdicts = check(staged)
+    published = publish(staged, verdicts)
+    assert one.files() == two.files()
+    assert published.version == 1
+    with pytest.raises(InputError, match="staged"):
+        publish(staged, verdicts)
+
+
+def test_without_verdicts_nothing_is_published(job):
+    staged = stage(job.policy())
+    with pytest.raises(GateError, match="no gate"):
+        publish(staged, ())
+    assert not (job.folder / "published" / "manifest.json").exists()
+
+
+def test_publish_false_stays_staged_and_can_be_published_later(job):
+    summary = job.run(publish=False)
+    assert summary.version is None
+    assert summary.published is None
+    assert "publish = false" in summary.notes[0]
+    assert not list((job.folder / "published").iterdir())
+    charged = job.charged()
+    later = job.run()
+    assert later.version == 1
+    assert later.rows["new"] == 0
+    assert job.charged() == charged
+
+
+def test_ids_of_other_types(make_job, reviews):
+    from datetime import UTC, datetime, timedelta
+    from decimal import Decimal
+
+    start = datetime(2026, 1, 1, tzinfo=UTC)
+    kinds = {
+        "integer": list(range(-5, 235)),
+        "decimal": [Decimal(i) / 4 for i in range(240)],
+        "time": [start + timedelta(minutes=i) for i in range(240)],
+        "bytes": [f"b{i}".encode() for i in range(240)],
+        "composite": [{"shop": i % 3, "number": f"n{i}"} for i in range(240)],
+    }
+    for kind, ids in kinds.items():
+        frame = reviews().with_columns(pl.Series("id", ids))
+        job = make_job(kind, frame=frame)
+        published = scan_published(job.run().published).collect()
+        assert_frame_equal(published.select("id"), frame.select("id"))
+
+
+def test_small_integer_ids_leave_room_for_canaries(make_job, reviews):
+    frame = reviews(100).with_columns(id=pl.Series(range(100), dtype=pl.Int16))
+    job = make_job(frame=frame)
+    assert job.run().rows["released"] == 100
+    assert job.run().rows["replayed"] == 100
+
+
+def test_csv_keeps_the_spelling_of_ids_and_kept_values(make_job, reviews):
+    frame = reviews(20).with_columns(
+        id=pl.format("00{}", pl.int_range(20)), stars=pl.lit("1.50"), review=pl.lit('a "quoted", text\nof two lines')
+    )
+    job = make_job(frame=frame, suffix=".csv")
+    job.run()
+    published = pl.read_csv(job.folder / "published/v1/part-00000.csv", infer_schema=False)
+    assert published["id"].to_list() == frame["id"].to_list()
+    assert set(published["stars"]) == {"1.50"}
+
+
+def test_a_csv_can_be_published_as_parquet(make_job):
+    job = make_job(suffix=".csv")
+    job.run(sink=str(job.folder / "published.parquet"))
+    published = pl.read_parquet(job.folder / "published.parquet/v1/*.parquet")
+    assert published.schema["stars"] == pl.Int64
+
+
+def test_folders_and_globs_keep_the_order_of_their_files(make_job, reviews, save):
+    whole = make_job("whole")
+    parts = make_job("parts")
+    for at in (2, 0, 1):
+        save(reviews(80, 80 * at), parts.folder / "many" / f"2026-0{at}.parquet")
+    whole.run()
+    parts.run(source=str(parts.folder / "many"))
+    assert parts.files() == whole.files()
+    parts.run(source=str(parts.folder / "many" / "*.parquet"))
+    assert parts.files() == whole.files()
+
+
+def test_the_one_shot_policy_of_the_command_line(job):
+    policy = Policy.parse(
+        {
+            "dataset": "d",
+            "release": "r",
+            "source": str(job.folder / "raw.parquet"),
+            "sink": str(job.folder / "out"),
+            "id": "id",
+            "unit": "record",
+            "key": f"file:{job.folder / 'noise.key'}",
+            "ledger": {"url": str(job.folder / "other.db")},
+            "column": [{"name": "review", "mechanism": job.policy().columns[0].mechanism, "allow": ["cluster"]}],
+        }
+    )
+    from dptext_etl import run
+
+    summary = run(policy)
+    assert summary.rows["released"] == 240
+    assert any("no cap" in note for note in summary.notes)
+
+
+def test_column_order_and_shards_do_not_change_a_text(make_job, reviews):
+    one, two = make_job("one"), make_job("two", frame=reviews().reverse())
+    one.run(shard_rows=7)
+    two.run()
+    first = scan_published(str(one.folder / "published")).collect()
+    second = scan_published(str(two.folder / "published")).collect()
+    assert_frame_equal(first, second.reverse())
+
+
+def test_the_release_is_that_of_arrow(job, reviews):
+    policy = ColumnPolicy(**dict(job.policy().column_policies()[0]))
+    out = privatize(pa.array(reviews()["review"].to_list()), pa.array(reviews()["id"].to_list()), policy)
+    job.run()
+    assert scan_published(str(job.folder / "published")).collect()["review"].to_list() == out.to_pylist()
