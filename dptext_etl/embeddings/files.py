@@ -135,14 +135,10 @@ def _binary(path: Path) -> Iterator[Entry]:
             raise ArtifactError(f'{path.name}: a word2vec binary begins with a line "n d"', _FORMS)
         count, width = map(int, header)
         for number in range(1, count + 1):
-            try:
+            with seam(f"{path.name}: reading word {number} of {count}", ArtifactError, "is the file whole?"):
                 word = _word(file)
-                content = file.read(4 * width)
-                yield word, _finite(np.frombuffer(content, dtype="<f4", count=width))
-            except ValueError:
-                raise ArtifactError(
-                    f"{path.name}, entry {number} of {count}: malformed", "is the file whole?"
-                ) from None
+                numbers = _finite(np.frombuffer(file.read(4 * width), dtype="<f4", count=width))
+            yield word, numbers
 
 
 def _word(file: BinaryIO) -> str:
