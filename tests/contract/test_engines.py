@@ -118,10 +118,10 @@ def test_run(policy, expected, dataset, tmp_path):
 def test_command_line(policy, expected, dataset, tmp_path):
     from typer.testing import CliRunner
 
-    from dptext_etl.cli import app
+    from dptext_etl.cli.app import app
 
     mechanism = policy.mechanism
-    parameters = [f"-p={name}={value}" for name, value in dataset["column"][0]["mechanism"].items() if name != "name"]
+    parameters = [f"-p{name}={value}" for name, value in dataset["column"][0]["mechanism"].items() if name != "name"]
     arguments = ["privatize", dataset["source"], dataset["sink"], "--dataset", policy.dataset, "--column", "text", "--id", "id"]
     arguments += ["--subject", "user", "--release", policy.release, "--mechanism", mechanism.name, *parameters, "--keep", "n"]
     arguments += [f"--allow={item}" for item in sorted(policy.allow)] + ["--ledger", dataset["ledger"]["url"], "--key", dataset["key"]]

@@ -1,0 +1,187 @@
+"""No raw text, subject or record id in anything that a run leaves behind: files, ledger, Dagster's home, logs, errors, plans."""
+
+import logging
+import multiprocessing
+import traceback
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import udfs.polars  # noqa: F401
+from dptext_etl import ColumnPolicy, Policy, _kernel, run
+from dptext_etl.errors import DPTextError
+from dptext_etl.mechanisms.custext import CusText
+
+WORD, RECORD, SUBJECT = "zqsentinelwordx", "zqrecordidx", "zqsubjectidx"
+RAW = (WORD, SUBJECT)
+ALL = (WORD, RECORD, SUBJECT)
+
+
+@pytest.fixture
+def project(tmp_path, small_vectors):
+    """A dataset whose every text, subject and id carries a sentinel."""
+    rows = 300
+    texts = [f"good {WORD} {'the good ' * (i % 5)} {WORD}@example.org {WORD}" for i in range(rows)]
+    frame = pl.DataFrame(
+        {"id": [f"{RECORD}-{i}" for i in range(rows)], "user": [f"{SUBJECT}-{i % 30}" for i in range(rows)], "text": texts, "n": range(rows)}
+    )
+    raw = tmp_path / "raw"
+    raw.mkdir()
+    frame.write_parquet(raw / "table.parquet")
+    _kernel.Secret().write(str(tmp_path / "noise.key"))
+    made = tmp_path / "made"
+    made.mkdir()
+    (tmp_path / "privacy.toml").write_text(f"""
+dataset = "demo"
+release = "r1"
+source = "raw/table.parquet"
+sink = "made/published"
+staging = "made/staging"
+id = "id"
+subject = "user"
+keep = ["n"]
+key = "file:noise.key"
+ledger = {{ url = "sqlite:///made/ledger.db", id_key = "file:ledger.key" }}
+[[column]]
+name = "text"
+mechanism = {{ name = "custext", epsilon = 1.0, k = 5, vectors = "{small_vectors}" }}
+allow = ["cluster"]
+""")
+    _kernel.Secret().write(str(tmp_path / "ledger.key"))
+    return tmp_path
+
+
+def contents(path: Path) -> bytes:
+    """All that a file says, tables uncompressed."""
+    data = path.read_bytes()
+    if path.suffix == ".parquet":
+        data += pl.read_parquet(path).write_json().encode()
+    return data
+
+
+def hits(folder: Path, sentinels: tuple[str, ...]) -> list[tuple[str, str]]:
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert files, "nothing was made"
+    return [(str(path), word) for path in files for word in sentinels if word.encode() in contents(path)]
+
+
+def test_the_search_can_find(project):
+    assert hits(project / "raw", ALL) == [(str(project / "raw/table.parquet"), word) for word in ALL]
+
+
+def test_a_run_leaves_no_raw_text(project, caplog, capfd):
+    with caplog.at_level(logging.DEBUG):
+        summary = run(Policy.load(project / "privacy.toml"))
+    assert hits(project / "made", RAW) == []
+    ledger = [path for path in (project / "made").glob("ledger.db*")]
+    assert ledger
+    assert not any(RECORD.encode() in path.read_bytes() for path in ledger)
+    out, err = capfd.readouterr()
+    said = "".join([caplog.text, out, err, repr(summary), str(summary.as_dict())])
+    assert not [word for word in ALL if word in said]
+
+
+def test_the_command_line_says_nothing(project):
+    from dptext_etl.cli.app import app
+
+    policy = str(project / "privacy.toml")
+    ledger = ["--ledger", f"sqlite:///{project}/made/ledger.db", "--id-key", f"file:{project}/ledger.key"]
+    commands = [["plan", policy], ["run", policy], ["run", policy, "--json"], ["check", str(project / "made/published"), "--policy", policy]]
+    commands += [["ledger", what, *ledger, "--json"] for what in ("show", "remaining", "verify", "export")]
+    for command in commands:
+        outcome = CliRunner().invoke(app, command)
+        assert outcome.exit_code == 0, (command, outcome.output)
+        assert not [word for word in ALL if word in outcome.output], command
+
+
+def test_dagster_stores_no_raw_text(project):
+    orchestration = pytest.importorskip("dptext_etl.orchestration", reason="dagster is not installed")
+    outcome = orchestration.materialize(project / "privacy.toml", home=project / "made" / "home")
+    assert outcome.success
+    assert hits(project / "made" / "home", ALL) == []
+    assert hits(project / "made", RAW) == []
+
+
+def test_great_expectations_stores_no_values(project):
+    pytest.importorskip("great_expectations", reason="great_expectations is not installed")
+    import great_expectations as gx
+
+    from dptext_etl.checks.expectations import suite_for
+
+    policy = Policy.load(project / "privacy.toml")
+    run(policy)
+    leaking = pl.read_parquet(project / "raw/table.parquet").select("id", "n", "text").to_pandas()
+    context = gx.get_context(mode="file", project_root_dir=str(project / "made" / "gx"))
+    batch = context.data_sources.add_pandas("p").add_dataframe_asset("a").add_batch_definition_whole_dataframe("b")
+    suite = context.suites.add(suite_for(policy))
+    validation = context.validation_definitions.add(gx.ValidationDefinition(name="v", data=batch, suite=suite))
+    checkpoint = gx.Checkpoint(name="c", validation_definitions=[validation], result_format={"result_format": "COMPLETE"})
+    outcome = context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": leaking})
+    context.build_data_docs()
+    assert not outcome.success
+    assert not [word for word in ALL if word in str(outcome)]
+    assert hits(project / "made" / "gx", ALL) == []
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda frame: pl.concat([frame, frame]),
+        lambda frame: frame.with_columns(id=pl.when(pl.col("n") == 3).then(None).otherwise(pl.col("id"))),
+        lambda frame: frame.with_columns(text=pl.struct("text")),
+        lambda frame: frame.drop("text"),
+        lambda frame: frame.with_columns(user=pl.when(pl.col("n") == 3).then(None).otherwise(pl.col("user"))),
+    ],
+)
+def test_errors_quote_nothing(project, damage, caplog):
+    frame = pl.read_parquet(project / "raw/table.parquet")
+    damage(frame).write_parquet(project / "raw/table.parquet")
+    with caplog.at_level(logging.DEBUG), pytest.raises(DPTextError) as caught:
+        run(Policy.load(project / "privacy.toml"))
+    error = caught.value
+    assert error.__cause__ is None
+    said = "".join(traceback.format_exception(error)) + caplog.text + repr(error)
+    assert not [word for word in ALL if word in said]
+    assert "Hint:" in str(error)
+
+
+def test_a_malformed_csv_is_not_quoted(project):
+    (project / "raw/table.csv").write_text(f"id,user,text,n\n{RECORD},{SUBJECT},{WORD},1\n{WORD},{WORD},,,{WORD},,,\n")
+    text = (project / "privacy.toml").read_text().replace("table.parquet", "table.csv")
+    (project / "privacy.toml").write_text(text)
+    with pytest.raises(DPTextError) as caught:
+        run(Policy.load(project / "privacy.toml"))
+    assert not [word for word in ALL if word in "".join(traceback.format_exception(caught.value))]
+
+
+def _panic(queue, project):
+    try:
+        _kernel._defect(WORD)
+    except BaseException as exc:  # noqa: BLE001
+        queue.put("".join(traceback.format_exception(exc)).replace(f'_kernel._defect({"WORD"})', ""))
+
+
+def test_a_panic_prints_a_location_only(project, capfd):
+    context = multiprocessing.get_context("spawn")
+    queue = context.Queue()
+    worker = context.Process(target=_panic, args=(queue, None))
+    worker.start()
+    said = queue.get(timeout=60)
+    worker.join()
+    out, err = capfd.readouterr()
+    assert WORD not in said + out + err
+    assert ".rs" in said + out + err
+
+
+def test_plans_hold_no_secret_and_no_text(project, small_vectors):
+    key = project / "noise.key"
+    policy = ColumnPolicy(
+        dataset="demo", column="text", release="r1", mechanism=CusText(epsilon=1.0, k=5, vectors=small_vectors), key=f"file:{key}", allow={"cluster"}
+    )
+    lazy = pl.scan_parquet(project / "raw/table.parquet").with_columns(pl.col("text").dptext.privatize(policy, id=pl.col("id")))
+    plan = lazy.explain().encode() + lazy.serialize() + repr(policy).encode() + policy.model_dump_json().encode()
+    secret = key.read_text().strip()
+    for form in (secret.encode(), bytes.fromhex(secret), WORD.encode()):
+        assert form not in plan
