@@ -78,3 +78,10 @@ def outside_words(texts: pl.Series, allowed: pl.Series) -> tuple[int, int]:
     words = texts.to_frame("cell").filter(cell != "").select(cell.str.split(" ").explode())
     inside = words.select(cell.is_in(allowed.implode()).sum()).item()
     return words.height, words.height - int(inside)
+
+
+def inside_output_set(texts: pl.Series, allowed: pl.Series) -> pl.Series:
+    """Say of every text whether all its words are in `allowed`; empty texts and nulls are."""
+    cell = pl.col("cell")
+    words = cell.str.split(" ").list.eval(pl.element().is_in(allowed.implode())).list.all()
+    return texts.cast(pl.String).to_frame("cell").select((words | (cell == "")).fill_null(value=True)).to_series()
