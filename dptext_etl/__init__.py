@@ -23,7 +23,7 @@ _HOMES = {
     "Policy": "policy",
     "run": "runner",
 }
-__all__ = ["ColumnPolicy", "Ledger", "Policy", "available", "load", "privatize", "run"]  # noqa: F822
+__all__ = ["ColumnPolicy", "Ledger", "Policy", "available", "load", "privatize", "run"]
 __version__ = "0.1.0"
 
 

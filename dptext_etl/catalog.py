@@ -33,7 +33,9 @@ def load(name: str) -> type[Mechanism]:
         PolicyError: No such mechanism.
     """
     if name not in available():
-        raise PolicyError(f"there is no mechanism of that name; available: {', '.join(available())}", "see `dptext mechanisms`")
+        raise PolicyError(
+            f"there is no mechanism of that name; available: {', '.join(available())}", "see `dptext mechanisms`"
+        )
     module = importlib.import_module(f"{mechanisms.__name__}.{name}")
     own = [
         item
@@ -59,5 +61,8 @@ def build(parameters: Mapping[str, Any]) -> Mechanism:
     try:
         return kind(**values)
     except ValidationError as exc:
-        problems = "; ".join(f"{'.'.join(map(str, item['loc'])) or 'mechanism'}: {item['msg']}" for item in exc.errors(include_input=False))
+        problems = "; ".join(
+            f"{'.'.join(map(str, item['loc'])) or 'mechanism'}: {item['msg']}"
+            for item in exc.errors(include_input=False)
+        )
     raise PolicyError(f"{name}: {problems}", f"parameters of {name}: {', '.join(kind.model_fields)}")

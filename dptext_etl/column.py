@@ -18,14 +18,17 @@ INFINITE = np.iinfo(np.int64).max
 """How an infinite amount is written where amounts are int64 millionths."""
 
 
-def privatize(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: ColumnPolicy, *, spend: bool = False) -> pa.Array:
+def privatize(
+    texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: ColumnPolicy, *, spend: bool = False
+) -> pa.Array:
     """Release a column of texts under differential privacy.
 
     Writes no ledger: what it returns is no publishable release (`dptext_etl.run` makes those).
 
     Args:
         texts: Strings of any Arrow layout; null in, null out.
-        ids: Record ids, as long as `texts`: strings, integers, decimals, UUIDs, dates, zoned timestamps, bytes, structs.
+        ids: Record ids, as long as `texts`: strings, integers, decimals, UUIDs, dates, zoned timestamps, bytes,
+            structs.
         policy: The column's policy.
         spend: Return `struct<text, positions, epsilon, delta>` instead of strings.
 
@@ -46,7 +49,9 @@ def privatize(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray
 def release(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: ColumnPolicy) -> Released:
     """Release texts and say how many draws each took (see `privatize`)."""
     texts, ids = _one(texts), _one(ids)
-    if not (pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_string_view(texts.type)):
+    if not (
+        pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_string_view(texts.type)
+    ):
         raise InputError(f"a text column holds strings, got {texts.type}", "cast the column, or name another")
     if len(texts) != len(ids):
         raise InputError(f"{len(texts)} texts and {len(ids)} ids: one id per text")
@@ -60,7 +65,9 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
     counts, where = np.unique(positions.to_numpy(zero_copy_only=False), return_inverse=True)
     costs = [mechanism.spend(int(count)) for count in counts]
     return {
-        name: np.array([INFINITE if math.isinf(getattr(cost, name)) else getattr(cost, name) for cost in costs], dtype=np.int64)[where]
+        name: np.array(
+            [INFINITE if math.isinf(getattr(cost, name)) else getattr(cost, name) for cost in costs], dtype=np.int64
+        )[where]
         for name in ADDITIVE
     }
 

@@ -6,16 +6,19 @@ The byte layout of every key is `spec/stream.md`; the arithmetic is the kernel's
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, KeyReferenceError
 
-REFERENCE_FORMS = '"env:NAME" (64 hex digits in an environment variable) or "file:PATH" (the same in a file of mode 0600)'
+REFERENCE_FORMS = (
+    '"env:NAME" (64 hex digits in an environment variable) or "file:PATH" (the same in a file of mode 0600)'
+)
 
 
-def resolve(reference: str) -> _kernel.Secret:
+def resolve(reference: Any) -> _kernel.Secret:
     """Return the secret behind `reference`, resolved once per process.
 
     Raises:

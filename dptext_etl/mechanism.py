@@ -121,7 +121,7 @@ class Mechanism(BaseModel, ABC):
 
 
 def _written(value: Any) -> Any:
-    """Write a parameter as the configuration has it: floats as their repr, so that the value used can be parsed back."""
+    """Write a parameter as the configuration has it: floats as their repr, from which the value can be parsed back."""
     if isinstance(value, float):
         if not math.isfinite(value):
             msg = "parameters are finite"

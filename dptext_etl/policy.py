@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, field_serializer, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from dptext_etl import _kernel, catalog, keys
 from dptext_etl.errors import DisclosureError, DPTextError, KeyReferenceError, PolicyError, seam
@@ -215,7 +224,8 @@ class Policy(_Model):
             raise ValueError(msg)
         for column in self.column_policies():
             if self.publish and not column.mechanism.publishable:
-                msg = f"column {column.column!r}: a {column.mechanism.mode} mechanism is for benchmarks; set publish = false"
+                mode = column.mechanism.mode
+                msg = f"column {column.column!r}: a {mode} mechanism is for benchmarks; set publish = false"
                 raise ValueError(msg)
         return self
 
@@ -251,7 +261,12 @@ class Policy(_Model):
         """Return one `ColumnPolicy` per text column."""
         return [
             ColumnPolicy(
-                dataset=self.dataset, column=item.name, release=self.release, mechanism=item.mechanism, key=self.key, allow=item.allow
+                dataset=self.dataset,
+                column=item.name,
+                release=self.release,
+                mechanism=item.mechanism,
+                key=self.key,
+                allow=item.allow,
             )
             for item in self.columns
         ]

@@ -32,7 +32,7 @@ def weight_bits(m: int) -> int:
 
 @cache
 def smallest_weight(epsilon: float, m: int) -> int:
-    """Return wmin, the least weight that any member of a set of `m` gets at `epsilon`: S * exp(-epsilon / 2), rounded up."""
+    """Return wmin, the least weight of any member of a set of `m`: S * exp(-epsilon / 2), rounded up."""
     with localcontext() as context:
         context.prec = 60
         top = Decimal(2 ** weight_bits(m))
@@ -74,7 +74,7 @@ def _exp_negative(t: Floats) -> Floats:
 
 
 def epsilon_star(epsilon: float, m: int) -> float:
-    """Return the exact pure parameter of the exponential mechanism over `m` outcomes, <= epsilon (privacy.md section 2.1).
+    """Return the exact pure parameter of the exponential mechanism over `m` outcomes, <= epsilon (section 2.1).
 
     >>> round(epsilon_star(3.0, 20), 6)
     2.799893
@@ -94,7 +94,7 @@ def epsilon_implemented(epsilon: float, m: int) -> float:
 
 
 def worst_log_ratio(weights: npt.ArrayLike) -> float:
-    """Return max over outcomes of (largest - smallest log probability over the rows), exact up to rounding (section 2.3).
+    """Return the largest difference that any outcome's log probability has between two rows (section 2.3).
 
     Args:
         weights: Shape (..., rows, m): rows of integer weights over one output set; leading axes are batches of sets.

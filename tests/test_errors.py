@@ -16,7 +16,8 @@ def test_message_and_hint():
 
 
 @pytest.mark.parametrize(
-    ("kind", "code"), [(DPTextError, 1), (PolicyError, 2), (InputError, 2), (LedgerError, 2), (BudgetError, 3), (GateError, 4)]
+    ("kind", "code"),
+    [(DPTextError, 1), (PolicyError, 2), (InputError, 2), (LedgerError, 2), (BudgetError, 3), (GateError, 4)],
 )
 def test_exit_codes(kind, code):
     assert kind.exit_code == code
@@ -39,7 +40,7 @@ def test_seam_drops_what_the_library_said():
 def test_seam_drops_context_inside_a_handler():
     def inner():
         try:
-            raise KeyError(SENTINEL)
+            {}[SENTINEL]
         except KeyError:
             with seam("staging", LedgerError):
                 raise OSError(SENTINEL) from None

@@ -97,7 +97,9 @@ def test_load_takes_paths_from_the_folder_of_the_file(tmp_path):
     loaded = Policy.load(tmp_path / "privacy.toml")
     assert loaded.source == str(tmp_path / "raw/reviews.parquet")
     assert loaded.key == f"file:{tmp_path / 'noise.key'}"
-    assert loaded.ledger == LedgerSpec(url=f"sqlite:///{tmp_path / 'ledger.db'}", id_key=f"file:{tmp_path / 'ledger-id.key'}")
+    assert loaded.ledger == LedgerSpec(
+        url=f"sqlite:///{tmp_path / 'ledger.db'}", id_key=f"file:{tmp_path / 'ledger-id.key'}"
+    )
     [column] = loaded.column_policies()
     assert (column.dataset, column.column, column.release) == ("reviews", "review", "2026-11")
 
@@ -122,7 +124,18 @@ def test_object_stores_and_environment_keys_stay_as_they_are(tmp_path):
         ({"colour": "red"}, "colour"),
         ({"shard_rows": 0}, "greater than 0"),
         ({"column": []}, "at least 1"),
-        ({"column": [{"name": "review", "mechanism": {**CUSTEXT, "mode": "faithful"}, "allow": ["cluster", "oov", "numbers", "punct", "case"]}]}, "publish = false"),
+        (
+            {
+                "column": [
+                    {
+                        "name": "review",
+                        "mechanism": {**CUSTEXT, "mode": "faithful"},
+                        "allow": ["cluster", "oov", "numbers", "punct", "case"],
+                    }
+                ]
+            },
+            "publish = false",
+        ),
         ({"column": [{"name": "review", "mechanism": CUSTEXT, "allow": ["everything"]}]}, "allow"),
     ],
 )

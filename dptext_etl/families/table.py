@@ -23,7 +23,7 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact, save_tensors, store
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, Spend, micro
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.sampling import worst_log_ratio
@@ -56,8 +56,14 @@ class TableParts:
     kept: Iterable[str] = ()
 
     @classmethod
-    def partition(cls, words: Sequence[str], sets: Sequence[npt.NDArray[np.integer[Any]]], weights: Sequence[npt.NDArray[np.uint64]], kept: Iterable[str] = ()) -> Self:
-        """A table whose inputs are its outputs and whose sets share no word; row i of a set's weights is its member i."""
+    def partition(
+        cls,
+        words: Sequence[str],
+        sets: Sequence[npt.NDArray[np.integer[Any]]],
+        weights: Sequence[npt.NDArray[np.uint64]],
+        kept: Iterable[str] = (),
+    ) -> Self:
+        """A table of words that stay in their set: inputs are outputs, sets are disjoint, row i of weights is member i."""
         order = np.concatenate(sets)
         input_set = np.empty(len(words), dtype=np.uint32)
         input_set[order] = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
@@ -76,9 +82,11 @@ class TableParts:
         lengths = sizes[self.input_set]
         row_offsets[1:] = np.cumsum(lengths)
         cumulative = np.empty(len(running), dtype=np.uint64)
-        shift = np.repeat(row_offsets[by_set].astype(np.int64) - starts[:-1].astype(np.int64), row_sizes.astype(np.int64))
+        shift = np.repeat(
+            row_offsets[by_set].astype(np.int64) - starts[:-1].astype(np.int64), row_sizes.astype(np.int64)
+        )
         cumulative[np.arange(len(running)) + shift] = running
-        tensors = {
+        tensors: dict[str, npt.NDArray[Any]] = {
             "inputs": _blob(self.inputs),
             "outputs": _blob(self.outputs or ()),
             "kept": _blob(sorted(set(self.kept))),
@@ -153,7 +161,7 @@ class TableMechanism(Mechanism):
 
     @property
     def disclosed_bits_per_token(self) -> float:
-        """Entropy of the output set of a uniform vocabulary word: what the disclosed set tells about a token, in bits."""
+        """What the disclosed output set tells about a uniform vocabulary word: its entropy, in bits."""
         return float(self._facts["disclosed_bits_per_token"])
 
     @property
@@ -170,7 +178,7 @@ class TableMechanism(Mechanism):
         )
 
     def spend(self, positions: int) -> Spend:
-        """n draws of a range-bounded exponential mechanism: n*epsilon; tight n*epsilon_table; rho n*epsilon^2/8."""
+        """N draws of a range-bounded exponential mechanism: n*epsilon; tight n*epsilon_table; rho n*epsilon^2/8."""
         epsilon = Fraction(repr(self.epsilon))
         guarantee = self.guarantee
         pure = micro(positions * epsilon)
@@ -189,7 +197,11 @@ class TableMechanism(Mechanism):
         )
 
     def unit_micro(self) -> int:
-        """Declared epsilon of one draw in millionths, where spends are multiples of it exactly (the Polars plugin's struct)."""
+        """Declared epsilon of one draw in millionths, for engines that multiply it by positions themselves.
+
+        Raises:
+            PolicyError: Spends are no exact multiples of it.
+        """
         unit = self.spend(1).eps_approx
         if self.spend(1_000_003).eps_approx != unit * 1_000_003:
             raise PolicyError("epsilon is finer than a millionth", "give epsilon with at most 6 decimals")

@@ -81,7 +81,13 @@ class CusText(TableMechanism):
         base = super().guarantee
         if self.variant == "plain":
             return base
-        return Guarantee(base.guarantee_class, base.disclosures | {Disclosure.STOPWORDS}, base.neighbours, base.unit, base.assumptions)
+        return Guarantee(
+            base.guarantee_class,
+            base.disclosures | {Disclosure.STOPWORDS},
+            base.neighbours,
+            base.unit,
+            base.assumptions,
+        )
 
     def table_description(self) -> dict[str, Any]:
         """Parameters and hashes of the public inputs."""
@@ -110,7 +116,9 @@ class CusText(TableMechanism):
             elif len(sets[-1]) == 1:  # a set of one would release its word: faithful counts it as unknown
                 vectors, sets = _without_last(vectors, sets)
         kept = stopwords(self.stopwords).words if self.variant == "plus" else ()
-        return TableParts.partition(vectors.words, sets, [self._weights(vectors, members) for members in sets], kept=kept)
+        return TableParts.partition(
+            vectors.words, sets, [self._weights(vectors, members) for members in sets], kept=kept
+        )
 
     def _weights(self, vectors: WordVectors, members: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
         closeness = vectors.closeness(members, members, self.metric)
@@ -143,7 +151,11 @@ def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:
     sets: Sets = []
     while (left := int(free.sum())) >= k:
         if left < _COMPACT * len(free):
-            vectors, ids, free = vectors.take(vectors.words[row] for row in np.flatnonzero(free)), ids[free], np.ones(left, dtype=bool)
+            vectors, ids, free = (
+                vectors.take(vectors.words[row] for row in np.flatnonzero(free)),
+                ids[free],
+                np.ones(left, dtype=bool),
+            )
         rows = np.flatnonzero(free)[:_BLOCK]
         for row, keys in zip(rows, vectors.rank_keys(rows, slice(None), metric), strict=True):
             if not free[row] or left < k:

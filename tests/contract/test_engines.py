@@ -8,12 +8,28 @@ import pytest
 import udfs.polars  # noqa: F401
 from dptext_etl import Policy, privatize
 
-FILMS = ["good film about a doctor", "the plot was thin but the music is great", "", None, "I would see it again!", "zxqvyuu 42"]
+FILMS = [
+    "good film about a doctor",
+    "the plot was thin but the music is great",
+    "",
+    None,
+    "I would see it again!",
+    "zxqvyuu 42",
+]
 
 
 def frame(rows=240):
-    texts = [None if FILMS[i % len(FILMS)] is None else f"{FILMS[i % len(FILMS)]} {'very ' * (i % 7)}" for i in range(rows)]
-    return pl.DataFrame({"id": [f"r{i}" for i in range(rows)], "user": [f"u{i % 40}" for i in range(rows)], "text": texts, "n": range(rows)})
+    texts = [
+        None if FILMS[i % len(FILMS)] is None else f"{FILMS[i % len(FILMS)]} {'very ' * (i % 7)}" for i in range(rows)
+    ]
+    return pl.DataFrame(
+        {
+            "id": [f"r{i}" for i in range(rows)],
+            "user": [f"u{i % 40}" for i in range(rows)],
+            "text": texts,
+            "n": range(rows),
+        }
+    )
 
 
 @pytest.fixture
@@ -122,9 +138,34 @@ def test_command_line(policy, expected, dataset, tmp_path):
 
     mechanism = policy.mechanism
     parameters = [f"-p{name}={value}" for name, value in dataset["column"][0]["mechanism"].items() if name != "name"]
-    arguments = ["privatize", dataset["source"], dataset["sink"], "--dataset", policy.dataset, "--column", "text", "--id", "id"]
-    arguments += ["--subject", "user", "--release", policy.release, "--mechanism", mechanism.name, *parameters, "--keep", "n"]
-    arguments += [f"--allow={item}" for item in sorted(policy.allow)] + ["--ledger", dataset["ledger"]["url"], "--key", dataset["key"]]
+    arguments = [
+        "privatize",
+        dataset["source"],
+        dataset["sink"],
+        "--dataset",
+        policy.dataset,
+        "--column",
+        "text",
+        "--id",
+        "id",
+    ]
+    arguments += [
+        "--subject",
+        "user",
+        "--release",
+        policy.release,
+        "--mechanism",
+        mechanism.name,
+        *parameters,
+        "--keep",
+        "n",
+    ]
+    arguments += [f"--allow={item}" for item in sorted(policy.allow)] + [
+        "--ledger",
+        dataset["ledger"]["url"],
+        "--key",
+        dataset["key"],
+    ]
     outcome = CliRunner().invoke(app, arguments)
     assert outcome.exit_code == 0, outcome.output
     assert published(tmp_path / "out") == expected

@@ -1,5 +1,6 @@
-"""What every mechanism keeps, whatever it is: the same bytes for the same inputs, honest spends, no way around the draw."""
+"""What every mechanism keeps: the same bytes for the same inputs, honest spends, no way around the draw."""
 
+import itertools
 import json
 import math
 import pickle
@@ -49,7 +50,7 @@ def test_its_guarantee_is_complete(mechanism):
 
 def test_spends_grow_with_positions_and_compose(mechanism):
     costs = [mechanism.spend(n) for n in (0, 1, 2, 10, 100)]
-    for less, more in zip(costs, costs[1:], strict=False):
+    for less, more in itertools.pairwise(costs):
         assert all(getattr(less, name) <= getattr(more, name) for name in ADDITIVE)
     for cost in costs:
         assert cost.eps_tight <= cost.eps_pure
@@ -83,7 +84,10 @@ def test_the_same_inputs_give_the_same_bytes_in_any_batch(policy, texts, ids):
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 def test_every_string_layout_gives_the_same(policy, texts, ids, kind):
-    assert privatize(pa.array(texts.to_pylist(), kind), ids, policy).to_pylist() == privatize(texts, ids, policy).to_pylist()
+    assert (
+        privatize(pa.array(texts.to_pylist(), kind), ids, policy).to_pylist()
+        == privatize(texts, ids, policy).to_pylist()
+    )
 
 
 def test_keys_records_releases_columns_and_texts_draw_apart(policy, texts, ids):
@@ -119,7 +123,14 @@ def test_spend_struct_is_a_function_of_positions(policy, texts, ids):
 def test_foreign_words_never_survive_a_strict_release(policy, mechanism):
     if mechanism.mode != "strict":
         pytest.skip("faithful mode reproduces papers, which keep unknown words")
-    shapes = [FOREIGN, FOREIGN.upper(), f"the {FOREIGN}, and", f"{FOREIGN}@example.org", f"{FOREIGN}1 {FOREIGN}\u2019s", f"<{FOREIGN}>"]
+    shapes = [
+        FOREIGN,
+        FOREIGN.upper(),
+        f"the {FOREIGN}, and",
+        f"{FOREIGN}@example.org",
+        f"{FOREIGN}1 {FOREIGN}\u2019s",
+        f"<{FOREIGN}>",
+    ]
     released = privatize(pa.array(shapes), pa.array([str(i) for i in range(len(shapes))]), policy).to_pylist()
     assert not any(FOREIGN in str(text).lower() for text in released)
 

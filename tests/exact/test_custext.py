@@ -1,4 +1,4 @@
-"""E2 and E3: CusText's tables, enumerated from the integers that the kernel draws from (privacy.md sections 3.1 and 9)."""
+"""E2 and E3: CusText's tables, enumerated from the integers that the kernel draws from (sections 3.1 and 9)."""
 
 import itertools
 import math
@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import ColumnPolicy, _kernel, privatize
-from dptext_etl.embeddings import WordVectors, stopwords
+from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanisms.custext import CusText, partition
@@ -57,7 +57,9 @@ def _kernel_inputs(mechanism):
 
 @pytest.mark.parametrize("k", [2, 5, 17, 20, 51, 103])
 def test_strict_merges_the_remainder(small_vectors, k):
-    sizes = sorted(map(len, rows_by_set(CusText(epsilon=1.0, k=k, vectors=small_vectors), WordVectors.load(small_vectors).words)))
+    sizes = sorted(
+        map(len, rows_by_set(CusText(epsilon=1.0, k=k, vectors=small_vectors), WordVectors.load(small_vectors).words))
+    )
     assert sizes[0] >= k
     assert sizes[-1] <= 2 * k - 1
     assert sum(sizes) == 103

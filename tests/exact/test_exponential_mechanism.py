@@ -48,7 +48,9 @@ def test_e1_the_band_is_attained(m, epsilon):
 
 
 def test_smallest_weight_is_never_below_its_bound():
-    for epsilon, m in itertools.product([1e-6, 0.1, 1.0, 3.0, 37.7, 63.7, 64.0, 250.0], [2, 20, 4097, 65_536, 1_000_000]):
+    for epsilon, m in itertools.product(
+        [1e-6, 0.1, 1.0, 3.0, 37.7, 63.7, 64.0, 250.0], [2, 20, 4097, 65_536, 1_000_000]
+    ):
         assert smallest_weight(epsilon, m) >= 1
         exact = math.log(smallest_weight(epsilon, m)) - weight_bits(m) * math.log(2)
         assert exact >= -epsilon / 2 - 1e-15
@@ -150,7 +152,10 @@ def test_e12_adaptive_allocations_stay_within_the_total(data):
             return
         spend_x = left_x * data.draw(st.floats(0, 1))
         spend_y = left_y * data.draw(st.floats(0, 1))
-        rows = [probabilities(data.draw(st.tuples(*[st.sampled_from([0.0, 0.5, 1.0])] * m)), e, m) for e in (spend_x, spend_y)]
+        rows = [
+            probabilities(data.draw(st.tuples(*[st.sampled_from([0.0, 0.5, 1.0])] * m)), e, m)
+            for e in (spend_x, spend_y)
+        ]
         outcome = int(np.argmax(rows[0] - rows[1]))
         step = float(rows[0][outcome] - rows[1][outcome])
         walk((*prefix, outcome), left_x - spend_x, left_y - spend_y, ratio + step)

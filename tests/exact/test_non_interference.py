@@ -1,4 +1,4 @@
-"""NI and NI-err: with a constant scorer and a fixed stream, nothing but the disclosures reaches the output (section 9)."""
+"""NI and NI-err: under a constant scorer and a fixed stream only the disclosures reach the output (section 9)."""
 
 import json
 
@@ -18,9 +18,13 @@ SETS = [np.arange(i, i + 6) for i in range(0, 30, 6)]
 POLICY = json.dumps({**STRICT_INPUT, "n_max": 10_000})
 KEY = pa.array([bytes(range(100, 132))], pa.binary(32))
 
-between = st.text(alphabet=" ,;!?\t\n\u3000\u00a0…—“”()[]<>/\\|@#%^&*+=~`\u200b\u202e😀\U0001f469\u200d", max_size=6).map(lambda s: f" {s} ")
+between = st.text(
+    alphabet=" ,;!?\t\n\u3000\u00a0…—“”()[]<>/\\|@#%^&*+=~`\u200b\u202e😀\U0001f469\u200d", max_size=6
+).map(lambda s: f" {s} ")
 casing = st.sampled_from([str.lower, str.upper, str.title, str.capitalize])
-foreign = st.sampled_from(["zzxqv", "ünïcödé", "12345", "3.14", "я", "我", "e\u0301x", "x" * 10_000, "don\u2019tt", "½", "\u0627\u0644"])
+foreign = st.sampled_from(
+    ["zzxqv", "ünïcödé", "12345", "3.14", "я", "我", "e\u0301x", "x" * 10_000, "don\u2019tt", "½", "\u0627\u0644"]
+)
 
 
 @pytest.fixture(scope="module")

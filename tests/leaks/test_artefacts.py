@@ -1,4 +1,4 @@
-"""No raw text, subject or record id in anything that a run leaves behind: files, ledger, Dagster's home, logs, errors, plans."""
+"""No raw text and no hidden id in what a run leaves behind: files, ledger, Dagster's home, logs, errors, plans."""
 
 import logging
 import multiprocessing
@@ -25,7 +25,12 @@ def project(tmp_path, small_vectors):
     rows = 300
     texts = [f"good {WORD} {'the good ' * (i % 5)} {WORD}@example.org {WORD}" for i in range(rows)]
     frame = pl.DataFrame(
-        {"id": [f"{RECORD}-{i}" for i in range(rows)], "user": [f"{SUBJECT}-{i % 30}" for i in range(rows)], "text": texts, "n": range(rows)}
+        {
+            "id": [f"{RECORD}-{i}" for i in range(rows)],
+            "user": [f"{SUBJECT}-{i % 30}" for i in range(rows)],
+            "text": texts,
+            "n": range(rows),
+        }
     )
     raw = tmp_path / "raw"
     raw.mkdir()
@@ -75,7 +80,7 @@ def test_a_run_leaves_no_raw_text(project, caplog, capfd):
     with caplog.at_level(logging.DEBUG):
         summary = run(Policy.load(project / "privacy.toml"))
     assert hits(project / "made", RAW) == []
-    ledger = [path for path in (project / "made").glob("ledger.db*")]
+    ledger = list((project / "made").glob("ledger.db*"))
     assert ledger
     assert not any(RECORD.encode() in path.read_bytes() for path in ledger)
     out, err = capfd.readouterr()
@@ -88,7 +93,12 @@ def test_the_command_line_says_nothing(project):
 
     policy = str(project / "privacy.toml")
     ledger = ["--ledger", f"sqlite:///{project}/made/ledger.db", "--id-key", f"file:{project}/ledger.key"]
-    commands = [["plan", policy], ["run", policy], ["run", policy, "--json"], ["check", str(project / "made/published"), "--policy", policy]]
+    commands = [
+        ["plan", policy],
+        ["run", policy],
+        ["run", policy, "--json"],
+        ["check", str(project / "made/published"), "--policy", policy],
+    ]
     commands += [["ledger", what, *ledger, "--json"] for what in ("show", "remaining", "verify", "export")]
     for command in commands:
         outcome = CliRunner().invoke(app, command)
@@ -117,7 +127,9 @@ def test_great_expectations_stores_no_values(project):
     batch = context.data_sources.add_pandas("p").add_dataframe_asset("a").add_batch_definition_whole_dataframe("b")
     suite = context.suites.add(suite_for(policy))
     validation = context.validation_definitions.add(gx.ValidationDefinition(name="v", data=batch, suite=suite))
-    checkpoint = gx.Checkpoint(name="c", validation_definitions=[validation], result_format={"result_format": "COMPLETE"})
+    checkpoint = gx.Checkpoint(
+        name="c", validation_definitions=[validation], result_format={"result_format": "COMPLETE"}
+    )
     outcome = context.checkpoints.add(checkpoint).run(batch_parameters={"dataframe": leaking})
     context.build_data_docs()
     assert not outcome.success
@@ -160,7 +172,7 @@ def _panic(queue, project):
     try:
         _kernel._defect(WORD)
     except BaseException as exc:  # noqa: BLE001
-        queue.put("".join(traceback.format_exception(exc)).replace(f'_kernel._defect({"WORD"})', ""))
+        queue.put("".join(traceback.format_exception(exc)).replace(f"_kernel._defect({'WORD'})", ""))
 
 
 def test_a_panic_prints_a_location_only(project, capfd):
@@ -178,9 +190,16 @@ def test_a_panic_prints_a_location_only(project, capfd):
 def test_plans_hold_no_secret_and_no_text(project, small_vectors):
     key = project / "noise.key"
     policy = ColumnPolicy(
-        dataset="demo", column="text", release="r1", mechanism=CusText(epsilon=1.0, k=5, vectors=small_vectors), key=f"file:{key}", allow={"cluster"}
+        dataset="demo",
+        column="text",
+        release="r1",
+        mechanism=CusText(epsilon=1.0, k=5, vectors=small_vectors),
+        key=f"file:{key}",
+        allow={"cluster"},
     )
-    lazy = pl.scan_parquet(project / "raw/table.parquet").with_columns(pl.col("text").dptext.privatize(policy, id=pl.col("id")))
+    lazy = pl.scan_parquet(project / "raw/table.parquet").with_columns(
+        pl.col("text").dptext.privatize(policy, id=pl.col("id"))
+    )
     plan = lazy.explain().encode() + lazy.serialize() + repr(policy).encode() + policy.model_dump_json().encode()
     secret = key.read_text().strip()
     for form in (secret.encode(), bytes.fromhex(secret), WORD.encode()):
