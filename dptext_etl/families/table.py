@@ -63,7 +63,7 @@ class TableParts:
         weights: Sequence[npt.NDArray[np.uint64]],
         kept: Iterable[str] = (),
     ) -> Self:
-        """A table of words that stay in their set: inputs are outputs, sets are disjoint, row i of weights is member i."""
+        """A table of words that stay in their set: inputs are outputs, sets are disjoint, weights in member order."""
         order = np.concatenate(sets)
         input_set = np.empty(len(words), dtype=np.uint32)
         input_set[order] = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
