@@ -63,7 +63,7 @@ def test_it_obeys_the_house_style(copy):
 @pytest.mark.slow
 def test_it_passes_the_contract_suite_in_every_engine(copy):
     suite = [str(ROOT / "tests" / "contract"), "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
-    printed = python(copy, "-m", "pytest", *suite, "-k", NAME, "-p", "no:cacheprovider", "-q", "-rs")
+    printed = python(copy, "-m", "pytest", *suite, "-k", NAME, "-p", "no:cacheprovider")
     passed = re.search(r"(\d+) passed", printed)
     assert passed is not None
     assert int(passed.group(1)) >= 25

@@ -120,7 +120,7 @@ def test_init_files_hold_re_exports_alone():
 
 def test_tracked_files_hold_no_path_of_a_machine_and_no_secret():
     # Put together here, so that this file does not find itself.
-    home = re.compile(r"(?<![\w.])/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me"]) + r")/\w")
+    home = re.compile(r"(?<![\w.])/(?:" + "|".join(["wo" + "rk/", "ro" + "ot/", r"ho" + r"me/\w+/"]) + r")\w")
     secret = re.compile("PRIVATE" + " KEY-----|AKIA" + r"[0-9A-Z]{16}|gh[pousr]_\w{30}|SECRET\s*=\s*[\"']?[0-9a-f]{64}")
     for path in tracked():
         try:
