@@ -142,7 +142,7 @@ class Searcher:
     def _in_column(self, column: pl.Series) -> dict[str, int]:
         """Count the cells that hold any pattern of a form; one pass per case rule finds nothing in the usual case."""
         hits = dict.fromkeys(FORMS, 0)
-        for exact in (True, False):
+        for exact in (True, False) if any(self._patterns.values()) else ():
             forms = [form for form in FORMS if (form in _EXACT) is exact]
             every = [pattern.decode() for form in forms for pattern in self._patterns[form]]
             suspects = column.filter(_holds(column, every, exact))

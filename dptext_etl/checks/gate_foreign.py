@@ -73,4 +73,4 @@ class ForeignGate:
             said = f"none of {counts['words']} canary words survived"
         if self._in_clear:
             said += f"; {len(self._in_clear)} columns keep unknown words in clear and were not searched for their own"
-        return Verdict(self.name, total == 0, counts, said, self.catches)
+        return Verdict(self.name, not total and counts["words"] > 0, counts, said, self.catches)

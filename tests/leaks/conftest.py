@@ -1,0 +1,94 @@
+"""A staged run to plant bugs into: real runner, real ledger, canary rows included."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dptext_etl import Ledger, Policy, _kernel
+from dptext_etl.checks import CANARY, Candidate, evaluate
+from dptext_etl.embeddings import WordVectors
+from dptext_etl.runner import StagedRun, stage
+
+SENTINEL = "Zqxsentinelword"
+"""Stands in every raw text and nowhere else."""
+
+
+@dataclass(frozen=True)
+class Bench:
+    """A staged run, its raw rows with canaries in the order of the parts, and an open ledger."""
+
+    policy: Policy
+    run: StagedRun
+    raw: pl.DataFrame
+    ledger: Ledger
+    sentinel: str = SENTINEL
+
+    @property
+    def released(self) -> list[pl.DataFrame]:
+        return [pl.read_parquet(part) for part in self.run.parts]
+
+    @property
+    def published(self) -> pl.DataFrame:
+        return pl.concat(self.released).filter(~pl.col(CANARY)).drop(CANARY)
+
+    def candidate(self, parts: tuple[Path, ...], **changes) -> Candidate:
+        facts = {
+            "policy": self.policy,
+            "parts": parts,
+            "canaries": self.run.canaries,
+            "quarantined": 0,
+            "ledger": self.ledger,
+            "refs": self.run.refs,
+        }
+        return Candidate(**{**facts, **changes})
+
+    def raw_texts(self, part: pl.DataFrame, column: str) -> pl.Series:
+        """The raw texts of a part's rows."""
+        return part.select("id").join(self.raw.select("id", column), on="id", how="left", maintain_order="left")[column]
+
+    def judge(self, bug, folder: Path, **changes):
+        """Evaluate the gates after `bug` has changed every part; verdicts by name."""
+        parts = []
+        for number, frame in enumerate(self.released):
+            parts.append(folder / f"part-{number}.parquet")
+            bug(frame).write_parquet(parts[-1])
+        return {verdict.name: verdict for verdict in evaluate(self.candidate(tuple(parts), **changes))}
+
+
+@pytest.fixture(scope="session")
+def bench(tmp_path_factory, small_vectors):
+    """Two text columns, three shards, texts with unknown words, numbers, case, punctuation, nulls and blanks."""
+    folder = tmp_path_factory.mktemp("bench")
+    _kernel.Secret().write(str(folder / "noise.key"))
+    words = [word for word in WordVectors.load(small_vectors).words if word.isalpha()]
+    random = np.random.default_rng(3)
+    texts = [f"{' '.join(random.choice(words, 12))}, {SENTINEL} {n}!" for n in range(250)]
+    texts[::31] = [None] * len(texts[::31])
+    texts[7::40] = ["  "] * len(texts[7::40])
+    notes = [" ".join(random.choice(words, 6)).title() for _ in range(250)]
+    raw = pl.DataFrame({"id": range(1000, 1250), "stars": [n % 5 for n in range(250)], "review": texts, "note": notes})
+    raw.write_parquet(folder / "raw.parquet")
+    mechanism = {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors}
+    policy = Policy.parse(
+        {
+            "dataset": "reviews",
+            "release": "r1",
+            "source": str(folder / "raw.parquet"),
+            "sink": str(folder / "published"),
+            "id": "id",
+            "unit": "record",
+            "keep": ["stars"],
+            "key": f"file:{folder / 'noise.key'}",
+            "ledger": {"url": f"sqlite:///{folder / 'ledger.db'}"},
+            "shard_rows": 100,
+            "column": [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")],
+        }
+    )
+    run = stage(policy)
+    planted = [{"id": row.id, "stars": None, **row.texts} for plan in run.canaries for row in plan.rows]
+    raw = pl.concat([raw, pl.DataFrame(planted, schema=raw.schema)])
+    with Ledger.open(policy.ledger.url, create=False) as ledger:
+        yield Bench(policy, run, raw, ledger)

@@ -1,0 +1,72 @@
+"""Bounds of counts: rigorous against exact arithmetic, and no wider than they need to be."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dptext_etl.checks.tails import EXACT_LIMIT, grouped_threshold, round_up, threshold, upper_tail
+
+chances = st.lists(st.fractions(0, 1, max_denominator=10**6), max_size=12)
+
+
+def exact_tail(probabilities):
+    """P[X >= t] for every t, in fractions."""
+    masses = [Fraction(1)]
+    for p in probabilities:
+        masses = [
+            (masses[t] if t < len(masses) else 0) * (1 - p) + (masses[t - 1] * p if t else 0)
+            for t in range(len(masses) + 1)
+        ]
+    return [sum(masses[t:], Fraction(0)) for t in range(len(masses))]
+
+
+@given(chances)
+def test_the_tail_is_an_upper_bound_and_close(probabilities):
+    bounds = upper_tail([round_up(p) for p in probabilities])
+    for bound, exact in zip(bounds, exact_tail(probabilities), strict=True):
+        assert exact <= Fraction(float(bound)) <= exact * (1 + Fraction(1, 10**12)) + Fraction(1, 10**290)
+
+
+@given(chances, st.floats(1e-12, 0.4))
+def test_a_correct_run_fires_with_at_most_the_declared_probability(probabilities, alarm):
+    limit = threshold([round_up(p) for p in probabilities], alarm)
+    tail = [*exact_tail(probabilities), Fraction(0)]
+    assert tail[limit] <= Fraction(alarm)
+    assert limit == 1 or tail[limit - 1] > Fraction(alarm) * (1 - Fraction(1, 10**9))
+
+
+@given(st.fractions(0, 1, max_denominator=10**9))
+def test_probabilities_are_rounded_up(probability):
+    assert Fraction(round_up(probability)) >= min(probability, 1)
+    assert round_up(probability) <= 1.0
+
+
+def test_where_copies_are_certain_no_count_is_suspicious():
+    assert threshold([1.0] * 50, 1e-9) == 51
+    assert threshold([0.99] * 50, 1e-9) == 51
+    assert threshold([0.5] * 50, 1e-9) <= 50
+    assert threshold([], 1e-9) == 1
+
+
+def test_large_counts_take_the_chernoff_bound():
+    scipy_stats = pytest.importorskip("scipy.stats")
+    n = EXACT_LIMIT + 1000
+    for p in (1e-7, 0.003, 0.2, 0.9):
+        limit = threshold(np.full(n, p), 1e-9)
+        assert scipy_stats.binom.sf(limit - 1, n, p) <= 1e-9
+        least = int(scipy_stats.binom.isf(1e-9, n, p))
+        assert least <= limit <= least + 8 + 0.3 * np.sqrt(n * p * (1 - p))
+
+
+def test_grouped_counts_agree_with_written_out_ones():
+    groups, counts = np.array([0.1, 0.4, 0.01]), np.array([300, 20, 1000])
+    assert grouped_threshold(groups, counts, 1e-9) == threshold(np.repeat(groups, counts), 1e-9)
+    large = grouped_threshold(groups, counts * 10**6, 1e-9)
+    assert 48_000_000 < large < 48_060_000
+
+
+def test_a_billion_impossible_rows_allow_no_copy():
+    assert grouped_threshold([1e-30], [10**9], 1e-9) == 1
