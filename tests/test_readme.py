@@ -35,7 +35,7 @@ class Block(NamedTuple):
 def blocks(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     found = [(match[1], match[2], text[: match.start()].count("\n") + 1) for match in BLOCK.finditer(text)]
-    after = [*found[1:], ("", "", 0)]
+    after = [*found, ("", "", 0)][1:]
     return [
         Block(language, code, line, following[1] if following[0] == "text" else None)
         for (language, code, line), following in zip(found, after, strict=True)
