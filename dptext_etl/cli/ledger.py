@@ -27,7 +27,18 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
     if as_json:
         terminal.emit({"amounts": _AMOUNTS, "releases": releases})
         return
-    columns = ("dataset", "column", "release", "mechanism", "class", "records", "committed", "pending")
+    columns = (
+        "dataset",
+        "column",
+        "release",
+        "mechanism",
+        "class",
+        "records",
+        "committed",
+        "pending",
+        "expired",
+        "aborted",
+    )
     rows = [
         (
             *(item[name] for name in columns),

@@ -25,20 +25,31 @@ def parse(kind: type[Mechanism], name: str, given: Sequence[str] | None) -> dict
     Raises:
         PolicyError: Another form, an unknown or repeated parameter, or a value of another type.
     """
-    values: dict[str, Any] = {}
-    for item in given or ():
-        parameter, equals, text = item.partition("=")
-        parameter = parameter.strip()
-        if not equals or not parameter:
-            raise PolicyError("a parameter is written NAME=VALUE", f"write -p epsilon=2; {allowed(kind, name)}")
+    texts = pairs(given)
+    for parameter in texts:
         if parameter not in kind.model_fields:
             close = get_close_matches(parameter, kind.model_fields, n=1)
             meant = f"did you mean {close[0]}? " if close else ""
             raise PolicyError(f"{name} has no parameter {parameter!r}", f"{meant}{allowed(kind, name)}")
-        if parameter in values:
-            raise PolicyError(f"the parameter {parameter} is given twice")
-        values[parameter] = _typed(kind, name, parameter, text)
-    return values
+    return {parameter: _typed(kind, name, parameter, text) for parameter, text in texts.items()}
+
+
+def pairs(given: Sequence[str] | None) -> dict[str, str]:
+    """Split "name=value" texts.
+
+    Raises:
+        PolicyError: Another form, or a name that is given twice.
+    """
+    found: dict[str, str] = {}
+    for item in given or ():
+        name, equals, text = item.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            raise PolicyError("a parameter is written NAME=VALUE", "for example -p epsilon=2")
+        if name in found:
+            raise PolicyError(f"the parameter {name} is given twice", "give it once")
+        found[name] = text
+    return found
 
 
 def allowed(kind: type[Mechanism], name: str) -> str:

@@ -39,6 +39,13 @@ def privatize(
     ] = None,
     cap: Annotated[float | None, typer.Option(help="The most epsilon that a subject (or record) may lose.")] = None,
     id_key: IdKey = None,
+    staging: Annotated[
+        str | None, typer.Option(metavar="FOLDER", help="Local folder for what is not published yet; beside the sink.")
+    ] = None,
+    storage_option: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=VALUE", help="An option of the object store; write secrets as NAME=env:VARIABLE."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Release one text column and publish it: the same run as `dptext run`, with the policy given as options."""
@@ -60,6 +67,8 @@ def privatize(
         "key": key,
         "ledger": {"url": ledger, "id_key": id_key},
         "cap": None if cap is None else {"measure": "pure", "epsilon": cap},
+        "staging": staging,
+        "storage_options": parameters.pairs(storage_option),
         "column": [{"name": column, "mechanism": {"name": mechanism, **given}, "allow": allow or []}],
     }
     execute(Policy.parse(values), partition=None, as_json=as_json)

@@ -17,8 +17,12 @@ def execute(policy: Policy, *, partition: str | None, as_json: bool) -> None:
     """Run a policy and print what it did: counts, spends and verdicts, never a text or an id."""
     from dptext_etl import runner
 
-    with progress_bar() as progress:
-        summary = runner.run(policy, partition=partition, progress=progress).as_dict()
+    try:
+        with progress_bar() as progress:
+            summary = runner.run(policy, partition=partition, progress=progress).as_dict()
+    except KeyboardInterrupt:
+        terminal.note("stopped: nothing is lost, the same command goes on from here")
+        raise
     if as_json:
         terminal.emit(summary)
     else:
