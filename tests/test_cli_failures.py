@@ -1,0 +1,150 @@
+"""Nothing but our own sentences leaves a command that fails: no library's text, no argument, no local."""
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dptext_etl import errors
+from dptext_etl.cli import failures
+
+SENTINEL = "zzqsentinelqzz"
+
+
+class PanicException(BaseException):
+    """As compiled code raises them: no Exception."""
+
+
+def failing(error):
+    app = typer.Typer(cls=failures.Boundary, pretty_exceptions_enable=False)
+
+    @app.command()
+    def work() -> None:
+        text = f"{SENTINEL} in a local"
+        raise error from ValueError(text)
+
+    @app.command()
+    def other() -> None: ...
+
+    return app
+
+
+@pytest.mark.parametrize(
+    ("error", "name"),
+    [
+        (ValueError(SENTINEL), "ValueError"),
+        (KeyError(SENTINEL), "KeyError"),
+        (PanicException(SENTINEL), "PanicException"),
+        (UnicodeDecodeError("utf-8", SENTINEL.encode(), 0, 1, SENTINEL), "UnicodeDecodeError"),
+        (ExceptionGroup(SENTINEL, [ValueError(SENTINEL)]), "ExceptionGroup"),
+        (MemoryError(SENTINEL), "MemoryError"),
+        (OSError(28, SENTINEL, SENTINEL), "OSError (No space left on device)"),
+    ],
+)
+@pytest.mark.parametrize("frames", ["", "1"])
+def test_an_unexpected_failure_says_its_type_only(error, name, frames):
+    error.add_note(SENTINEL)
+    done = CliRunner().invoke(failing(error), ["work"], env={failures.WHERE: frames})
+    assert done.exit_code == failures.UNEXPECTED == 1
+    assert done.stdout == ""
+    assert done.stderr.startswith(f"Error: unexpected {name};")
+    assert SENTINEL not in done.output
+    assert ("test_cli_failures.py" in done.stderr) == bool(frames)  # where it happened, only when asked
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (errors.PolicyError, 2),
+        (errors.DisclosureError, 2),
+        (errors.KeyReferenceError, 2),
+        (errors.ArtifactError, 2),
+        (errors.InputError, 2),
+        (errors.LedgerError, 2),
+        (errors.BudgetError, 3),
+        (errors.GateError, 4),
+    ],
+)
+def test_our_errors_say_their_sentence_and_hint(kind, code):
+    done = CliRunner().invoke(failing(kind("this is so", "do that")), ["work"])
+    assert (done.exit_code, done.stdout, done.stderr) == (code, "", "Error: this is so\nHint: do that\n")
+
+
+def test_usage_errors_exit_with_2():
+    app = failing(ValueError())
+    assert CliRunner().invoke(app, ["work", "--nonsense"]).exit_code == 2
+    assert CliRunner().invoke(app, ["nothing"]).exit_code == 2
+
+
+def run_python(code):
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, check=False)
+
+
+def test_hooks_hold_outside_of_commands():
+    done = run_python(
+        f"""
+        import logging, sys, threading, warnings
+        from dptext_etl.cli import failures
+        failures.install()
+        class Grave:
+            def __del__(self): raise ValueError("{SENTINEL}")
+        def work(text): raise KeyError(text)
+        del_me = Grave(); del del_me
+        thread = threading.Thread(target=work, args=("{SENTINEL}",)); thread.start(); thread.join()
+        warnings.warn("{SENTINEL}")
+        logging.getLogger("somebody.else").error("{SENTINEL}")
+        logging.getLogger("dptext_etl.runner").error("ours")
+        raise RuntimeError("{SENTINEL}")
+        """
+    )
+    assert SENTINEL not in done.stdout + done.stderr
+    assert [line for line in done.stderr.splitlines() if not line.startswith("Hint")] == [
+        f"Error: unexpected {name}; its text is not shown because it could quote your data."
+        if name != "ours"
+        else "ours"
+        for name in ("ValueError", "KeyError", "ours", "RuntimeError")
+    ]
+
+
+def test_the_application_shows_no_locals_and_no_tracebacks():
+    from dptext_etl.cli.app import app
+
+    assert not app.pretty_exceptions_show_locals
+    assert not app.pretty_exceptions_enable
+    assert app.info.cls is failures.Boundary
+
+
+def test_the_installed_command_is_guarded():
+    """The real entry point, with a command that fails in a way nobody foresaw."""
+    done = run_python(
+        f"""
+        import sys
+        from dptext_etl import catalog
+        from dptext_etl.cli import main
+        def load(name):
+            text = "{SENTINEL}"
+            raise LookupError(text)
+        catalog.load = load
+        sys.argv = ["dptext", "explain", "custext"]
+        main()
+        """
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: unexpected LookupError;")
+    assert SENTINEL not in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_closed_pipe_is_no_failure():
+    done = subprocess.run(
+        f"{sys.executable} -m dptext_etl.cli schema | head -c 1",
+        shell=True,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == "{"
+    assert "unexpected" not in done.stderr

@@ -1,0 +1,50 @@
+"""`dptext key new`: a file that its owner alone can read, never overwritten, never printed."""
+
+import json
+import stat
+
+from typer.testing import CliRunner
+
+from dptext_etl import keys
+from dptext_etl.cli import key
+from dptext_etl.cli.app import app
+
+
+def dptext(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def test_a_new_key_is_private_and_works(tmp_path):
+    path = tmp_path / "noise.key"
+    done = dptext("key", "new", path, "--json")
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert tuple(found) == key.KEYS
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    text = path.read_text().strip()
+    assert len(bytes.fromhex(text)) == 32
+    assert text not in done.output
+    assert not keys.resolve(found["reference"]).published
+
+
+def test_a_key_is_never_overwritten(tmp_path):
+    path = tmp_path / "noise.key"
+    assert dptext("key", "new", path).exit_code == 0
+    before = path.read_bytes()
+    done = dptext("key", "new", path)
+    assert done.exit_code == 2
+    assert "Hint:" in done.stderr
+    assert before.decode().strip() not in done.output
+    assert path.read_bytes() == before
+
+
+def test_a_key_needs_a_folder(tmp_path):
+    done = dptext("key", "new", tmp_path / "nowhere" / "noise.key")
+    assert done.exit_code == 2
+    assert "Hint:" in done.stderr
+
+
+def test_two_keys_differ(tmp_path):
+    for name in ("a", "b"):
+        assert dptext("key", "new", tmp_path / name).exit_code == 0
+    assert (tmp_path / "a").read_bytes() != (tmp_path / "b").read_bytes()

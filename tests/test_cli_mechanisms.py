@@ -1,0 +1,163 @@
+"""`mechanisms`, `explain`, `preview`, `schema` and `-p name=value`: what can be known before anything is spent."""
+
+import json
+import math
+from fractions import Fraction
+
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl.cli import explain, mechanisms, parameters, preview, samples
+from dptext_etl.cli.app import app
+from dptext_etl.errors import PolicyError
+from dptext_etl.mechanisms.custext import CusText
+
+SENTINEL = "zzqsentinelqzz"
+
+
+def dptext(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def facts(*words):
+    done = dptext(*words, "--json")
+    assert (done.exit_code, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_mechanisms_lists_variants_classes_and_disclosures():
+    found = facts("mechanisms")
+    assert tuple(found) == mechanisms.KEYS
+    custext = next(item for item in found["mechanisms"] if item["name"] == "custext")
+    assert {item["variant"]: set(item["disclosures"]) for item in custext["variants"]} == {
+        "plain": {"cluster", "length", "nullness"},
+        "plus": {"cluster", "length", "nullness", "stopwords"},
+    }
+    assert {item["class"] for item in custext["variants"]} == {"COND_PURE"}
+    assert {item["epsilon_per"] for item in custext["variants"]} == {"word"}
+    assert "custext" in dptext("mechanisms").stdout
+
+
+def test_explain_states_the_exact_law(small_vectors):
+    found = facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "-p", "epsilon=1.5")
+    assert tuple(found) == explain.KEYS
+    mechanism = CusText(epsilon=1.5, k=5, vectors=small_vectors)
+    assert found["cfg"] == mechanism.cfg()
+    words, law = mechanism.transition("good")
+    assert {item["word"]: Fraction(item["exact"]) for item in found["example"]["outputs"]} == dict(
+        zip(words, law, strict=True)
+    )
+    assert found["table"]["epsilon_table"] == mechanism.epsilon_table <= 1.5
+    telling = found["example"]["most_telling"]
+    worst = max(
+        (own / other, seen, word)
+        for word in words
+        for seen, other in zip(*mechanism.transition(word), strict=True)
+        for own in [dict(zip(words, law, strict=True))[seen]]
+    )
+    assert (telling["ratio"], telling["seen"], telling["instead_of"]) == (float(worst[0]), *worst[1:])
+    assert telling["ratio"] <= math.exp(mechanism.epsilon_table) * (1 + 1e-12)
+    assert found["spend"]["epsilon"] == 150
+    assert found["spend"]["log10_odds"] == pytest.approx(150 / math.log(10))
+    claim = found["guarantee"]
+    assert claim["class"] == "COND_PURE"
+    assert claim["unit"] == "word"
+    assert "cluster" in claim["disclosures"]
+    assert all(item["meaning"] for item in found["parameters"])
+    assert {item["name"] for item in found["parameters"]} == set(CusText.model_fields)
+
+
+def test_explain_is_readable(small_vectors):
+    shown = dptext("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5").stdout
+    for words in (
+        "epsilon is per",
+        "neighbours",
+        "the output set of every word",
+        "bits per word",
+        "10^",
+        "probability",
+    ):
+        assert words in shown
+
+
+def test_a_word_outside_the_vocabulary_is_uniform(small_vectors):
+    found = facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--word", "unheardof")
+    assert {item["exact"] for item in found["example"]["outputs"]} == {"1/103"}
+    assert found["example"]["most_telling"] is None
+
+
+def test_preview_draws_on_public_sentences_at_several_epsilons(small_vectors):
+    found = facts("preview", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")
+    assert tuple(found) == preview.KEYS
+    assert found["ledgered"] is False
+    assert [row["before"] for row in found["sentences"]] == list(samples.PUBLIC)
+    assert all([item["epsilon"] for item in row["after"]] == list(preview.EPSILONS) for row in found["sentences"])
+
+
+def test_a_preview_takes_no_text_unless_it_is_called_public(small_vectors):
+    refused = dptext("preview", "--text", SENTINEL)
+    assert refused.exit_code == 2
+    assert SENTINEL not in refused.output
+    base = ("preview", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", "the good words", "--epsilon", 3)
+    (row,) = facts(*base)["sentences"]
+    assert row["before"] == "the good words"
+    assert [(item["epsilon"], item["spend"]) for item in row["after"]] == [(3.0, 9.0)]
+
+
+def test_two_previews_have_different_keys(small_vectors):
+    words = ("preview", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", "the good " * 50)
+    assert facts(*words) != facts(*words)
+
+
+def test_schema_is_that_of_the_policy_file():
+    found = json.loads(dptext("schema").stdout)
+    assert {"dataset", "source", "column", "ledger"} <= set(found["properties"])
+
+
+@pytest.mark.parametrize(
+    ("given", "values"),
+    [
+        ([], {}),
+        (None, {}),
+        (["epsilon=2"], {"epsilon": 2.0}),
+        (["epsilon=1e-1", "k=10", "variant=plus"], {"epsilon": 0.1, "k": 10, "variant": "plus"}),
+        (["vectors=a=b"], {"vectors": "a=b"}),
+        ([" k =7"], {"k": 7}),
+    ],
+)
+def test_parameters_take_the_types_of_the_fields(given, values):
+    found = parameters.parse(CusText, "custext", given)
+    assert found == values
+    assert [type(item) for item in found.values()] == [type(item) for item in values.values()]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (["epsilon"], "NAME=VALUE"),
+        (["=2"], "NAME=VALUE"),
+        (["epsilom=2"], "did you mean epsilon?"),
+        (["k=many"], "valid integer"),
+        (["k=2", "k=3"], "twice"),
+        (["variant=best"], "'plain' or 'plus'"),
+    ],
+)
+def test_other_parameters_are_refused(given, said):
+    with pytest.raises(PolicyError, match=said.replace("?", r"\?")):
+        parameters.parse(CusText, "custext", given)
+
+
+@pytest.mark.parametrize("epsilon", ["0", "-1", "nan", "inf", "two"])
+def test_epsilons_that_mean_nothing_are_refused(epsilon):
+    done = dptext("explain", "custext", "-p", f"epsilon={epsilon}")
+    assert done.exit_code == 2
+    assert "custext: epsilon:" in done.stderr
+    assert "Hint: parameters of custext" in done.stderr
+
+
+def test_unknown_mechanisms_are_told_what_there_is():
+    for command in ("explain", "preview"):
+        done = dptext(command, "no_such")
+        assert done.exit_code == 2
+        assert "custext" in done.stderr
+        assert "Hint:" in done.stderr
