@@ -1,0 +1,260 @@
+"""From `init` to `ledger export`, as a user goes: real files, real key, real ledger, real gates."""
+
+import contextlib
+import hashlib
+import json
+import os
+import pty
+import subprocess
+import sys
+import tomllib
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl.cli import check, init, plan, run, running
+from dptext_etl.cli.app import app
+from dptext_etl.runner import Progress, scan_published
+
+SENTINEL = "zzqsentinelqzz"
+
+
+def dptext(*words):
+    done = CliRunner().invoke(app, [str(word) for word in words])
+    assert SENTINEL not in done.output
+    return done
+
+
+def facts(*words):
+    done = dptext(*words, "--json")
+    assert done.exit_code == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def contents(folder):
+    return {path.relative_to(folder): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, reviews, save):
+    """A working folder with a raw table, and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    save(reviews(rows=300).drop("note", "secret"), tmp_path / "reviews.parquet")
+    return tmp_path
+
+
+@pytest.fixture
+def inited(folder, small_vectors):
+    """The same after `dptext init`, over the small vectors."""
+    assert dptext("init", "reviews.parquet").exit_code == 0
+    policy = folder / "privacy.toml"
+    policy.write_text(policy.read_text().replace("epsilon = 2.0", f'epsilon = 2.0, k = 5, vectors = "{small_vectors}"'))
+    return folder
+
+
+def test_init_writes_a_policy_that_works_and_its_key(folder):
+    found = facts("init", "reviews.parquet")
+    assert tuple(found) == init.KEYS
+    values = tomllib.loads((folder / "privacy.toml").read_text())
+    assert (values["id"], values["subject"]) == ("id", "user_id")
+    assert [column["name"] for column in values["column"]] == ["review"]
+    key = folder / found["new_key"]
+    assert key.stat().st_mode & 0o777 == 0o600
+    done = dptext("run", "privacy.toml")
+    assert done.exit_code == 0
+    assert scan_published(str(folder / values["sink"])).collect().height == 300
+
+
+def test_init_replaces_nothing_unless_told(folder):
+    facts("init", "reviews.parquet")
+    key = (folder / "dptext.key").read_bytes()
+    (folder / "privacy.toml").write_text("# mine")
+    refused = dptext("init", "reviews.parquet")
+    assert refused.exit_code == 2
+    assert "--force" in refused.stderr
+    assert (folder / "privacy.toml").read_text() == "# mine"
+    assert facts("init", "reviews.parquet", "--force")["new_key"] is None
+    assert (folder / "dptext.key").read_bytes() == key
+
+
+def test_init_into_another_folder_finds_the_source(folder):
+    (folder / "policies").mkdir()
+    found = facts("init", "reviews.parquet", "--output", "policies/reviews.toml")
+    assert found["new_key"] == "policies/dptext.key"
+    assert facts("plan", "policies/reviews.toml")["rows"] == 300
+
+
+def test_a_plan_spends_nothing_and_bounds_the_run(inited):
+    before = contents(inited)
+    planned = facts("plan", "privacy.toml")
+    assert tuple(planned) == plan.KEYS
+    assert contents(inited) == before
+    shown = dptext("plan", "privacy.toml").stdout
+    assert "10^" in shown
+    assert "the output set of every word" in shown
+    done = facts("run", "privacy.toml")
+    assert done["spend"]["largest_record"]["eps_pure"] == planned["per_record"]["max"]
+    assert done["words"] == planned["words"]
+
+
+def test_a_run_reports_and_a_second_one_costs_nothing(inited):
+    first = facts("run", "privacy.toml")
+    assert tuple(first) == run.KEYS
+    assert first["rows"]["new"] == first["rows"]["released"] == 300
+    assert first["changed"] is True
+    assert all(gate["passed"] for gate in first["gates"])
+    published = contents(inited / "published")
+    ledger = facts("ledger", "remaining", "--ledger", "ledger.db")
+    second = facts("run", "privacy.toml")
+    assert second["rows"]["new"] == 0
+    assert (second["changed"], second["manifest"]) == (False, first["manifest"])
+    assert contents(inited / "published") == published
+    assert facts("ledger", "remaining", "--ledger", "ledger.db") == ledger
+
+
+def test_a_run_is_readable_and_shows_no_text(inited):
+    shown = dptext("run", "privacy.toml")
+    assert shown.exit_code == 0
+    for words in ("words_in_output_set", "passed", "eps_pure left", "published", "inside the boundary"):
+        assert words in shown.stdout
+    assert "\x1b" not in shown.output
+
+
+def test_the_ledger_answers(inited):
+    facts("run", "privacy.toml")
+    (release,) = facts("ledger", "show", "--ledger", "ledger.db")["releases"]
+    assert (release["column"], release["class"], release["pending"]) == ("review", "COND_PURE", 0)
+    left = facts("ledger", "remaining", "--ledger", "sqlite:///ledger.db", "--subject", "u001", "--subject", "nobody")
+    (scope,) = left["scopes"]
+    known, unknown = (entry["eps_pure"] for entry in scope["asked"])
+    assert known["used"] > 0 == unknown["used"]
+    assert known["used"] + known["left"] == scope["limits"]["eps_pure"]
+    verified = facts("ledger", "verify", "--ledger", "ledger.db")
+    assert (verified["ok"], verified["problems"]) == (True, [])
+    exported = dptext("ledger", "export", "--ledger", "ledger.db")
+    assert json.loads(exported.stdout) == facts("ledger", "export", "--ledger", "ledger.db")
+    for command, said in {"show": "COND_PURE", "remaining": "at the cap", "verify": "the ledger is whole"}.items():
+        assert said in dptext("ledger", command, "--ledger", "ledger.db").stdout
+
+
+def test_documented_keys_are_those_that_are_printed(inited):
+    facts("run", "privacy.toml")
+    for command in ("show", "remaining", "verify", "export"):
+        found = facts("ledger", command, "--ledger", "ledger.db")
+        said = " ".join(dptext("ledger", command, "--help").stdout.split())
+        assert f"Keys with --json: {', '.join(found)}." in said
+
+
+def test_check_judges_without_the_raw_table(inited):
+    released = facts("run", "privacy.toml")["published"]
+    (inited / "reviews.parquet").unlink()
+    found = facts("check", released, "--policy", "privacy.toml")
+    assert tuple(found) == check.KEYS
+    assert found["passed"] is True
+    part = next((inited / "published").rglob("*.parquet"))
+    pl.read_parquet(part).with_columns(review=pl.lit(SENTINEL)).write_parquet(part)
+    done = dptext("check", released, "--policy", "privacy.toml", "--json")
+    assert done.exit_code == 4
+    assert json.loads(done.stdout)["passed"] is False
+    assert "words_in_output_set" in done.stderr
+
+
+def test_privatize_is_the_same_run_without_a_file(inited, small_vectors):
+    values = tomllib.loads((inited / "privacy.toml").read_text())
+    by_policy = facts("run", "privacy.toml")
+    by_options = facts(
+        "privatize", "reviews.parquet", "elsewhere", "--dataset", values["dataset"], "--column", "review", "--id", "id",
+        "--subject", "user_id", "--release", values["release"], "--mechanism", "custext", "-p", "epsilon=2",
+        "-p", "k=5", "-p", f"vectors={small_vectors}", "--allow", "cluster", "--keep", "stars", "--ledger", "other.db",
+        "--key", "file:dptext.key", "--cap", "5000",
+    )  # fmt: skip
+    one, other = (
+        scan_published(str(inited / found["published"])).select("id", "review").collect()
+        for found in (by_policy, by_options)
+    )
+    assert one.equals(other)
+    assert by_options["remaining"]["limits"] == {"eps_pure": 5_000_000_000}
+    assert scan_published(str(inited / "elsewhere")).collect_schema().names() == ["id", "stars", "review"]
+
+
+def test_partitions(folder, small_vectors, reviews, save):
+    for partition in ("a", "b"):
+        save(reviews(rows=120, first=200 * (partition == "b")), folder / "raw" / f"{partition}.ndjson")
+    (folder / "privacy.toml").write_text(
+        f"""
+        dataset = "reviews"
+        release = "1"
+        source = "raw/{{partition}}.ndjson"
+        sink = "out/{{partition}}"
+        id = "id"
+        unit = "record"
+        key = "file:noise.key"
+        ledger = {{ url = "ledger.db" }}
+        [[column]]
+        name = "review"
+        mechanism = {{ name = "custext", epsilon = 1.0, k = 5, vectors = "{small_vectors}" }}
+        allow = ["cluster"]
+        """
+    )
+    assert dptext("key", "new", "noise.key").exit_code == 0
+    for partition in ("a", "b"):
+        assert facts("run", "privacy.toml", "--partition", partition)["rows"]["new"] == 120
+    without = dptext("run", "privacy.toml")
+    assert without.exit_code == 2
+    assert "--partition" in without.stderr
+
+
+def test_real_processes_give_the_same_bytes(inited):
+    command = [sys.executable, "-m", "dptext_etl.cli"]
+    hashes = []
+    for _ in range(2):
+        done = subprocess.run([*command, "run", "privacy.toml", "--json"], capture_output=True, text=True, check=True)
+        assert done.stderr == ""
+        hashes.append(json.loads(done.stdout)["manifest"])
+    part = next((inited / "published").rglob("*.parquet"))
+    assert len(set(hashes)) == 1
+    assert hashlib.sha256(part.read_bytes()).hexdigest() in (inited / "published/reviews/manifest.json").read_text()
+
+
+def test_progress_is_drawn_on_a_terminal_only(monkeypatch):
+    with running.progress_bar() as draw:
+        assert draw is None
+    assert running.counts(Progress("release", 1200, 6000, 2.0, 8.0)) == "1,200 of 6,000 rows, 600 per second, 8 s left"
+    assert running.counts(Progress("release", 0, None, 0.0, None)) == "0 rows, 0 per second"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with running.progress_bar() as draw:
+        draw(Progress("release", 1200, 6000, 2.0, 8.0))
+        draw(Progress("publish", 10, None, 1.0, None))
+
+
+def test_a_terminal_sees_counts_and_stdout_stays_json(inited):
+    """Stderr is a terminal, stdout a pipe."""
+    master, terminal = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "160"}
+    command = [sys.executable, "-m", "dptext_etl.cli", "run", "privacy.toml", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=terminal, env=environment) as process:
+        out = process.stdout.read()
+    os.close(terminal)
+    shown = b""
+    with contextlib.suppress(OSError):  # the end of a terminal
+        while chunk := os.read(master, 65_536):
+            shown += chunk
+    os.close(master)
+    assert process.returncode == 0
+    assert json.loads(out)["rows"]["new"] == 300
+    assert b"300 of 300 rows" in shown
+    assert SENTINEL.encode() not in shown + out
+
+
+def test_a_stopped_run_says_how_to_go_on(inited, monkeypatch):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dptext_etl.runner.run", stop)
+        done = dptext("run", "privacy.toml")
+    assert done.exit_code not in {0, 2, 3, 4}
+    assert "goes on from here" in done.stderr
+    assert facts("run", "privacy.toml")["rows"]["released"] == 300
