@@ -166,7 +166,12 @@ pub struct StringsBuilder {
 
 impl StringsBuilder {
     pub fn with_capacity(rows: usize, bytes: usize) -> Self {
-        Self { values: Vec::with_capacity(bytes), ends: Vec::with_capacity(rows), valid: Vec::with_capacity(rows), nulls: 0 }
+        Self {
+            values: Vec::with_capacity(bytes),
+            ends: Vec::with_capacity(rows),
+            valid: Vec::with_capacity(rows),
+            nulls: 0,
+        }
     }
 
     /// Ends a row that was appended to `values`.

@@ -1,7 +1,8 @@
 //! Record ids as strings (`stream.md`, row `rid`): one canonical form per value, whatever the Arrow layout.
 
 use arrow::array::{
-    Array, BinaryArray, BinaryViewArray, DictionaryArray, FixedSizeBinaryArray, PrimitiveArray, StaticArray, StructArray,
+    Array, BinaryArray, BinaryViewArray, DictionaryArray, FixedSizeBinaryArray, PrimitiveArray, StaticArray,
+    StructArray,
 };
 use arrow::datatypes::{ArrowDataType, IntegerType, TimeUnit};
 use arrow::types::{i256, NativeType};
@@ -58,7 +59,9 @@ fn texts(array: &dyn Array) -> Result<Vec<String>> {
         ArrowDataType::Decimal64(_, scale) => decimals::<i64>(array, *scale, |v| v.to_string()),
         ArrowDataType::Decimal256(_, scale) => decimals::<i256>(array, *scale, |v| v.0.to_string()),
         ArrowDataType::Date32 => each::<i32>(array, |days| date(i64::from(days))),
-        ArrowDataType::Date64 => each::<i64>(array, |ms| (ms % 86_400_000 == 0).then_some(ms / 86_400_000).and_then(date)),
+        ArrowDataType::Date64 => {
+            each::<i64>(array, |ms| (ms % 86_400_000 == 0).then_some(ms / 86_400_000).and_then(date))
+        }
         ArrowDataType::Timestamp(unit, Some(_)) => each::<i64>(array, |ticks| timestamp(*unit, ticks)),
         ArrowDataType::Timestamp(_, None) => Err(refused(dtype, "without a zone the instant is not known")),
         ArrowDataType::Binary => rows(array, |array: &BinaryArray<i32>, i| array.get(i).map(hex)),
@@ -180,15 +183,19 @@ fn taken<K: arrow::array::DictionaryKey>(array: &dyn Array) -> Result<Vec<String
     (0..array.len())
         .map(|i| {
             let key = array.keys().get(i).and_then(|key| TryInto::<usize>::try_into(key).ok());
-            key.and_then(|key| entries.get(key)).cloned().ok_or_else(|| Error::input("a dictionary of ids is malformed"))
+            key.and_then(|key| entries.get(key))
+                .cloned()
+                .ok_or_else(|| Error::input("a dictionary of ids is malformed"))
         })
         .collect()
 }
 
 /// A struct as the canon array of its fields' canonical strings.
 fn composite(array: &dyn Array) -> Result<Vec<String>> {
-    let array =
-        array.as_any().downcast_ref::<StructArray>().ok_or_else(|| Error::internal("an id column has another layout"))?;
+    let array = array
+        .as_any()
+        .downcast_ref::<StructArray>()
+        .ok_or_else(|| Error::internal("an id column has another layout"))?;
     let mut fields = Vec::with_capacity(array.values().len());
     for field in array.values() {
         if field.null_count() > 0 {
@@ -199,7 +206,9 @@ fn composite(array: &dyn Array) -> Result<Vec<String>> {
     if fields.is_empty() {
         return Err(refused(array.dtype(), "it has no fields"));
     }
-    Ok((0..array.len()).map(|i| canon::array(fields.iter().filter_map(|field| field.get(i)).map(String::as_str))).collect())
+    Ok((0..array.len())
+        .map(|i| canon::array(fields.iter().filter_map(|field| field.get(i)).map(String::as_str)))
+        .collect())
 }
 
 #[cfg(test)]
@@ -208,9 +217,14 @@ mod tests {
 
     #[test]
     fn decimals_have_one_spelling() {
-        for (digits, scale, expected) in
-            [("150", 2, "1.5"), ("200", 2, "2"), ("0", 2, "0"), ("-5", 3, "-0.005"), ("-1500", 3, "-1.5"), ("12", 0, "12")]
-        {
+        for (digits, scale, expected) in [
+            ("150", 2, "1.5"),
+            ("200", 2, "2"),
+            ("0", 2, "0"),
+            ("-5", 3, "-0.005"),
+            ("-1500", 3, "-1.5"),
+            ("12", 0, "12"),
+        ] {
             assert_eq!(decimal(digits, scale), expected);
         }
     }

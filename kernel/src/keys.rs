@@ -94,7 +94,9 @@ impl Secret {
                 return Err(Error::key(format!("the environment variable {name} is not set"))
                     .hint(format!("export {name}=$(openssl rand -hex 32), or use \"file:PATH\"")))
             }
-            Err(std::env::VarError::NotUnicode(_)) => return Err(malformed(&format!("the environment variable {name}"))),
+            Err(std::env::VarError::NotUnicode(_)) => {
+                return Err(malformed(&format!("the environment variable {name}")))
+            }
         };
         Self::from_hex(&value, &format!("the environment variable {name}"))
     }
@@ -120,8 +122,11 @@ impl Secret {
                 .hint("copy it to a file of your own with mode 0600"));
         }
         if facts.mode() & 0o077 != 0 {
-            return Err(Error::key(format!("the key file {path} is open to others (mode {:04o})", facts.mode() & 0o7777))
-                .hint(format!("chmod 600 {path}")));
+            return Err(Error::key(format!(
+                "the key file {path} is open to others (mode {:04o})",
+                facts.mode() & 0o7777
+            ))
+            .hint(format!("chmod 600 {path}")));
         }
         let mut text = Zeroizing::new(String::with_capacity(128));
         Read::by_ref(&mut file).take(128).read_to_string(&mut text).map_err(|error| failed("read", &error))?;
@@ -238,7 +243,9 @@ impl ReleaseKey {
     /// `R = H(K, "dptext/rel/v1\0" || canon({"v":1,"ds":…,"col":…,"rel":…,"mech":cfg}))`.
     pub fn new(secret: &Secret, dataset: &str, column: &str, release: &str, cfg: &str) -> Result<Self> {
         let mut context = String::new();
-        for (opening, value) in [("{\"col\":", column), (",\"ds\":", dataset), (",\"mech\":", cfg), (",\"rel\":", release)] {
+        for (opening, value) in
+            [("{\"col\":", column), (",\"ds\":", dataset), (",\"mech\":", cfg), (",\"rel\":", release)]
+        {
             context.push_str(opening);
             canon::string(&mut context, value);
         }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::errors::{Error, Result};
-use crate::words::look_up_form;
+use crate::words::{look_up_form, Packed};
 
 /// What the table knows about a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,53 +28,10 @@ struct Slot {
     entry: u32,
 }
 
-/// An ASCII word of 1 to 16 bytes, zero-padded. No word holds a zero byte, so different words differ.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct Packed {
-    low: u64,
-    high: u64,
-}
-
-const HIGH_BITS: u64 = 0x8080_8080_8080_8080;
-
-/// Lower-cases eight ASCII bytes at once.
 #[inline(always)]
-const fn lower(bytes: u64) -> u64 {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let from_a = bytes + ONES * (0x80 - b'A' as u64);
-    let above_z = bytes + ONES * (0x7f - b'Z' as u64);
-    bytes | ((from_a & !above_z & HIGH_BITS) >> 2)
-}
-
-impl Packed {
-    /// The word at `range`, lower-cased; `None` if it is too long or not ASCII.
-    #[inline(always)]
-    fn from_text(text: &[u8], range: Range<usize>) -> Option<Self> {
-        let len = range.end.wrapping_sub(range.start);
-        let bits = match len {
-            1..=16 => 8 * (16 - len) as u32,
-            _ => return None,
-        };
-        let both = match text.get(range.start..).and_then(|rest| rest.first_chunk::<16>()) {
-            Some(chunk) => u128::from_le_bytes(*chunk) << bits >> bits,
-            None => {
-                let mut chunk = [0u8; 16];
-                chunk.iter_mut().zip(text.get(range)?).for_each(|(to, &from)| *to = from);
-                u128::from_le_bytes(chunk)
-            }
-        };
-        let (low, high) = (both as u64, (both >> 64) as u64);
-        if (low | high) & HIGH_BITS != 0 {
-            return None;
-        }
-        Some(Self { low: lower(low), high: lower(high) })
-    }
-
-    #[inline(always)]
-    fn hash(self) -> u64 {
-        let mixed = (self.low ^ self.high.rotate_left(23)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
-    }
+const fn hash(word: Packed) -> u64 {
+    let mixed = (word.low ^ word.high.rotate_left(23)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    (mixed ^ (mixed >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9)
 }
 
 /// Words of a vocabulary and words that are released in clear.
@@ -92,7 +49,7 @@ impl Lexicon {
             return Err(Error::artifact("a table has fewer than 2^32 - 2 input words"));
         }
         let kept = kept.collect::<Vec<_>>();
-        let size = (2 * (count + kept.len())).next_power_of_two().max(16);
+        let size = ((count + kept.len()) * 3 / 2).next_power_of_two().max(16);
         let mut lexicon = Self {
             slots: vec![Slot { low: 0, high: 0, entry: EMPTY }; size],
             shift: 64 - size.trailing_zeros(),
@@ -121,7 +78,7 @@ impl Lexicon {
             return None;
         };
         let mask = self.slots.len() - 1;
-        let mut at = (packed.hash() >> self.shift) as usize;
+        let mut at = (hash(packed) >> self.shift) as usize;
         while let Some(slot) = self.slots.get_mut(at) {
             if slot.entry == EMPTY {
                 *slot = Slot { low: packed.low, high: packed.high, entry };
@@ -135,10 +92,10 @@ impl Lexicon {
         None
     }
 
-    /// What is known about the word at `range` of a text.
+    /// What is known about the word at `range` of a text; `packed` is its packed form if that is at hand.
     #[inline(always)]
-    pub fn find(&self, text: &str, range: Range<usize>) -> Option<Entry> {
-        let entry = match Packed::from_text(text.as_bytes(), range.clone()) {
+    pub fn find(&self, text: &str, range: Range<usize>, packed: Option<Packed>) -> Option<Entry> {
+        let entry = match packed.or_else(|| Packed::from_text(text.as_bytes(), range.clone())) {
             Some(packed) => self.find_packed(packed)?,
             None => self.find_other(text.get(range)?)?,
         };
@@ -148,7 +105,7 @@ impl Lexicon {
     #[inline(always)]
     fn find_packed(&self, word: Packed) -> Option<u32> {
         let mask = self.slots.len() - 1;
-        let mut at = (word.hash() >> self.shift) as usize;
+        let mut at = (hash(word) >> self.shift) as usize;
         loop {
             let slot = self.slots.get(at)?;
             if slot.low == word.low && slot.high == word.high && slot.entry != EMPTY {
@@ -181,9 +138,9 @@ mod tests {
         let lexicon = Lexicon::new(inputs.iter().copied(), ["the", "don't"].into_iter()).unwrap();
         let found = |word: &str| {
             let text = format!("xx {word}");
-            let inside = lexicon.find(&text, 3..text.len());
+            let inside = lexicon.find(&text, 3..text.len(), None);
             let text = format!("xx {word} and a long tail behind it");
-            assert_eq!(lexicon.find(&text, 3..3 + word.len()), inside);
+            assert_eq!(lexicon.find(&text, 3..3 + word.len(), None), inside);
             inside
         };
         assert_eq!(found("A"), Some(Entry::Input(0)));
@@ -197,14 +154,6 @@ mod tests {
         assert_eq!(found("The"), Some(Entry::Kept));
         for other in ["b", "aa", "z", "z90", "don", "@", "[", "`"] {
             assert_eq!(found(other), None, "{other}");
-        }
-    }
-
-    #[test]
-    fn every_byte_lower_cases_as_ascii_does() {
-        for byte in 0..0x80u8 {
-            let lowered = lower(u64::from_le_bytes([byte; 8]));
-            assert_eq!(lowered, u64::from_le_bytes([byte.to_ascii_lowercase(); 8]), "{byte}");
         }
     }
 

@@ -27,9 +27,9 @@ mod ids;
 mod keys;
 mod lexicon;
 mod panics;
-mod policy;
 #[cfg(feature = "plugin")]
 mod polars_plugin;
+mod policy;
 mod py;
 mod release;
 mod sampler;

@@ -70,7 +70,9 @@ fn dptext_table(inputs: &[Series], context: CallerContext, kwargs: Arguments) ->
     let [text, id] = inputs else { return Err(failed(Error::internal("the plugin takes a text and an id"))) };
     let released = panics::caught(|| run(text, id, context, &kwargs)).map_err(failed)?;
     let name = text.name().clone();
-    let text = |name: PlSmallStr| Series::try_from((name, vec![Box::new(released.text.clone()) as Box<dyn arrow::array::Array>]));
+    let text = |name: PlSmallStr| {
+        Series::try_from((name, vec![Box::new(released.text.clone()) as Box<dyn arrow::array::Array>]))
+    };
     if !kwargs.spend {
         return text(name);
     }

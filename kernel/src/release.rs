@@ -1,6 +1,6 @@
 //! A table mechanism over a column of texts: words, record key, draws, join, row by row in parallel.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 
 use arrow::array::Utf8Array;
 
@@ -13,7 +13,7 @@ use crate::sampler::Draws;
 use crate::stream::{purpose, Stream, Words};
 use crate::table::{Sums, Table};
 use crate::threads;
-use crate::words;
+use crate::words::{self, Packed};
 
 /// Text that one unit of parallel work holds, in bytes.
 const BLOCK_BYTES: usize = 1 << 18;
@@ -26,11 +26,22 @@ enum Fate {
     Copy,
 }
 
+/// A word of a text, with its packed form where the scan had it at hand.
 #[derive(Clone, Copy)]
 struct Word {
-    start: usize,
-    end: usize,
-    fate: Fate,
+    start: u32,
+    end: u32,
+    packed: Option<Packed>,
+}
+
+impl Word {
+    fn range(self) -> Range<usize> {
+        self.start as usize..self.end as usize
+    }
+
+    fn of(self, text: &str) -> &str {
+        text.get(self.range()).unwrap_or_default()
+    }
 }
 
 /// A released column and how many draws each row took.
@@ -61,7 +72,10 @@ pub fn release(
                     positions.push(0);
                 }
                 _ => {
-                    let drawn = scratch.release(table, &sums, policy, value.unwrap_or_default(), &mut text.values, || key(row, value))?;
+                    let drawn =
+                        scratch.release(table, &sums, policy, value.unwrap_or_default(), &mut text.values, || {
+                            key(row, value)
+                        })?;
                     text.end_row(true);
                     positions.push(drawn);
                 }
@@ -78,7 +92,7 @@ pub fn positions(table: &Table, policy: &InputPolicy, texts: &Strings, threads: 
     let parts = threads::over_rows(texts.len(), rows_at_once(texts), threads, |rows| {
         let mut scratch = Scratch::default();
         rows.map(|row| {
-            scratch.read(table, policy, texts.get(row)?.unwrap_or_default());
+            scratch.read(table, policy, texts.get(row)?.unwrap_or_default())?;
             Ok(scratch.draws)
         })
         .collect::<Result<Vec<_>>>()
@@ -89,16 +103,17 @@ pub fn positions(table: &Table, policy: &InputPolicy, texts: &Strings, threads: 
 /// The exact law of one word: output words and integer weights.
 pub fn law(table: &Table, policy: &InputPolicy, word: &str) -> Result<(Vec<String>, Vec<u64>)> {
     let mut scratch = Scratch::default();
-    scratch.read(table, policy, word);
-    let [only] = scratch.words.as_slice() else { return Err(not_a_word()) };
-    if (only.start, only.end) != (0, word.len()) {
+    scratch.read(table, policy, word)?;
+    let ([only], [fate]) = (scratch.words.as_slice(), scratch.fates.as_slice()) else { return Err(not_a_word()) };
+    if only.range() != (0..word.len()) {
         return Err(not_a_word());
     }
     let outputs = table.outputs()?.collect::<Vec<_>>();
-    match only.fate {
+    match *fate {
         Fate::Copy => {
             let mut form = Vec::new();
             copy(policy, word, &mut form);
+            form.pop();
             Ok((vec![String::from_utf8(form).map_err(|_| Error::internal("a word is not UTF-8"))?], vec![1]))
         }
         Fate::Uniform => Ok((outputs.iter().map(|&word| word.to_owned()).collect(), vec![1; outputs.len()])),
@@ -124,44 +139,103 @@ fn rows_at_once(texts: &Strings) -> usize {
     (BLOCK_BYTES / mean).clamp(16, 8192)
 }
 
-/// Appends a word that is released as it is.
+/// Appends a word that is released as it is, and a space.
 fn copy(policy: &InputPolicy, word: &str, out: &mut Vec<u8>) {
     match policy.case {
         Case::Keep => out.extend_from_slice(word.as_bytes()),
         Case::Lower if word.is_ascii() => out.extend(word.bytes().map(|byte| byte.to_ascii_lowercase())),
         Case::Lower => out.extend_from_slice(words::look_up_form(word).as_bytes()),
     }
+    out.push(b' ');
 }
 
-/// One row's words and stream, reused from row to row.
+/// One row's words, fates and outputs, reused from row to row.
+///
+/// The row goes through one short loop after another, so that the look-ups of many words are under way at once.
 #[derive(Default)]
 struct Scratch {
     words: Vec<Word>,
+    fates: Vec<Fate>,
+    slots: Words,
+    drawn: Vec<u32>,
     draws: u32,
     cut: bool,
-    slots: Words,
 }
 
 impl Scratch {
     /// Finds the words of a text and what becomes of each.
-    fn read(&mut self, table: &Table, policy: &InputPolicy, text: &str) {
+    fn read(&mut self, table: &Table, policy: &InputPolicy, text: &str) -> Result<()> {
+        if u32::try_from(text.len()).is_err() {
+            return Err(Error::input("a text has 4 GiB or more").hint("split such documents into records"));
+        }
         self.words.clear();
-        self.draws = 0;
         self.cut = false;
-        words::scan(text, |range| {
+        words::scan(text, |range, packed| {
             if self.words.len() == policy.n_max {
                 self.cut = true;
                 return ControlFlow::Break(());
             }
-            let fate = match table.lexicon.find(text, range.clone()) {
-                Some(Entry::Input(input)) => Fate::Draw(input),
-                Some(Entry::Kept) => Fate::Copy,
-                None => unknown(policy, text.get(range.clone()).unwrap_or_default()),
-            };
-            self.draws += u32::from(!matches!(fate, Fate::Copy));
-            self.words.push(Word { start: range.start, end: range.end, fate });
+            self.words.push(Word { start: range.start as u32, end: range.end as u32, packed });
             ControlFlow::Continue(())
         });
+        self.fates.clear();
+        self.fates.extend(self.words.iter().map(|word| match table.lexicon.find(text, word.range(), word.packed) {
+            Some(Entry::Input(input)) => Fate::Draw(input),
+            Some(Entry::Kept) => Fate::Copy,
+            None => unknown(policy, word.of(text)),
+        }));
+        self.draws = self.fates.iter().map(|fate| u32::from(!matches!(fate, Fate::Copy))).sum();
+        Ok(())
+    }
+
+    /// Draws an output for each word that needs one; position p is the p-th of them.
+    fn draw(&mut self, table: &Table, sums: &Sums<'_>, key: &Key) -> Result<()> {
+        let mut draws = Draws::new(Stream::new(key, purpose::TOKEN)?, table.width);
+        self.slots.clear();
+        self.slots.resize(self.draws as usize * table.width, 0);
+        draws.slots(0, &mut self.slots)?;
+        let mut slots = self.slots.chunks_exact(table.width);
+        self.drawn.clear();
+        for (position, fate) in (0..).zip(self.fates.iter().filter(|fate| !matches!(fate, Fate::Copy))) {
+            let slot = slots.next().unwrap_or_default();
+            self.drawn.push(match fate {
+                Fate::Draw(input) => {
+                    let (weights, members) = sums.row(*input).ok_or_else(missing_row)?;
+                    let index = draws.choose(position, slot, weights)?;
+                    *members.get(index).ok_or_else(missing_row)?
+                }
+                _ => draws.uniform(position, slot, table.words.len() as u64)? as u32,
+            });
+        }
+        Ok(())
+    }
+
+    /// Appends the released text: outputs in the place of words.
+    fn write(&self, table: &Table, policy: &InputPolicy, text: &str, out: &mut Vec<u8>) -> Result<()> {
+        let in_place = policy.punctuation == Punctuation::Keep;
+        let mut drawn = self.drawn.iter();
+        let mut end = 0;
+        for (word, fate) in self.words.iter().zip(&self.fates) {
+            if in_place {
+                out.extend_from_slice(text.get(end..word.start as usize).unwrap_or_default().as_bytes());
+                end = word.end as usize;
+            }
+            match fate {
+                Fate::Copy => copy(policy, word.of(text), out),
+                _ => table.words.push(out, *drawn.next().ok_or_else(missing_row)?)?,
+            }
+            if in_place {
+                out.pop();
+            }
+        }
+        match policy.punctuation {
+            Punctuation::Keep if !self.cut => out.extend_from_slice(text.get(end..).unwrap_or_default().as_bytes()),
+            Punctuation::Drop if !self.words.is_empty() => {
+                out.pop();
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Appends the released text and returns the number of draws.
@@ -174,52 +248,10 @@ impl Scratch {
         out: &mut Vec<u8>,
         key: impl FnOnce() -> Result<Key>,
     ) -> Result<u32> {
-        self.read(table, policy, text);
+        self.read(table, policy, text)?;
         let key = if self.draws > 0 { key()? } else { Key::default() };
-        let mut draws = Draws::new(Stream::new(&key, purpose::TOKEN)?, table.width);
-        self.slots.clear();
-        self.slots.resize(self.draws as usize * table.width, 0);
-        draws.slots(0, &mut self.slots)?;
-        let mut slots = self.slots.chunks_exact(table.width);
-        let mut position = 0;
-        let mut end = 0;
-        for word in &self.words {
-            if policy.punctuation == Punctuation::Keep {
-                out.extend_from_slice(text.get(end..word.start).unwrap_or_default().as_bytes());
-                end = word.end;
-            }
-            let output = match word.fate {
-                Fate::Copy => {
-                    copy(policy, text.get(word.start..word.end).unwrap_or_default(), out);
-                    out.push(b' ');
-                    None
-                }
-                Fate::Uniform => {
-                    let slot = slots.next().unwrap_or_default();
-                    Some(draws.uniform(position, slot, table.words.len() as u64)? as u32)
-                }
-                Fate::Draw(input) => {
-                    let slot = slots.next().unwrap_or_default();
-                    let (weights, members) = sums.row(input).ok_or_else(missing_row)?;
-                    let index = draws.choose(position, slot, weights)?;
-                    Some(*members.get(index).ok_or_else(missing_row)?)
-                }
-            };
-            if let Some(output) = output {
-                table.words.push(out, output)?;
-                position += 1;
-            }
-            if policy.punctuation == Punctuation::Keep {
-                out.pop();
-            }
-        }
-        match policy.punctuation {
-            Punctuation::Keep if !self.cut => out.extend_from_slice(text.get(end..).unwrap_or_default().as_bytes()),
-            Punctuation::Drop if !self.words.is_empty() => {
-                out.pop();
-            }
-            _ => {}
-        }
+        self.draw(table, sums, &key)?;
+        self.write(table, policy, text, out)?;
         Ok(self.draws)
     }
 }

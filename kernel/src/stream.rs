@@ -76,9 +76,7 @@ pub fn keystream(key: &[u8; 32], purpose: u32, serial: u64, first: u64, out: &mu
     let mut cipher = ChaCha20::new(key.into(), (&nonce).into());
     cipher.try_seek(first * 8).map_err(|_| Error::internal("the stream could not be positioned"))?;
     out.fill(0);
-    cipher
-        .try_apply_keystream(bytemuck::cast_slice_mut(out))
-        .map_err(|_| Error::internal("the stream ended early"))?;
+    cipher.try_apply_keystream(bytemuck::cast_slice_mut(out)).map_err(|_| Error::internal("the stream ended early"))?;
     if cfg!(target_endian = "big") {
         out.iter_mut().for_each(|word| *word = word.swap_bytes());
     }

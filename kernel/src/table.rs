@@ -13,15 +13,20 @@ use sha2::{Digest, Sha256};
 use crate::errors::{Error, Result};
 use crate::keys::hex;
 use crate::lexicon::Lexicon;
-use crate::sampler::{Weights, ONE_LEVEL};
+use crate::sampler::{Outline, Weights, ONE_LEVEL};
 
 /// One input word: where its running sums lie and where its output set begins.
 #[derive(Clone, Copy)]
 struct Row {
     sums: usize,
-    members: usize,
-    len: usize,
+    total: u64,
+    members: u32,
+    len: u32,
+    /// Where the row's outline begins, if it has one.
+    outline: u32,
 }
+
+const NO_OUTLINE: u32 = u32::MAX;
 
 /// An open table; the weights stay in the file's mapping.
 pub struct Table {
@@ -33,6 +38,7 @@ pub struct Table {
     cumulative: Range<usize>,
     rows: Vec<Row>,
     members: Vec<u32>,
+    outlines: Vec<u16>,
     pub lexicon: Lexicon,
     pub words: Outputs,
     pub sets: usize,
@@ -80,7 +86,8 @@ impl Table {
         let broken = |_| malformed("it is no safetensors file");
         let file = SafeTensors::deserialize(&map).map_err(broken)?;
         let (_, header) = SafeTensors::read_metadata(&map).map_err(broken)?;
-        let metadata = header.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect::<HashMap<_, _>>();
+        let metadata =
+            header.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect::<HashMap<_, _>>();
         if metadata.get("format").is_some_and(|format| format != FORMAT) {
             return Err(malformed("it is of another format"));
         }
@@ -107,22 +114,46 @@ impl Table {
         if !members.iter().all(|&member| (member as usize) < words.len()) {
             return Err(malformed("members names an output that is not there"));
         }
-        let mut rows = Vec::with_capacity(count);
+        if u32::try_from(members.len()).is_err() {
+            return Err(malformed("members has 2^32 entries or more"));
+        }
+        let (mut rows, mut outlines) = (Vec::with_capacity(count), Vec::new());
         for (&set, span) in input_set.iter().zip(spans) {
             let set = sets.get(set as usize).ok_or_else(|| malformed("input_set names a set that is not there"))?;
             let row = sums.get(span.clone()).unwrap_or(&[]);
             if set.is_empty() || set.len() != row.len() {
                 return Err(malformed("a row does not have one weight for each member of its set"));
             }
-            if !row.is_sorted() || row.last() == Some(&0) {
+            let total = row.last().copied().unwrap_or(0);
+            if !row.is_sorted() || total == 0 {
                 return Err(malformed("a row's running sums fall, or end at zero"));
             }
-            rows.push(Row { sums: span.start, members: set.start, len: set.len() });
+            let mut outline = NO_OUTLINE;
+            if row.len() <= Outline::LARGEST && outlines.len() < NO_OUTLINE as usize {
+                outline = outlines.len() as u32;
+                outlines.extend(row.iter().map(|sum| (sum >> Outline::shift(total)) as u16));
+            }
+            rows.push(Row { sums: span.start, total, members: set.start as u32, len: set.len() as u32, outline });
         }
         let max_set = sets.iter().map(Range::len).max().unwrap_or(0);
         let sets = sets.len();
         let width = if max_set > ONE_LEVEL { 2 } else { 1 };
-        Ok(Self { inputs, outputs, kept, metadata, cumulative, rows, members, lexicon, words, sets, max_set, width, map })
+        Ok(Self {
+            inputs,
+            outputs,
+            kept,
+            metadata,
+            cumulative,
+            rows,
+            members,
+            outlines,
+            lexicon,
+            words,
+            sets,
+            max_set,
+            width,
+            map,
+        })
     }
 
     pub fn inputs(&self) -> Result<impl Iterator<Item = &str> + Clone> {
@@ -155,9 +186,14 @@ impl<'t> Sums<'t> {
     #[inline(always)]
     pub fn row(&self, input: u32) -> Option<(Weights<'t>, &'t [u32])> {
         let row = self.table.rows.get(input as usize)?;
-        let sums = self.sums.get(row.sums..row.sums + row.len)?;
-        let members = self.table.members.get(row.members..row.members + row.len)?;
-        Some((Weights::from_running(sums), members))
+        let len = row.len as usize;
+        let sums = self.sums.get(row.sums..row.sums + len)?;
+        let members = self.table.members.get(row.members as usize..row.members as usize + len)?;
+        let highest = match row.outline {
+            NO_OUTLINE => &[],
+            start => self.table.outlines.get(start as usize..start as usize + len)?,
+        };
+        Some((Weights::outlined(sums, Outline { total: row.total, highest }), members))
     }
 }
 
@@ -259,8 +295,11 @@ fn spans(offsets: &[u64], end: usize, name: &str) -> Result<Vec<Range<usize>>> {
     if !whole {
         return Err(malformed(&format!("{name} does not rise from 0 to the end")));
     }
-    Ok(offsets.windows(2).filter_map(|pair| match pair {
-        [from, to] => Some(*from as usize..*to as usize),
-        _ => None,
-    }).collect())
+    Ok(offsets
+        .windows(2)
+        .filter_map(|pair| match pair {
+            [from, to] => Some(*from as usize..*to as usize),
+            _ => None,
+        })
+        .collect())
 }

@@ -39,8 +39,83 @@ pub fn look_up_form(word: &str) -> String {
     }
 }
 
+/// An ASCII word of 1 to 16 bytes, lower-cased and zero-padded. No word holds a zero byte, so different words differ.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Packed {
+    pub low: u64,
+    pub high: u64,
+}
+
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGH_BITS: u64 = 0x80 * ONES;
+const CASE_BITS: u64 = 0x20 * ONES;
+
+/// Marks bytes from `first` to `last` by their highest bit, among bytes below 0x80.
+#[inline(always)]
+const fn between(bytes: u64, first: u8, last: u8) -> u64 {
+    let from_first = bytes + ONES * (0x80 - first as u64);
+    let above_last = bytes + ONES * (0x7f - last as u64);
+    from_first & !above_last & HIGH_BITS
+}
+
+/// Lower-cases eight ASCII bytes at once.
+#[inline(always)]
+const fn lower(bytes: u64) -> u64 {
+    bytes | (between(bytes, b'A', b'Z') >> 2)
+}
+
+/// Marks ASCII letters among any bytes.
+#[inline(always)]
+const fn letters(bytes: u64) -> u64 {
+    between((bytes | CASE_BITS) & !HIGH_BITS, b'a', b'z') & !bytes
+}
+
+impl Packed {
+    /// The word at `range`, lower-cased; `None` if it is too long or not ASCII.
+    pub fn from_text(text: &[u8], range: Range<usize>) -> Option<Self> {
+        let word = text.get(range)?;
+        let mut chunk = [0u8; 16];
+        if word.is_empty() || !word.is_ascii() {
+            return None;
+        }
+        chunk.get_mut(..word.len())?.copy_from_slice(word);
+        let both = u128::from_le_bytes(chunk);
+        Some(Self { low: lower(both as u64), high: lower((both >> 64) as u64) })
+    }
+
+    /// A word of up to 15 ASCII letters that starts at `at` and ends before anything but a letter, with its end;
+    /// `None` if it is longer, near the text's end, or another character has a say in where it ends.
+    #[inline(always)]
+    fn of_letters(bytes: &[u8], at: usize) -> Option<(usize, Self)> {
+        let chunk = bytes.get(at..)?.first_chunk::<16>()?;
+        let both = u128::from_le_bytes(*chunk);
+        let (low, high) = (both as u64, (both >> 64) as u64);
+        let (low_ends, high_ends) = (!letters(low) & HIGH_BITS, !letters(high) & HIGH_BITS);
+        let (len, packed) = if low_ends != 0 {
+            let bits = low_ends.trailing_zeros() - 7;
+            let word = low & ((1 << bits) - 1);
+            (bits / 8, Self { low: word | CASE_BITS & ((1 << bits) - 1), high: 0 })
+        } else if high_ends != 0 {
+            let bits = high_ends.trailing_zeros() - 7;
+            let mask = (1 << bits) - 1;
+            (8 + bits / 8, Self { low: low | CASE_BITS, high: (high | CASE_BITS) & mask })
+        } else {
+            return None;
+        };
+        let end = at + len as usize;
+        match class_at(bytes, end) {
+            Class::Space | Class::Other | Class::MidNum => Some((end, packed)),
+            Class::MidLetter | Class::MidNumLet if !matches!(class_at(bytes, end + 1), Class::Letter | Class::Wide) => {
+                Some((end, packed))
+            }
+            _ => None,
+        }
+    }
+}
+
 /// Word break classes of ASCII (UAX 29, table 3).
 #[derive(Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
 enum Class {
     Letter,
     Digit,
@@ -73,46 +148,62 @@ const fn class(byte: u8) -> Class {
     }
 }
 
+// Indexed while compiling, never while running.
+#[allow(clippy::indexing_slicing)]
+const CLASSES: [Class; 256] = {
+    let mut classes = [Class::Other; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        classes[byte] = class(byte as u8);
+        byte += 1;
+    }
+    classes
+};
+
 #[inline(always)]
 fn class_at(bytes: &[u8], at: usize) -> Class {
-    bytes.get(at).map_or(Class::End, |&byte| class(byte))
+    bytes.get(at).and_then(|&byte| CLASSES.get(usize::from(byte))).copied().unwrap_or(Class::End)
 }
 
-/// Calls `found` with the byte range of each word, in order, until it breaks.
-pub fn scan(text: &str, mut found: impl FnMut(Range<usize>) -> ControlFlow<()>) {
+/// Calls `found` with the byte range of each word, in order, and its packed form where the scan has it at hand,
+/// until it breaks.
+pub fn scan(text: &str, mut found: impl FnMut(Range<usize>, Option<Packed>) -> ControlFlow<()>) {
     let bytes = text.as_bytes();
     let mut at = 0;
-    while at < bytes.len() {
-        let (end, is_word) = match class_at(bytes, at) {
-            Class::Letter | Class::Digit | Class::ExtendNumLet => ascii_word(bytes, at),
-            Class::Wide => (at, None),
-            _ if class_at(bytes, at + 1) == Class::Wide => (at, None),
-            _ => (at + 1, Some(false)),
+    loop {
+        let (start, end, is_word, packed) = match class_at(bytes, at) {
+            Class::Letter => match Packed::of_letters(bytes, at) {
+                Some((end, packed)) => (at, end, Some(true), Some(packed)),
+                None => ascii_word(bytes, at),
+            },
+            Class::Digit | Class::ExtendNumLet => ascii_word(bytes, at),
+            // The character before, if there is one, is ASCII and no part of a word: a boundary lies before it.
+            Class::Wide => (at.saturating_sub(1), at, None, None),
+            Class::End => return,
+            _ => {
+                at += 1;
+                continue;
+            }
         };
+        at = end;
         let flow = match is_word {
-            Some(true) => found(at..end),
+            Some(true) => found(start..end, packed),
             Some(false) => ControlFlow::Continue(()),
             None => {
-                let stretch = wide_stretch(bytes, at);
-                let flow = by_the_crate(text, stretch.clone(), &mut found);
+                let stretch = wide_stretch(bytes, start);
                 at = stretch.end;
-                if flow.is_break() {
-                    return;
-                }
-                continue;
+                by_the_crate(text, stretch, &mut found)
             }
         };
         if flow.is_break() {
             return;
         }
-        at = end;
     }
 }
 
-/// The end of the segment of letters, digits and joiners that starts at `start`, and whether it holds a letter or
-/// digit; `None` if a character beyond ASCII has a say in it.
-#[inline(always)]
-fn ascii_word(bytes: &[u8], start: usize) -> (usize, Option<bool>) {
+/// The segment of letters, digits and joiners that starts at `start`, and whether it holds a letter or digit; `None`
+/// if a character beyond ASCII has a say in it.
+fn ascii_word(bytes: &[u8], start: usize) -> (usize, usize, Option<bool>, Option<Packed>) {
     let mut at = start;
     let mut before = class_at(bytes, at);
     let mut alphanumeric = before != Class::ExtendNumLet;
@@ -130,17 +221,17 @@ fn ascii_word(bytes: &[u8], start: usize) -> (usize, Option<bool>) {
                     _ => false,
                 };
                 if after == Class::Wide {
-                    return (start, None);
+                    return (start, at, None, None);
                 }
                 if !joins {
-                    return (at, Some(alphanumeric));
+                    return (start, at, Some(alphanumeric), None);
                 }
                 at += 1;
                 before = after;
                 continue;
             }
-            Class::Wide => return (start, None),
-            Class::Space | Class::Other | Class::End => return (at, Some(alphanumeric)),
+            Class::Wide => return (start, at, None, None),
+            Class::Space | Class::Other | Class::End => return (start, at, Some(alphanumeric), None),
         }
         before = here;
     }
@@ -164,11 +255,11 @@ fn wide_stretch(bytes: &[u8], start: usize) -> Range<usize> {
 fn by_the_crate(
     text: &str,
     stretch: Range<usize>,
-    found: &mut impl FnMut(Range<usize>) -> ControlFlow<()>,
+    found: &mut impl FnMut(Range<usize>, Option<Packed>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     for (at, word) in text.get(stretch.clone()).unwrap_or_default().unicode_word_indices() {
         let start = stretch.start + at;
-        found(start..start + word.len())?;
+        found(start..start + word.len(), None)?;
     }
     ControlFlow::Continue(())
 }
@@ -179,7 +270,10 @@ mod tests {
 
     fn scanned(text: &str) -> Vec<&str> {
         let mut words = Vec::new();
-        scan(text, |range| {
+        scan(text, |range, packed| {
+            if let Some(packed) = packed {
+                assert_eq!(Packed::from_text(text.as_bytes(), range.clone()), Some(packed));
+            }
             words.push(&text[range]);
             ControlFlow::Continue(())
         });
@@ -239,16 +333,33 @@ mod tests {
     #[test]
     fn scanning_stops_when_told() {
         let mut seen = 0;
-        scan("a b cé d e", |_| {
+        scan("a b cé d e", |_, _| {
             seen += 1;
-            if seen == 3 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            if seen == 3 {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
+            }
         });
         assert_eq!(seen, 3);
     }
 
     #[test]
+    fn every_byte_is_classed_and_lower_cased_as_ascii() {
+        for byte in 0..=u8::MAX {
+            let eight = u64::from_le_bytes([byte; 8]);
+            assert_eq!(letters(eight), if byte.is_ascii_alphabetic() { HIGH_BITS } else { 0 }, "{byte}");
+            if byte.is_ascii() {
+                assert_eq!(lower(eight), u64::from_le_bytes([byte.to_ascii_lowercase(); 8]), "{byte}");
+            }
+        }
+    }
+
+    #[test]
     fn numbers_and_look_up_forms() {
-        for (word, number) in [("42", true), ("3.14", true), ("½", true), ("10th", true), ("_1", true), ("b2b", false), ("é1", false)] {
+        for (word, number) in
+            [("42", true), ("3.14", true), ("½", true), ("10th", true), ("_1", true), ("b2b", false), ("é1", false)]
+        {
             assert_eq!(is_number(word), number, "{word}");
         }
         assert_eq!(look_up_form("Don\u{2019}T"), "don't");

@@ -24,11 +24,7 @@ fn each_row(rows: usize, row: impl Fn(usize) -> Result<Hash> + Sync) -> Result<V
     Ok(parts.concat())
 }
 
-fn per_record(
-    ids: Chunks,
-    texts: Chunks,
-    hash: impl Fn(&str, Option<&[u8]>) -> Hash + Sync,
-) -> Result<Column> {
+fn per_record(ids: Chunks, texts: Chunks, hash: impl Fn(&str, Option<&[u8]>) -> Hash + Sync) -> Result<Column> {
     let (ids, texts) = (ids::canonical(ids.0)?, Strings::new(&texts.0)?);
     ids.expect_len(texts.len(), "texts")?;
     let rows = each_row(texts.len(), |row| {
