@@ -1,0 +1,96 @@
+"""`make bench`: every benchmark in one go, a table on the terminal, and `results.json` for the documentation.
+
+Only ratios taken within this run mean anything beyond this machine; see `docs/benchmarks.md`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import bench_custext
+from measuring import HERE, Row, amount, show, task
+
+LEDGER_RECORDS = 10_000_000
+
+
+def main() -> None:
+    """Measure, print, write."""
+    began = time.perf_counter()
+    load = os.getloadavg()[0]
+    rows: list[Row] = []
+    for part in (bench_custext.column, bench_custext.mapping, bench_custext.growth, run, ledger):
+        found = part()
+        print(show(found), flush=True)
+        rows += found
+    results = {
+        "date": datetime.now(UTC).date().isoformat(),
+        "machine": f"{processor()}, {os.cpu_count()} threads, Python {platform.python_version()}, load {load:.1f} at the start",
+        "rows": [row.cells() for row in rows],
+    }
+    (HERE / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
+    print(f"\n{results['machine']}; {time.perf_counter() - began:.0f} s; written to benchmarks/results.json")
+
+
+def run() -> list[Row]:
+    """A whole run, canaries, gates and publication included, with and without what its ledger takes."""
+    found = task("run", threads=2)
+    if not found:
+        return []
+    without = found["wall"] - found["ledger_wall"]
+    ratio = found["wall"] / without
+    return [
+        Row(
+            "`dptext run` with CusText over IMDb, two threads",
+            f"{found['wall']:.1f} s for {found['rows']:,.0f} reviews ({amount(found['words'] / found['wall'])} words/s), "
+            f"{found['peak'] / 2**20:,.0f} MiB more at the peak",
+            f"the same without the ledger's share: {without:.1f} s",
+            ratio,
+            "<= 1.3",
+            ratio <= 1.3,
+        )
+    ]
+
+
+def ledger() -> list[Row]:
+    """Reserve and commit in batches of 100,000 on SQLite, up to ten million records."""
+    command = [sys.executable, str(HERE / "bench_ledger.py"), str(LEDGER_RECORDS)]
+    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    first, last = found["first_million_per_s"], found["last_million_per_s"]
+    return [
+        Row(
+            "ledger on SQLite, reserve and commit, first million records",
+            f"{amount(first)} records/s by the clock, {amount(found['first_million_per_cpu_s'])} per CPU-s",
+            "250 k records/s",
+            first / 250_000,
+            ">= 1",
+            first >= 250_000,
+        ),
+        Row(
+            "the same, tenth million",
+            f"{amount(last)} records/s; file {found['file_mb']:,} MB, peak {found['peak_memory_mb']:,} MB",
+            "time of the first million",
+            first / last,
+            "<= 2",
+            first <= 2 * last,
+        ),
+    ]
+
+
+def processor() -> str:
+    """Name the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+    main()
