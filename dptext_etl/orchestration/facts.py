@@ -13,7 +13,6 @@ from dptext_etl.orchestration import pictures
 from dptext_etl.orchestration.names import names
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
-from dptext_etl.runner.roles import output_columns
 from dptext_etl.runner.staging import Staging
 
 Metadata = dict[str, Any]
@@ -31,14 +30,17 @@ def claims(policy: Policy) -> Metadata:
 
 
 def code_version(policy: Policy) -> str:
-    """Name the configuration of all text columns: it changes when their output would."""
-    configurations = "".join(column.mechanism.cfg() for column in policy.column_policies())
-    return hashlib.sha256(f"{policy.release}\0{configurations}".encode()).hexdigest()[:12]
+    """Name the parameters of all text columns: Dagster marks what was made with others as outdated.
+
+    The configuration hash itself needs the mechanisms' tables, which a code location must not build to be loaded.
+    """
+    mechanisms = [column.mechanism for column in policy.column_policies()]
+    said = [policy.release, *(f"{item.name} {item.version} {item.model_dump_json()}" for item in mechanisms)]
+    return hashlib.sha256("\0".join(said).encode()).hexdigest()[:12]
 
 
 def of_staged(staged: StagedRun) -> Metadata:
     """Say what was staged."""
-    policy = staged.policy
     words = sum(shard.counts["words"] for shard in staged.shards)
     schema = Staging(staged.layout.staging).schema(staged.shards[0]) if staged.shards else {}
     return {
@@ -46,50 +48,53 @@ def of_staged(staged: StagedRun) -> Metadata:
         **_rows(staged.rows),
         "words": words,
         "words per second": round(words / staged.seconds) if staged.seconds else 0,
+        **pictures.of_spends(staged),
         "columns dropped unread": ", ".join(staged.dropped) or "none",
         "quarantine": dg.MetadataValue.path(str(staged.layout.staging)),
-        **_columns(policy, {name: str(dtype) for name, dtype in schema.items()}, staged.dropped),
-        **pictures.of_spends(staged),
+        **_columns(staged.policy, {name: str(dtype) for name, dtype in schema.items()}),
     }
 
 
 def of_published(staged: StagedRun, summary: RunSummary) -> Metadata:
     """Say what was published, what it cost and what is left."""
-    policy = staged.policy
     manifest = Manifest.read(staged.layout)
     largest = summary.spend["largest_record"]
     facts: Metadata = {
         "dagster/row_count": summary.published_rows,
         "version": summary.version or 0,
-        "new version": summary.changed,
-        **_rows(summary.rows),
+        "notes": dg.MetadataValue.md("\n".join(f"* {note}" for note in summary.notes)),
         "largest epsilon of a record": _number(largest["eps_approx"]),
         "log10 odds of that record": _number(largest["log10_odds"]),
-        "gates passed": ", ".join(gate["name"] for gate in summary.gates),
-        "notes": dg.MetadataValue.md("\n".join(f"* {note}" for note in summary.notes)),
+        **pictures.of_spends(staged),
         **pictures.of_remaining(summary.remaining),
+        **_rows(summary.rows),
+        "gates passed": ", ".join(gate["name"] for gate in summary.gates),
     }
     if summary.published and manifest:
         facts |= {
             "dagster/uri": summary.published,
             "manifest": dg.MetadataValue.path(f"{summary.published}/manifest.json"),
             "manifest sha256": summary.manifest or "",
-            **_columns(policy, manifest.schema, ()),
+            **_columns(staged.policy, manifest.schema),
         }
     return facts
 
 
+_ALWAYS = ("read", "new", "replayed", "quarantined", "released")
+
+
 def _rows(rows: Mapping[str, int]) -> Metadata:
-    return {f"rows {name.replace('_', ' ')}": count for name, count in rows.items()}
+    """Say the row counts; the rarer kinds only where there are any."""
+    return {f"rows {name.replace('_', ' ')}": count for name, count in rows.items() if count or name in _ALWAYS}
 
 
 def _number(amount: float | str) -> float | str:
     return amount if isinstance(amount, str) else round(float(amount), 3)
 
 
-def _columns(policy: Policy, schema: Mapping[str, str], dropped: tuple[str, ...]) -> Metadata:
+def _columns(policy: Policy, schema: Mapping[str, str]) -> Metadata:
     """Say which columns there are and where each comes from."""
-    lineage = Lineage.declared(policy, (*output_columns(policy), *dropped))
+    lineage = Lineage.declared(policy)
     spent = {column.column: column.mechanism for column in policy.column_policies()}
     columns = []
     for edge in lineage.edges:

@@ -20,6 +20,8 @@ _INSTANCE = """\
 # Written by dptext_etl: runs, events and logs of this Dagster instance are kept beside this file.
 telemetry:
   enabled: false
+nux:
+  enabled: false
 """
 
 

@@ -1,0 +1,245 @@
+"""The Dagster job from source to published table: the same release as `run`, step by step, partition by partition."""
+
+import json
+
+import polars as pl
+import pytest
+
+from dptext_etl import Ledger, Policy
+from dptext_etl.families.table import TableMechanism
+from dptext_etl.mechanisms.custext import CusText
+
+dg = pytest.importorskip("dagster", reason="dagster is not installed")
+
+from dptext_etl.orchestration import build_definitions, materialize  # noqa: E402
+
+GATES = [
+    "raw_column_absent",
+    "canaries_foreign",
+    "canaries_present",
+    "canaries_native",
+    "words_in_output_set",
+    "rows_ledgered",
+]
+STAGED, PUBLISHED = "staged_reviews", "published_reviews"
+
+
+class Leaky(CusText):
+    """CusText that lets unknown words through in clear."""
+
+    def input_policy(self):
+        return {**super().input_policy(), "oov": "keep"}
+
+
+class LeakyPolicy(Policy):
+    """A policy whose mechanism is not what it says."""
+
+    def column_policies(self):
+        return [
+            c.model_copy(update={"mechanism": Leaky(**c.mechanism.model_dump())}) for c in super().column_policies()
+        ]
+
+
+def leaky(policy):
+    return LeakyPolicy.model_validate(policy.model_dump(by_alias=True, exclude_none=True))
+
+
+def execute(policy, *assets, instance, gates=True):
+    """Materialise some assets without what stands before them, as somebody can by a click."""
+    chosen = dg.AssetSelection.assets(*assets)
+    some = dg.define_asset_job("some", selection=chosen if gates else chosen.without_checks())
+    job = dg.Definitions.merge(build_definitions(policy), dg.Definitions(jobs=[some])).resolve_job_def("some")
+    quiet = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+    return job.execute_in_process(run_config=quiet, instance=instance, raise_on_error=False)
+
+
+def failure(result):
+    return next(event.step_failure_data.user_failure_data for event in result.all_events if event.is_step_failure)
+
+
+def test_the_job_publishes_what_run_publishes(make_job):
+    by_dagster, by_run = make_job("dagster"), make_job("run")
+    summary = materialize(by_dagster.policy())
+    by_run.run()
+    assert summary.success
+    assert summary.exit_code == 0
+    assert by_dagster.files() == by_run.files()
+    assert by_dagster.charged() == by_run.charged()
+
+
+def test_every_gate_is_a_check_that_says_what_it_counted(job):
+    summary = materialize(job.policy())
+    assert [check.name for check in summary.checks] == GATES
+    assert all(check.passed and check.counts and check.message for check in summary.checks)
+    json.dumps(summary.as_dict())
+
+
+def test_metadata_says_counts_spends_and_places(job):
+    summary = materialize(job.policy())
+    staged, published = (summary.runs[0].assets[name] for name in (STAGED, PUBLISHED))
+    assert staged["dagster/row_count"] == published["dagster/row_count"] == 240
+    assert staged["rows new"] == 240
+    assert staged["words"] > 1000
+    assert staged["columns dropped unread"] == "secret"
+    assert published["version"] == 1
+    assert published["largest epsilon of a record"] >= published["log10 odds of that record"] > 0
+    assert published["manifest"] == str(job.folder / "published" / "manifest.json")
+
+
+def test_pages_show_pictures_schema_and_lineage(job):
+    result = execute(job.policy(), STAGED, PUBLISHED, instance=dg.DagsterInstance.ephemeral())
+    assert result.success
+    metadata = {
+        event.asset_key.to_user_string(): event.step_materialization_data.materialization.metadata
+        for event in result.get_asset_materialization_events()
+    }
+    published = metadata[PUBLISHED]
+    for picture in ("epsilon of review", "epsilon of note", "remaining budget (eps_pure)"):
+        assert published[picture].value.startswith("![")
+    columns = {column.name: column for column in published["dagster/column_schema"].schema.columns}
+    assert list(columns) == ["id", "stars", "review", "note"]
+    assert columns["stars"].type == "Int64"
+    assert columns["review"].tags == {"mechanism": "custext", "epsilon": "2"}
+    lineage = published["dagster/column_lineage"].lineage.deps_by_column
+    assert lineage["review"] == [dg.TableColumnDep(asset_key=dg.AssetKey("raw_reviews"), column_name="review")]
+
+
+def test_a_second_materialisation_costs_nothing_and_changes_nothing(job):
+    materialize(job.policy())
+    files, charged = job.files(), job.charged()
+    again = materialize(job.policy())
+    assert again.success
+    assert job.files() == files
+    assert job.charged() == charged
+    rows = again.runs[0].assets[STAGED]
+    assert (rows["rows new"], rows["rows replayed"]) == (0, 240)
+
+
+def test_every_partition_is_a_run_of_its_own(make_job, save, reviews):
+    job = make_job()
+    for number, name in enumerate(("2026-01", "2026-02")):
+        save(reviews(120, 120 * number), job.folder / "raw" / f"{name}.parquet")
+    places = {"source": f"{job.folder}/raw/{{partition}}.parquet", "sink": f"{job.folder}/published/{{partition}}"}
+    summary = materialize(job.policy(**places))
+    assert [run.partition for run in summary.runs] == ["2026-01", "2026-02"]
+    assert summary.success
+    assert len(summary.checks) == 2 * len(GATES)
+    assert {name for name in job.files() if name.endswith("manifest.json")} == {
+        "2026-01/manifest.json",
+        "2026-02/manifest.json",
+    }
+    charged = job.charged()
+    one = materialize(job.policy(**places), partitions=["2026-02"])
+    assert [run.partition for run in one.runs] == ["2026-02"]
+    assert job.charged() == charged
+
+
+def test_new_rows_alone_are_taken_and_no_new_rows_pass(job, save, reviews):
+    policy = job.policy(incremental=True)
+    materialize(policy)
+    nothing = materialize(policy)
+    assert nothing.success
+    assert {check.message for check in nothing.checks} == {"nothing new is staged, so there was nothing to judge"}
+    save(reviews(300), job.folder / "raw.parquet")
+    more = materialize(policy)
+    assert more.runs[0].assets[STAGED]["rows new"] == 60
+    assert more.runs[0].assets[PUBLISHED]["dagster/row_count"] == 300
+
+
+def test_a_fired_gate_stops_the_publication_and_burns_the_name(job):
+    stopped = materialize(leaky(job.policy()))
+    assert not stopped.success
+    assert stopped.exit_code == 4
+    assert "canaries_foreign" in stopped.runs[0].message
+    assert "Hint:" in stopped.runs[0].message
+    assert {"canaries_foreign"} <= {check.name for check in stopped.checks if not check.passed}
+    assert list(stopped.runs[0].assets) == [STAGED]
+    assert not list(job.folder.glob("published/*"))
+    with job.ledger() as ledger:
+        assert any(row["burnt"] for row in ledger.show())
+    again = materialize(leaky(job.policy()))
+    assert again.exit_code == 2
+    assert "burnt" in again.runs[0].message
+
+
+def test_a_gate_failure_is_not_retried(job):
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = execute(leaky(job.policy()), STAGED, PUBLISHED, instance=instance)
+    assert failure(result).metadata["exit_code"].value == 4
+    assert not any(event.event_type_value == "STEP_UP_FOR_RETRY" for event in result.all_events)
+
+
+def test_steps_can_be_taken_one_by_one(job):
+    policy = job.policy()
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert execute(policy, STAGED, instance=instance).success
+        assert execute(policy, PUBLISHED, instance=instance).success
+    assert (job.folder / "published" / "manifest.json").exists()
+
+
+def test_nothing_is_published_that_was_not_staged_and_judged(job):
+    policy = job.policy()
+    with dg.DagsterInstance.ephemeral() as instance:
+        early = failure(execute(policy, PUBLISHED, instance=instance))
+        assert early.metadata["exit_code"].value == 2
+        assert "nothing is staged" in early.description
+        assert execute(policy, STAGED, instance=instance, gates=False).success
+        unjudged = failure(execute(policy, PUBLISHED, instance=instance))
+    assert unjudged.metadata["exit_code"].value == 4
+    assert "not judged" in unjudged.description
+    assert not list(job.folder.glob("published/*"))
+
+
+def test_verdicts_hold_for_the_files_that_were_judged(job):
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert execute(job.policy(), STAGED, instance=instance).success
+        part = next(job.folder.glob("published.staging/**/shard-00000.parquet"))
+        pl.read_parquet(part).write_parquet(part, compression="uncompressed")
+        changed = failure(execute(job.policy(), PUBLISHED, instance=instance))
+        assert "no longer what was staged" in changed.description
+        assert execute(job.policy(), STAGED, instance=instance, gates=False).success
+        assert "not judged" in failure(execute(job.policy(), PUBLISHED, instance=instance)).description
+    assert not (job.folder / "published" / "manifest.json").exists()
+
+
+def test_a_policy_that_changed_after_staging_is_refused(job):
+    mechanism = {**job.policy().columns[0].mechanism, "epsilon": 3.0}
+    columns = [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")]
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert execute(job.policy(), STAGED, instance=instance).success
+        changed = failure(execute(job.policy(column=columns), PUBLISHED, instance=instance))
+    assert "the policy changed" in changed.description
+
+
+def test_a_refused_budget_has_its_exit_code(job):
+    over = materialize(job.policy(on_cap="refuse", cap={"measure": "pure", "epsilon": 10.0, "period": "2026"}))
+    assert over.exit_code == 3
+    assert "cap" in over.runs[0].message
+    assert not over.checks
+
+
+def test_an_unpublished_policy_stops_after_its_gates(job):
+    done = materialize(job.policy(publish=False))
+    assert done.success
+    assert list(done.runs[0].assets) == [STAGED]
+    assert all(check.passed for check in done.checks)
+    assert not list(job.folder.glob("published/*"))
+
+
+def test_a_deployment_brings_its_own_ledger(job):
+    from dptext_etl.orchestration import LedgerResource
+
+    other = LedgerResource(url=f"sqlite:///{job.folder}/other.db")
+    assert materialize(job.policy(), ledger=other).success
+    assert not (job.folder / "ledger.db").exists()
+    with other.open() as ledger:
+        assert isinstance(ledger, Ledger)
+        assert len(ledger.show()) == 2
+
+
+def test_tables_are_not_built_to_load_definitions(job, monkeypatch):
+    def built(self):
+        raise AssertionError
+
+    monkeypatch.setattr(TableMechanism, "table", property(built))
+    dg.Definitions.validate_loadable(build_definitions(job.policy()))

@@ -1,0 +1,139 @@
+"""No raw text in anything that Dagster keeps: events, metadata, checks, logs, errors, whatever goes wrong."""
+
+import sqlite3
+
+import polars as pl
+import pytest
+
+dg = pytest.importorskip("dagster", reason="dagster is not installed")
+
+from dptext_etl import _kernel  # noqa: E402
+from dptext_etl.orchestration import assets, gates, materialize  # noqa: E402
+
+from .test_dagster_job import leaky  # noqa: E402
+
+
+def kept(home):
+    """Everything in a Dagster home: the bytes of all files, and what its databases say."""
+    files = [path for path in home.rglob("*") if path.is_file()]
+    said = [path.read_bytes() for path in files]
+    for path in files:
+        if path.suffix == ".db":
+            with sqlite3.connect(path) as base:
+                said.append("\n".join(base.iterdump()).encode())
+    assert len(files) > 3
+    return b"\n".join(said)
+
+
+def looked_for(job, sentinel):
+    """Every id and subject of the raw table beside the word that all its texts carry."""
+    raw = pl.read_parquet(job.folder / "raw.parquet")
+    return [word.encode() for word in (sentinel, *raw["id"].drop_nulls(), *raw["user_id"].drop_nulls().unique())]
+
+
+def assert_silent(job, sentinel, capfd=None):
+    said = kept(job.folder / "home")
+    if capfd is not None:
+        said += "".join(capfd.readouterr()).encode()
+    assert [word for word in looked_for(job, sentinel) if word in said] == []
+
+
+@pytest.fixture
+def materialized(job):
+    def make(policy=None):
+        return materialize(policy or job.policy(), home=job.folder / "home", quiet=False)
+
+    return make
+
+
+def test_the_search_finds_what_dagster_keeps(job, materialized):
+    materialized()
+    said = kept(job.folder / "home")
+    assert b"canaries_foreign" in said
+    assert b"rows released" in said
+    assert b"data:image/png" in said
+
+
+def test_a_good_run(job, materialized, sentinel, capfd):
+    assert materialized().success
+    assert_silent(job, sentinel, capfd)
+
+
+def test_canary_words_stay_beside_the_staged_rows(job, materialized):
+    from dptext_etl.checks import find
+    from dptext_etl.orchestration import handover
+
+    policy = job.policy(publish=False)
+    assert materialized(policy).success
+    staged = handover.find_run(policy, None)
+    words = {word for plan in staged.canaries for word in plan.tokens}
+    assert words
+    assert sum(find(words, kept(job.folder / "home")).values()) == 0
+    for path in staged.layout.staging.glob("*.handover"):
+        assert path.stat().st_mode & 0o077 == 0
+
+
+def test_a_fired_gate(job, materialized, sentinel, capfd):
+    assert materialized(leaky(job.policy())).exit_code == 4
+    assert_silent(job, sentinel, capfd)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda raw: pl.concat([raw, raw]),
+        lambda raw: raw.with_columns(id=pl.when(pl.col("stars") == 3).then(None).otherwise(pl.col("id"))),
+        lambda raw: raw.with_columns(review=pl.struct("review", "note")),
+        lambda raw: raw.drop("review"),
+        lambda raw: raw.with_columns(user_id=pl.lit(None, pl.String)),
+    ],
+)
+def test_a_bad_source(job, materialized, save, sentinel, damage, capfd):
+    save(damage(pl.read_parquet(job.folder / "raw.parquet")), job.folder / "raw.parquet")
+    refused = materialized()
+    assert refused.exit_code == 2
+    assert "Hint:" in refused.runs[0].message
+    assert_silent(job, sentinel, capfd)
+
+
+def test_a_malformed_source(job, materialized, sentinel):
+    raw = job.folder / "raw.csv"
+    raw.write_text(f"id,user_id,stars,review,note\n1,2,3,{sentinel},x\n{sentinel},,,{sentinel},,,,,,{sentinel}\n")
+    assert not materialized(job.policy(source=str(raw))).success
+    assert_silent(job, sentinel)
+
+
+@pytest.mark.parametrize(
+    ("room", "step"), [(assets.runner, "stage"), (gates.runner, "check"), (assets.runner, "publish")]
+)
+def test_a_library_that_quotes_a_row(job, materialized, sentinel, monkeypatch, room, step, capfd):
+    def quote(*_args, **_options):
+        try:
+            raise KeyError(f"row r00003: {sentinel}")  # noqa: TRY301
+        except KeyError as cause:
+            error = ValueError(f"cannot parse {sentinel!r}")
+            error.add_note(sentinel)
+            raise error from cause
+
+    monkeypatch.setattr(room, step, quote)
+    failed = materialized()
+    assert failed.exit_code == 1
+    assert "ValueError" in failed.runs[0].message
+    assert_silent(job, sentinel, capfd)
+
+
+def test_a_secret_is_in_no_event(job, materialized, monkeypatch):
+    _kernel.Secret().write(str(job.folder / "other.key"))
+    secret = (job.folder / "other.key").read_text().strip()
+    monkeypatch.setenv("DPTEXT_SECRET", secret)
+    assert materialized(job.policy(key="env:DPTEXT_SECRET")).success
+    said = kept(job.folder / "home")
+    assert b"env:DPTEXT_SECRET" in said or b"DPTEXT_SECRET" not in said
+    assert secret.encode() not in said
+    assert bytes.fromhex(secret) not in said
+
+
+def test_no_io_manager_holds_a_row(job, materialized):
+    materialized()
+    stored = [path for path in (job.folder / "home" / "storage").rglob("*") if path.is_file()]
+    assert not [path for path in stored if path.name in {"result", "published_reviews", "staged_reviews"}]

@@ -1,0 +1,87 @@
+"""The sample project, as somebody who copies it runs it: one command, from a shell."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+pytest.importorskip("dagster", reason="dagster is not installed")
+
+PROJECT = Path(__file__).resolve().parents[2] / "dagster_project"
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A folder with a copy of the project and nothing that an earlier run left in it."""
+    folder = tmp_path_factory.mktemp("checkout")
+    shutil.copytree(PROJECT, folder / "dagster_project", ignore=shutil.ignore_patterns("data", "__pycache__"))
+    home = folder / "dagster_project" / "home"
+    for path in home.iterdir():
+        if path.name != "dagster.yaml":
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+    return folder
+
+
+def shell(folder, *command):
+    home = str(folder / "dagster_project" / "home")
+    env = {**os.environ, "DAGSTER_HOME": home, "DAGSTER_DISABLE_TELEMETRY": "yes", "PYTHONPATH": str(folder)}
+    return subprocess.run(
+        [sys.executable, "-m", *command], cwd=folder, env=env, capture_output=True, text=True, check=False
+    )
+
+
+def raw_notes(folder):
+    return pl.read_parquet(folder / "dagster_project" / "data" / "raw" / "*.parquet")["note"].drop_nulls()
+
+
+def everything(folder):
+    return b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
+
+
+def test_dagster_materialises_a_partition_by_one_command(checkout):
+    chosen = ("--select", "*", "-m", "dagster_project.definitions", "--partition", "2026-01")
+    done = shell(checkout, "dagster", "asset", "materialize", *chosen)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (checkout / "dagster_project/data/published/2026-01/manifest.json").exists()
+    assert not (checkout / "dagster_project/data/published/2026-02").exists()
+    said = (done.stdout + done.stderr).encode() + everything(checkout / "dagster_project/home")
+    notes = raw_notes(checkout)
+    assert len(notes) > 500
+    assert not [note for note in notes.unique() if note.encode() in said]
+
+
+def test_the_job_runs_by_one_command(checkout):
+    options = (
+        "-m",
+        "dagster_project.definitions",
+        "-j",
+        "privatize_notes",
+        "--tags",
+        '{"dagster/partition": "2026-01"}',
+    )
+    done = shell(checkout, "dagster", "job", "execute", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_project_materialises_all_of_itself(checkout):
+    done = shell(checkout, "dagster_project")
+    assert done.returncode == 0, done.stderr
+    summary = json.loads(done.stdout)
+    assert summary["success"]
+    assert [run["partition"] for run in summary["runs"]] == ["2026-01", "2026-02"]
+    assert summary["runs"][1]["assets"]["published_notes"]["rows quarantined"] > 0
+    assert (checkout / "dagster_project/data/noise.key").stat().st_mode & 0o077 == 0
+    assert not [note for note in raw_notes(checkout).unique() if note in done.stdout + done.stderr]
+
+
+def test_loading_the_project_imports_nothing_heavy(checkout):
+    heavy = "{'torch', 'transformers', 'great_expectations', 'pyspark', 'matplotlib', 'pandas'}"
+    code = f"import dagster_project.definitions, sys; print({heavy} & set(sys.modules))"
+    (checkout / "load.py").write_text(code)
+    done = shell(checkout, "load")
+    assert done.stdout.strip() == "set()", done.stdout + done.stderr

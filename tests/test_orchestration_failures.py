@@ -1,0 +1,66 @@
+"""What reaches an event log when a step fails: our sentence, an exit code, no chain."""
+
+import traceback
+
+import pytest
+
+from dptext_etl.errors import BudgetError, GateError, InputError
+
+dg = pytest.importorskip("dagster", reason="dagster is not installed")
+
+from dagster._utils.error import serializable_error_info_from_exc_info  # noqa: E402
+
+from dptext_etl.orchestration.failures import told  # noqa: E402
+
+SENTINEL = "zzqsentinelqzz"
+
+
+def fail(error):
+    try:
+        raise ValueError(SENTINEL)  # noqa: TRY301
+    except ValueError as cause:
+        raise error from cause
+
+
+def caught(error):
+    with pytest.raises(dg.Failure) as found, told("staging"):
+        fail(error)
+    return found.value
+
+
+@pytest.mark.parametrize(("error", "code"), [(InputError, 2), (BudgetError, 3), (GateError, 4)])
+def test_our_errors_keep_their_sentence_and_exit_code(error, code):
+    failure = caught(error("3 rows are wrong", "mend them"))
+    assert failure.description == "3 rows are wrong\nHint: mend them"
+    assert failure.metadata["exit_code"].value == code
+    assert failure.metadata["error"].value == error.__name__
+    assert not failure.allow_retries
+
+
+@pytest.mark.parametrize("error", [KeyError(SENTINEL), UnicodeDecodeError("utf-8", SENTINEL.encode(), 0, 1, SENTINEL)])
+def test_other_errors_lose_their_words(error):
+    failure = caught(error)
+    assert type(error).__name__ in failure.description
+    assert failure.metadata["exit_code"].value == 1
+
+
+@pytest.mark.parametrize("error", [InputError("wrong"), RuntimeError(SENTINEL)])
+def test_nothing_of_the_chain_is_left(error):
+    failure = caught(error)
+    assert failure.__cause__ is None
+    assert failure.__context__ is None
+    stored = serializable_error_info_from_exc_info((type(failure), failure, failure.__traceback__))
+    assert SENTINEL not in stored.to_string()
+    assert stored.cause is None
+    assert stored.context is None
+    assert SENTINEL not in "".join(traceback.format_exception_only(failure))
+
+
+def test_an_interrupt_passes():
+    with pytest.raises(KeyboardInterrupt), told("staging"):
+        raise KeyboardInterrupt
+
+
+def test_a_failure_is_told_once():
+    with pytest.raises(dg.Failure, match="inner"), told("outer"), told("inner"):
+        fail(RuntimeError(SENTINEL))
