@@ -254,7 +254,7 @@ class Policy(_Model):
         except ValueError as exc:
             problem, hint = f"the policy {path} is no TOML: {exc}", None
         else:
-            return cls.parse(_anchored(values, path.parent))
+            return cls.parse(_anchored(values, path.parent.absolute()))
         raise PolicyError(problem, hint)
 
     def column_policies(self) -> list[ColumnPolicy]:
