@@ -37,7 +37,7 @@ Kind = Literal["foreign", "native"]
 Taken = Callable[[pl.Series], pl.Series] | pl.Series
 
 _BATCH = 64
-_BATCHES = 512
+_BATCHES = 256
 
 
 @dataclass(frozen=True)

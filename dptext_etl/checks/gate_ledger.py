@@ -77,12 +77,13 @@ class LedgerGate:
 def unledgered(
     rows: pl.DataFrame, id_column: str, column: str, ledger: Ledger, ref: ReleaseRef
 ) -> tuple[int, int, int]:
-    """Count cells, cells without a commit, and cells whose bytes are not the committed ones."""
-    canary = rows[CANARY].fill_null(value=False).to_numpy() if CANARY in rows.columns else None
-    texts = rows[column]
+    """Count cells, cells without a commit (a row without an id has none), and cells that hold other bytes."""
+    known = rows.filter(pl.col(id_column).is_not_null())
+    texts, nameless = known[column], rows.height - known.height
     if texts.dtype != pl.String:
-        return len(texts), 0, len(texts)
-    committed = ledger.committed(ref, canonical_ids(rows[id_column].to_arrow()), canary=canary)
+        return rows.height, nameless, known.height
+    canary = known[CANARY].fill_null(value=False).to_numpy() if CANARY in known.columns else None
+    committed = ledger.committed(ref, canonical_ids(known[id_column].to_arrow()), canary=canary)
     here = pa.array(_kernel.digests(texts.to_arrow()))
     equal = pc.fill_null(pc.equal(here, committed.digests), fill_value=False).to_numpy(zero_copy_only=False)
-    return len(texts), int(np.sum(~committed.mask)), int(np.sum(committed.mask & ~equal))
+    return rows.height, nameless + int(np.sum(~committed.mask)), int(np.sum(committed.mask & ~equal))

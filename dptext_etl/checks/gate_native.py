@@ -55,7 +55,7 @@ class NativeGate:
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Look at a batch of rows with their marker."""
-        marked = batch.filter(pl.col(CANARY))
+        marked = batch.filter(pl.col(CANARY) & pl.col(self._id).is_not_null())
         for place, canonical in enumerate(_canonical(marked[self._id])):
             if canonical not in self._rows or canonical in self._seen:
                 continue

@@ -61,4 +61,4 @@ class PresentGate:
 
 
 def _canonical(ids: pl.Series) -> pl.Series:
-    return pl.Series(canonical_ids(ids.to_arrow()), dtype=pl.String)
+    return pl.Series(canonical_ids(ids.drop_nulls().to_arrow()), dtype=pl.String)

@@ -196,6 +196,17 @@ def test_a_row_without_a_commit(bench, tmp_path):
     assert verdicts["rows_ledgered"].counts["uncommitted"] == 2 * len(bench.run.parts)
 
 
+def test_rows_without_ids(bench, tmp_path):
+    def bug(part):
+        return part.with_columns(pl.when(pl.col(CANARY) | (pl.col("id") > 1005)).then("id").alias("id"))
+
+    verdicts = bench.judge(bug, tmp_path)
+    assert failed(verdicts) == {"rows_ledgered"}
+    assert verdicts["rows_ledgered"].counts["uncommitted"] == 2 * 6
+    lost = bench.judge(lambda part: part.with_columns(pl.when(~pl.col(CANARY)).then("id").alias("id")), tmp_path)
+    assert failed(lost) == {"canaries_present", "rows_ledgered"}
+
+
 def test_a_column_without_a_registered_release(bench, tmp_path):
     refs = {"note": bench.run.refs["note"]}
     assert failed(bench.judge(lambda part: part, tmp_path, refs=refs)) == {"rows_ledgered"}

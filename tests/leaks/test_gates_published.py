@@ -1,0 +1,128 @@
+"""`check_published`: what can be said about a publication without its raw data."""
+
+import json
+import shutil
+
+import polars as pl
+import pytest
+
+from dptext_etl import Ledger, run
+from dptext_etl.checks import CANARY
+from dptext_etl.checks.published import check_published
+from dptext_etl.errors import GateError, InputError, KeyReferenceError
+
+NAMES = ["published_files", "raw_column_absent", "canaries_foreign", "words_in_output_set", "rows_ledgered"]
+
+
+@pytest.fixture(scope="module", params=["parquet", "csv", "ndjson"])
+def published(request, bench, tmp_path_factory):
+    """The bench's rows, published by a real run of their own, in each format."""
+    folder = tmp_path_factory.mktemp("published")
+    raw = pl.read_parquet(bench.policy.source)
+    getattr(raw, f"write_{request.param}")(folder / f"raw.{request.param}")
+    changes = {
+        "dataset": f"reviews {request.param}",
+        "source": str(folder / f"raw.{request.param}"),
+        "sink": str(folder / "out"),
+        "ledger": bench.policy.ledger.model_copy(update={"url": f"sqlite:///{folder / 'ledger.db'}"}),
+    }
+    policy = bench.policy.model_copy(update=changes)
+    run(policy)
+    return policy, folder / "out"
+
+
+def judge(released, policy):
+    return {verdict.name: verdict for verdict in check_published(released, policy)}
+
+
+def failed(verdicts):
+    return {name for name, verdict in verdicts.items() if not verdict.passed}
+
+
+def test_a_publication_passes(published):
+    policy, folder = published
+    verdicts = judge(folder, policy)
+    assert list(verdicts) == NAMES
+    assert not failed(verdicts)
+    assert verdicts["rows_ledgered"].counts["cells"] == 2 * 250
+    one = next(path for path in sorted(folder.rglob("part-*")))
+    assert list(judge(one, policy)) == NAMES[1:]
+    assert not failed(judge(one, policy))
+
+
+def test_files_that_changed_after_their_gates(published, tmp_path):
+    policy, folder = published
+    copy = tmp_path / "out"
+
+    def fresh():
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(folder, copy)
+        return sorted(copy.rglob("part-*"))
+
+    parts = fresh()
+    if parts[0].suffix != ".parquet":
+        parts[0].write_bytes(parts[0].read_bytes() + b"\n")
+        assert "published_files" in failed(judge(copy, policy))
+    parts = fresh()
+    parts[1].unlink()
+    assert failed(judge(copy, policy)) == {"published_files"}
+    parts = fresh()
+    shutil.copy(parts[0], parts[0].with_name("part-99999.extra"))
+    assert failed(judge(copy, policy)) == {"published_files"}
+    fresh()
+    facts = json.loads((copy / "manifest.json").read_text())
+    facts["parts"][0]["path"] = "../../ledger.db"
+    (copy / "manifest.json").write_text(json.dumps(facts))
+    assert "published_files" in failed(judge(copy, policy))
+
+
+def test_another_release_or_configuration(published):
+    policy, folder = published
+    other = policy.model_copy(update={"release": "r2"})
+    assert failed(judge(folder, other)) == {"published_files", "rows_ledgered"}
+    column = policy.columns[0].model_copy(update={"mechanism": {**policy.columns[0].mechanism, "epsilon": 1.0}})
+    changed = policy.model_copy(update={"columns": (column, policy.columns[1])})
+    assert failed(judge(folder, changed)) == {"published_files", "rows_ledgered"}
+
+
+def test_a_table_with_raw_text_or_canary_rows(bench, tmp_path):
+    fine = bench.published
+    assert not failed({verdict.name: verdict for verdict in check_published(fine, bench.policy, bench.ledger)})
+    staged = pl.concat(bench.released)
+    left_in = {item.name: item for item in check_published(staged.drop(CANARY), bench.policy, bench.ledger)}
+    assert failed(left_in) == {"rows_ledgered"}
+    assert left_in["rows_ledgered"].counts["uncommitted"] == 2 * 24
+    marked = {item.name: item for item in check_published(staged, bench.policy, bench.ledger)}
+    assert failed(marked) == {"raw_column_absent"}
+    raw = pl.read_parquet(bench.policy.source)
+    through = {item.name: item for item in check_published(raw, bench.policy, bench.ledger)}
+    assert failed(through) == {"words_in_output_set", "rows_ledgered"}
+    without = {item.name: item for item in check_published(fine.drop("id"), bench.policy, bench.ledger)}
+    assert failed(without) == {"raw_column_absent", "rows_ledgered"}
+    token = min(bench.run.canaries[0].tokens)
+    text = fine.with_columns(pl.lit(token.upper()).alias("stars"))
+    renamed = {item.name: item for item in check_published(text, bench.policy, bench.ledger)}
+    assert failed(renamed) == {"canaries_foreign"}
+
+
+def test_checking_writes_nothing(bench, tmp_path):
+    path = bench.policy.ledger.url.removeprefix("sqlite:///")
+    before = len(bench.ledger.show())
+    check_published(bench.published, bench.policy.model_copy(update={"release": "never"}))
+    with Ledger.open(path, create=False, read_only=True) as ledger:
+        assert len(ledger.show()) == before
+
+
+def test_what_cannot_be_checked_is_said(bench, tmp_path):
+    with pytest.raises(InputError, match=r"reading manifest.json failed"):
+        check_published(tmp_path, bench.policy, bench.ledger)
+    with pytest.raises(InputError, match="neither a folder nor a file"):
+        check_published(tmp_path / "nothing.parquet", bench.policy, bench.ledger)
+    (tmp_path / "table.txt").write_text("x")
+    with pytest.raises(InputError, match="Parquet, CSV or NDJSON"):
+        check_published(tmp_path / "table.txt", bench.policy, bench.ledger)
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1xxxx")
+    with pytest.raises(GateError, match="evaluating the gates failed"):
+        check_published(tmp_path / "broken.parquet", bench.policy, bench.ledger)
+    with pytest.raises(KeyReferenceError):
+        check_published(bench.published, bench.policy.model_copy(update={"key": "env:NOT_SET_SECRET"}), bench.ledger)

@@ -1,0 +1,155 @@
+"""Copy counts: bounds are exact, they gate only where the policy pays for it, and they hold nothing but counts."""
+
+import json
+from fractions import Fraction
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from dptext_etl import ColumnPolicy, Policy, _kernel
+from dptext_etl.checks.leaks import (
+    CopyCount,
+    copies_verdict,
+    count_copies,
+    gate_delta,
+    largest_probability,
+    report,
+)
+from dptext_etl.column import release
+from dptext_etl.errors import InputError
+from dptext_etl.mechanisms.custext import CusText
+
+
+def policy(vectors, key="file:noise.key", *, epsilon=2.0, beta=None, columns=("text",)):
+    mechanism = {"name": "custext", "epsilon": epsilon, "k": 10, "vectors": vectors}
+    return Policy.parse(
+        {
+            "dataset": "reviews",
+            "release": "r1",
+            "source": "raw.parquet",
+            "sink": "published",
+            "id": "id",
+            "unit": "record",
+            "key": key,
+            "ledger": {"url": "ledger.db"},
+            "cap": {"measure": "approx", "epsilon": 1000.0, "delta": 1e-6},
+            "column": [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in columns],
+            **({} if beta is None else {"beta": beta}),
+        }
+    )
+
+
+def test_the_largest_probability_bounds_every_transition(small_vectors):
+    for mechanism in (
+        CusText(epsilon=0.5, k=7, vectors=small_vectors),
+        CusText(epsilon=8.0, k=20, vectors=small_vectors),
+        CusText(epsilon=1.0, k=103, vectors=small_vectors),
+    ):
+        exact = max(max(mechanism.transition(word)[1]) for word in mechanism.output_words())
+        bound = largest_probability(mechanism)
+        assert exact <= Fraction(bound) <= exact * (1 + Fraction(1, 10**11))
+
+
+def test_copies_are_counted_after_the_input_policy():
+    raw = pl.Series(["Good, the word!", "good bad", "don\u2019t", "", None, "other"])
+    released = pl.Series(["good the word", "good worse", "don't", "", None, "thing"])
+    found = count_copies(raw, released, pl.Series([3, 2, 1, 0, 0, 1]))
+    assert found == CopyCount(copies=2, rows_by_draws={1: 2, 2: 1, 3: 1}, words_kept=5, words_compared=7)
+    with pytest.raises(InputError, match="2 texts, 1 releases"):
+        count_copies(raw.head(2), released.head(1), pl.Series([1]))
+
+
+def test_counts_add_up_over_shards_and_survive_json():
+    parts = [CopyCount(1, {2: 3}, 4, 6), CopyCount(0, {2: 1, 5: 2}, 1, 12), CopyCount()]
+    total = parts[0] + parts[1] + parts[2]
+    assert total == CopyCount(1, {2: 4, 5: 2}, 5, 18)
+    assert CopyCount.from_dict(json.loads(json.dumps(total.as_dict()))) == total
+
+
+def test_a_correct_release_stays_within_its_bound_and_a_copy_does_not(small_vectors):
+    random = np.random.default_rng(1)
+    column = ColumnPolicy(
+        dataset="d",
+        column="text",
+        release="r",
+        mechanism=CusText(epsilon=2.0, k=10, vectors=small_vectors),
+        key=_kernel.Secret(),
+        allow={"cluster"},
+    )
+    words = sorted(word for word in column.mechanism.output_words() if word.isalpha())
+    raw = pl.Series([" ".join(random.choice(words, n)) for n in random.integers(1, 9, 3000)])
+    ids = pa.array([str(n) for n in range(len(raw))])
+    out = release(raw.to_arrow(), ids, column)
+    draws = pl.Series(out.positions)
+    honest = count_copies(raw, pl.Series(out.text), draws)
+    facts = policy(small_vectors)
+    (fine,) = report(facts, {"text": honest})
+    assert fine.rows == 3000
+    assert 0 < fine.copies < fine.expected
+    assert not fine.beyond_chance
+    assert fine.threshold < 3000
+    (caught,) = report(facts, {"text": count_copies(raw, raw, draws)})
+    assert caught.copies == 3000
+    assert caught.beyond_chance
+
+
+def test_a_report_never_stops_a_publication(small_vectors):
+    everything = {"text": CopyCount(1000, {10: 1000}, 10_000, 10_000)}
+    (found,) = report(policy(small_vectors), everything)
+    assert found.beyond_chance
+    assert not found.gating
+    assert found.verdict().passed
+    assert "report only" in found.verdict().message
+    assert copies_verdict(policy(small_vectors), everything) == ()
+    assert gate_delta(policy(small_vectors)) == 0
+
+
+def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
+    paid = policy(small_vectors, beta=1e-6)
+    (verdict,) = copies_verdict(paid, {"text": CopyCount(1000, {10: 1000})})
+    assert not verdict.passed
+    assert "report only" not in verdict.message
+    (fine,) = copies_verdict(paid, {"text": CopyCount(0, {10: 1000})})
+    assert fine.passed
+    assert gate_delta(paid) == 2
+    assert gate_delta(policy(small_vectors, beta=1e-9)) == 1  # rounded up to a millionth
+    with pytest.raises(InputError, match="1 columns have no copy count"):
+        copies_verdict(paid, {})
+
+
+def test_columns_share_beta(small_vectors):
+    both = policy(small_vectors, beta=1e-6, columns=("text", "note"))
+    counts = {"text": CopyCount(0, {1: 50}), "note": CopyCount(0, {1: 50})}
+    assert [item.beta for item in report(both, counts)] == [5e-7, 5e-7]
+
+
+def test_where_copies_are_likely_no_threshold_exists(small_vectors):
+    """Amendment A1: at large epsilon a correct run copies everything, and the count can only be reported."""
+    loud = policy(small_vectors, epsilon=400.0, beta=1e-6)
+    (found,) = report(loud, {"text": CopyCount(50, {10: 50})})
+    assert found.threshold is None
+    assert not found.beyond_chance
+    (verdict,) = copies_verdict(loud, {"text": CopyCount(50, {10: 50})})
+    assert verdict.passed
+
+
+def test_one_row_of_one_word_may_be_copied(small_vectors):
+    """CusText with K = 20 and epsilon = 3 copies a word with probability up to 0.19 (amendment A1)."""
+    (found,) = report(policy(small_vectors, beta=0.01), {"text": CopyCount(1, {1: 1})})
+    assert found.threshold is None
+
+
+def test_rows_without_draws_are_no_copies(small_vectors):
+    blanks = count_copies(pl.Series(["", " "]), pl.Series(["", ""]), pl.Series([0, 0]))
+    assert blanks == CopyCount()
+    (found,) = report(policy(small_vectors, beta=1e-6), {"text": blanks})
+    assert found.verdict().passed
+
+
+def test_reports_hold_numbers_and_the_columns_name(small_vectors):
+    raw = pl.Series(["Sentinelword one", "sentinelword two"])
+    found = count_copies(raw, raw.str.to_lowercase(), pl.Series([2, 2]))
+    said = repr(found) + repr(report(policy(small_vectors), {"text": found})) + json.dumps(found.as_dict())
+    assert "sentinelword" not in said.lower()

@@ -1,0 +1,102 @@
+"""Verdicts, records and lineage are positive facts: counts and names, nothing else, and their absence is a failure."""
+
+import json
+import pickle
+
+import polars as pl
+import pytest
+
+from dptext_etl.checks import Verdict, require
+from dptext_etl.checks.lineage import Edge, Lineage
+from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
+from dptext_etl.errors import GateError
+from dptext_etl.policy import Policy
+
+
+def verdict(*, passed=True, **counts):
+    return Verdict("some_gate", passed, counts or {"rows": 3}, "3 rows looked at", "a bug")
+
+
+def test_a_verdict_travels_as_json_and_pickle():
+    found = verdict(rows=3, bound=float("inf"))
+    assert json.loads(json.dumps(found.as_dict()))["counts"] == {"rows": 3, "bound": "inf"}
+    assert pickle.loads(pickle.dumps(found)) == found
+    with pytest.raises(TypeError):
+        found.counts["rows"] = 4
+
+
+def test_require_wants_verdicts_and_all_of_them_passed():
+    require([verdict(), verdict()])
+    with pytest.raises(GateError, match="no gate was evaluated"):
+        require([])
+    with pytest.raises(GateError, match="1 of 2 gates failed: some_gate: 3 rows looked at") as caught:
+        require([verdict(), verdict(passed=False)])
+    assert caught.value.exit_code == 4
+    assert "new name" in caught.value.hint
+
+
+def outcome(*, success=True, errored=False):
+    return ExpectationOutcome(
+        "expect_x", "text", success, errored, {} if errored else {"checked": 3, "hits": int(not success)}
+    )
+
+
+def test_a_record_succeeds_only_if_everything_was_evaluated_and_held(tmp_path):
+    good = VerdictRecord("suite", 2, (outcome(), outcome()))
+    assert good.success
+    good.require()
+    good.write(tmp_path / "verdict.json")
+    assert VerdictRecord.read(tmp_path / "verdict.json") == good
+    for bad in (
+        VerdictRecord("suite", 0, ()),
+        VerdictRecord("suite", 2, (outcome(),)),
+        VerdictRecord("suite", 1, (outcome(success=False),)),
+        VerdictRecord("suite", 1, (outcome(success=False, errored=True),)),
+        VerdictRecord("suite", 1, (outcome(success=True, errored=True),)),
+    ):
+        assert not bad.success
+        with pytest.raises(GateError, match="did not hold"):
+            bad.require()
+        bad.write(tmp_path / "verdict.json")
+        assert not VerdictRecord.read(tmp_path / "verdict.json").success
+
+
+def test_no_record_is_a_failure(tmp_path):
+    for content in (None, "", "{}", '{"format": "other"}', "not json"):
+        if content is not None:
+            (tmp_path / "verdict.json").write_text(content)
+        with pytest.raises(GateError, match="reading a verdict failed"):
+            VerdictRecord.read(tmp_path / "verdict.json")
+
+
+def test_lineage_says_where_every_column_comes_from(small_vectors):
+    policy = Policy.parse(
+        {
+            "dataset": "reviews",
+            "release": "r1",
+            "source": "raw.parquet",
+            "sink": "published",
+            "id": "id",
+            "unit": "record",
+            "keep": ["stars"],
+            "key": "file:noise.key",
+            "ledger": {"url": "ledger.db"},
+            "column": [
+                {
+                    "name": "text",
+                    "mechanism": {"name": "custext", "epsilon": 1.0, "vectors": small_vectors},
+                    "allow": ["cluster"],
+                }
+            ],
+        }
+    )
+    found = Lineage.declared(policy, ["id", "stars", "text", "email"])
+    assert found.outputs == ("id", "stars", "text")
+    assert found.dropped == ("email",)
+    assert found.edges[1] == Edge("stars", "stars", "kept")
+    released = found.as_dict()["columns"]["text"]
+    assert released["way"] == "released"
+    assert released["by"] == "custext"
+    assert released["cfg"] == policy.column_policies()[0].mechanism.cfg()
+    assert json.loads(json.dumps(found.as_dict())) == found.as_dict()
+    assert pl.DataFrame([edge.__dict__ for edge in found.edges]).height == 3
