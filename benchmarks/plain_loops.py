@@ -19,7 +19,7 @@ Probabilities = dict[str, list[float]]
 
 
 def custext_mapping(
-    words: list[str], vectors: npt.NDArray[np.float32], k: int, epsilon: float
+    words: list[str], vectors: npt.NDArray[np.float64], k: int, epsilon: float
 ) -> tuple[Sets, Probabilities]:
     """Build output sets and probabilities (cosine): for each word not yet in a set, score all, sort all, take k."""
     table = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)

@@ -125,10 +125,11 @@ def plain_texts(rows: int = 1_000) -> dict[str, float]:
 
 
 def plain_mapping() -> dict[str, float]:
-    """The frozen loop that builds sets and probabilities."""
+    """The frozen loop that builds sets and probabilities, over the float64 that a script gets from a text file."""
     from plain_loops import custext_mapping
 
     words, table = vectors()
+    table = table.astype("float64")
     return clocked(lambda: custext_mapping(words, table, K, EPSILON))
 
 
