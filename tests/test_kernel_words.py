@@ -101,6 +101,14 @@ def test_long_texts(empty_handed, unit):
     assert pa.array(empty_handed.positions(pa.array([text]), json.dumps(drawn))).to_pylist() == [len(words(text))]
 
 
+def test_unpaired_surrogates_are_refused_without_the_text():
+    with pytest.raises(ValueError, match="unpaired surrogates") as caught:
+        _kernel.split("zxqvyuu \ud800")
+    assert "zxqvyuu" not in repr(caught.value.__dict__) + str(caught.value)
+    assert not isinstance(caught.value, UnicodeError)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
 def test_the_unicode_version_is_named():
     assert _kernel.UNICODE_VERSION.startswith("unicode-")
     assert int(_kernel.UNICODE_VERSION.split("-")[1]) >= 16

@@ -5,7 +5,7 @@ use arrow::array::{
     StructArray,
 };
 use arrow::datatypes::{ArrowDataType, IntegerType, TimeUnit};
-use arrow::types::{i256, NativeType};
+use arrow::types::NativeType;
 use chrono::{DateTime, Datelike, NaiveDate, Timelike};
 
 use crate::canon;
@@ -57,7 +57,6 @@ fn texts(array: &dyn Array) -> Result<Vec<String>> {
         ArrowDataType::Decimal(_, scale) => decimals::<i128>(array, *scale, |v| v.to_string()),
         ArrowDataType::Decimal32(_, scale) => decimals::<i32>(array, *scale, |v| v.to_string()),
         ArrowDataType::Decimal64(_, scale) => decimals::<i64>(array, *scale, |v| v.to_string()),
-        ArrowDataType::Decimal256(_, scale) => decimals::<i256>(array, *scale, |v| v.0.to_string()),
         ArrowDataType::Date32 => each::<i32>(array, |days| date(i64::from(days))),
         ArrowDataType::Date64 => {
             each::<i64>(array, |ms| (ms % 86_400_000 == 0).then_some(ms / 86_400_000).and_then(date))

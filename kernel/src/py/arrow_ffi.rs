@@ -7,9 +7,10 @@ use arrow::datatypes::{ArrowDataType, Field};
 use arrow::ffi;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyCapsule, PyTuple};
+use pyo3::types::{PyCapsule, PyString, PyTuple};
 
 use crate::errors::{Error, Result};
+use crate::panics;
 
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
@@ -22,6 +23,13 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Chunks {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        // The Arrow reader panics at layouts that it does not know.
+        panics::caught(|| Ok(Self::read(object))).unwrap_or_else(|_| Err(unreadable(())))
+    }
+}
+
+impl Chunks {
+    fn read(object: Borrowed<'_, '_, PyAny>) -> PyResult<Self> {
         if object.hasattr("__arrow_c_array__")? {
             let pair = object.call_method0("__arrow_c_array__")?.cast_into::<PyTuple>()?;
             let (schema, array) = pair.extract::<(Bound<'_, PyCapsule>, Bound<'_, PyCapsule>)>()?;
@@ -37,9 +45,12 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Chunks {
     }
 }
 
-fn unreadable(_: impl std::fmt::Display) -> PyErr {
-    // Messages of the Arrow reader are dropped: they may quote.
-    PyValueError::new_err("an Arrow column is of a type that the kernel cannot read")
+/// Messages of the Arrow reader are dropped: they may quote.
+fn unreadable<E>(_: E) -> PyErr {
+    PyValueError::new_err(
+        "an Arrow column is of a type that the kernel cannot read\n\
+         Hint: cast it first; texts are strings, 256-bit decimals become 128-bit ones or strings",
+    )
 }
 
 fn array_from(schema: &Bound<'_, PyCapsule>, array: &Bound<'_, PyCapsule>) -> PyResult<Box<dyn Array>> {
@@ -71,6 +82,20 @@ fn stream_from(stream: &Bound<'_, PyCapsule>) -> PyResult<Vec<Box<dyn Array>>> {
         }
     }
     Ok(chunks)
+}
+
+/// A text handed over by Python; unpaired surrogates are refused without the exception that would hold the text.
+pub struct Text(pub String);
+
+impl<'a, 'py> FromPyObject<'a, 'py> for Text {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'a, 'py, PyAny>) -> PyResult<Self> {
+        let text = object.cast::<PyString>().map_err(|_| PyTypeError::new_err("a text is a str"))?;
+        text.to_str()
+            .map(|text| Self(text.to_owned()))
+            .map_err(|_| PyValueError::new_err("a text holds characters that are not Unicode (unpaired surrogates)"))
+    }
 }
 
 /// A column of the kernel: `pa.array(column)` and `pl.Series(column)` take it without a copy.

@@ -6,6 +6,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::arrow_ffi::Text;
 use super::{attached, detached};
 use crate::keys::{ReleaseKey, Secret};
 
@@ -85,8 +86,9 @@ impl PyReleaseKey {
 
 /// `H(K_fp, 0x01 || utf8(text))`, or `H(K_fp, 0x00)` for None.
 #[pyfunction]
-fn fingerprint<'py>(py: Python<'py>, secret: &PySecret, text: Option<&str>) -> PyResult<Bound<'py, PyBytes>> {
-    attached(py, || secret.0.fingerprint(text.map(str::as_bytes))).map(|print| PyBytes::new(py, print.as_slice()))
+fn fingerprint<'py>(py: Python<'py>, secret: &PySecret, text: Option<Text>) -> PyResult<Bound<'py, PyBytes>> {
+    attached(py, || secret.0.fingerprint(text.as_ref().map(|text| text.0.as_bytes())))
+        .map(|print| PyBytes::new(py, print.as_slice()))
 }
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {

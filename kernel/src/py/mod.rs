@@ -9,6 +9,7 @@ mod table;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
+use self::arrow_ffi::Text;
 use crate::errors::{Error, Kind, Result};
 use crate::panics;
 use crate::words;
@@ -44,8 +45,8 @@ fn raised(py: Python<'_>, error: Error) -> PyErr {
 
 /// All segments of a text with whether each is a word; joined they are the text.
 #[pyfunction]
-fn split(py: Python<'_>, text: &str) -> PyResult<Vec<(String, bool)>> {
-    detached(py, || Ok(words::segments(text).map(|(segment, is_word)| (segment.to_owned(), is_word)).collect()))
+fn split(py: Python<'_>, text: Text) -> PyResult<Vec<(String, bool)>> {
+    detached(py, || Ok(words::segments(&text.0).map(|(segment, is_word)| (segment.to_owned(), is_word)).collect()))
 }
 
 /// Panics on purpose, for the test that shows what of it can be seen.

@@ -8,7 +8,7 @@ use arrow::datatypes::{ArrowDataType, Field};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
-use super::arrow_ffi::{Chunks, Column};
+use super::arrow_ffi::{Chunks, Column, Text};
 use super::draws::record_key;
 use super::keys::PyReleaseKey;
 use super::{attached, detached};
@@ -153,8 +153,8 @@ impl PyTable {
     }
 
     /// The exact law of one word: output words and integer weights.
-    fn row(&self, py: Python<'_>, word: &str, input_policy: &str) -> PyResult<(Vec<String>, Vec<u64>)> {
-        detached(py, || release::law(&self.table, &InputPolicy::from_json(input_policy)?, word))
+    fn row(&self, py: Python<'_>, word: Text, input_policy: &str) -> PyResult<(Vec<String>, Vec<u64>)> {
+        detached(py, || release::law(&self.table, &InputPolicy::from_json(input_policy)?, &word.0))
     }
 
     fn __repr__(&self) -> String {
