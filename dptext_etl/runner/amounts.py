@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 
 from dptext_etl.accounting import log10_odds
 from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import MICRO
+from dptext_etl.mechanism import Released
 from dptext_etl.runner.charging import Column
+from dptext_etl.runner.claims import with_gate
 
 SHOWN = ("eps_pure", "eps_tight", "eps_approx", "delta", "rho")
 """Components that a summary shows."""
@@ -20,48 +21,45 @@ ENDLESS = -1
 
 
 def spent(
-    columns: list[Column],
-    texts: Mapping[str, pa.Array],
-    positions: Mapping[str, pa.Array],
-    canary: npt.NDArray[np.bool_],
+    columns: list[Column], released: Mapping[str, Released], canary: npt.NDArray[np.bool_], delta: int
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Count a computed shard without its canary rows.
 
     Args:
         columns: Its text columns.
-        texts: Released texts by column, shape (rows,).
-        positions: Draws by column, shape (rows,).
+        released: Texts and draws by column, shape (rows,).
         canary: Planted rows, shape (rows,).
+        delta: What the copy gate costs every row, in millionths.
 
     Returns:
         Counts (rows, words, null texts), and the sum over records and the largest record of every shown component.
     """
-    counts = {"rows": int((~canary).sum()), "words": 0, "null": 0}
-    totals = {name: np.zeros(len(canary), dtype=np.int64) for name in SHOWN}
+    own = ~canary
+    counts = {"rows": int(own.sum()), "words": 0, "null": 0}
+    totals = {name: np.zeros(int(own.sum()), dtype=np.int64) for name in SHOWN}
     endless = dict.fromkeys(SHOWN, False)
     for column in columns:
-        drawn = positions[column.name]
-        counts["words"] += int(drawn.to_numpy(zero_copy_only=False)[~canary].sum())
-        counts["null"] += int(texts[column.name].is_null().to_numpy(zero_copy_only=False)[~canary].sum())
-        for name, amounts in spends(column.policy.mechanism, drawn).items():
-            if name in totals:
-                infinite = amounts == INFINITE
-                endless[name] |= bool(infinite[~canary].any())
-                totals[name] += np.where(infinite, 0, amounts)
+        texts, positions = released[column.name]
+        counts["words"] += int(positions.to_numpy(zero_copy_only=False)[own].sum())
+        counts["null"] += int(texts.is_null().to_numpy(zero_copy_only=False)[own].sum())
+        costs = with_gate(spends(column.policy.mechanism, positions), delta)
+        for name in SHOWN:
+            amounts = costs[name][own]
+            endless[name] |= bool((amounts == INFINITE).any())
+            totals[name] += np.where(amounts == INFINITE, 0, amounts)
     result = {}
     for name, amounts in totals.items():
-        own = amounts[~canary]
-        result[f"sum_{name}"] = ENDLESS if endless[name] else int(own.sum())
-        result[f"max_{name}"] = ENDLESS if endless[name] else int(own.max(initial=0))
+        result[f"sum_{name}"] = ENDLESS if endless[name] else int(amounts.sum())
+        result[f"max_{name}"] = ENDLESS if endless[name] else int(amounts.max(initial=0))
     return counts, result
 
 
 def combined(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
     """Add sums and take the largest maxima over shards."""
-    total: dict[str, int] = {}
+    total = {f"{kind}_{name}": 0 for kind in ("sum", "max") for name in SHOWN}
     for shard in shards:
         for name, amount in shard.items():
-            before = total.get(name, 0)
+            before = total[name]
             if ENDLESS in {before, amount}:
                 total[name] = ENDLESS
             else:

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
 from dptext_etl.accounting import MEASURES
 from dptext_etl.column import INFINITE
@@ -39,17 +40,18 @@ class Forecast:
         self.notes: list[str] = []
         self._used = self._look()
 
-    def add(self, amounts: Amounts, units: pl.Series | None) -> None:
+    def add(self, amounts: Amounts, subjects: pa.Array | None) -> None:
         """Add a shard.
 
         Args:
             amounts: Worst cases in millionths, shape (components, rows).
-            units: Canonical subject ids, shape (rows,), or None where records stand for themselves.
+            subjects: Canonical subject ids, shape (rows,), or None where records stand for themselves.
         """
         self._amounts.append(amounts)
-        if units is None:
+        if subjects is None:
             return
-        self._units.append(units.hash().to_numpy())
+        units = pl.Series(pl.from_arrow(subjects))
+        self._units.append(_hashes(units))
         if self._used and self._policy.cap is not None:
             known = units.unique()
             with Ledger.open(
@@ -57,11 +59,12 @@ class Forecast:
             ) as ledger:
                 asked = ledger.remaining(Scope.of(self._policy), known.to_arrow()).asked
             used = [[_whole(item[name]["used"]) for item in asked] for name in self.components]
-            self._left.append((known.hash().to_numpy(), np.array(used, dtype=np.int64)))
+            self._left.append((_hashes(known), np.array(used, dtype=np.int64)))
 
     def records(self) -> Amounts:
         """Return the worst case of every record on the first component."""
-        return self._all()[0]
+        first: Amounts = self._all()[0]
+        return first
 
     def subjects(self) -> Amounts | None:
         """Return the worst case of every subject on the first component, or None where records stand for themselves."""
@@ -119,6 +122,11 @@ def limits(cap: Cap) -> Amounts:
     """Return a cap in millionths, rounded down, shape (components,)."""
     given = {"pure": (cap.epsilon,), "zcdp": (cap.rho,), "approx": (cap.epsilon, cap.delta)}[cap.measure]
     return np.array([math.floor(Fraction(repr(float(amount or 0))) * MICRO) for amount in given], dtype=np.int64)
+
+
+def _hashes(units: pl.Series) -> npt.NDArray[np.uint64]:
+    hashed: npt.NDArray[np.uint64] = units.hash().to_numpy()
+    return hashed
 
 
 def _whole(amount: int | str) -> int:

@@ -11,12 +11,14 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.checks.leaks import gate_delta
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import ADDITIVE, Disclosure
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, ReleaseRef
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.policy import ColumnPolicy
+from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.claims import Amounts, with_gate
 
 
 @dataclass(frozen=True)
@@ -77,28 +79,31 @@ def texts_of(frame: pl.DataFrame, column: str) -> pa.Array:
     return frame[column].to_arrow()
 
 
-def charge(frame: pl.DataFrame, columns: list[Column], id_column: str, subject: str | None) -> Charged:
+def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy) -> Charged:
     """Count draws and make identities; nothing is drawn.
 
     Args:
         frame: The shard, canary rows included.
         columns: Its text columns.
-        id_column: Name of the id column.
-        subject: Name of the subject column, or None where records stand for themselves.
+        policy: The run's policy.
     """
-    ids = canonical_ids(frame[id_column].to_arrow())
+    ids = canonical_ids(frame[policy.id].to_arrow())
+    delta = gate_delta(policy)
     charges = []
     for column in columns:
         texts = texts_of(frame, column.name)
         mechanism = column.policy.mechanism
         identities = pa.array(_kernel.idem_keys(column.key, ids, texts, column.policy.nonce))
-        n_worst, spends = worst_case(mechanism, mechanism.positions(texts), texts.null_count and texts.is_null())
-        charges.append(Charge(column.ref, identities, n_worst, spends))
-    return Charged(ids, None if subject is None else subject_ids(frame[subject]), tuple(charges))
+        n_worst, spends = worst_case(mechanism, mechanism.positions(texts), texts)
+        charges.append(Charge(column.ref, identities, n_worst, with_gate(spends, delta)))
+    return Charged(ids, subjects_of(frame, policy), tuple(charges))
 
 
-def subject_ids(subjects: pl.Series) -> pa.Array:
-    """Write subject ids as record ids are written; null stays null."""
+def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:
+    """Write subject ids as record ids are written, null where unknown; None where records stand for themselves."""
+    if policy.unit == "record" or policy.subject is None:
+        return None
+    subjects = frame[policy.subject]
     known = canonical_ids(subjects.drop_nulls().to_arrow())
     if not subjects.null_count():
         return known
@@ -106,23 +111,22 @@ def subject_ids(subjects: pl.Series) -> pa.Array:
     return known.take(pa.array(places, mask=subjects.is_null().to_numpy()))
 
 
-def worst_case(
-    mechanism: Mechanism, positions: pa.Array, null: pa.Array | None
-) -> tuple[npt.NDArray[np.uint32], dict[str, npt.NDArray[np.int64]]]:
+def worst_case(mechanism: Mechanism, positions: pa.Array, texts: pa.Array) -> tuple[npt.NDArray[np.uint32], Amounts]:
     """Return what is reserved per record: draws, and amounts by component in millionths.
 
     Args:
         mechanism: The column's mechanism.
         positions: Draws per record, uint32.
-        null: Where the text is null, or nothing if no text is.
+        texts: The texts; nulls that pass as null cost nothing.
 
     Returns:
         Positions and amounts for exactly as many draws where length is disclosed, else for the longest text.
     """
     counts = positions.to_numpy(zero_copy_only=False)
-    if Disclosure.LENGTH not in mechanism.guarantee.disclosures:
-        passed = null is not None and Disclosure.NULLNESS in mechanism.guarantee.disclosures
-        counts = np.where(null.to_numpy(zero_copy_only=False) if passed else False, 0, mechanism.n_max)
+    disclosures = mechanism.guarantee.disclosures
+    if Disclosure.LENGTH not in disclosures:
+        passed = texts.is_null().to_numpy(zero_copy_only=False) & (Disclosure.NULLNESS in disclosures)
+        counts = np.where(passed, 0, mechanism.n_max)
     distinct, where = np.unique(counts, return_inverse=True)
     costs = [mechanism.worst_case(int(count)) for count in distinct]
     n_worst = np.array([cost.n_worst for cost in costs], dtype=np.uint32)[where]

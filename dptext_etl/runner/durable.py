@@ -95,7 +95,7 @@ def alone(folder: Path) -> Iterator[None]:
     Raises:
         PolicyError: Another run holds it.
     """
-    with seam(f"locking {folder}"):
+    with seam(f"locking {folder}", InputError, _ROOM):
         descriptor = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, PRIVATE_FILE)
     try:
         try:

@@ -9,7 +9,7 @@ import polars as pl
 from dptext_etl.errors import InputError, seam
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.roles import id_kind
-from dptext_etl.runner.source import Files, schema_of
+from dptext_etl.runner.source import READ_HINT, Files, schema_of
 
 MIN_WORDS = 4.0
 """A column of strings with fewer words on average is a label, not a text."""
@@ -83,13 +83,13 @@ def _facts(frame: pl.LazyFrame, strings: list[str], possible: list[str]) -> dict
     counts += [pl.col(name).cast(pl.String).str.count_matches(_WORD).sum().alias(f"words {name}") for name in strings]
     counts += [pl.col(name).n_unique().alias(f"distinct {name}") for name in possible]
     counts += [pl.col(name).null_count().alias(f"null {name}") for name in possible]
-    with seam("reading the source"):
+    with seam("reading the source", InputError, READ_HINT):
         return frame.select(counts).collect(engine="streaming").row(0, named=True)
 
 
 def _most_words(frame: pl.LazyFrame, subject: str | None, texts: tuple[str, ...]) -> int:
     counted = pl.sum_horizontal(pl.col(name).cast(pl.String).str.count_matches(_WORD) for name in texts).alias("words")
-    with seam("reading the source"):
+    with seam("reading the source", InputError, READ_HINT):
         rows = frame.select(counted, *([] if subject is None else [subject]))
         totals = rows if subject is None else rows.group_by(subject).agg(pl.col("words").sum())
         return int(totals.select(pl.col("words").max()).collect(engine="streaming").item() or 0)

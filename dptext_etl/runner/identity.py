@@ -14,7 +14,7 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.roles import Table
-from dptext_etl.runner.source import batches
+from dptext_etl.runner.source import READ_HINT, batches
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -30,7 +30,7 @@ def examine(table: Table, policy: Policy, listener: Listener | None = None) -> i
     Raises:
         InputError: No rows; null or repeated ids; null subjects where caps are per subject.
     """
-    with seam("reading the ids of the source"):
+    with seam("reading the ids of the source", InputError, READ_HINT):
         subject = (
             pl.lit(0) if policy.subject is None or policy.unit == "record" else pl.col(policy.subject).null_count()
         )

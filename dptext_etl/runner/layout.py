@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from typing import Any
 from urllib.parse import quote
 
 from dptext_etl.errors import PolicyError
@@ -33,7 +34,7 @@ class Layout:
     sink: str
     staging: Path
     partition: str | None
-    storage: dict[str, str] = field(repr=False)
+    storage: dict[str, Any] = field(repr=False)
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
@@ -120,15 +121,31 @@ def _staging(policy: Policy, sink: str, partition: str | None) -> Path:
     return root / folder_name(policy.release) / folder_name(partition if partition is not None else "_")
 
 
-def _storage(options: dict[str, str]) -> dict[str, str]:
-    resolved = {}
+_NUMBERS: dict[str, type[int] | type[float]] = {
+    "max_retries": int,
+    "retry_timeout_ms": int,
+    "retry_init_backoff_ms": int,
+    "retry_max_backoff_ms": int,
+    "retry_base_multiplier": float,
+    "file_cache_ttl": int,
+}
+"""Options that Polars itself takes, as numbers."""
+
+
+def _storage(options: dict[str, str]) -> dict[str, Any]:
+    resolved: dict[str, Any] = {}
     for name, value in options.items():
-        if value.startswith("env:"):
-            variable = value.removeprefix("env:")
-            if variable not in os.environ:
-                raise PolicyError(
-                    f"storage option {name!r} refers to {variable}, which is not set", f"export {variable}"
-                )
-            value = os.environ[variable]
-        resolved[name] = value
+        variable = value.removeprefix("env:") if value.startswith("env:") else None
+        if variable is not None and variable not in os.environ:
+            raise PolicyError(f"storage option {name!r} refers to {variable}, which is not set", f"export {variable}")
+        resolved[name] = _typed(name, value if variable is None else os.environ[variable])
     return resolved
+
+
+def _typed(name: str, value: str) -> str | int | float:
+    kind = _NUMBERS.get(name)
+    try:
+        return value if kind is None else kind(value)
+    except ValueError:
+        problem = f"storage option {name!r} must be a number"
+    raise PolicyError(problem, 'write: storage_options = { max_retries = "2" }')

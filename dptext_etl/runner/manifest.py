@@ -15,9 +15,9 @@ from typing import Any, Self
 import polars as pl
 
 from dptext_etl.errors import InputError, seam
-from dptext_etl.guarantee import MICRO
-from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy import Policy
 from dptext_etl.runner import durable
+from dptext_etl.runner.claims import claims
 from dptext_etl.runner.layout import Layout
 
 NAME = "manifest.json"
@@ -140,36 +140,12 @@ def _fetched(layout: Layout) -> str:
     return "\n".join(lines.to_series().to_list())
 
 
-def claims(columns: list[ColumnPolicy]) -> list[dict[str, Any]]:
-    """State what is claimed of every text column: functions of the configuration alone."""
-    stated = []
-    for column in columns:
-        mechanism, guarantee = column.mechanism, column.mechanism.guarantee
-        worst = mechanism.worst_case()
-        stated.append(
-            {
-                "name": column.column,
-                "mechanism": mechanism.name,
-                "epsilon": mechanism.epsilon,
-                "unit": guarantee.unit,
-                "class": guarantee.guarantee_class.value,
-                "disclosures": sorted(item.value for item in guarantee.disclosures),
-                "assumptions": sorted(guarantee.assumptions),
-                "longest_text_words": mechanism.n_max,
-                "largest_epsilon": worst.eps_approx / MICRO if worst.eps_approx < float("inf") else "inf",
-                "largest_delta": worst.delta / MICRO if worst.delta < float("inf") else "inf",
-                "cfg": mechanism.cfg(),
-            }
-        )
-    return stated
-
-
 def draft(
-    policy: Policy, layout: Layout, schema: pl.Schema, gates: list[str], parts: tuple[Part, ...], version: int
+    policy: Policy, layout: Layout, schema: pl.Schema, *, gates: list[str], parts: tuple[Part, ...], version: int
 ) -> Manifest:
     """Write down what is to be published."""
     names = {name: str(dtype) for name, dtype in schema.items()}
-    columns = claims(policy.column_policies())
+    columns = claims(policy)
     return Manifest(
         policy.dataset,
         policy.release,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from dptext_etl.errors import seam
+from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.identity import examine
 from dptext_etl.runner.incremental import continues, unpublished
@@ -14,6 +14,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.manifest import Manifest
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.roles import Table
+from dptext_etl.runner.source import READ_HINT
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,6 @@ def open_source(policy: Policy, layout: Layout, table: Table, progress: Listener
     if manifest is None or not adds:
         return Opened(table, table.frame, total, total, None)
     frame = unpublished(table.frame, policy, layout, manifest)
-    with seam("comparing the source with what is published"):
+    with seam("comparing the source with what is published", InputError, READ_HINT):
         wanted = int(frame.select(pl.len()).collect(engine="streaming").item())
     return Opened(table, frame, total, wanted, manifest.digest, len(manifest.parts))

@@ -76,7 +76,7 @@ class Writer:
             durable.flush_folder(target.parent)
 
     def restore(self, published: tuple[Part, ...]) -> int:
-        """Put back published local files that are missing or damaged, from the same bytes just written; returns how many."""
+        """Put back local parts that are missing or damaged, from the same bytes just written; returns how many."""
         if self._layout.remote_sink:
             return 0
         restored = 0
@@ -116,4 +116,9 @@ class Writer:
 
 def _writer(frame: pl.DataFrame, file_format: str) -> Callable[[IO[bytes]], object]:
     lazy = frame.lazy()
-    return {"parquet": lazy.sink_parquet, "csv": lazy.sink_csv, "ndjson": lazy.sink_ndjson}[file_format]
+    writers: dict[str, Callable[[IO[bytes]], object]] = {
+        "parquet": lazy.sink_parquet,
+        "csv": lazy.sink_csv,
+        "ndjson": lazy.sink_ndjson,
+    }
+    return writers[file_format]

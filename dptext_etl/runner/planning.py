@@ -10,13 +10,14 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl.accounting import log10_odds
+from dptext_etl.checks.leaks import gate_delta
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.balances import Forecast
-from dptext_etl.runner.charging import subject_ids, texts_of, worst_case
+from dptext_etl.runner.charging import subjects_of, texts_of, worst_case
+from dptext_etl.runner.claims import claims, with_gate
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.manifest import claims
 from dptext_etl.runner.opening import open_source
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.roles import Table
@@ -93,9 +94,9 @@ def plan(policy: Policy, *, partition: str | None = None, progress: Listener | N
     words = 0
     meter = Meter("plan", source.wanted, progress)
     for frame in batches(source.frame, policy.shard_rows):
-        drawn, amounts = _costs(frame, columns, forecast.components)
+        drawn, amounts = _costs(frame, policy, columns, forecast.components)
         words += drawn
-        forecast.add(amounts, _units(frame, policy))
+        forecast.add(amounts, subjects_of(frame, policy))
         meter.add(frame.height)
     per_record, per_subject = forecast.records(), forecast.subjects()
     return PlanSummary(
@@ -105,7 +106,7 @@ def plan(policy: Policy, *, partition: str | None = None, progress: Listener | N
         rows=source.wanted,
         already_published=source.total - source.wanted,
         words=words,
-        columns=[_described(claim, item) for claim, item in zip(claims(columns), columns, strict=True)],
+        columns=[_described(claim, item) for claim, item in zip(claims(policy), columns, strict=True)],
         component=forecast.components[0],
         per_record=_quantiles(per_record),
         per_subject=None if per_subject is None else _quantiles(per_subject),
@@ -120,7 +121,7 @@ def plan(policy: Policy, *, partition: str | None = None, progress: Listener | N
 
 
 def _costs(
-    frame: pl.DataFrame, columns: list[ColumnPolicy], components: tuple[str, ...]
+    frame: pl.DataFrame, policy: Policy, columns: list[ColumnPolicy], components: tuple[str, ...]
 ) -> tuple[int, npt.NDArray[np.int64]]:
     """Return the words of a shard and the worst case of its records, shape (components, rows)."""
     words = 0
@@ -129,17 +130,11 @@ def _costs(
         texts = texts_of(frame, column.column or "")
         positions = column.mechanism.positions(texts)
         words += int(positions.to_numpy(zero_copy_only=False).sum())
-        _, amounts = worst_case(column.mechanism, positions, texts.is_null() if texts.null_count else None)
+        amounts = with_gate(worst_case(column.mechanism, positions, texts)[1], gate_delta(policy))
         for at, name in enumerate(components):
             endless = (amounts[name] == INFINITE) | (totals[at] == INFINITE)
             totals[at] = np.where(endless, INFINITE, totals[at] + np.where(endless, 0, amounts[name]))
     return words, totals
-
-
-def _units(frame: pl.DataFrame, policy: Policy) -> pl.Series | None:
-    if policy.unit == "record" or policy.subject is None:
-        return None
-    return pl.Series(pl.from_arrow(subject_ids(frame[policy.subject])))
 
 
 def _quantiles(amounts: npt.NDArray[np.int64]) -> dict[str, float | str]:

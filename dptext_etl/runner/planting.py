@@ -7,13 +7,16 @@ import polars as pl
 from dptext_etl._kernel import Secret
 from dptext_etl.checks import canaries
 from dptext_etl.checks.canaries import CanaryPlan
-from dptext_etl.errors import seam
+from dptext_etl.errors import InputError, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 from dptext_etl.runner.roles import Table
+from dptext_etl.runner.source import READ_HINT
 
 
-def plan_canaries(policy: Policy, table: Table, secret: Secret, shards: range, partition: str | None) -> list[CanaryPlan]:
+def plan_canaries(
+    policy: Policy, table: Table, secret: Secret, shards: range, partition: str | None
+) -> list[CanaryPlan]:
     """Plan the canary rows of all shards with one look at the ids of the source (more only if a candidate is in use).
 
     Args:
@@ -49,7 +52,7 @@ def plan_canaries(policy: Policy, table: Table, secret: Secret, shards: range, p
 
 
 def _present(table: Table, column: str, candidates: pl.Series) -> set[str]:
-    with seam("comparing canary ids with those of the source"):
+    with seam("comparing canary ids with those of the source", InputError, READ_HINT):
         asked = candidates.to_frame().lazy()
         found = table.frame.select(column).join(asked, on=column, how="semi").collect(engine="streaming")
     return set(_names(found.to_series()))

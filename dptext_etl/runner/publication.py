@@ -87,7 +87,7 @@ def publish(
             checkpoint("parts written")
             schema = staging.schema(staged.shards[0])
             gates = [verdict.name for verdict in verdicts]
-            manifest = draft(policy, layout, schema, gates, (*kept, *writer.parts), version)
+            manifest = draft(policy, layout, schema, gates=gates, parts=(*kept, *writer.parts), version=version)
             same = before is not None and not adds and _same(before, manifest)
             if same and before is not None:
                 restored = writer.restore(before.parts)

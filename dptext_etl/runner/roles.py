@@ -75,6 +75,9 @@ def _check_names(policy: Policy, found: pl.Schema, dropped: tuple[str, ...]) -> 
     missing = [name for name in wanted_columns(policy) if name not in found]
     if missing:
         said = ", ".join(repr(name) for name in missing)
+        if set(missing) >= set(wanted_columns(policy)):  # then its first line may be a text, not a header
+            msg = f"the source has no column {said}; none of its {len(found)} columns is named in the policy"
+            raise InputError(msg, "does the file have a header line? Correct id, subject, keep or [[column]]")
         msg = f"the source has no column {said}; it has: {', '.join(repr(name) for name in found)}"
         raise InputError(msg, "correct id, subject, keep or [[column]] in the policy")
     if dropped and policy.strict_columns:
@@ -102,10 +105,9 @@ def id_kind(dtype: pl.DataType) -> str | None:
 def _check_id(name: str, dtype: pl.DataType, role: str = "record ids") -> str:
     kind = id_kind(dtype)
     if kind is None:
-        msg = f"{role} (column {name!r}) of type {dtype} are not allowed: floats, Booleans, lists and timestamps without zone identify nothing"
-        raise InputError(
-            msg, "name a column of strings, integers, decimals, dates, zoned timestamps or bytes, or cast it first"
-        )
+        msg = f"{role} (column {name!r}) of type {dtype} are not allowed"
+        allowed = "strings, integers, decimals, dates, timestamps with a zone, bytes, and structs of these"
+        raise InputError(msg, f"name a column of an allowed type, or cast it first: {allowed}")
     return kind
 
 

@@ -1,4 +1,4 @@
-"""Read a raw table lazily: Parquet, CSV or NDJSON, local or in an object store, only the columns that a policy names."""
+"""Read a raw table lazily: Parquet, CSV or NDJSON, local or in an object store, only the columns that are named."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import glob
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -15,7 +16,7 @@ from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
 INFERRED_ROWS = 10_000
 """Rows that decide the types of an untyped file's columns."""
 
-_READ_HINT = "is the file whole, of the format that its suffix says, and readable?"
+READ_HINT = "is the file whole, of the format that its suffix says, readable, and not being written?"
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class Files:
 
     paths: tuple[str, ...]
     format: str
-    storage: dict[str, str] = field(default_factory=dict, repr=False)
+    storage: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @classmethod
     def find(cls, layout: Layout) -> Files:
@@ -42,7 +43,7 @@ class Files:
         return cls.at(layout.source, layout.storage)
 
     @classmethod
-    def at(cls, source: str, storage: dict[str, str] | None = None) -> Files:
+    def at(cls, source: str, storage: dict[str, Any] | None = None) -> Files:
         """Find the files that a path, folder, glob or URL names (see `find`)."""
         if is_remote(source):
             paths, formats = [source], {format_of(source)}
@@ -55,10 +56,7 @@ class Files:
         if len(formats) != 1 or not known:
             found = ", ".join(sorted(known)) or "none that is known"
             msg = f"the source {source} must hold files of one known format, got: {found}"
-            raise InputError(
-                msg,
-                f"known suffixes: {', '.join(FORMATS)}; name the files by a glob such as {source.rstrip('/')}/*.parquet",
-            )
+            raise InputError(msg, f"known suffixes: {', '.join(FORMATS)}; name files by a glob such as FOLDER/*.csv")
         return cls(tuple(paths), known.pop(), storage or {})
 
     def scan(self, text_like: tuple[str, ...] = (), *, all_text: bool = False) -> pl.LazyFrame:
@@ -74,7 +72,7 @@ class Files:
         Raises:
             InputError: A library error while opening.
         """
-        with seam(f"opening the source ({self.format})", InputError, _READ_HINT):
+        with seam(f"opening the source ({self.format})", InputError, READ_HINT):
             if self.format == "parquet":
                 return pl.scan_parquet(list(self.paths), storage_options=self.storage, hive_partitioning=False)
             if self.format == "ndjson":
@@ -95,7 +93,7 @@ def schema_of(frame: pl.LazyFrame) -> pl.Schema:
     Raises:
         InputError: The files cannot be read.
     """
-    with seam("reading the source", InputError, _READ_HINT):
+    with seam("reading the source", InputError, READ_HINT):
         return frame.collect_schema()
 
 
@@ -107,10 +105,10 @@ def batches(frame: pl.LazyFrame, rows: int) -> Iterator[pl.DataFrame]:
     """
     held: list[pl.DataFrame] = []
     count = 0
-    with seam("reading the source", InputError, _READ_HINT):
+    with seam("reading the source", InputError, READ_HINT):
         chunks = iter(frame.collect_batches(chunk_size=rows, maintain_order=True))
     while True:
-        with seam("reading the source", InputError, _READ_HINT):
+        with seam("reading the source", InputError, READ_HINT):
             chunk = next(chunks, None)
         if chunk is None:
             break
@@ -131,7 +129,8 @@ def _local_files(source: str) -> list[str]:
         return sorted(str(item) for item in inside if not _hidden(item.relative_to(path)))
     if path.is_file():
         return [source]
-    found = sorted(name for name in glob.glob(source, recursive=True) if Path(name).is_file())
+    matched = glob.glob(source, recursive=True)  # noqa: PTH207  (takes absolute patterns)
+    found = sorted(name for name in matched if Path(name).is_file())
     if not found and not glob.has_magic(source):
         raise InputError(f"there is no file {source}", "is the path right, and relative to the policy's folder?")
     return found

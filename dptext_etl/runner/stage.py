@@ -18,6 +18,7 @@ from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner import durable
 from dptext_etl.runner.charging import Column
+from dptext_etl.runner.claims import register
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.opening import open_source
 from dptext_etl.runner.planting import plan_canaries
@@ -108,7 +109,7 @@ def stage(
         numbers = range(source.first, source.first - (-wanted // policy.shard_rows))
         plans = plan_canaries(policy, table, secret, numbers, partition)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
-            refs = {item.column or "": ledger.register(item, table.id_type) for item in columns}
+            refs = {item.column or "": register(ledger, policy, item, table.id_type) for item in columns}
             checkpoint("registered")
             charged = [Column(item, refs[item.column or ""], item.release_key()) for item in columns]
             shards = Shards(policy, charged, ledger, uuid.uuid4().hex, staging, checkpoint)
@@ -138,7 +139,8 @@ def _shards(
             break
         yield raw, plans[index]
     if seen != wanted:
-        msg = f"the source changed while it was read: {wanted} rows were checked, then there were {'more' if seen > wanted else seen}"
+        then = "more" if seen > wanted else str(seen)
+        msg = f"the source changed while it was read: {wanted} rows were checked, then there were {then}"
         raise InputError(msg, "run again when nobody writes to it; what is charged is not charged twice")
 
 
@@ -150,10 +152,9 @@ def _reserve_all(shards: Shards, raw: Iterator[tuple[pl.DataFrame, CanaryPlan]],
     over = shards.outcomes[Outcome.OVER_CAP.name]
     if over:
         shards.give_back()
-        msg = f'{over} records would exceed the cap; the run is refused (on_cap = "refuse"), nothing was computed or charged'
-        raise BudgetError(
-            msg, 'see `dptext plan` and `dptext ledger remaining`; on_cap = "quarantine" leaves such records out'
-        )
+        msg = f'{over} records would exceed the cap, and on_cap is "refuse"; nothing was computed or charged'
+        hint = '`dptext plan` and `dptext ledger remaining` say more; on_cap = "quarantine" leaves such records out'
+        raise BudgetError(msg, hint)
 
 
 def _counts(shards: Shards, staged: list[StagedShard]) -> dict[str, int]:

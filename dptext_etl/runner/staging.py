@@ -1,4 +1,4 @@
-"""What is computed but not published: one file per shard, with a record that says what it holds, inside the boundary."""
+"""What is computed but not published, inside the boundary: one file per shard, with a record of what it holds."""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ def make_reviews(rows: int = 240, first: int = 0) -> pl.DataFrame:
             "id": [f"r{i:05d}" for i in numbers],
             "user_id": [f"u{i % 40:03d}" for i in numbers],
             "stars": [i % 5 + 1 for i in numbers],
-            "review": [f"{SENTINEL} " + " ".join(words[(i * 7 + j * j) % 100] for j in range(5 + i % 11)) for i in numbers],
+            "review": [
+                f"{SENTINEL} " + " ".join(words[(i * 7 + j * j) % 100] for j in range(5 + i % 11)) for i in numbers
+            ],
             "note": [None if i % 9 == 0 else "" if i % 9 == 1 else f"{words[i % 100]}, {SENTINEL}!" for i in numbers],
             "secret": [f"{SENTINEL} {i}" for i in numbers],
         }

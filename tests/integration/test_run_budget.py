@@ -43,7 +43,9 @@ def test_records_over_the_cap_are_quarantined_in_row_order(job, reviews):
     assert summary.rows["quarantined"] == 240 - len(expected) == forecast.over_cap["records"]
     assert any("left out" in note for note in summary.notes)
     assert max(summary.remaining["used"]["eps_pure"].values()) <= 100_000_000
-    listed = pl.concat([pl.read_parquet(path) for path in (job.folder / "published.staging").rglob("quarantine-*.parquet")])
+    listed = pl.concat(
+        [pl.read_parquet(path) for path in (job.folder / "published.staging").rglob("quarantine-*.parquet")]
+    )
     assert sorted(listed["id"]) == sorted(set(frame["id"]) - set(expected))
     left_out = (set(frame["id"]) - set(expected)).pop()
     assert left_out not in json.dumps(summary.as_dict())

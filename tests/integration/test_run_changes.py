@@ -1,4 +1,4 @@
-"""What may change between runs and what may not: texts, new rows, kept values, configuration, burnt names, other bytes."""
+"""What may change between runs and what may not: texts, new rows, kept values, settings, burnt names, bytes."""
 
 import polars as pl
 import pytest
@@ -22,7 +22,7 @@ def test_a_changed_text_is_refused_before_anything_of_its_shard_is_computed(job,
     save(frame, job.folder / "raw.parquet")
     with pytest.raises(InputError, match="texts of 1 records changed") as caught:
         job.run()
-    assert "new release name" in caught.value.hint
+    assert "under a new name" in caught.value.hint
     assert sentinel not in str(caught.value)
     assert job.files() == before
     assert job.charged() == charged
@@ -191,7 +191,7 @@ def test_other_bytes_on_a_second_computation_are_not_published(job, monkeypatch)
 
     def drifting(self, texts, keys):
         released = real(self, texts, keys)
-        return Released(released.text.take(list(range(1, len(released.text))) + [0]), released.positions)
+        return Released(released.text.take([*range(1, len(released.text)), 0]), released.positions)
 
     monkeypatch.setattr(TableMechanism, "release", drifting)
     with pytest.raises(LedgerError, match="gave other bytes"):

@@ -1,0 +1,113 @@
+"""What a run claims of every text column; where the copy gate may decide (`beta`), its false alarms are part of it.
+
+A whole-run count that decides about publication costs 2 * beta of delta on every row, and the class becomes approximate
+(amendment A1c). Without `beta` the claims are those of the mechanisms.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.checks.leaks import gate_delta
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import LedgerError
+from dptext_etl.guarantee import MICRO, Guarantee, GuaranteeClass, Micro, Spend
+from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.mechanism import Mechanism
+from dptext_etl.policy import ColumnPolicy, Policy
+
+Amounts = dict[str, npt.NDArray[np.int64]]
+
+_APPROXIMATE = {
+    GuaranteeClass.PURE_LDP: GuaranteeClass.APPROX_LDP,
+    GuaranteeClass.COND_PURE: GuaranteeClass.COND_APPROX,
+}
+_WITHOUT_DELTA = ("eps_pure", "eps_tight", "rho", "mu2", "eps_metric")
+"""Components that a row with a delta from a gate no longer has."""
+
+
+def guarantee_of(mechanism: Mechanism, delta: int) -> Guarantee:
+    """Return a mechanism's claim where a gate adds `delta` millionths."""
+    stated = mechanism.guarantee
+    if not delta:
+        return stated
+    return replace(stated, guarantee_class=_APPROXIMATE.get(stated.guarantee_class, stated.guarantee_class))
+
+
+def worst_of(mechanism: Mechanism, delta: int) -> Spend:
+    """Return the cost of the longest text where a gate adds `delta` millionths."""
+    worst = mechanism.worst_case()
+    if not delta:
+        return worst
+    gone: dict[str, Any] = dict.fromkeys(_WITHOUT_DELTA, math.inf)
+    kind = guarantee_of(mechanism, delta).guarantee_class
+    return replace(worst, guarantee_class=kind, delta=worst.delta + delta, **gone)
+
+
+def with_gate(amounts: Amounts, delta: int) -> Amounts:
+    """Add a gate's delta (millionths) to amounts per record, shape (records,)."""
+    if not delta:
+        return amounts
+    gone = {name: np.full_like(amounts[name], INFINITE) for name in _WITHOUT_DELTA if name in amounts}
+    return {**amounts, **gone, "delta": amounts["delta"] + delta}
+
+
+def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str) -> ReleaseRef:
+    """Pin the release of a column in the ledger, with what is claimed of it.
+
+    Raises:
+        LedgerError: The name is burnt or pinned to something else.
+    """
+    delta = gate_delta(policy)
+    if not delta:
+        return ledger.register(column, id_type)
+    if column.column is None:
+        raise LedgerError("the policy names no column")
+    mechanism = column.mechanism
+    return ledger.release(
+        dataset=column.dataset,
+        column=column.column,
+        release=column.release,
+        cfg=mechanism.cfg(),
+        id_type=id_type,
+        mechanism=mechanism.name,
+        guarantee=guarantee_of(mechanism, delta),
+        worst_case=worst_of(mechanism, delta),
+        publishable=mechanism.publishable,
+        configuration=mechanism.configuration(),
+        artifact_hashes={name: artifact.sha256 for name, artifact in mechanism.artifacts().items()},
+        nonce=column.nonce,
+    )
+
+
+def claims(policy: Policy) -> list[dict[str, Any]]:
+    """State what is claimed of every text column: functions of the configuration alone, fit to be published."""
+    delta = gate_delta(policy)
+    return [_claim(column, guarantee_of(column.mechanism, delta), delta) for column in policy.column_policies()]
+
+
+def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, Any]:
+    mechanism = column.mechanism
+    worst = worst_of(mechanism, delta)
+    return {
+        "name": column.column,
+        "mechanism": mechanism.name,
+        "epsilon": mechanism.epsilon,
+        "unit": guarantee.unit,
+        "class": guarantee.guarantee_class.value,
+        "disclosures": sorted(item.value for item in guarantee.disclosures),
+        "assumptions": sorted(guarantee.assumptions),
+        "longest_text_words": mechanism.n_max,
+        "largest_epsilon": _units(worst.eps_approx),
+        "largest_delta": _units(worst.delta),
+        "cfg": mechanism.cfg(),
+    }
+
+
+def _units(amount: Micro) -> float | str:
+    return "inf" if math.isinf(amount) else amount / MICRO

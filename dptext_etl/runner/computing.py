@@ -1,0 +1,67 @@
+"""Compute a charged shard: the texts are released, counted, and put where the raw ones were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.leaks import count_copies, gate_delta
+from dptext_etl.column import release
+from dptext_etl.mechanism import Released
+from dptext_etl.policy import Policy
+from dptext_etl.runner.amounts import spent
+from dptext_etl.runner.charging import Column, texts_of
+from dptext_etl.runner.roles import output_columns
+from dptext_etl.runner.staging import Facts
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A computed shard.
+
+    Attributes:
+        frame: What is staged: id, kept columns, released texts, and the canary marks.
+        released: Texts and draws by column.
+        facts: What was counted.
+    """
+
+    frame: pl.DataFrame
+    released: Mapping[str, Released]
+    facts: Facts
+
+
+def compute(planted: pl.DataFrame, ids: pa.Array, columns: list[Column], policy: Policy) -> Computed:
+    """Release the texts of a shard that is charged.
+
+    Args:
+        planted: The raw shard with its canary rows.
+        ids: Canonical record ids, shape (rows,).
+        columns: The text columns.
+        policy: The run's policy.
+    """
+    released = {column.name: release(texts_of(planted, column.name), ids, column.policy) for column in columns}
+    texts = [pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()]
+    frame = planted.select(*output_columns(policy), CANARY).with_columns(texts)
+    counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy))
+    copies = {column.name: _copies(planted, frame, column.name, released[column.name].positions) for column in columns}
+    return Computed(frame, released, Facts(counts, spends, copies))
+
+
+def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    """Return which rows are canaries, shape (rows,)."""
+    marks: npt.NDArray[np.bool_] = frame[CANARY].to_numpy()
+    return marks
+
+
+def _copies(planted: pl.DataFrame, out: pl.DataFrame, name: str, positions: pa.Array) -> dict[str, Any]:
+    """Count texts that came back as they were, without canary rows; the counts stay inside the boundary."""
+    columns = {"raw": planted[name], "released": out[name], "draws": pl.Series(positions)}
+    rows = pl.DataFrame(columns).filter(~planted[CANARY])
+    return count_copies(rows["raw"], rows["released"], rows["draws"]).as_dict()

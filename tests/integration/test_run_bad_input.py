@@ -1,0 +1,306 @@
+"""Bad input gets a sentence with a hint and an exit code, quotes no text, spends nothing and loses nothing."""
+
+import json
+import sqlite3
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+from dptext_etl import Ledger
+from dptext_etl.errors import ArtifactError, DPTextError, InputError, KeyReferenceError, LedgerError, PolicyError
+
+
+def refused(job, kind, *said, code=2, **changes):
+    """Run and expect a refusal that loses nothing."""
+    with pytest.raises(kind) as caught:
+        job.run(**changes)
+    error = caught.value
+    assert error.exit_code == code
+    assert error.hint
+    assert error.__cause__ is None
+    assert error.__context__ is None
+    for words in said:
+        assert words in str(error)
+    assert "zzqsentinelqzz" not in str(error)
+    assert "r00003" not in str(error)
+    assert spent(job) == 0
+    assert not (job.folder / "published" / "manifest.json").exists()
+
+
+def spent(job):
+    if not (job.folder / "ledger.db").exists():
+        return 0
+    with job.ledger() as ledger:
+        return sum(row["records"] - row["aborted"] for row in ledger.show())
+
+
+TABLES = {
+    "missing column": (lambda f: f.drop("note"), ["no column 'note'", "'review'", "'secret'"]),
+    "nothing fits": (lambda f: f.select(pl.all().name.suffix(" zzqsentinelqzz")), ["none of its 6 columns"]),
+    "null ids": (
+        lambda f: f.with_columns(id=pl.when(pl.int_range(pl.len()) != 3).then("id")),
+        ["1 record ids are null"],
+    ),
+    "float ids": (lambda f: f.with_columns(id=pl.int_range(pl.len()).cast(pl.Float64)), ["Float64", "not allowed"]),
+    "boolean ids": (lambda f: f.with_columns(id=pl.int_range(pl.len()) > 3), ["Boolean", "not allowed"]),
+    "naive timestamps": (
+        lambda f: f.with_columns(id=pl.datetime(2026, 1, 1) + pl.duration(days=pl.int_range(pl.len()))),
+        ["not allowed"],
+    ),
+    "list ids": (lambda f: f.with_columns(id=pl.concat_list("id")), ["not allowed"]),
+    "repeated ids": (lambda f: pl.concat([f, f.slice(3, 2), f.slice(3, 1)]), ["2 record ids occur more than once"]),
+    "null subjects": (
+        lambda f: f.with_columns(user_id=pl.when(pl.int_range(pl.len()) > 4).then("user_id")),
+        ["5 rows have no subject"],
+    ),
+    "numbers for texts": (
+        lambda f: f.with_columns(review="stars"),
+        ["text column 'review' must hold strings", "Int64"],
+    ),
+    "no rows": (lambda f: f.clear(), ["no rows"]),
+}
+
+
+@pytest.mark.parametrize("case", TABLES)
+def test_tables(make_job, reviews, case):
+    change, said = TABLES[case]
+    refused(make_job(frame=change(reviews())), InputError, *said)
+
+
+def test_unlisted_columns(job):
+    refused(job, InputError, "'user_id'", "'secret'", subject=None, unit="record", strict_columns=True)
+    assert job.run().notes[1] == "columns that the policy does not name were dropped unread: secret"
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])
+def test_files_that_cannot_be_read(job, suffix):
+    path = job.folder / f"broken{suffix}"
+    path.write_bytes(b'zzqsentinelqzz\x00\xff,"zzqsentinelqzz\n' * 3)
+    refused(job, InputError, source=str(path))
+
+
+def test_a_file_that_breaks_off(job):
+    path = job.folder / "raw.parquet"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    refused(job, InputError, "source")
+    path.write_bytes(whole[:200] + bytes(50) + whole[250:])
+    refused(job, InputError, "source")
+
+
+def test_a_broken_line_late_in_a_file(make_job):
+    job = make_job(suffix=".ndjson")
+    with (job.folder / "raw.ndjson").open("a") as file:
+        file.write('{"id": "r00003", "review": "zzqsentinelqzz"\n')
+    refused(job, InputError)
+
+
+def test_sources_that_are_not_there(job, reviews, save):
+    refused(job, InputError, "no file", source=str(job.folder / "absent.parquet"))
+    refused(job, InputError, "no files", source=str(job.folder / "*.absent"))
+    (job.folder / "mixed").mkdir()
+    save(reviews(), job.folder / "mixed" / "a.parquet")
+    save(reviews(), job.folder / "mixed" / "b.csv")
+    refused(job, InputError, "csv, parquet", source=str(job.folder / "mixed"))
+    (job.folder / "raw.xlsx").touch()
+    refused(job, InputError, "known format", source=str(job.folder / "raw.xlsx"))
+
+
+def test_no_write_access(job):
+    (job.folder / "file").touch()
+    refused(job, InputError, "staging", staging=str(job.folder / "file" / "below"))
+    refused(job, InputError, "writing to", sink=str(job.folder / "file" / "below"), staging=str(job.folder / "staging"))
+
+
+def test_keys(job):
+    from dptext_etl import _kernel
+
+    path = job.folder / "open.key"
+    _kernel.Secret().write(str(path))
+    path.chmod(0o644)
+    refused(job, KeyReferenceError, "open.key", key=f"file:{path}")
+    refused(job, KeyReferenceError, key=f"file:{job.folder / 'absent.key'}")
+    refused(job, KeyReferenceError, key="env:DPTEXT_NOT_SET_SECRET")
+    golden = job.folder / "golden.key"
+    golden.write_text(bytes(range(32)).hex())
+    golden.chmod(0o600)
+    refused(job, KeyReferenceError, "printed in documents", key=f"file:{golden}")
+    assert job.run(key=f"file:{golden}", publish=False).rows["released"] == 240
+
+
+def test_a_locked_ledger(job, monkeypatch):
+    Ledger.open(str(job.folder / "ledger.db")).close()
+    monkeypatch.setitem(Ledger.open.__func__.__kwdefaults__, "timeout", 0.2)
+    other = sqlite3.connect(job.folder / "ledger.db", isolation_level=None)
+    other.execute("begin immediate")
+    with pytest.raises(LedgerError, match="locked") as caught:
+        job.run()
+    assert caught.value.exit_code == 2
+    other.execute("rollback")
+    other.close()
+    assert job.run().rows["new"] == 240
+
+
+def test_a_ledger_locked_half_way(make_job, monkeypatch):
+    job, other = make_job(), make_job("other")
+    other.run()
+    monkeypatch.setitem(Ledger.open.__func__.__kwdefaults__, "timeout", 0.2)
+    held = []
+
+    def checkpoint(name):
+        if name == "staged" and not held:
+            held.append(sqlite3.connect(job.folder / "ledger.db", isolation_level=None))
+            held[0].execute("begin immediate")
+
+    from dptext_etl import run
+
+    with pytest.raises(LedgerError, match="locked"):
+        run(job.policy(), checkpoint=checkpoint)
+    held[0].execute("rollback")
+    held[0].close()
+    job.run()
+    assert job.files() == other.files()
+    assert job.charged() == other.charged()
+
+
+def test_a_ledger_of_a_newer_schema(job):
+    Ledger.open(str(job.folder / "ledger.db")).close()
+    with sqlite3.connect(job.folder / "ledger.db") as file:
+        file.execute("pragma user_version=999")
+    with pytest.raises(LedgerError, match="999") as caught:
+        job.run()
+    assert "upgrade" in caught.value.hint
+
+
+def test_a_higher_cap_than_the_pinned_one(job):
+    job.run()
+    with pytest.raises(LedgerError, match="pinned"):
+        job.run(cap={"measure": "pure", "epsilon": 2000.0, "period": "2026"})
+    with pytest.raises(LedgerError, match="has a cap"):
+        job.run(cap=None)
+
+
+def test_a_table_whose_hash_differs(job, small_vectors):
+    policy = job.policy()
+    path = policy.column_policies()[0].mechanism.table.path
+    whole = path.read_bytes()
+    try:
+        path.chmod(0o600)
+        path.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        done = child(job, "run(policy)")
+        assert done.stdout.startswith("ArtifactError 2")
+        assert "Hint" in done.stdout
+    finally:
+        path.write_bytes(whole)
+    assert ArtifactError.exit_code == 2
+    assert spent(job) == 0
+
+
+CHILD = """
+import json, os, resource, signal, sys
+from dptext_etl import Policy, run
+from dptext_etl.errors import DPTextError
+def full(step):
+    def checkpoint(name):
+        if name == step:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
+    return checkpoint
+try:
+    policy = Policy.parse(json.loads(sys.argv[1]))
+    {}
+except DPTextError as error:
+    print(type(error).__name__, error.exit_code, error)
+"""
+
+
+def child(job, code):
+    values = json.dumps(job.policy().model_dump(mode="json", by_alias=True))
+    command = [sys.executable, "-c", CHILD.replace("{}", code), values]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize(
+    "step", ["registered", "planted", "computed", "committed", "gated", "parts written", "recorded"]
+)
+def test_a_full_disk(make_job, step):
+    """Files can grow no further than 500 bytes after a step: whatever is written next fails."""
+    job, other = make_job("full"), make_job("other")
+    other.run()
+    done = child(job, f"run(policy, checkpoint=full({step!r}))")
+    kind, code, *_ = done.stdout.split()
+    assert kind in {"InputError", "LedgerError"}, done.stderr
+    assert code == "2"
+    assert "Hint: " in done.stdout
+    assert "zzqsentinelqzz" not in done.stdout + done.stderr
+    assert not (job.folder / "published" / "manifest.json").exists()
+    job.run()
+    assert job.files() == other.files()
+    assert job.charged() == other.charged()
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("rows", [230, 300])
+def test_a_source_that_changes_meanwhile(make_job, reviews, save, rows):
+    from dptext_etl import run
+
+    job = make_job(suffix=".ndjson")
+
+    def checkpoint(name):
+        if name == "checked":
+            save(reviews(rows), job.folder / "raw.ndjson")
+
+    with pytest.raises(InputError, match="changed while it was read"):
+        run(job.policy(), checkpoint=checkpoint)
+    assert job.run().rows["released"] == rows
+
+
+def test_a_file_that_is_replaced_meanwhile(job, reviews, save):
+    from dptext_etl import run
+
+    def checkpoint(name):
+        if name == "checked":
+            save(reviews(300), job.folder / "raw.parquet")
+
+    with pytest.raises(InputError) as caught:
+        run(job.policy(), checkpoint=checkpoint)
+    assert "not being written" in caught.value.hint
+    assert job.run().rows["released"] == 300
+
+
+def test_a_mechanism_that_fails_passes_nothing_on(job, monkeypatch, caplog):
+    from dptext_etl.families.table import TableMechanism
+
+    def failing(self, texts, keys):
+        raise ValueError(texts[0].as_py())
+
+    monkeypatch.setattr(TableMechanism, "release", failing)
+    with pytest.raises(DPTextError) as caught:
+        job.run()
+    assert "zzqsentinelqzz" not in str(caught.value) + caplog.text
+    assert caught.value.__context__ is None
+    assert not (job.folder / "published" / "manifest.json").exists()
+    monkeypatch.undo()
+    assert job.run().rows["released"] == 240
+
+
+def test_mechanisms_and_parameters(job):
+    column = job.policy().columns[0].model_dump()
+    for change in ({"epsilon": 0}, {"epsilon": -1.0}, {"epsilon": float("inf")}, {"name": "absent"}, {"colour": 1}):
+        with pytest.raises(PolicyError) as caught:
+            job.policy(column=[{**column, "mechanism": {**column["mechanism"], **change}}])
+        assert caught.value.exit_code == 2
+        assert caught.value.hint
+    with pytest.raises(DPTextError, match="cluster"):
+        job.policy(column=[{**column, "allow": []}])
+
+
+def test_library_errors_are_not_quoted(job, monkeypatch):
+    def quoting(*_, **__):
+        msg = "zzqsentinelqzz could not be converted"
+        raise pl.exceptions.ComputeError(msg)
+
+    monkeypatch.setattr(pl.LazyFrame, "collect", quoting)
+    refused(job, InputError, "ComputeError")

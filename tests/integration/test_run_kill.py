@@ -1,0 +1,143 @@
+"""Killed after any step and run again: the same bytes, one charge, a sound ledger."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+STEPS = [
+    ("checked", 1),
+    ("registered", 1),
+    ("planted", 2),
+    ("reserved", 1),
+    ("reserved", 3),
+    ("computed", 1),
+    ("computed", 2),
+    ("staged", 1),
+    ("staged", 3),
+    ("committed", 1),
+    ("committed", 2),
+    ("committed", 3),
+    ("committed", 6),
+    ("gated", 1),
+    ("parts written", 1),
+    ("version written", 1),
+    ("recorded", 1),
+    ("manifest written", 1),
+    ("cleared", 1),
+]
+"""A step, and after how many times of it the process dies; three shards of two columns."""
+
+CHILD = """
+import json, os, signal, sys
+from dptext_etl import Policy, run
+values, step, times = json.loads(sys.argv[1])
+left = times
+def checkpoint(name):
+    global left
+    left -= name == step
+    if not left:
+        os.kill(os.getpid(), signal.SIGKILL)
+run(Policy.parse(values), checkpoint=checkpoint)
+"""
+
+
+def killed(policy, step, times):
+    values = json.dumps([policy.model_dump(mode="json", by_alias=True), step, times])
+    done = subprocess.run([sys.executable, "-c", CHILD, values], capture_output=True, text=True, check=False)
+    return done.returncode == -9, done.stderr
+
+
+@pytest.fixture
+def undisturbed(make_job):
+    job = make_job("undisturbed")
+    job.run()
+    return job
+
+
+@pytest.mark.parametrize(("step", "times"), STEPS)
+def test_a_killed_run_goes_on(undisturbed, make_job, step, times):
+    job = make_job("killed")
+    died, said = killed(job.policy(), step, times)
+    assert died, said
+    reached = step in {"manifest written", "cleared"}
+    assert (job.folder / "published" / "manifest.json").exists() == reached
+    summary = job.run()
+    assert summary.version == 1
+    assert summary.rows["new"] + summary.rows["resumed"] + summary.rows["replayed"] == 240
+    assert job.files() == undisturbed.files()
+    assert job.charged() == undisturbed.charged()
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        assert ledger.remaining(scope(job)).used == undisturbed_used(undisturbed)
+    assert not list((job.folder / "published.staging").rglob("shard-*"))
+
+
+def test_killed_again_and_again(undisturbed, make_job):
+    job = make_job("killed")
+    for step, times in STEPS:
+        died, said = killed(job.policy(), step, times)
+        assert died or "manifest" in step or not said, said
+    job.run()
+    assert job.files() == undisturbed.files()
+    assert job.charged() == undisturbed.charged()
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+
+
+def test_readers_never_see_half_a_version(make_job, reviews, save):
+    from dptext_etl.runner import scan_published
+
+    job = make_job("killed")
+    job.run()
+    before = scan_published(str(job.folder / "published")).collect()
+    save(reviews().with_columns(stars=0), job.folder / "raw.parquet")
+    for step in ("parts written", "version written", "recorded"):
+        assert killed(job.policy(), step, 1)[0]
+        assert scan_published(str(job.folder / "published")).collect().equals(before)
+    job.run()
+    assert scan_published(str(job.folder / "published")).collect()["stars"].unique().to_list() == [0]
+    assert sorted(path.name for path in (job.folder / "published").iterdir()) == ["manifest.json", "v1", "v2"]
+
+
+def test_a_killed_incremental_run_loses_no_row(make_job, reviews, save):
+    job, other = make_job("killed", incremental=True), make_job("undisturbed", incremental=True)
+    for item in (job, other):
+        item.run()
+        save(reviews(400), item.folder / "raw.parquet")
+    other.run()
+    for step in ("reserved", "committed", "version written", "manifest written"):
+        assert killed(job.policy(), step, 1)[0]
+    job.run()
+    assert job.files() == other.files()
+    assert job.charged() == other.charged()
+
+
+def test_a_second_run_at_the_same_time_is_refused(job):
+    from dptext_etl.errors import PolicyError
+
+    refusals = []
+
+    def checkpoint(name):
+        if name == "checked":
+            with pytest.raises(PolicyError, match="under way") as caught:
+                job.run()
+            refusals.append(caught.value.hint)
+
+    from dptext_etl import run
+
+    run(job.policy(), checkpoint=checkpoint)
+    assert len(refusals) == 1
+
+
+def scope(job):
+    from dptext_etl.ledger import Scope
+
+    return Scope.of(job.policy())
+
+
+def undisturbed_used(job):
+    with job.ledger() as ledger:
+        return ledger.remaining(scope(job)).used

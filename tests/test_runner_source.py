@@ -1,0 +1,109 @@
+"""The runner's small parts: paths, batches, ids, canary ids, durable files, progress."""
+
+import stat
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.runner import durable, identity
+from dptext_etl.runner.layout import folder_name, format_of, is_remote
+from dptext_etl.runner.progress import Meter
+from dptext_etl.runner.source import Files, batches
+
+
+@given(st.text(min_size=1, max_size=40))
+def test_a_release_name_is_one_folder(name):
+    folder = folder_name(name) if not any(0xD800 <= ord(c) < 0xE000 for c in name) else "surrogate"
+    assert "/" not in folder
+    assert "\0" not in folder
+    assert folder not in {"", ".", ".."}
+    assert not folder.startswith(".")
+
+
+def test_release_names_keep_apart():
+    names = ["a/b", "a%2Fb", "a b", ".hidden", "%2Ehidden", "A", "a"]
+    assert len({folder_name(name) for name in names}) == len(names)
+
+
+def test_formats_and_places():
+    assert [format_of(name) for name in ("a.parquet", "b/*.CSV", "c.jsonl", "d")] == ["parquet", "csv", "ndjson", None]
+    assert is_remote("s3://bucket/x")
+    assert not is_remote("/tmp/x")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "ndjson"])
+@pytest.mark.parametrize("rows", [1, 7, 100, 1000])
+def test_batches_have_exactly_the_rows_asked_for_in_order(tmp_path, suffix, rows):
+    frame = pl.DataFrame({"id": np.arange(1000), "text": [f"text {i}\n" * (i % 50) for i in range(1000)]})
+    for at in range(0, 1000, 250):
+        piece = frame.slice(at, 250)
+        path = tmp_path / f"{at:04d}.{suffix}"
+        {"parquet": piece.write_parquet, "csv": piece.write_csv, "ndjson": piece.write_ndjson}[suffix](path)
+    scanned = Files.at(str(tmp_path)).scan(("text",))
+    found = list(batches(scanned, rows))
+    assert [item.height for item in found] == [rows] * (1000 // rows) + ([1000 % rows] if 1000 % rows else [])
+    assert pl.concat(found)["id"].to_list() == list(range(1000))
+    assert pl.concat(found)["text"].fill_null("").to_list() == frame["text"].to_list()
+
+
+def test_hidden_files_of_a_folder_are_left_out(tmp_path):
+    for name in ("a.parquet", ".b.parquet", "_c.parquet"):
+        pl.DataFrame({"id": [name]}).write_parquet(tmp_path / name)
+    (tmp_path / "_SUCCESS").touch()
+    assert Files.at(str(tmp_path)).paths == (str(tmp_path / "a.parquet"),)
+
+
+def test_repeated_ids_are_found_in_any_number_of_passes(monkeypatch):
+    ids = [f"r{i}" for i in range(1000)] + ["r7", "r7", "r11"]
+    frame = pl.DataFrame({"id": ids}).lazy()
+    monkeypatch.setattr(identity, "BATCH_ROWS", 64)
+    for at_once in (2000, 300, 10):
+        monkeypatch.setattr(identity, "HASHES_AT_ONCE", at_once)
+        assert identity._repeated(frame, len(ids), None) == 2
+        assert identity._repeated(frame.unique(maintain_order=True), 1000, None) == 0
+
+
+def test_equal_hashes_of_different_ids_are_no_repetition(monkeypatch):
+    monkeypatch.setattr(identity, "_hashes", lambda batch: np.zeros(batch.height, dtype=np.uint64))
+    assert identity._repeated(pl.DataFrame({"id": ["a", "b", "c"]}).lazy(), 3, None) == 0
+    assert identity._repeated(pl.DataFrame({"id": ["a", "b", "a"]}).lazy(), 3, None) == 1
+
+
+def test_a_file_is_there_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "file"
+    durable.write(path, lambda file: file.write(b"one"))
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+    def failing(file):
+        file.write(b"half")
+        raise OSError(28, "no space")
+
+    with pytest.raises(InputError) as caught:
+        durable.write(path, failing, action="staging a shard")
+    assert "run the same policy again" in caught.value.hint
+    assert path.read_bytes() == b"one"
+    assert [item.name for item in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_folder_is_held_by_one(tmp_path):
+    with durable.alone(tmp_path), pytest.raises(PolicyError, match="under way"), durable.alone(tmp_path):
+        pass
+    with durable.alone(tmp_path):
+        pass
+
+
+def test_progress_counts_and_estimates():
+    seen = []
+    meter = Meter("release", 100, seen.append)
+    meter.add(25)
+    meter.add(75)
+    assert [item.rows_done for item in seen] == [0, 25, 100]
+    assert seen[0].eta is None
+    assert seen[1].eta >= 0
+    assert seen[2].eta == 0
+    assert seen[2].rows_per_second > 0
+    Meter("ids", None, None).add(3)
