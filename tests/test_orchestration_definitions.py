@@ -1,5 +1,7 @@
 """The code location: names, partitions, resources and what it says before anything runs."""
 
+import json
+import os
 import subprocess
 import sys
 
@@ -128,3 +130,27 @@ def test_a_policy_file_that_says_too_little_is_told(tmp_path):
 def test_importing_the_library_does_not_import_dagster():
     code = "import sys, dptext_etl.orchestration; sys.exit('dagster' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_process_writes_a_policy_alike(make_policy):
+    policy = make_policy()
+    allow = ["cluster", "stopwords", "punct", "oov", "numbers", "case"]
+    columns = [{**column.model_dump(mode="json"), "allow": allow} for column in policy.columns]
+    values = {**policy.model_dump(mode="json", by_alias=True, exclude_none=True), "column": columns}
+    code = (
+        "import json, sys; from dptext_etl import Policy; from dptext_etl.orchestration.written import written;"
+        "print(written(Policy.parse(json.load(sys.stdin))))"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            input=json.dumps(values),
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1
+    assert "stopwords" in said.pop()

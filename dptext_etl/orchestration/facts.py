@@ -11,6 +11,7 @@ import dagster as dg
 from dptext_etl.checks import Lineage
 from dptext_etl.orchestration import pictures
 from dptext_etl.orchestration.names import names
+from dptext_etl.orchestration.written import written
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
 from dptext_etl.runner.staging import Staging
@@ -35,7 +36,7 @@ def code_version(policy: Policy) -> str:
     The configuration hash itself needs the mechanisms' tables, which a code location must not build to be loaded.
     """
     mechanisms = [column.mechanism for column in policy.column_policies()]
-    said = [policy.release, *(f"{item.name} {item.version} {item.model_dump_json()}" for item in mechanisms)]
+    said = [policy.release, *(f"{item.name} {item.version} {written(item)}" for item in mechanisms)]
     return hashlib.sha256("\0".join(said).encode()).hexdigest()[:12]
 
 
@@ -62,7 +63,7 @@ def of_published(staged: StagedRun, summary: RunSummary) -> Metadata:
     facts: Metadata = {
         "dagster/row_count": summary.published_rows,
         "version": summary.version or 0,
-        "notes": dg.MetadataValue.md("\n".join(f"* {note}" for note in summary.notes)),
+        "notes": "; ".join(summary.notes),
         "largest epsilon of a record": _number(largest["eps_approx"]),
         "log10 odds of that record": _number(largest["log10_odds"]),
         **pictures.of_spends(staged),

@@ -6,6 +6,7 @@ so neither an I/O manager nor Dagster's storage sees them. Verdicts count only f
 
 from __future__ import annotations
 
+import hashlib
 import pickle
 from dataclasses import fields
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from dptext_etl.checks import Verdict
 from dptext_etl.errors import GateError, InputError, PolicyError, seam
+from dptext_etl.orchestration.written import written
 from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun, durable
 from dptext_etl.runner.layout import Layout
@@ -26,7 +28,7 @@ def leave_run(staged: StagedRun) -> None:
     folder = staged.layout.staging
     (folder / _VERDICTS).unlink(missing_ok=True)
     facts = {field.name: getattr(staged, field.name) for field in fields(staged) if field.name != "policy"}
-    _write(folder / _RUN, facts)
+    _write(folder / _RUN, (_stamp(staged.policy), facts))
 
 
 def find_run(policy: Policy, partition: str | None) -> StagedRun:
@@ -34,16 +36,14 @@ def find_run(policy: Policy, partition: str | None) -> StagedRun:
 
     Raises:
         InputError: Nothing is staged.
-        PolicyError: What is staged has another configuration than the policy.
+        PolicyError: What is staged belongs to another policy: to judge it by this one would burn its name.
     """
-    facts = _read(Layout.of(policy, partition).staging / _RUN)
-    if facts is None:
+    found = _read(Layout.of(policy, partition).staging / _RUN)
+    if found is None:
         raise InputError("nothing is staged that could be checked or published", "materialise the staged asset first")
-    staged = StagedRun(policy=policy, **facts)
-    now = {column.column or "": column.mechanism.cfg() for column in policy.column_policies()}
-    if now != {name: ref.cfg for name, ref in staged.refs.items()}:
+    if found[0] != _stamp(policy):
         raise PolicyError("the policy changed since its rows were staged", "materialise the staged asset again")
-    return staged
+    return StagedRun(policy=policy, **found[1])
 
 
 def leave_verdicts(staged: StagedRun, verdicts: tuple[Verdict, ...]) -> None:
@@ -70,6 +70,12 @@ def clear(staged: StagedRun) -> None:
     """Remove what was left: the run is published."""
     for name in (_RUN, _VERDICTS):
         (staged.layout.staging / name).unlink(missing_ok=True)
+
+
+def _stamp(policy: Policy) -> str:
+    """Identify a policy and the content of what it refers to."""
+    configurations = [column.mechanism.cfg() for column in policy.column_policies()]
+    return hashlib.sha256("\0".join([written(policy), *configurations]).encode()).hexdigest()
 
 
 def _judged(staged: StagedRun) -> tuple[str, ...]:

@@ -202,13 +202,19 @@ def test_verdicts_hold_for_the_files_that_were_judged(job):
     assert not (job.folder / "published" / "manifest.json").exists()
 
 
-def test_a_policy_that_changed_after_staging_is_refused(job):
+def other_mechanism(job):
     mechanism = {**job.policy().columns[0].mechanism, "epsilon": 3.0}
-    columns = [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")]
+    return {"column": [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")]}
+
+
+@pytest.mark.parametrize("change", [other_mechanism, lambda _: {"keep": []}])
+def test_a_policy_that_changed_after_staging_is_refused_and_burns_nothing(job, change):
     with dg.DagsterInstance.ephemeral() as instance:
-        assert execute(job.policy(), STAGED, instance=instance).success
-        changed = failure(execute(job.policy(column=columns), PUBLISHED, instance=instance))
+        assert execute(job.policy(), STAGED, instance=instance, gates=False).success
+        changed = failure(execute(job.policy(**change(job)), PUBLISHED, instance=instance))
     assert "the policy changed" in changed.description
+    with job.ledger() as ledger:
+        assert not any(row["burnt"] for row in ledger.show())
 
 
 def test_a_refused_budget_has_its_exit_code(job):
