@@ -104,15 +104,15 @@ def whole(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64:
         values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values
     )
     if array.dtype.kind == "f":
-        endless = np.isposinf(array)
-        if not (np.where(endless, 0, array) == np.floor(np.where(endless, 0, array))).all():
+        finite = np.where(np.isposinf(array), 0, array)
+        if not ((finite == np.floor(finite)) & (finite < 1 << 62)).all():
             raise InputError(f"{name} must be whole millionths", "round up with dptext_etl.guarantee.micro")
-        array = np.where(endless, INFINITE, np.where(endless, 0, array).astype(np.int64))
+        array = np.where(np.isposinf(array), INFINITE, finite.astype(np.int64))
     elif array.dtype.kind not in "iu":
         raise InputError(f"{name} must be whole numbers, got {array.dtype}")
-    amounts = (
-        np.broadcast_to(array.astype(np.int64), (size,)) if array.ndim == 0 else array.astype(np.int64, copy=False)
-    )
+    amounts = array.astype(np.int64, copy=False)
+    if not array.ndim:
+        amounts = np.broadcast_to(amounts, (size,))
     if amounts.shape != (size,):
         raise InputError(f"{size} records and {len(amounts)} values of {name}: one per record")
     if size and amounts.min() < 0:

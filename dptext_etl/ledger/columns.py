@@ -27,7 +27,7 @@ def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, bytes | N
         column: Whole numbers below 2^63, shape (rows,), or bytes, shape (rows, width).
         known: Columns of the same batch that were encoded before, by name.
     """
-    return _bytes(column, known) if column.ndim == 2 else _numbers(column.astype(np.int64), known)
+    return _bytes(column, known) if column.ndim == 2 else _numbers(column.astype(np.int64, copy=False), known)
 
 
 def _bytes(column: Column, known: Mapping[str, Column]) -> tuple[Rule, bytes | None]:
@@ -43,7 +43,7 @@ def _numbers(values: npt.NDArray[np.int64], known: Mapping[str, Column]) -> tupl
     first = int(values[0])
     if (values == first).all():
         return {"all": "inf" if first == INFINITE else first}, None
-    if np.array_equal(values, np.arange(first, first + len(values))):
+    if first < 1 << 62 and np.array_equal(values, np.arange(first, first + len(values))):
         return {"from": first}, None
     for name, other in known.items():
         factor = _factor(values, other)
@@ -58,7 +58,7 @@ def _factor(values: npt.NDArray[np.int64], other: Column) -> int | None:
     """Return k where values = k * other exactly and without overflow, else None."""
     if other.ndim != 1:
         return None
-    base = other.astype(np.int64)
+    base = other.astype(np.int64, copy=False)
     at = int(base.argmax())
     top, value = int(base[at]), int(values[at])
     if top <= 0 or base.min() < 0 or value % top or value < int(values.max()) or value == INFINITE:
@@ -80,7 +80,7 @@ def decode(rule: Rule, data: bytes | None, rows: int, known: Mapping[str, Column
     if "zero" in rule:
         return np.zeros((rows, rule["zero"]), np.uint8)
     if "times" in rule:
-        return known[rule["of"]].astype(np.int64) * int(rule["times"])
+        return known[rule["of"]].astype(np.int64, copy=False) * int(rule["times"])
     start = rule.get("from")
     if start is not None:
         return np.arange(start, start + rows, dtype=np.int64)

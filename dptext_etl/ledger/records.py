@@ -137,4 +137,4 @@ class Records:
 
 
 def _key(batch: npt.NDArray[np.int64], row: npt.NDArray[np.int64]) -> I64:
-    return (batch.astype(np.int64) << np.int64(32)) | row.astype(np.int64)
+    return (batch << np.int64(32)) | row

@@ -30,8 +30,8 @@ def recount_index(book: Book, derived: Derived, release: int, nonce: int) -> Non
     for each in passes(book.segments, book.journal, derived.rows(batches)):
         records, values = _entries(each, batches, "record")
         identities, entries = _entries(each, batches, "idem_key")
-        _once(derived, records, values[2], "record")
-        _once(derived, identities, entries[2], "identity")
+        _once(derived, records, values[2], "a record")
+        _once(derived, identities, entries[2], "an identity")
         if not _equal(index.part(each.bits, each.at), fold(records, values, Fold.LATEST)):
             derived.note(f"{what} differs from its batches")
 
@@ -59,7 +59,7 @@ def _once(derived: Derived, ids: Hids, places: I64, what: str) -> None:
     starts = ids.take(order).starts()
     again = np.delete(order, starts)
     for seq in np.unique(places[again] >> 32).tolist():
-        derived.note(f"batch {seq} (RESERVE): a {what} stands twice in {derived.name(derived.batches[seq].release)}")
+        derived.note(f"batch {seq} (RESERVE): {what} stands twice in {derived.name(derived.batches[seq].release)}")
 
 
 def recount_balances(book: Book, derived: Derived) -> None:

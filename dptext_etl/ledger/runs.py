@@ -24,7 +24,7 @@ from dptext_etl.ledger.cache import PartCache
 from dptext_etl.ledger.hids import U64, Hids, Index, joined
 from dptext_etl.ledger.store import Store
 
-FANOUT = 4
+FANOUT = 8
 PART_KEYS = 1 << 17
 Values = npt.NDArray[np.int64]
 """Whole numbers per id, shape (values, ids)."""
@@ -190,7 +190,7 @@ class Runs:
         self._store.execute("insert into run values(?,?,?,?)", (run, self._space, bits, size))
         for at, part in enumerate(_cut(parts[0], bits) if isinstance(parts, list) else parts):
             rest = np.concatenate([part.hids.lo.view(np.int64)[None], part.values])
-            for piece, blob in enumerate((part.hids.hi.astype("<u8"), rest.astype("<i8"))):
+            for piece, blob in enumerate((part.hids.hi.astype("<u8", copy=False), rest.astype("<i8", copy=False))):
                 self._store.execute("insert into run_part values(?,?,?,?)", (run, at, piece, blob.tobytes()))
             written += part.hids.size
         self._store.execute("update run set size=? where id=?", (written, run))

@@ -10,7 +10,7 @@ import numpy as np
 from dptext_etl import _kernel
 from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.ledger.columns import Column, Rule, decode, encode
-from dptext_etl.ledger.hids import WIDTH, Bytes, binaries
+from dptext_etl.ledger.hids import WIDTH, binaries
 from dptext_etl.ledger.store import Store
 from dptext_etl.ledger.terms import Event
 
@@ -65,18 +65,14 @@ def seal(layout: Layout, columns: Mapping[str, Column]) -> tuple[dict[str, Any],
 def root(layout: Layout, columns: Mapping[str, Column]) -> bytes:
     """Return the Merkle root over the rows of a batch."""
     rows = len(columns[layout[0][0]])
-    packed = np.empty((rows, sum(width for _, width in layout)), np.uint8)
-    start = 0
+    packed = np.empty(rows, [(name, _FORMATS[width]) for name, width in layout])
     for name, width in layout:
         column = columns[name]
-        packed[:, start : start + width] = column if column.ndim == 2 else _little_endian(column, width)
-        start += width
-    return bytes(_kernel.merkle_root(binaries(packed)))
+        packed[name] = column if column.ndim == 1 else np.ascontiguousarray(column).view(_FORMATS[width])[:, 0]
+    return _kernel.merkle_root(binaries(packed.view(np.uint8).reshape(rows, -1)))
 
 
-def _little_endian(column: Column, width: int) -> Bytes:
-    whole = np.ascontiguousarray(column, dtype="<i8").view(np.uint8).reshape(-1, 8)
-    return whole[:, :width]
+_FORMATS = {1: "<u1", 4: "<u4", 8: "<i8", WIDTH: f"V{WIDTH}"}
 
 
 class Segments:

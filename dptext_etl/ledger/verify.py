@@ -19,6 +19,7 @@ def verify(book: Book) -> VerifyReport:
     An edited, removed, reordered or inserted row is found and its batch named. Rewriting the whole ledger consistently
     is not: only a head that was stored elsewhere shows that.
     """
+    book = Book.of(book.store, None)  # nothing that was read before counts
     derived = derive(book)
     problems = derived.problems
     _same(problems, "release", _releases(derived), _stored_releases(book))
