@@ -1,0 +1,107 @@
+"""A ledger in a temporary folder, and batches in one line."""
+
+import hashlib
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
+from dptext_etl.ledger import Charge, Ledger, Scope
+from dptext_etl.policy import Cap
+
+CLAIM = Guarantee(GuaranteeClass.COND_PURE, frozenset(), "two texts of equal length", "word")
+EPSILON = 1_000_000
+
+
+def digest(*parts):
+    return hashlib.sha256("\0".join(map(str, parts)).encode()).digest()
+
+
+def binaries(values):
+    return pa.array(values, pa.binary(32))
+
+
+class Kit:
+    """One ledger, with short names for what tests do again and again. Amounts are whole epsilons."""
+
+    def __init__(self, path):
+        self.path = Path(path)
+        self.ledger = Ledger.open(self.path)
+
+    def reopen(self, **options):
+        self.ledger.close()
+        self.ledger = Ledger.open(self.path, **options)
+        return self.ledger
+
+    def ref(self, column="review", release="r1", dataset="reviews", cfg="c1", **other):
+        stated = {
+            "id_type": "string",
+            "mechanism": "toy",
+            "guarantee": CLAIM,
+            "worst_case": Spend(eps_pure=10 * EPSILON, eps_approx=10 * EPSILON),
+            "publishable": True,
+        }
+        names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg}
+        return self.ledger.release(**names, **(stated | other))
+
+    def keys(self, ref, ids, texts="text"):
+        texts = [texts] * len(ids) if isinstance(texts, str) else texts
+        return binaries([digest(ref.release, ref.column, ref.nonce, *pair) for pair in zip(ids, texts, strict=True)])
+
+    def charge(self, ref, ids, epsilons=1, texts="text", **spends):
+        words = np.broadcast_to(np.asarray(epsilons), (len(ids),))
+        spends = {"eps_pure": words * EPSILON, "eps_tight": words * EPSILON, **spends}
+        return Charge(ref, self.keys(ref, ids, texts), words, spends)
+
+    def reserve(
+        self, ids, people=None, epsilons=1, cap=None, texts="text", refs=None, job="job", scope=None, **options
+    ):
+        refs = [self.ref()] if refs is None else refs
+        scope = scope or Scope(refs[0].dataset, "2026")
+        cap = Cap(epsilon=cap, period="2026") if isinstance(cap, int) else cap
+        people = [f"of-{record}" for record in ids] if people is None else people
+        charges = [self.charge(ref, ids, epsilons, texts) for ref in refs]
+        subjects = None if scope.unit == "record" else pa.array(people, pa.string())
+        return self.ledger.reserve(
+            job, scope, cap, pa.array(ids, pa.string()), subjects, charges, **options
+        ).outcome.tolist()
+
+    def commit(self, ids, texts="text", ref=None, outputs="out", job="job", **options):
+        ref = self.ref() if ref is None else ref
+        outputs = [outputs] * len(ids) if isinstance(outputs, str) else outputs
+        digests = binaries([digest(*pair) for pair in zip(ids, outputs, strict=True)])
+        keys = self.keys(ref, ids, texts)
+        return self.ledger.commit(job, ref, pa.array(ids, pa.string()), keys, digests, **options).tolist()
+
+    def used(self, *people, scope=None):
+        asked = self.ledger.remaining(scope or Scope("reviews", "2026"), pa.array(people)).asked
+        found = [next(iter(row.values()))["used"] for row in asked]
+        return [amount if amount == "inf" else amount / EPSILON for amount in found]
+
+    def sound(self):
+        report = self.ledger.verify()
+        assert report.problems == []
+        return report.counts
+
+
+@pytest.fixture
+def kit(tmp_path):
+    kit = Kit(tmp_path / "ledger.db")
+    yield kit
+    kit.ledger.close()
+
+
+@pytest.fixture
+def new_kit():
+    """Open another handle on a file; closed when the test ends."""
+    opened = []
+
+    def make(path):
+        opened.append(Kit(path))
+        return opened[-1]
+
+    yield make
+    for kit in opened:
+        kit.ledger.close()

@@ -1,0 +1,108 @@
+"""COMMIT and what comes instead of it: one digest per identity, no refunds, expiry and abortion."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.ledger import CommitOutcome, Outcome
+
+from .conftest import digest
+
+DONE, ALREADY, DIVERGED = CommitOutcome.COMMITTED, CommitOutcome.ALREADY, CommitOutcome.DIVERGED
+
+
+def test_the_first_commit_is_the_release(kit):
+    kit.reserve(["a", "b"], cap=9)
+    assert kit.commit(["a"]) == [DONE]
+    assert kit.commit(["b", "a"]) == [DONE, ALREADY]
+    assert kit.commit(["a", "b"], outputs=["other", "out"]) == [DIVERGED, ALREADY]
+    found = kit.ledger.committed(kit.ref(), pa.array(["b", "nobody", "a"]))
+    assert found.mask.tolist() == [True, False, True]
+    assert found.digests.to_pylist() == [digest("b", "out"), None, digest("a", "out")]
+    assert found.idem_keys.to_pylist()[::2] == kit.keys(kit.ref(), ["b", "a"]).to_pylist()
+    counts = kit.sound()
+    assert (counts["committed"], counts["diverged"], counts["pending"]) == (2, 1, 0)
+
+
+def test_only_what_was_reserved_with_this_text_is_committed(kit):
+    kit.reserve(["a", "b"], cap=9)
+    with pytest.raises(LedgerError, match=r"1 records were never reserved .*, 1 were reserved with another"):
+        kit.commit(["a", "b", "c"], texts=["text", "other", "text"])
+    with pytest.raises(LedgerError, match="1 records took more positions than were reserved"):
+        kit.commit(["a", "b"], positions=[1, 2])
+    with pytest.raises(InputError, match="1 record ids of the batch are repeated"):
+        kit.commit(["a", "a"])
+    with pytest.raises(LedgerError, match="not registered in this ledger"):
+        kit.commit(["a"], ref=kit.ref().__class__(7, "reviews", "review", "r1", "c1"))
+    assert kit.sound()["committed"] == 0
+    assert kit.commit(["a", "b"], positions=np.array([1, 0], np.uint32)) == [DONE, DONE]
+
+
+def test_a_batch_is_committed_in_any_order_and_any_pieces(kit):
+    for start in range(0, 30, 10):
+        kit.reserve([f"r{i}" for i in range(start, start + 10)], cap=9)
+    mixed = [f"r{i}" for i in (25, 3, 14, 4, 28, 0)]
+    assert kit.commit(mixed) == [DONE] * 6
+    assert kit.commit([f"r{i}" for i in range(30)]).count(DONE) == 24
+    found = kit.ledger.committed(kit.ref(), pa.array([f"r{i}" for i in range(30)]))
+    assert found.digests.to_pylist() == [digest(f"r{i}", "out") for i in range(30)]
+    assert kit.sound()["committed"] == 30
+
+
+def test_nothing_is_given_back_after_a_commit(kit):
+    kit.reserve(["a", "b"], epsilons=3, cap=9)
+    kit.commit(["a"])
+    with pytest.raises(LedgerError, match="the job has committed records: its computation has started"):
+        kit.ledger.abort("job", compute_never_started=True)
+    assert kit.ledger.expire("job") == 1
+    assert kit.ledger.expire("job") == 0
+    assert kit.used("of-a", "of-b") == [3, 3]
+    counts = kit.sound()
+    assert (counts["committed"], counts["expired"], counts["pending"]) == (1, 1, 0)
+
+
+def test_an_expired_reservation_can_be_completed_but_not_aborted(kit):
+    kit.reserve(["a"], epsilons=3, cap=3)
+    kit.ledger.expire("job")
+    assert kit.ledger.abort("job", compute_never_started=True) == 0
+    assert kit.reserve(["a"], epsilons=3, cap=3) == [Outcome.PENDING]
+    assert kit.commit(["a"]) == [DONE]
+    assert kit.used("of-a") == [3]
+    counts = kit.sound()
+    assert (counts["committed"], counts["expired"]) == (1, 0)
+
+
+def test_an_aborted_reservation_never_was(kit):
+    refs = [kit.ref("review"), kit.ref("title")]
+    kit.reserve(["a", "b"], ["ann", "ann"], [3, 1], cap=8, refs=refs)
+    with pytest.raises(LedgerError, match="only if compute never started"):
+        kit.ledger.abort("job", compute_never_started=False)
+    assert kit.ledger.abort("job", compute_never_started=True) == 4
+    assert kit.ledger.abort("job", compute_never_started=True) == 0
+    assert kit.used("ann") == [0]
+    with pytest.raises(LedgerError, match="1 records were never reserved"):
+        kit.commit(["a"])
+    assert kit.ledger.known(refs[0], pa.array(["a"])).tolist() == [False]
+    assert kit.reserve(["a"], ["ann"], 8, cap=8, texts="another text") == [Outcome.RESERVED]
+    assert kit.commit(["a"], texts="another text") == [DONE]
+    assert kit.used("ann") == [8]
+    counts = kit.sound()
+    assert (counts["records"], counts["aborted"], counts["committed"]) == (5, 4, 1)
+
+
+def test_a_reservation_that_another_job_goes_by_is_not_aborted(kit):
+    kit.reserve(["a"], job="first", cap=9)
+    assert kit.reserve(["a", "b"], job="second", cap=9) == [Outcome.PENDING, Outcome.RESERVED]
+    with pytest.raises(LedgerError, match="another job goes by the reservations of this one"):
+        kit.ledger.abort("first", compute_never_started=True)
+    assert kit.ledger.abort("second", compute_never_started=True) == 1
+    assert kit.used("of-a", "of-b") == [1, 0]
+    kit.sound()
+
+
+def test_the_same_job_may_ask_again_and_still_abort(kit):
+    kit.reserve(["a"], cap=9)
+    kit.reserve(["a"], cap=9)
+    assert kit.ledger.abort("job", compute_never_started=True) == 1
+    kit.sound()

@@ -1,0 +1,90 @@
+"""Many processes and sudden death: one charge, an exact cap, nothing half written."""
+
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+HERE = Path(__file__).parent
+START = f"import sys; sys.path.insert(0, {str(HERE)!r}); from conftest import Kit; kit = Kit(sys.argv[1]);"
+
+CONTENDER = (
+    START
+    + """
+import random
+mine = random.Random(int(sys.argv[2]))
+shards = [[f"r{i}" for i in range(start, start + 50)] for start in range(0, 1000, 50)]
+mine.shuffle(shards)
+for shard in shards:
+    people = [f"p{int(name[1:]) % 20}" for name in shard]
+    outcome = kit.reserve(shard, people, 1, cap=30, job=sys.argv[2])
+    taken = [name for name, got in zip(shard, outcome) if got < 3]
+    if taken:
+        kit.commit(taken, job=sys.argv[2])
+"""
+)
+VICTIM = (
+    START
+    + """
+refs = [kit.ref(), kit.ref("title")]
+print("ready", flush=True)
+for start in range(0, 10_000_000, 40):
+    names = [f"r{i}" for i in range(start, start + 40)]
+    kit.reserve(names, [f"p{i % 11}" for i in range(40)], 1, cap=100_000, refs=refs)
+    for ref in refs:
+        kit.commit(names, ref=ref)
+    print(start, flush=True)
+"""
+)
+
+
+def spawn(code, *args):
+    return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], stdout=subprocess.PIPE, text=True)
+
+
+def test_one_charge_and_an_exact_cap_under_contention(kit):
+    """20 subjects of 50 records each and a cap of 30: whoever comes first, 30 of each are charged, once."""
+    writers = [spawn(CONTENDER, kit.path, seed) for seed in range(4)]
+    for writer in writers:
+        writer.communicate(timeout=240)
+    assert [writer.returncode for writer in writers] == [0] * 4
+    counts = kit.sound()
+    assert (counts["records"], counts["committed"], counts["pending"]) == (600, 600, 0)
+    assert kit.used(*(f"p{i}" for i in range(20))) == [30] * 20
+
+
+def test_processes_may_make_one_ledger_at_once(tmp_path):
+    makers = [spawn(START + "print(kit.reserve(['a'], cap=9))", tmp_path / "new.db") for _ in range(5)]
+    said = sorted(maker.communicate(timeout=120)[0].strip() for maker in makers)
+    assert said == ["[0]", "[1]", "[1]", "[1]", "[1]"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.db", "new.db.id.key"]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_killed_at_any_instant_it_opens_sound(kit, seed):
+    kit.ledger.close()
+    victim = spawn(VICTIM, kit.path)
+    assert victim.stdout.readline() == "ready\n"
+    time.sleep(random.Random(seed).uniform(0.0, 0.6))
+    victim.send_signal(signal.SIGKILL)
+    said = victim.communicate(timeout=60)[0].split()
+    done = int(said[-1]) + 40 if said else 0
+    kit.reopen()
+    counts = kit.sound()
+    assert 2 * done <= counts["committed"] <= counts["records"] <= 2 * (done + 40)
+    assert counts["records"] in (2 * done, 2 * (done + 40)), "a batch is reserved in all columns or in none"
+    names = [f"r{i}" for i in range(done, done + 40)]
+    people = [f"p{i % 11}" for i in range(40)]
+    refs = [kit.ref(), kit.ref("title")]
+    kit.reserve(names, people, 1, cap=100_000, refs=refs)
+    for ref in refs:
+        kit.commit(names, ref=ref)
+        assert kit.ledger.committed(ref, pa.array(names)).mask.all()
+    counts = kit.sound()
+    assert (counts["records"], counts["pending"]) == (2 * (done + 40), 0)
+    assert sum(kit.used(*(f"p{i}" for i in range(11)))) == 2 * (done + 40)

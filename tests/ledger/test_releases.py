@@ -1,0 +1,112 @@
+"""Releases: what a name pins, what burns it, what a publication needs."""
+
+import pyarrow as pa
+import pytest
+
+from dptext_etl.errors import LedgerError
+from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
+from dptext_etl.ledger import Outcome
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.policy import ColumnPolicy
+
+MANIFEST = "ab" * 32
+
+
+def test_a_name_pins_one_configuration_and_one_claim(kit):
+    first = kit.ref()
+    assert kit.ref() == first
+    with pytest.raises(LedgerError, match=r"release 'r1' of reviews\.review is pinned to another configuration"):
+        kit.ref(cfg="c2")
+    with pytest.raises(LedgerError, match="pinned to another claim"):
+        kit.ref(worst_case=Spend(eps_pure=1))
+    with pytest.raises(LedgerError, match="pinned to another claim"):
+        kit.ref(publishable=False)
+    assert kit.ref(release="r2", cfg="c2").id != first.id
+    assert kit.ref(column="title", cfg="c2").id != first.id
+    assert kit.sound()["events"] == 3
+
+
+def test_the_type_of_ids_is_pinned_per_column(kit):
+    kit.ref()
+    with pytest.raises(LedgerError, match="pinned to type string, got integer"):
+        kit.ref(release="r2", id_type="integer")
+    kit.ref(column="title", id_type="integer")
+
+
+def test_a_burnt_name_is_burnt_in_every_column(kit):
+    review, title = kit.ref(), kit.ref("title")
+    kit.reserve(["a", "b"], cap=9, refs=[review, title])
+    kit.commit(["a"], ref=title)
+    kit.ledger.published(title, "v1", MANIFEST, 1)
+    kit.ledger.burn(review, "canary rows, in-vocabulary")
+    kit.ledger.burn(title, "again")
+    for action in (
+        kit.ref,
+        lambda: kit.ref("title"),
+        lambda: kit.ref("a third column"),
+        lambda: kit.reserve(["c"], cap=9, refs=[title]),
+        lambda: kit.commit(["b"], ref=title),
+        lambda: kit.ledger.published(title, "v2", MANIFEST, 1),
+    ):
+        with pytest.raises(LedgerError, match="release 'r1' of reviews is burnt"):
+            action()
+    kit.ledger.published(title, "v1", MANIFEST, 1)
+    assert kit.used("of-a") == [2], "the charge stays"
+    assert kit.ref(release="r2").id
+    kit.sound()
+    assert [row["burnt"] for row in kit.ledger.show()] == [True, True, False]
+
+
+def test_the_reason_of_a_burn_is_no_text(kit):
+    with pytest.raises(LedgerError, match="the name of a gate"):
+        kit.ledger.burn(kit.ref(), "row says: ‘my secret’")
+
+
+def test_a_publication_needs_commits_and_a_theorem(kit):
+    ref = kit.ref()
+    kit.reserve(["a", "b"], cap=9)
+    kit.commit(["a"])
+    with pytest.raises(LedgerError, match="has 1 committed rows, a publication of 2 was asked for"):
+        kit.ledger.published(ref, "v1", MANIFEST, 2)
+    with pytest.raises(LedgerError, match="SHA-256 of its manifest"):
+        kit.ledger.published(ref, "v1", "no digest", 1)
+    kit.ledger.published([ref], "v1", MANIFEST, 1)
+    kit.ledger.published(ref, "v1", MANIFEST, 1)
+    with pytest.raises(LedgerError, match="has published version 'v1' with another manifest"):
+        kit.ledger.published(ref, "v1", "cd" * 32, 1)
+    assert kit.ledger.show()[0]["published"] == [{"version": "v1", "rows": 1}]
+    for release, claim, publishable in (
+        ("bench", GuaranteeClass.COND_PURE, False),
+        ("none", GuaranteeClass.NONE, True),
+    ):
+        stated = Guarantee(claim, frozenset(), "any", "word")
+        weak = kit.ref(release=release, guarantee=stated, publishable=publishable)
+        with pytest.raises(LedgerError, match="is not publishable"):
+            kit.ledger.published(weak, "v1", MANIFEST, 0)
+    assert kit.sound()["committed"] == 1
+
+
+def test_a_column_policy_registers_itself(kit):
+    policy = ColumnPolicy(
+        dataset="reviews",
+        column="review",
+        release="2026-11",
+        mechanism=CusText.example(),
+        key="env:DPTEXT_SECRET",
+        allow={"cluster"},
+    )
+    ref = kit.ledger.register(policy, "string")
+    assert ref == kit.ledger.register(policy, "string")
+    assert ref.cfg == policy.mechanism.cfg()
+    shown = kit.ledger.export()["datasets"]["reviews"]["releases"][0]
+    assert shown["mechanism"] == "custext"
+    assert shown["configuration"] == policy.mechanism.configuration()
+    assert shown["disclosures"] == sorted(item.value for item in policy.mechanism.guarantee.disclosures)
+    with pytest.raises(LedgerError, match="names no column"):
+        kit.ledger.register(policy.model_copy(update={"column": None}), "string")
+
+
+def test_a_release_keeps_its_records_apart_from_others(kit):
+    kit.reserve(["a"], cap=9)
+    assert kit.ledger.known(kit.ref(release="r2"), pa.array(["a"])).tolist() == [False]
+    assert kit.reserve(["a"], cap=9, refs=[kit.ref(column="title")]) == [Outcome.RESERVED]

@@ -1,0 +1,204 @@
+"""RESERVE: who is charged, once, in row order, and what is refused before anything is written."""
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import BudgetError, InputError, LedgerError
+from dptext_etl.ledger import Charge, Outcome, Scope
+from dptext_etl.policy import Cap
+
+NEW, PENDING, DONE, OVER, CHANGED = (
+    Outcome.RESERVED,
+    Outcome.PENDING,
+    Outcome.COMMITTED,
+    Outcome.OVER_CAP,
+    Outcome.CHANGED,
+)
+
+
+def test_a_text_is_charged_once_however_often_it_is_asked_for(kit):
+    assert kit.reserve(["a", "b"], cap=10) == [NEW, NEW]
+    assert kit.reserve(["a", "b", "c"], cap=10) == [PENDING, PENDING, NEW]
+    kit.commit(["a"])
+    assert kit.reserve(["c", "a", "b"], cap=10) == [PENDING, DONE, PENDING]
+    assert kit.used("of-a", "of-b", "of-c", "nobody") == [1, 1, 1, 0]
+    assert kit.sound()["records"] == 3
+
+
+def test_a_release_accepts_one_text_per_record(kit):
+    kit.reserve(["a", "b"], cap=10)
+    assert kit.reserve(["a", "b", "c"], cap=10, texts=["other", "text", "text"]) == [CHANGED, PENDING, NEW]
+    assert kit.used("of-a") == [1]
+
+
+def test_another_release_of_a_record_is_charged_in_full(kit):
+    assert kit.reserve(["a"], cap=2) == [NEW]
+    assert kit.reserve(["a"], cap=2, refs=[kit.ref(release="r2")]) == [NEW]
+    assert kit.reserve(["a"], cap=2, refs=[kit.ref(release="r3")]) == [OVER]
+    assert kit.used("of-a") == [2]
+
+
+def test_a_nonce_is_another_full_charge(kit):
+    assert kit.reserve(["a"], cap=3) == [NEW]
+    assert kit.reserve(["a"], cap=3, refs=[kit.ref(nonce=1)]) == [NEW]
+    assert kit.used("of-a") == [2]
+    kit.sound()
+
+
+def test_records_of_one_subject_are_judged_in_row_order(kit):
+    people = ["ann"] * 4 + ["bob"]
+    assert kit.reserve(list("abcde"), people, [3, 4, 5, 1, 9], cap=8) == [NEW, NEW, OVER, NEW, OVER]
+    assert kit.used("ann", "bob") == [8, 0]
+    assert kit.reserve(["f"], ["ann"], 0, cap=8) == [NEW]
+    kit.sound()
+
+
+def test_columns_add_up_and_are_charged_together_or_not_at_all(kit):
+    refs = [kit.ref("review"), kit.ref("title")]
+    assert kit.reserve(["a", "b"], ["ann", "ann"], [2, 1], cap=5, refs=refs) == [NEW, OVER]
+    assert kit.used("ann") == [4]
+    counts = kit.sound()
+    assert counts["records"] == 2
+    assert counts["batches"] == 2
+
+
+def test_a_column_that_joins_later_is_charged_alone(kit):
+    review, title = kit.ref("review"), kit.ref("title")
+    kit.reserve(["a"], ["ann"], 2, cap=5, refs=[review])
+    kit.commit(["a"], ref=review)
+    assert kit.reserve(["a"], ["ann"], 2, cap=5, refs=[review, title]) == [NEW]
+    assert kit.used("ann") == [4]
+
+
+def test_a_record_changed_in_one_column_is_charged_in_none(kit):
+    review, title = kit.ref("review"), kit.ref("title")
+    kit.reserve(["a"], ["ann"], refs=[review], cap=9)
+    assert kit.reserve(["a"], ["ann"], refs=[review, title], cap=9, texts="other") == [CHANGED]
+    assert kit.used("ann") == [1]
+
+
+def test_canary_rows_have_no_subject_and_take_nothing(kit):
+    canary = np.array([False, True])
+    assert kit.reserve(["a", "planted"], ["ann", None], [1, 99], cap=2, canary=canary) == [NEW, NEW]
+    with pytest.raises(LedgerError, match="1 records were never reserved"):
+        kit.commit(["planted"])
+    assert kit.commit(["planted"], canary=canary[1:]) == [0]
+    counts = kit.sound()
+    assert (counts["canaries"], counts["records"]) == (1, 2)
+    assert kit.used("ann") == [1]
+
+
+def test_records_stand_for_themselves_where_declared(kit):
+    scope = Scope("reviews", "2026", unit="record")
+    assert kit.reserve(["a", "b"], None, [1, 5], cap=3, scope=scope) == [NEW, OVER]
+    assert kit.used("a", "b", scope=scope) == [1, 0]
+    canary = np.array([True, False])
+    assert kit.reserve(["c", "d"], None, 1, cap=3, scope=scope, canary=canary) == [NEW, NEW]
+    assert kit.used("c", "d", scope=scope) == [0, 1]
+    kit.sound()
+
+
+def test_refuse_charges_nothing_of_the_batch(kit):
+    with pytest.raises(BudgetError, match="1 of 2 records would exceed the cap of dataset:reviews") as caught:
+        kit.reserve(["a", "b"], epsilons=[1, 9], cap=3, on_cap="refuse")
+    assert caught.value.exit_code == 3
+    assert kit.used("of-a", "of-b") == [0, 0]
+    assert kit.sound()["records"] == 0
+
+
+def test_without_a_cap_charges_are_kept_and_summed(kit):
+    assert kit.reserve(["a", "b"], ["ann", "ann"], [3, 4]) == [NEW, NEW]
+    assert kit.used("ann", "bob") == [7, 0]
+    assert kit.ledger.remaining(Scope("reviews", "2026")).units == 1
+
+
+def test_an_empty_batch_is_no_event(kit):
+    assert kit.reserve([], [], []) == []
+    assert kit.commit([]) == []
+    assert kit.sound()["batches"] == 0
+
+
+@pytest.mark.parametrize(
+    ("ids", "people", "said"),
+    [
+        (["a", "b", "a", "a"], ["x", "y", "z", "w"], "2 record ids of the batch are repeated"),
+        (["a", None], ["x", "y"], "1 record ids are null"),
+        (["a", "b"], ["x", None], "1 records have no subject"),
+        (["a", "b"], ["x"], "2 records and 1 subjects"),
+    ],
+)
+def test_bad_ids_are_named_and_nothing_is_charged(kit, ids, people, said):
+    with pytest.raises(InputError, match=said) as caught:
+        kit.reserve(ids, people, cap=9)
+    assert "Hint:" in str(caught.value) or "one subject" in said or "1 subjects" in said
+    assert kit.sound()["batches"] == 0
+
+
+def test_bad_batches_are_named(kit):
+    ref, ids = kit.ref(), pa.array(["a"])
+    scope = Scope("reviews")
+    cases = {
+        "at least one column": [],
+        "in each once": [kit.charge(ref, ["a"]), kit.charge(ref, ["a"])],
+        "1 records and 2 idem keys": [kit.charge(ref, ["a", "b"])],
+        "1 records and 2 values of n_worst": [Charge(ref, kit.keys(ref, ["a"]), [1, 2], {})],
+        "eps_pure must be whole millionths": [Charge(ref, kit.keys(ref, ["a"]), [1], {"eps_pure": [0.5]})],
+        "eps_pure must be whole millionths,": [Charge(ref, kit.keys(ref, ["a"]), [1], {"eps_pure": [math.nan]})],
+        "rho must not be negative": [Charge(ref, kit.keys(ref, ["a"]), [1], {"rho": [-1]})],
+        "n_worst must be below": [Charge(ref, kit.keys(ref, ["a"]), [1 << 32], {})],
+        "delta must be whole numbers": [Charge(ref, kit.keys(ref, ["a"]), [1], {"delta": ["1"]})],
+        "idem keys are binaries of 32 bytes": [Charge(ref, pa.array([b"x"]), [1], {})],
+    }
+    for said, charges in cases.items():
+        with pytest.raises(InputError, match=said.rstrip(",")):
+            kit.ledger.reserve("job", scope, None, ids, ids, charges)
+    with pytest.raises(InputError, match="of one dataset"):
+        kit.ledger.reserve("job", Scope("other"), None, ids, ids, [kit.charge(ref, ["a"])])
+    with pytest.raises(InputError, match="record ids are canonical strings, got int64"):
+        kit.ledger.reserve("job", scope, None, pa.array([1]), ids, [kit.charge(ref, ["a"])])
+    with pytest.raises(InputError, match="needs the subject of every record"):
+        kit.ledger.reserve("job", scope, None, ids, None, [kit.charge(ref, ["a"])])
+    with pytest.raises(InputError, match="1 records and 2 canary marks"):
+        kit.ledger.reserve("job", scope, None, ids, ids, [kit.charge(ref, ["a"])], canary=np.array([True, False]))
+    assert kit.sound()["events"] == 1
+
+
+def test_what_is_infinite_on_the_cap_is_refused(kit):
+    charge = kit.charge(kit.ref(), ["a"], eps_pure=np.array([INFINITE]))
+    with pytest.raises(LedgerError, match="costs an infinite eps_pure; its scope is capped on pure"):
+        kit.ledger.reserve("job", Scope("reviews"), Cap(epsilon=5), pa.array(["a"]), pa.array(["x"]), [charge])
+    floats = kit.charge(kit.ref(), ["a"], eps_pure=[math.inf])
+    assert kit.ledger.reserve("job", Scope("reviews"), None, pa.array(["a"]), pa.array(["x"]), [floats]).counts == {
+        "RESERVED": 1,
+        "PENDING": 0,
+        "COMMITTED": 0,
+        "OVER_CAP": 0,
+        "CHANGED": 0,
+    }
+    assert kit.used("x", scope=Scope("reviews")) == ["inf"]
+    assert kit.ledger.show()[0]["max_eps_pure"] == "inf"
+    kit.sound()
+
+
+def test_enormous_charges_do_not_overflow(kit):
+    most = 1 << 61
+    charge = [kit.charge(kit.ref(c), list("abc"), eps_pure=np.array([most, most, 1])) for c in ("x", "y")]
+    people = pa.array(["ann"] * 3)
+    cap = Cap(epsilon=1e10)
+    outcome = kit.ledger.reserve("job", Scope("reviews"), cap, pa.array(list("abc")), people, charge).outcome.tolist()
+    assert outcome == [OVER, OVER, NEW]
+    kit.sound()
+
+
+def test_chunked_and_large_strings_are_taken(kit):
+    ref = kit.ref()
+    ids = pa.chunked_array([["a"], ["b"]], pa.large_string())
+    people = pa.chunked_array([["x"], ["y"]], pa.string_view())
+    keys = pa.chunked_array([kit.keys(ref, ["a"]), kit.keys(ref, ["b"])])
+    charge = Charge(ref, keys, pa.array([1, 1], pa.uint32()), {"eps_pure": pa.array([1, 1])})
+    assert kit.ledger.reserve("job", Scope("reviews"), None, ids, people, [charge]).outcome.tolist() == [NEW, NEW]
+    assert kit.ledger.known(ref, pa.array(["b", "c"])).tolist() == [True, False]

@@ -1,0 +1,176 @@
+"""The file: who may read it, what it refuses, and what is said when it cannot be written."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger import Ledger, Outcome
+from dptext_etl.ledger.store import location
+
+
+def mode(path):
+    return oct(path.stat().st_mode & 0o777)
+
+
+def test_files_are_their_owners_alone(kit, tmp_path):
+    before = os.umask(0)
+    try:
+        kit.reserve(["a"], cap=9)
+    finally:
+        os.umask(before)
+    files = sorted(path.name for path in tmp_path.iterdir())
+    assert files == ["ledger.db", "ledger.db-shm", "ledger.db-wal", "ledger.db.id.key"]
+    assert {mode(path) for path in tmp_path.iterdir()} == {"0o600"}
+
+
+def test_urls(tmp_path):
+    assert str(location("sqlite:///a/b.db")) == "a/b.db"
+    assert str(location("sqlite:////a/b.db")) == "/a/b.db"
+    for url in ("postgresql://host/db", ""):
+        with pytest.raises(LedgerError, match="in SQLite only"):
+            location(url)
+    with Ledger.open(f"sqlite:///{tmp_path}/x.db") as ledger:
+        assert repr(ledger) == f"Ledger('{tmp_path}/x.db')"
+    with pytest.raises(LedgerError, match=r"cannot be made at .*: No such file"):
+        Ledger.open(tmp_path / "missing" / "x.db")
+    for options in ({"create": False}, {"read_only": True}):
+        with pytest.raises(LedgerError, match="there is no ledger at"):
+            Ledger.open(tmp_path / "y.db", **options)
+
+
+def test_it_survives_closing(kit):
+    kit.reserve(["a"], cap=9)
+    kit.reopen()
+    assert kit.reserve(["a"], cap=9) == [Outcome.PENDING]
+    kit.sound()
+
+
+def test_a_locked_ledger_says_so_and_loses_nothing(kit):
+    kit.reserve(["a"], cap=9)
+    other = sqlite3.connect(kit.path, isolation_level=None)
+    other.execute("begin immediate")
+    kit.reopen(timeout=0.05)
+    with pytest.raises(LedgerError, match=r"is locked: another process has been writing for 0.05 s\nHint: nothing was"):
+        kit.reserve(["b"], cap=9)
+    assert kit.used("of-a") == [1], "readers are not locked out"
+    other.rollback()
+    assert kit.reserve(["b"], cap=9) == [Outcome.RESERVED]
+    other.close()
+
+
+def test_a_newer_schema_is_refused_untouched(kit):
+    kit.ledger.close()
+    with sqlite3.connect(kit.path) as raw:
+        raw.execute("pragma user_version=9")
+    raw.close()
+    before = kit.path.read_bytes()
+    with pytest.raises(LedgerError, match="has ledger schema 9; this version of dptext-etl knows 1"):
+        Ledger.open(kit.path)
+    assert kit.path.read_bytes() == before
+
+
+def test_other_files_are_no_ledgers(tmp_path):
+    (tmp_path / "text").write_text("x" * 5000)
+    with pytest.raises(LedgerError, match="is no ledger"):
+        Ledger.open(tmp_path / "text")
+    with sqlite3.connect(tmp_path / "other.db") as raw:
+        raw.execute("create table t(x)")
+    raw.close()
+    with pytest.raises(LedgerError, match="is a database of another kind"):
+        Ledger.open(tmp_path / "other.db")
+    (tmp_path / "empty.db").touch()
+    with pytest.raises(LedgerError, match="is empty, not a ledger"):
+        Ledger.open(tmp_path / "empty.db", read_only=True)
+    with pytest.raises(LedgerError, match=r"cannot be opened|no ledger at|cannot be made"):
+        Ledger.open(tmp_path)
+
+
+def test_a_read_only_ledger_is_read(kit):
+    kit.reserve(["a"], cap=9)
+    kit.commit(["a"])
+    ref = kit.ref()
+    kit.reopen(read_only=True)
+    assert kit.used("of-a") == [1]
+    assert kit.ledger.show()[0]["committed"] == 1
+    kit.sound()
+    with pytest.raises(LedgerError, match="is read-only"):
+        kit.reserve(["b"], refs=[ref])
+
+
+def test_a_full_disk_loses_nothing(kit):
+    kit.reserve(["a"], cap=9)
+    store = kit.ledger._book.store
+    pages = store.row("pragma page_count")[0]
+    store.execute(f"pragma max_page_count={pages}")
+    ids = [f"r{i}" for i in range(5000)]
+    with pytest.raises(LedgerError, match="has no room: the disk is full\nHint: free some space; nothing was written"):
+        kit.reserve(ids, cap=9)
+    assert kit.sound()["records"] == 1
+    store.execute("pragma max_page_count=1000000")
+    assert set(kit.reserve(ids, cap=9)) == {Outcome.RESERVED}
+    kit.sound()
+
+
+def test_errors_of_sqlite_stay_behind(kit):
+    kit.ledger._book.store.execute("drop table tally")
+    with pytest.raises(LedgerError, match="cannot be used") as caught:
+        kit.reserve(["a"], cap=9)
+    assert caught.value.__cause__ is None
+    assert caught.value.__suppress_context__
+
+
+def test_a_damaged_file_is_named(kit):
+    kit.reserve([f"r{i}" for i in range(20_000)], cap=9)
+    kit.ledger.close()
+    data = bytearray(kit.path.read_bytes())
+    for at in range(1 << 16, len(data), 1 << 16):
+        data[at : at + 64] = b"\xff" * 64
+    kit.path.write_bytes(data)
+    with pytest.raises(LedgerError, match="is damaged"), Ledger.open(kit.path) as ledger:
+        ledger.show()
+
+
+def test_threads_take_turns(kit):
+    failed = []
+
+    def work(name):
+        try:
+            for i in range(5):
+                kit.reserve([f"{name}-{i}"], ["ann"], 1, cap=12)
+        except Exception as exc:  # noqa: BLE001
+            failed.append(exc)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert kit.used("ann") == [12]
+    kit.sound()
+
+
+def test_a_forked_process_opens_its_own_connection(kit):
+    kit.reserve(["a"], cap=9)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            code = 0 if kit.reserve(["b"], cap=9) == [Outcome.RESERVED] else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert kit.reserve(["a", "b"], cap=9) == [Outcome.PENDING] * 2
+    kit.sound()
+
+
+def test_importing_it_is_light():
+    heavy = ("torch", "pyspark", "dagster", "polars")
+    code = f"import dptext_etl.ledger, sys; print([name for name in {heavy} if name in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert said.strip() == "[]"

@@ -1,0 +1,183 @@
+"""Verification finds whatever is edited, removed, reordered or inserted, and names the batch."""
+
+import sqlite3
+
+import numpy as np
+import pytest
+
+from dptext_etl.ledger import Scope
+from dptext_etl.ledger import passes as module
+from dptext_etl.policy import Cap
+
+
+@pytest.fixture
+def full(kit):
+    """A ledger in which everything has happened: batches 4 to 14."""
+    refs = [kit.ref(), kit.ref("title")]
+    people = [f"p{i % 7}" for i in range(20)]
+    first = [f"a{i}" for i in range(20)]
+    kit.reserve(first, people, np.arange(20) % 5, cap=40, refs=refs)
+    kit.commit(first[:15], positions=np.arange(15) % 5)
+    kit.commit(first[15:17])
+    kit.commit(first[:2], outputs="other")
+    kit.reserve(["b", "c"], ["p0", None], 1, cap=40, canary=np.array([False, True]), job="second")
+    kit.reserve(first, people, np.arange(20) % 5, cap=40, job="second")
+    kit.ledger.expire("job")
+    kit.reserve(["d", "e"], ["p1", "p2"], [1, 2], cap=40, job="third")
+    kit.ledger.abort("third", compute_never_started=True)
+    kit.reserve(["d"], ["p1"], 3, cap=40, job="fourth")
+    kit.ledger.published(refs[0], "v1", "ab" * 32, 15)
+    kit.ledger.burn(kit.ref(release="burnt"), "gate")
+    kit.ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=50, period="2026"), raising=True)
+    kit.sound()
+    return kit
+
+
+def problems(kit, statement, *values):
+    """Change the file behind the ledger's back, verify, and change it back."""
+    copy = sqlite3.connect(":memory:")
+    raw = sqlite3.connect(kit.path)
+    raw.backup(copy)
+    changed = raw.execute(statement, values).rowcount
+    assert changed, "the test edits nothing"
+    raw.commit()
+    report = kit.ledger.verify()
+    copy.backup(raw)
+    raw.close()
+    copy.close()
+    return report.problems
+
+
+def rows(kit, sql):
+    return kit.ledger._book.store.rows(sql)
+
+
+def test_every_byte_of_every_batch_counts(full):
+    blobs = rows(full, "select seq, name, data from segment order by 1, 2")
+    assert len(blobs) > 20
+    for seq, name, data in blobs:
+        for at in {0, len(data) // 2, len(data) - 1}:
+            edited = bytes([*data[:at], data[at] ^ 1, *data[at + 1 :]])
+            found = problems(full, "update segment set data=? where seq=? and name=?", edited, seq, name)
+            said = "Merkle root differs"
+            assert any(f"batch {seq} (" in problem and said in problem for problem in found), (seq, name)
+
+
+def test_rows_cannot_be_removed_added_or_moved(full):
+    seq, data = rows(full, "select seq, data from segment where name='record' order by seq limit 1")[0]
+    for edited in (data[32:], data + data[:32]):
+        found = problems(full, "update segment set data=? where seq=? and name='record'", edited, seq)
+        assert f"event {seq} (RESERVE): it cannot be read (LedgerError)" in found
+    swapped = data[32:64] + data[:32] + data[64:]
+    assert any(f"batch {seq}" in item for item in problems(full, "update segment set data=? where seq=?", swapped, seq))
+    found = problems(full, "delete from segment where seq=? and name='record'", seq)
+    assert f"event {seq} (RESERVE): it cannot be read (LedgerError)" in found
+    assert f"blobs of batch {seq}: it is not what the journal says" in problems(
+        full, "insert into segment values(?, 'more', x'00')", seq
+    )
+    found = problems(full, "insert into segment values(99, 'x', x'00')")
+    assert "blobs of batch 99: the journal does not have it" in found
+
+
+def test_every_event_counts(full):
+    events = rows(full, "select seq, kind from event")
+    assert {kind for _, kind in events} == {
+        "RELEASE", "CAP_SET", "RESERVE", "REPLAY", "COMMIT", "DIVERGED", "EXPIRE", "ABORT", "PUBLISH", "BURN"
+    }  # fmt: skip
+    last = events[-1][0]
+    for seq, kind in events:
+        found = problems(full, "update event set body=replace(body, '2026', '2027') where seq=?", seq)
+        assert f"event {seq} ({kind}): the chain is broken here" in found
+        found = problems(full, "delete from event where seq=?", seq)
+        said = f"events {seq} to {seq} are missing" if seq < last else f"the journal ends at event {last - 1}"
+        assert any(said in problem for problem in found), kind
+    swap = "update event set seq = case seq when 4 then 5 when 5 then 4 end + 1000 where seq in (4, 5)"
+    assert any("cannot be read" in item or "are missing" in item for item in problems(full, swap))
+    again = "insert into event select 100, kind, body, hash from event where seq=4"
+    assert any("event 100 (RESERVE)" in item for item in problems(full, again))
+
+
+def test_the_journal_may_not_lose_its_end(full):
+    last = rows(full, "select max(seq) from event")[0][0]
+    found = problems(full, "delete from event where seq=?", last)
+    assert f"the journal ends at event {last - 1}, which is not the head that the ledger remembers" in found
+
+
+@pytest.mark.parametrize(
+    ("statement", "said"),
+    [
+        ("update release set cfg='c9' where id=1", "release 1: it is not what the journal says"),
+        ("update release set burnt=null where release='burnt'", "release 3: it is not what the journal says"),
+        ("delete from release where id=2", "release 2: the journal has it, the ledger's table has not"),
+        ("update tally set committed = committed + 1 where release=1", "counts of release 1 0: it is not"),
+        ("update tally set canaries = 0", "counts of release 1 0: it is not what the journal says"),
+        ("update scope set limits='[99000000]'", "scope 1: its cap or unit is not what the journal says"),
+        ("update scope set measure=null, limits=null", "scope 1: its cap or unit is not what the journal says"),
+        ("update scope set unit='record'", "scope 1: its cap or unit is not what the journal says"),
+        ("delete from member", "scope 1: the journal has it, the ledger's table has not"),
+        ("update batch set state=zeroblob(rows) where seq=4", "batch 4: it is not what the journal says"),
+        ("update batch set open=7 where seq=5", "batch 5: it is not what the journal says"),
+        ("update batch set attached=0", "batch 4: it is not what the journal says"),
+        ("update batch set scope=2 where seq=4", "batch 4: it is not what the journal says"),
+        ("delete from batch where seq=5", "batch 5: the journal has it, the ledger's table has not"),
+        ("delete from commit_part", "digests of batch 4 6: the journal has it"),
+        ("update publication set rows=3", "publication 1 0 v1: it is not what the journal says"),
+        ("delete from publication", "publication 1 0 v1: the journal has it"),
+        ("update meta set value='1:00' where name='head'", "is not the head that the ledger remembers"),
+    ],
+)  # fmt: skip
+def test_every_table_follows_from_the_journal(full, statement, said):
+    assert any(said in problem for problem in problems(full, statement)), problems(full, statement)
+
+
+def test_balances_and_the_record_index_are_counted_again(full):
+    for run, space in rows(full, "select id, space from run"):
+        what = "balances of dataset:reviews" if space.startswith("balance") else "record index of reviews."
+        found = problems(full, "delete from run where id=?", run)
+        assert any(what in problem for problem in found), space
+        for piece in (0, 1):
+            data = rows(full, f"select data from run_part where run={run} and piece={piece}")[0][0]
+            for at in (1, len(data) - 2):
+                edited = bytes([*data[:at], data[at] ^ 1, *data[at + 1 :]])
+                found = problems(full, "update run_part set data=? where run=? and piece=?", edited, run, piece)
+                assert any(what in problem for problem in found), (space, piece, at)
+        found = problems(full, "delete from run_part where run=?", run)
+        assert any("sorted runs are damaged" in problem for problem in found)
+
+
+def test_passes_find_the_same(full, monkeypatch):
+    whole = full.ledger.verify()
+    monkeypatch.setattr(module, "PASS_ROWS", 4)
+    assert full.ledger.verify() == whole
+    assert full.ledger.export()["datasets"]["reviews"]["subjects"] == {"subject": 7}
+    space = rows(full, "select id from run where space like 'balance%'")[0][0]
+    assert any("balances" in problem for problem in problems(full, "delete from run where id=?", space))
+
+
+def test_a_charge_over_its_cap_is_found_though_all_else_agrees(kit, monkeypatch):
+    """A writer that forgets the cap leaves a consistent ledger that breaks its promise."""
+    kit.reserve(["a"], ["ann"], 3, cap=5)
+    monkeypatch.setattr("dptext_etl.ledger.reserve.admit", lambda runs, limits, units, amounts, asking: asking)
+    kit.reserve(["b"], ["ann"], 3, cap=5)
+    assert kit.ledger.verify().problems == ["batch 4 (RESERVE): 1 charges exceed the cap that was in force"]
+
+
+def test_a_record_that_is_charged_twice_is_found(kit, monkeypatch):
+    """A writer that forgets what it has seen."""
+    kit.reserve(["a"], ["ann"], 3, cap=9)
+    real = type(kit.ledger._book.records).held
+
+    def blind(self, ref, records, order):
+        held = real(self, ref, records, order)
+        return held._replace(known=np.zeros_like(held.known))
+
+    monkeypatch.setattr(type(kit.ledger._book.records), "held", blind)
+    kit.reserve(["a"], ["ann"], 3, cap=9)
+    found = kit.ledger.verify().problems
+    assert "batch 4 (RESERVE): a record stands twice in reviews.review, release 'r1'" in found
+    assert "batch 4 (RESERVE): an identity stands twice in reviews.review, release 'r1'" in found
+
+
+def test_an_empty_ledger_is_sound(kit):
+    assert kit.sound()["events"] == 0
+    assert kit.ledger.verify().as_dict()["ok"] is True

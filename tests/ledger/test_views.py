@@ -1,0 +1,69 @@
+"""What a ledger shows: balances, releases, and an export that no text can move."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+
+from dptext_etl.ledger import Scope
+
+SCOPE = Scope("reviews", "2026")
+
+
+def test_remaining_is_a_distribution(kit):
+    people = [f"p{i}" for i in range(100)]
+    kit.reserve([f"r{i}" for i in range(100)], people, np.arange(100) + 1, cap=100)
+    left = kit.ledger.remaining(SCOPE, pa.array(["p9", "nobody"]))
+    assert (left.units, left.exhausted, left.measure, left.limits) == (100, 1, "pure", {"eps_pure": 100_000_000})
+    assert {name: amount / 1e6 for name, amount in left.used["eps_pure"].items()} == {
+        "min": 1, "p25": 25, "p50": 50, "p75": 75, "p95": 95, "max": 100
+    }  # fmt: skip
+    assert left.left["eps_pure"]["min"] == 0
+    assert left.left["eps_pure"]["max"] == 99_000_000
+    assert left.asked == [
+        {"eps_pure": {"used": 10_000_000, "left": 90_000_000}},
+        {"eps_pure": {"used": 0, "left": 100_000_000}},
+    ]
+    assert json.loads(json.dumps(left.as_dict()))["scope"] == "dataset:reviews, period 2026"
+
+
+def test_remaining_of_an_unused_scope(kit):
+    left = kit.ledger.remaining(Scope("other"), pa.array(["ann"]))
+    assert (left.units, left.measure, left.used, left.left) == (0, None, {"eps_pure": {}}, {})
+    assert left.asked == [{"eps_pure": {"used": 0}}]
+    records = kit.ledger.remaining(Scope("other", unit="record"), pa.array(["r"]))
+    assert records.unit == "record"
+
+
+def test_show_counts_and_says_what_is_claimed(kit):
+    kit.reserve(["a", "b", "c"], epsilons=[1, 2, 7], cap=9)
+    kit.reserve(["planted"], [None], 1, cap=9, canary=np.array([True]))
+    kit.commit(["a"])
+    kit.ref(nonce=1)
+    kit.ref("title")
+    review, title = kit.ledger.show()
+    assert json.loads(json.dumps(review)) == review
+    picked = {name: review[name] for name in ("records", "canaries", "committed", "pending", "max_eps_pure", "class")}
+    assert picked == {
+        "records": 4, "canaries": 1, "committed": 1, "pending": 3, "max_eps_pure": 7_000_000, "class": "COND_PURE"
+    }  # fmt: skip
+    assert review["log10_odds"] == 3.04
+    assert title["records"] == 0
+
+
+def test_no_number_of_the_export_depends_on_a_text(kit, new_kit, tmp_path):
+    """Two histories with the same public facts and other lengths, outputs, changes and failures."""
+    other = new_kit(tmp_path / "other.db")
+    for which, each in enumerate((kit, other)):
+        each.reserve(["a", "b", "c"], ["ann", "ann", "bob"], [1 + which, 2, 3 * which], cap=50, texts=f"text {which}")
+        each.commit(["a", "b", "c"][: 3 - which], texts=f"text {which}", outputs=f"output {which}")
+        each.reserve(["a"], ["ann"], 9, cap=50, texts="text 0")
+    first, second = kit.ledger.export(), other.ledger.export()
+    assert first == second
+    assert json.loads(json.dumps(first))["datasets"]["reviews"]["subjects"] == {"subject": 2}
+    assert "worst_case" in first["datasets"]["reviews"]["releases"][0]
+
+
+def test_the_export_leaves_benchmarks_out(kit):
+    kit.ref(publishable=False, release="bench")
+    assert kit.ledger.export()["datasets"] == {}

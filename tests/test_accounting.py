@@ -1,0 +1,98 @@
+"""Composition adds, never under-reports, and says by which rule."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dptext_etl.accounting import MEASURES, Bound, bounds, charge, compose, least, log10_odds, parallel, repeat
+from dptext_etl.errors import PolicyError
+from dptext_etl.guarantee import ADDITIVE, Disclosure, GuaranteeClass, Spend, micro
+
+amounts = st.integers(0, 10**12) | st.just(math.inf)
+spends = st.builds(
+    Spend,
+    guarantee_class=st.sampled_from(list(GuaranteeClass)),
+    disclosures=st.frozensets(st.sampled_from(list(Disclosure)), max_size=3),
+    n_worst=st.integers(0, 1000),
+    diameter=amounts,
+    metric_id=st.sampled_from([None, "l2"]),
+    assumptions=st.frozensets(st.sampled_from(["PRF", "UNIQUE_IDS"])),
+    **dict.fromkeys(ADDITIVE, amounts),
+)
+
+
+@given(spend=spends, count=st.integers(0, 40))
+def test_composing_n_times_equals_count_n(spend, count):
+    assert repeat(spend, count) == compose([spend] * count)
+
+
+@given(spends, spends, spends)
+def test_composition_is_associative_and_never_decreases(a, b, c):
+    assert compose([compose([a, b]), c]) == compose([a, compose([b, c])]) == compose([a, b, c])
+    both = compose([a, b])
+    for name in ADDITIVE:
+        assert getattr(both, name) >= getattr(a, name)
+        assert getattr(both, name) == getattr(a, name) + getattr(b, name)
+    assert both.disclosures == a.disclosures | b.disclosures
+    assert both.assumptions == a.assumptions | b.assumptions
+
+
+@given(spends, spends)
+def test_parallel_is_at_most_composition(a, b):
+    side = parallel([a, b])
+    for name in ADDITIVE:
+        assert getattr(side, name) == max(getattr(a, name), getattr(b, name)) <= getattr(compose([a, b]), name)
+    assert side.disclosures == a.disclosures | b.disclosures
+    assert parallel([a]) == a == compose([a])
+
+
+def test_nothing_costs_nothing():
+    assert compose([]) == parallel([]) == repeat(Spend(), 0) == Spend.zero()
+    assert least(Spend.zero()) == Bound(0, 0, "pure")
+    with pytest.raises(PolicyError, match="got -1"):
+        repeat(Spend(), -1)
+
+
+@given(st.integers(1, 500), st.floats(1e-6, 100))
+def test_millionths_never_under_report(count, epsilon):
+    total = repeat(Spend(eps_pure=micro(epsilon)), count).eps_pure
+    assert total / 1e6 >= count * epsilon * (1 - 1e-12)
+    assert total / 1e6 <= count * (epsilon + 1.01e-6)
+
+
+def test_the_least_valid_bound_names_its_rule():
+    words = Spend(eps_pure=24_000_000, eps_tight=22_399_144, eps_approx=24_000_000)
+    assert least(words) == Bound(22_399_144, 0, "tight")
+    gauss = Spend(eps_approx=9_000_000, delta=10, mu2=5, rho=3)
+    assert bounds(gauss) == [Bound(9_000_000, 10, "approx")]
+    assert least(compose([words, gauss])) == Bound(33_000_000, 10, "approx")
+    assert least(Spend()) == Bound(math.inf, 0, "none")
+    equal = Spend(eps_pure=5, eps_tight=5, eps_approx=5, delta=1)
+    assert least(equal) == Bound(5, 0, "pure"), "at equal epsilon no delta, and what was declared"
+
+
+@given(spends)
+def test_the_least_bound_is_a_valid_one(spend):
+    best = least(spend)
+    assert best.epsilon <= min(spend.eps_pure, spend.eps_tight)
+    assert best in [*bounds(spend), Bound(math.inf, 0, "none")]
+
+
+def test_odds():
+    assert [round(log10_odds(micro(e))) for e in (30.0, 100.0, 500.0)] == [13, 43, 217]
+    assert least(Spend(eps_pure=30_000_000)).log10_odds == log10_odds(30_000_000)
+
+
+def test_a_spend_is_charged_on_the_measure_of_the_cap():
+    spend = Spend(eps_pure=5, rho=3)
+    assert charge(spend, "pure") == (5,)
+    assert charge(spend, "zcdp") == (3,)
+    with pytest.raises(PolicyError, match="is infinite on approx\nHint: cap on pure or zcdp"):
+        charge(spend, "approx")
+    with pytest.raises(PolicyError, match="no cap fits"):
+        charge(Spend(guarantee_class=GuaranteeClass.UMLDP), "pure")
+    with pytest.raises(PolicyError, match="unknown measure 'renyi'; allowed: pure, zcdp, approx"):
+        charge(spend, "renyi")
+    assert set(MEASURES["approx"]) <= set(ADDITIVE)
