@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -79,7 +79,7 @@ class WordVectors:
                 provenance=f"public, as declared by whoever named it: {path.name}, SHA-256 {sha256}",
                 licence="that of the source",
             )
-        words, vectors, facts = read_grid(artifact.path)
+        words, vectors, facts = _grid(artifact.path, artifact.sha256)
         artifact = replace(
             artifact,
             provenance=str(facts.get("provenance", artifact.provenance)),
@@ -218,3 +218,9 @@ class WordVectors:
     def _exact_key(self, row: int, column: int) -> Fraction:
         dot = int(self.vectors[row].astype(np.int64) @ self.vectors[column].astype(np.int64))
         return Fraction(-dot * abs(dot), max(1, int(self.norms[column])))
+
+
+@lru_cache(maxsize=4)
+def _grid(path: Path, sha256: str) -> tuple[tuple[str, ...], Grid, dict[str, Any]]:  # noqa: ARG001
+    """Read a grid once per content: the hash, taken before every call, is its identity; the arrays are read-only."""
+    return read_grid(path)
