@@ -161,3 +161,29 @@ def test_the_worst_case_is_reserved_before_a_text_is_scored(job, monkeypatch):
     monkeypatch.setattr(TableMechanism, "release", watched)
     stage(job.policy())
     assert seen == [108, 108, 216, 216, 264, 264]
+
+
+def test_a_copy_gate_costs_delta_and_makes_the_claim_approximate(job):
+    beta = 1e-3
+    cap = {"measure": "approx", "epsilon": 1000.0, "delta": 0.1, "period": "2026"}
+    summary = job.run(cap=cap, beta=beta)
+    assert sum(gate["name"] == "copies_within_chance" for gate in summary.gates) == 2
+    assert summary.spend["largest_record"]["delta"] == pytest.approx(2 * 2 * beta)
+    assert summary.spend["largest_record"]["eps_pure"] == "inf"
+    assert summary.remaining["used"]["delta"]["max"] == 6 * 2 * 2 * beta * 1e6
+    manifest = json.loads((job.folder / "published" / "manifest.json").read_text())
+    assert {column["class"] for column in manifest["columns"]} == {"COND_APPROX"}
+    assert {column["largest_delta"] for column in manifest["columns"]} == {2 * beta}
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        assert {row["class"] for row in ledger.show()} == {"COND_APPROX"}
+    assert plan(job.policy(cap=cap, beta=beta)).component == "eps_approx"
+    assert not job.run(cap=cap, beta=beta).changed
+
+
+def test_a_cap_on_zcdp(job):
+    summary = job.run(cap={"measure": "zcdp", "rho": 40.0, "period": "2026"})
+    forecast = plan(job.policy(cap={"measure": "zcdp", "rho": 40.0, "period": "2026"}))
+    assert 0 < summary.rows["quarantined"]
+    assert forecast.component == "rho"
+    assert summary.remaining["measure"] == "zcdp"
