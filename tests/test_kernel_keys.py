@@ -1,4 +1,4 @@
-"""Secrets by reference: what is accepted, what is refused and in which words, and that nothing prints or pickles them."""
+"""Secrets by reference: what is accepted, what is refused in which words, and that nothing prints or pickles them."""
 
 import copy
 import hashlib
@@ -39,9 +39,11 @@ def test_a_key_file_is_64_hex_digits(key_file, text):
     assert same(_kernel.Secret.resolve(f"file:{key_file(text)}"), _kernel.Secret.from_bytes(bytes.fromhex(HEX)))
 
 
-@pytest.mark.parametrize("text", ["", HEX[:-1], HEX + "0", HEX + "\n\n", "g" + HEX[1:], " " + HEX, HEX[:-1] + "é", HEX * 100])
+@pytest.mark.parametrize(
+    "text", ["", HEX[:-1], HEX + "0", HEX + "\n\n", "g" + HEX[1:], " " + HEX, HEX[:-1] + "é", HEX * 100]
+)
 def test_other_contents_are_refused_without_quoting_them(key_file, text):
-    with pytest.raises(KeyReferenceError, match="64 hex digits|cannot be read") as caught:
+    with pytest.raises(KeyReferenceError, match=r"64 hex digits|cannot be read") as caught:
         _kernel.Secret.resolve(f"file:{key_file(text)}")
     assert "8f8f" not in str(caught.value)
 
@@ -147,9 +149,14 @@ def test_ledger_ids_and_digests_follow_their_definitions():
     ids = pa.array(["a", "", "é" * 50], pa.string_view())
     for kind in ("rec", "sub", "canary"):
         got = pa.array(_kernel.hash_ids(_kernel.Secret.from_bytes(key), kind, ids)).to_pylist()
-        for name, found in zip(ids.to_pylist(), got, strict=True):
-            name = name.encode()
-            assert found == hmac.new(key, b"dptext/id/v1\0" + kind.encode() + struct.pack("<Q", len(name)) + name, hashlib.sha256).digest()
+        for text, found in zip(ids.to_pylist(), got, strict=True):
+            name = text.encode()
+            assert (
+                found
+                == hmac.new(
+                    key, b"dptext/id/v1\0" + kind.encode() + struct.pack("<Q", len(name)) + name, hashlib.sha256
+                ).digest()
+            )
     with pytest.raises(PolicyError):
         _kernel.hash_ids(_kernel.Secret.from_bytes(key), "other", ids)
     with pytest.raises(InputError, match="1 nulls"):
@@ -168,7 +175,9 @@ def test_merkle_root():
 
     for n in (0, 1, 2, 3, 5, 8, 1000, 20_000):
         rows = [struct.pack("<QB", i, i % 7) for i in range(n)]
-        assert _kernel.merkle_root(pa.array(rows, pa.binary(9))) == oracle([hashlib.sha256(b"\0" + row).digest() for row in rows])
+        assert _kernel.merkle_root(pa.array(rows, pa.binary(9))) == oracle(
+            [hashlib.sha256(b"\0" + row).digest() for row in rows]
+        )
     with pytest.raises(InputError):
         _kernel.merkle_root(pa.array([b"123456789", None], pa.binary(9)))
     with pytest.raises(InputError):
@@ -207,7 +216,9 @@ except RuntimeError as error:
 """
     for verbose in ("0", "1"):
         environment = {**os.environ, "POLARS_VERBOSE": verbose, "RUST_BACKTRACE": "full"}
-        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False
+        )
         assert done.returncode == 0, done.stderr
         assert "caught: the kernel met a defect" in done.stdout
         assert "xyzzy" not in done.stdout + done.stderr

@@ -17,7 +17,14 @@ from dptext_etl import _kernel
 from dptext_etl.errors import ArtifactError, InputError, PolicyError
 
 WORDS = ["alpha", "beta", "gamma", "delta", "don't", "42", "straße", "a_word_of_more_than_sixteen"]
-STRICT = {"case": "lower", "punctuation": "drop", "numbers": "uniform", "oov": "uniform", "null": "pass", "n_max": 10_000}
+STRICT = {
+    "case": "lower",
+    "punctuation": "drop",
+    "numbers": "uniform",
+    "oov": "uniform",
+    "null": "pass",
+    "n_max": 10_000,
+}
 FAITHFUL = {"case": "keep", "punctuation": "keep", "numbers": "keep", "oov": "keep", "null": "pass", "n_max": 10_000}
 KEY = _kernel.ReleaseKey(_kernel.Secret.from_bytes(bytes(range(32))), "demo", "text", "r1", "ab" * 32)
 
@@ -66,7 +73,17 @@ def release(table, texts, ids=None, policy=STRICT, **options):
     return pa.array(table.release(KEY, texts, ids, json.dumps(policy), **options))
 
 
-TEXTS = ["Alpha beta, of the unknown!", "", None, "  \t ", "GAMMA 42 17 Don\u2019t", "été straße", "a_word_of_more_than_sixteen " * 9, "😀", "x"] * 40
+TEXTS = [
+    "Alpha beta, of the unknown!",
+    "",
+    None,
+    "  \t ",
+    "GAMMA 42 17 Don\u2019t",
+    "été straße",
+    "a_word_of_more_than_sixteen " * 9,
+    "😀",
+    "x",
+] * 40
 
 
 def test_facts_of_a_table(table):
@@ -80,7 +97,9 @@ def test_null_empty_and_blank(table):
     out = release(table, pa.array([None, "", " \n", "…"]))
     assert out.field("text").to_pylist() == [None, "", "", ""]
     assert out.field("positions").to_pylist() == [0, 0, 0, 0]
-    assert out.type == pa.struct([pa.field("text", pa.large_string()), pa.field("positions", pa.uint32(), nullable=False)])
+    assert out.type == pa.struct(
+        [pa.field("text", pa.large_string()), pa.field("positions", pa.uint32(), nullable=False)]
+    )
     empty = release(table, pa.array([None]), policy={**STRICT, "null": "empty"})
     assert empty.to_pylist() == [{"text": "", "positions": 0}]
     assert release(table, pa.array([], pa.string())).to_pylist() == []
@@ -109,7 +128,9 @@ def test_every_layout_and_number_of_threads_gives_the_same_bytes(table, layout, 
     column = LAYOUTS[layout](texts)
     assert release(table, column, ids, threads=threads).equals(expected)
     assert pa.array(table.positions(column, json.dumps(STRICT), threads=threads)).equals(expected.field("positions"))
-    assert pa.array(_kernel.record_keys(KEY, ids, column)).equals(pa.array(_kernel.record_keys(KEY, pa.array([f"r{i}" for i in range(len(texts))]), texts)))
+    assert pa.array(_kernel.record_keys(KEY, ids, column)).equals(
+        pa.array(_kernel.record_keys(KEY, pa.array([f"r{i}" for i in range(len(texts))]), texts))
+    )
 
 
 def test_many_blocks_in_parallel(table):
@@ -136,8 +157,8 @@ def test_order_and_batches_do_not_matter(table, order, cut):
     whole = release(table, texts, ids).to_pylist()
     got = {}
     for part in (order[:cut], order[cut:]):
-        for i, row in zip(part, release(table, texts.take(pa.array(part)), ids.take(pa.array(part))).to_pylist(), strict=True):
-            got[i] = row
+        rows = release(table, texts.take(pa.array(part)), ids.take(pa.array(part))).to_pylist()
+        got.update(zip(part, rows, strict=True))
     assert [got[i] for i in range(30)] == whole
 
 
@@ -149,7 +170,10 @@ def test_text_id_nonce_and_release_each_give_another_stream(table):
     assert longer[: len(base[0]) // 2] != base[0][: len(base[0]) // 2], "an edited text"
     assert release(table, texts, nonce=1).field("text").to_pylist()[0] != base[0]
     other = _kernel.ReleaseKey(_kernel.Secret.from_bytes(bytes(range(32))), "demo", "text", "r2", "ab" * 32)
-    assert pa.array(table.release(other, texts, pa.array(["r0", "r1"]), json.dumps(STRICT))).field("text").to_pylist() != base
+    assert (
+        pa.array(table.release(other, texts, pa.array(["r0", "r1"]), json.dumps(STRICT))).field("text").to_pylist()
+        != base
+    )
 
 
 def test_strict_words(table):
@@ -186,7 +210,9 @@ def test_a_number_of_the_vocabulary_is_an_ordinary_word(table):
     assert drawn == set(WORDS[4:])
     numbers = {row["text"] for row in release(table, pa.array(["17"] * 500)).to_pylist()}
     assert numbers == set(WORDS), "other numbers are uniform over all outputs"
-    assert release(table, pa.array(["17 x"]), policy={**STRICT, "numbers": "keep"}).field("positions").to_pylist() == [1]
+    assert release(table, pa.array(["17 x"]), policy={**STRICT, "numbers": "keep"}).field("positions").to_pylist() == [
+        1
+    ]
 
 
 @pytest.mark.parametrize("n_max", [0, 1, 3])
@@ -199,13 +225,21 @@ def test_long_texts_are_cut_after_n_max_words(table, n_max):
     assert len(_kernel.split(faithful)) == {0: 0, 1: 1, 3: 6}[n_max]
 
 
-CLASSES = {"first": WORDS[:4], "second": [*WORDS[4:], "DON\u2019T"], "unknown": ["x", "99", "我", "été", "<mask>"], "kept": ["the"]}
+CLASSES = {
+    "first": WORDS[:4],
+    "second": [*WORDS[4:], "DON\u2019T"],
+    "unknown": ["x", "99", "我", "été", "<mask>"],
+    "kept": ["the"],
+}
 
 
 def written(kinds, choose):
     """A text whose words are of the given kinds, chosen, cased and joined at will: all that may differ."""
     words = [choose(st.sampled_from(CLASSES[kind])) for kind in kinds]
-    words = [choose(st.sampled_from([word, word.upper().replace("SS", "ß"), word.title()])) if word.isascii() else word for word in words]
+    words = [
+        choose(st.sampled_from([word, word.upper().replace("SS", "ß"), word.title()])) if word.isascii() else word
+        for word in words
+    ]
     return "".join(word + choose(st.sampled_from([" ", ", ", " — ", "!? ", "\n", " 😀 "])) for word in words)
 
 
@@ -282,7 +316,7 @@ BROKEN = {
 @pytest.mark.parametrize("case", BROKEN)
 def test_malformed_tables_are_refused(tmp_path, case):
     path = tmp_path / "t"
-    with pytest.raises(ArtifactError, match="malformed|twice"):
+    with pytest.raises(ArtifactError, match=r"malformed|twice"):
         _kernel.Table.open(str(path), write(path, **BROKEN[case]))
 
 
@@ -369,6 +403,8 @@ def test_wrong_columns_are_refused_without_quoting_them(table):
 
 
 def test_invalid_utf8_is_refused(table):
-    broken = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")])
+    broken = pa.Array.from_buffers(
+        pa.string(), 1, [None, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xfe")]
+    )
     with pytest.raises(InputError, match="UTF-8"):
         release(table, broken)

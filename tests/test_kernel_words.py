@@ -75,7 +75,9 @@ def empty_handed(tmp_path_factory):
     from dptext_etl.families.table import TableParts
 
     path = tmp_path_factory.mktemp("table") / "t.safetensors"
-    TableParts(["\u2603x", "\u2603y"], [np.array([0, 1])], np.zeros(2, np.uint32), [np.ones((2, 2), np.uint64)]).save(path, {})
+    TableParts(["\u2603x", "\u2603y"], [np.array([0, 1])], np.zeros(2, np.uint32), [np.ones((2, 2), np.uint64)]).save(
+        path, {}
+    )
     return _kernel.Table.open(str(path), hashlib.sha256(path.read_bytes()).hexdigest())
 
 
@@ -93,7 +95,9 @@ def test_the_scan_of_the_hot_loop_finds_the_same_words(empty_handed, text):
     assert pa.array(empty_handed.positions(column, json.dumps(drawn))).to_pylist() == [len(words(text))]
 
 
-@pytest.mark.parametrize("unit", ["a", "a ", "é", "\u0301", "我", "\U0001f469\u200d", "a.", "1,", "_", "'", "\U0001f1e9"])
+@pytest.mark.parametrize(
+    "unit", ["a", "a ", "é", "\u0301", "我", "\U0001f469\u200d", "a.", "1,", "_", "'", "\U0001f1e9"]
+)
 def test_long_texts(empty_handed, unit):
     text = unit * 10_000
     assert "".join(segment for segment, _ in _kernel.split(text)) == text

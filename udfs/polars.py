@@ -85,7 +85,9 @@ class _Frames:
             PolicyError: The policy names no column.
         """
         if policy.column is None:
-            raise PolicyError("the policy names no column", "give ColumnPolicy(column=…), or use pl.col(…).dptext.privatize")
+            raise PolicyError(
+                "the policy names no column", "give ColumnPolicy(column=…), or use pl.col(…).dptext.privatize"
+            )
         return self._frame.with_columns(ExprNamespace(pl.col(policy.column)).privatize(policy, id=id, spend=spend))
 
 
@@ -110,19 +112,26 @@ def _require_reference(policy: ColumnPolicy) -> None:
 def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
     """The column's name in every key (amendment A8): two columns never share one."""
     if expr.meta.has_multiple_outputs():
-        raise PolicyError("the expression stands for several columns", "privatize columns one by one, each by its own policy")
+        raise PolicyError(
+            "the expression stands for several columns", "privatize columns one by one, each by its own policy"
+        )
     roots = set(expr.meta.root_names())
     if policy.column is None:
         if len(roots) != 1:
-            raise PolicyError(f"the expression has {len(roots)} root columns, so it gives the column no name", "give ColumnPolicy(column=…)")
+            raise PolicyError(
+                f"the expression has {len(roots)} root columns, so it gives the column no name",
+                "give ColumnPolicy(column=…)",
+            )
         return roots.pop()
     if len(roots) == 1 and roots != {policy.column}:
-        msg = f"the policy is for column {policy.column!r}, the expression reads {roots.pop()!r}: two columns never share a key"
+        msg = f"the policy is for column {policy.column!r}, the expression reads {roots.pop()!r}; keys are per column"
         raise PolicyError(msg, "give each column a policy of its own, or leave ColumnPolicy(column=None)")
     return policy.column
 
 
-def _plugin(texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, mechanism: TableMechanism, name: str, *, spend: bool) -> pl.Expr:
+def _plugin(
+    texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, mechanism: TableMechanism, name: str, *, spend: bool
+) -> pl.Expr:
     return register_plugin_function(
         plugin_path=_kernel.__file__,
         function_name="dptext_table",

@@ -22,7 +22,13 @@ from dptext_etl.families.table import STRICT_INPUT, TableParts
 
 OVERFLOW = 1 << 31
 K = bytes(range(32))
-CONFIG = {"epsilon": "2.0", "mechanism": "custext", "mechanism_version": 1, "segmentation": "unicode-16", "table": "ab" * 32}
+CONFIG = {
+    "epsilon": "2.0",
+    "mechanism": "custext",
+    "mechanism_version": 1,
+    "segmentation": "unicode-16",
+    "table": "ab" * 32,
+}
 CFG = "eadb3298c3f7b613c8ccfb0b0d7541474901682a1f314bb679743103a029cbd3"
 RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")
 WIDE = [1 + (i * 2654435761) % 1000003 for i in range(10000)]
@@ -109,7 +115,9 @@ def test_golden_configuration():
     ],
 )
 def test_golden_fingerprints(text, expected):
-    assert _kernel.fingerprint(_kernel.Secret.from_bytes(K), text).hex() == expected == oracle_fingerprint(K, text).hex()
+    assert (
+        _kernel.fingerprint(_kernel.Secret.from_bytes(K), text).hex() == expected == oracle_fingerprint(K, text).hex()
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,10 +129,16 @@ def test_golden_fingerprints(text, expected):
     ],
 )
 def test_golden_record_keys(rid, text, nonce, expected):
-    assert record_key(rid, text, nonce).hex() == expected == oracle_record(K, "demo", "text", "2025-01", CFG, rid, text, nonce).hex()
+    assert (
+        record_key(rid, text, nonce).hex()
+        == expected
+        == oracle_record(K, "demo", "text", "2025-01", CFG, rid, text, nonce).hex()
+    )
 
 
-@given(st.lists(st.text(max_size=20), min_size=6, max_size=6), st.none() | st.text(max_size=50), st.integers(0, 2**64 - 1))
+@given(
+    st.lists(st.text(max_size=20), min_size=6, max_size=6), st.none() | st.text(max_size=50), st.integers(0, 2**64 - 1)
+)
 @settings(deadline=None, max_examples=100)
 def test_record_keys_agree_with_the_oracle_for_any_names(names, text, nonce):
     dataset, column, release, cfg, rid, secret = names
@@ -266,7 +280,10 @@ SMALL = ["alpha", "beta", "gamma", "delta", "don't", "42", "straße", "a-word-of
 
 def small_parts(kept=()):
     sets = [np.array([0, 1, 2, 3, 4]), np.array([5, 6, 7, 8])]
-    weights = [1 + np.arange(25, dtype=np.uint64).reshape(5, 5) ** 3, 2**40 + np.arange(16, dtype=np.uint64).reshape(4, 4)]
+    weights = [
+        1 + np.arange(25, dtype=np.uint64).reshape(5, 5) ** 3,
+        2**40 + np.arange(16, dtype=np.uint64).reshape(4, 4),
+    ]
     return TableParts.partition(SMALL, sets, weights, kept=kept), sets, weights
 
 
@@ -285,7 +302,15 @@ def opened(parts, path):
 def test_a_release_is_the_oracle_word_by_word(tmp_path):
     parts, sets, weights = small_parts(kept=["the"])
     table = opened(parts, tmp_path / "small.safetensors")
-    texts = ["Alpha, beta! The unknown GAMMA 42 17 don\u2019t A-word", "STRASSE straße Straße", "", None, "…", "the", "Delta " * 50]
+    texts = [
+        "Alpha, beta! The unknown GAMMA 42 17 don\u2019t A-word",
+        "STRASSE straße Straße",
+        "",
+        None,
+        "…",
+        "the",
+        "Delta " * 50,
+    ]
     key = _kernel.ReleaseKey(_kernel.Secret.from_bytes(K), "demo", "text", "2025-01", CFG)
     policy = json.dumps({**STRICT_INPUT, "n_max": 40})
     out = pa.array(table.release(key, pa.array(texts), pa.array([f"r{i}" for i in range(len(texts))]), policy))
@@ -319,5 +344,8 @@ def test_a_release_from_a_wide_table_is_the_oracle(tmp_path):
     out = pa.array(table.release(key, pa.array([text]), pa.array(["a"]), json.dumps({**STRICT_INPUT, "n_max": 100})))
     record = oracle_record(K, "d", "c", "r", CFG, "a", text, 0)
     rows = {i: [int(w) for w in parts.weights[0][i]] for i in (0, 7, 4399, 3)}
-    draws = [oracle_draw(record, 1, p, rows[i], 2) if i is not None else oracle_uniform(record, 1, p, 4400, 2) for p, i in enumerate([0, None, 7, 4399, None, 3])]
+    draws = [
+        oracle_draw(record, 1, p, rows[i], 2) if i is not None else oracle_uniform(record, 1, p, 4400, 2)
+        for p, i in enumerate([0, None, 7, 4399, None, 3])
+    ]
     assert out[0].as_py() == {"text": " ".join(f"word{i}x" for i in draws), "positions": 6}
