@@ -44,15 +44,15 @@ def native_words(mechanism: Mechanism, secret: Secret, dataset: str, release: st
     """Choose vocabulary words that can change, keyed; none where the mechanism has no table.
 
     Raises:
-        PolicyError: A pseudo-word of the column is part of an output word, which chance does not bring about.
+        PolicyError: A pseudo-word of the column is part of a word of the mechanism, which chance does not bring about.
     """
-    outputs = mechanism.output_words() or frozenset()
-    foreign = foreign_tokens(secret, dataset, release, column)
-    if any(token in word for word in outputs if len(word) >= TOKEN_LETTERS for token in foreign):
-        raise PolicyError(f"column {column!r}: a canary word is an output word", "release under another name")
+    inputs = mechanism.input_words() if isinstance(mechanism, TableMechanism) else ()
+    long = [word for word in {*inputs, *(mechanism.output_words() or ())} if len(word) >= TOKEN_LETTERS]
+    if any(token in word for word in long for token in foreign_tokens(secret, dataset, release, column)):
+        raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
     if not isinstance(mechanism, TableMechanism):
         return ()
-    words = sorted(word for word in outputs if word.isalpha() and word == word.lower())
+    words = sorted(word for word in inputs if word.isalpha() and word == word.lower())
     chosen: dict[str, None] = {}
     for place in range(4 * NATIVE_WORDS if words else 0):
         seed = secret.derive("canary", canon(["native", dataset, release, column, place]))

@@ -230,6 +230,10 @@ class TableMechanism(Mechanism):
         total = sum(weights)
         return outputs, [Fraction(weight, total) for weight in weights]
 
+    def input_words(self) -> tuple[str, ...]:
+        """Return the words that the table knows, in public order; every other word counts as unknown."""
+        return tuple(self._mapped.input_words())
+
     def output_words(self) -> frozenset[str] | None:
         """All output words and kept words; None in faithful mode, where unknown words stay."""
         if self.mode == "faithful":

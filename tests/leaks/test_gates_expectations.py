@@ -1,0 +1,253 @@
+"""Great Expectations says counts and nothing else: in every result format, way of running, error and Data Docs page."""
+
+import json
+import logging
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from dptext_etl.checks.record import VerdictRecord
+from dptext_etl.errors import GateError
+
+gx = pytest.importorskip("great_expectations")
+
+from dptext_etl.checks import expectations as dptx  # noqa: E402  (needs great_expectations)
+
+FORMATS = [
+    "BOOLEAN_ONLY",
+    "BASIC",
+    "SUMMARY",
+    "COMPLETE",
+    {"result_format": "COMPLETE", "include_unexpected_rows": True, "unexpected_index_column_names": ["id"]},
+    {"result_format": "BASIC", "partial_unexpected_count": 50, "return_unexpected_index_query": True},
+]
+
+
+@pytest.fixture(scope="module")
+def leaking(bench):
+    """A release in which every text passed through, canary rows included."""
+    raw = bench.raw.with_columns(pl.col("review").fill_null("none")).with_columns(pl.col("review").alias("stars"))
+    return raw.to_pandas()
+
+
+@pytest.fixture(scope="module")
+def forbidden(bench):
+    """Whatever must not be said: words of raw and released texts, ids, canary words."""
+    texts = [*bench.raw["review"].drop_nulls(), *bench.published["review"].drop_nulls()]
+    words = {word.strip("!,.").lower() for text in texts for word in text.split()}
+    canaries = {str(row.id) for plan in bench.run.canaries for row in plan.rows}
+    return {word for word in words if len(word) > 5} | canaries | {str(n) for n in range(1000, 1250)}
+
+
+def quoted(said, forbidden):
+    """Forbidden words in JSON, pages or logs; numbers count as whole words only."""
+    tokens = set("".join(letter if letter.isalnum() else " " for letter in said.lower()).split())
+    return sorted(tokens & forbidden | {word for word in forbidden if not word.isdigit() and word in said.lower()})
+
+
+def batch_of(table, **context):
+    context = gx.get_context(**(context or {"mode": "ephemeral"}))
+    context.variables.progress_bars = dptx.ProgressBarsConfig(globally=False, metric_calculations=False)
+    asset = context.data_sources.add_pandas("made").add_dataframe_asset("released")
+    return context, asset.add_batch_definition_whole_dataframe("whole"), {"dataframe": table}
+
+
+def test_a_correct_release_holds(bench):
+    record = dptx.validate(bench.published, bench.policy)
+    assert record.success
+    assert record.evaluated == record.expected == 5
+    record.require()
+    assert dptx.validate(bench.published.to_pandas(), bench.policy).success
+
+
+@pytest.mark.parametrize(
+    ("bug", "stopped_by"),
+    [
+        (lambda table: table.drop("stars"), {"expect_table_columns_to_be_published"}),
+        (lambda table: table.with_columns(pl.lit(1).alias("more")), {"expect_table_columns_to_be_published"}),
+        (
+            lambda table: table.with_columns(pl.col("note").shift(1)),
+            {"expect_released_rows_to_be_ledgered"},
+        ),
+        (
+            lambda table: table.with_columns(pl.col("note").str.to_titlecase()),
+            {"expect_released_rows_to_be_ledgered", "expect_column_values_to_stay_in_output_set"},
+        ),
+        (
+            lambda table: table.with_columns(pl.col("id") + 5000),
+            {"expect_released_rows_to_be_ledgered"},
+        ),
+    ],
+)
+def test_planted_bugs_are_stopped(bench, bug, stopped_by):
+    record = dptx.validate(bug(bench.published), bench.policy)
+    assert {item.name for item in record.outcomes if not item.success} == stopped_by
+    assert not any(item.errored for item in record.outcomes)
+    with pytest.raises(GateError, match="did not hold"):
+        record.require()
+
+
+def test_raw_text_is_stopped_and_not_quoted(bench, leaking, forbidden):
+    record = dptx.validate(leaking, bench.policy)
+    stopped = {item.name: item for item in record.outcomes if not item.success}
+    assert {"expect_no_canary_to_survive", "expect_column_values_to_stay_in_output_set"} <= set(stopped)
+    assert stopped["expect_no_canary_to_survive"].counts["hits"] > 0
+    with pytest.raises(GateError) as caught:
+        record.require()
+    assert not quoted(str(caught.value) + json.dumps(record.as_dict()), forbidden)
+
+
+@pytest.mark.parametrize("result_format", FORMATS, ids=str)
+def test_no_result_format_quotes_a_value_an_index_or_a_row(bench, leaking, forbidden, result_format):
+    suite = dptx.suite_for(bench.policy)
+    _, definition, parameters = batch_of(leaking)
+    batch = definition.get_batch(parameters)
+    results = [batch.validate(suite, result_format=result_format).to_json_dict()]
+    for expectation in suite.expectations:
+        expectation.result_format = result_format
+        results.append(batch.validate(expectation).to_json_dict())
+        results.append(batch.validate(expectation, result_format=result_format).to_json_dict())
+    assert not quoted(json.dumps(results), forbidden)
+    assert not any(result["success"] for result in results[:1])
+    if result_format != "BOOLEAN_ONLY":
+        assert '"hits"' in json.dumps(results[0])
+
+
+@pytest.mark.parametrize("result_format", FORMATS, ids=str)
+def test_checkpoints_and_data_docs_quote_nothing(bench, leaking, forbidden, result_format, tmp_path, caplog):
+    caplog.set_level(logging.DEBUG)
+    context, definition, parameters = batch_of(leaking, mode="file", project_root_dir=tmp_path)
+    suite = context.suites.add(dptx.suite_for(bench.policy))
+    validation = context.validation_definitions.add(gx.ValidationDefinition(name="v", data=definition, suite=suite))
+    result = validation.run(batch_parameters=parameters, result_format=result_format)
+    docs = gx.checkpoint.UpdateDataDocsAction(name="docs")
+    checkpoint = gx.Checkpoint(
+        name="c", validation_definitions=[validation], actions=[docs], result_format=result_format
+    )
+    outcome = context.checkpoints.add(checkpoint).run(batch_parameters=parameters)
+    assert not result.success
+    assert not outcome.success
+    context.build_data_docs()
+    pages = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.suffix == ".html" and "validations" in path.parts for path in pages)
+    said = [path.read_text(encoding="utf-8", errors="replace") for path in pages if _ours(path)]
+    said += [json.dumps(result.to_json_dict()), str(outcome), caplog.text]
+    assert not {word for text in said for word in quoted(text, forbidden) if not word.isdigit()}
+    results = [path.read_text() for path in pages if path.suffix == ".json" and "validations" in path.parts]
+    assert results
+    assert not {word for text in results for word in quoted(json.dumps(json.loads(text)["results"]), forbidden)}
+
+
+def _ours(path):
+    return path.suffix in {".html", ".json", ".yml"}
+
+
+class Stubborn:
+    """A cell that no library can convert, and that quotes itself wherever somebody tries."""
+
+    def __init__(self, text):
+        self._text = text
+
+    def __str__(self):
+        return self._text
+
+    __repr__ = __str__
+
+    def __getattr__(self, name):
+        raise ValueError(f"no {name} in {self._text}")
+
+
+@pytest.mark.parametrize("result_format", ["SUMMARY", "COMPLETE"])
+def test_errors_quote_nothing(bench, forbidden, result_format):
+    text = bench.raw["review"].drop_nulls()[0]
+    table = bench.published.to_pandas()
+    table["note"] = pd.Series([Stubborn(text)] * len(table), dtype=object)
+    _, definition, parameters = batch_of(table)
+    result = definition.get_batch(parameters).validate(dptx.suite_for(bench.policy), result_format=result_format)
+    said = json.dumps(result.to_json_dict())
+    assert not result.success
+    assert 'raised_exception": true' in said
+    assert "evaluating table.dptext_ledgered failed" in said
+    assert not quoted(said, {word for word in forbidden if not word.isdigit()})
+    record = dptx.validate(table, bench.policy)
+    assert any(item.errored for item in record.outcomes)
+    assert not record.success
+
+
+def test_a_missing_column_is_an_error_and_no_success(bench):
+    record = dptx.validate(bench.published.drop("note"), bench.policy)
+    assert not record.success
+    assert any(item.errored and item.column == "note" for item in record.outcomes)
+
+
+def test_an_empty_table_is_no_success(bench):
+    assert not dptx.validate(bench.published.clear(), bench.policy).success
+
+
+def test_nothing_can_be_let_through_by_an_argument(bench):
+    said = dptx.written(bench.policy)
+    for loosened in ({"mostly": 0.5}, {"row_condition": "id > 5", "condition_parser": "pandas"}):
+        with pytest.raises(Exception, match="validation error"):
+            dptx.ExpectColumnValuesToStayInOutputSet(column="note", policy=said, **loosened)
+
+
+def test_arguments_hold_references_only(bench):
+    said = json.dumps([item.configuration.to_json_dict() for item in dptx.suite_for(bench.policy).expectations])
+    key = Path(bench.policy.key.removeprefix("file:")).read_text().strip()
+    assert key not in said
+    assert not [token for plan in bench.run.canaries for token in plan.tokens if token in said]
+    secretive = bench.policy.model_copy(update={"storage_options": {"secret": "hunter2hunter2"}})
+    assert "hunter2" not in dptx.written(secretive)
+
+
+@pytest.mark.slow
+def test_every_way_of_starting_leaves_a_failing_record(bench, leaking, tmp_path):
+    """`python file`, `-m` and `-c`: the exit code is not zero, and the record says what happened."""
+    (tmp_path / "policy.json").write_text(dptx.written(bench.policy))
+    pl.from_pandas(leaking).write_parquet(tmp_path / "leaking.parquet")
+    code = textwrap.dedent(
+        """
+        import json, sys
+        from pathlib import Path
+        import polars as pl
+        from dptext_etl.policy import Policy
+        folder = Path(sys.argv[1])
+        policy = Policy.parse(json.loads((folder / "policy.json").read_text()))
+        from dptext_etl.checks.expectations import validate
+        record = validate(pl.read_parquet(folder / "leaking.parquet"), policy)
+        record.write(folder / sys.argv[2])
+        record.require()
+        """
+    )
+    (tmp_path / "started_by_name.py").write_text(code)
+    ways = {
+        "file": [str(tmp_path / "started_by_name.py")],
+        "module": ["-m", "started_by_name"],
+        "command": ["-c", code],
+    }
+    started = {
+        way: subprocess.Popen(
+            [sys.executable, *arguments, str(tmp_path), f"{way}.json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=tmp_path,
+        )
+        for way, arguments in ways.items()
+    }
+    for way, process in started.items():
+        out, err = process.communicate(timeout=120)
+        assert process.returncode != 0, way
+        assert "did not hold" in err, way
+        assert bench.sentinel.lower() not in (out + err).lower()
+        record = VerdictRecord.read(tmp_path / f"{way}.json")
+        assert not record.success
+        with pytest.raises(GateError):
+            record.require()
+    with pytest.raises(GateError, match="reading a verdict failed"):
+        VerdictRecord.read(tmp_path / "never-ran.json")
