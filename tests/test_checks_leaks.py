@@ -113,9 +113,11 @@ def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
     assert "report only" not in verdict.message
     (fine,) = copies_verdict(paid, {"text": CopyCount(0, {10: 1000})})
     assert fine.passed
+    (as_fine,) = copies_verdict(paid, {"text": CopyCount(1, {1: 500, 2: 1})})
+    assert as_fine == copies_verdict(paid, {"text": CopyCount(0, {1: 500, 2: 1})})[0]  # a decision, never the count
     assert gate_delta(paid) == 2
     assert gate_delta(policy(small_vectors, beta=1e-9)) == 1  # rounded up to a millionth
-    with pytest.raises(InputError, match="1 columns have no copy count"):
+    with pytest.raises(InputError, match="1 columns have no copy count or no table"):
         copies_verdict(paid, {})
 
 

@@ -130,14 +130,26 @@ class CopyReport:
         return self.threshold is not None and self.copies > self.threshold
 
     def verdict(self) -> Verdict:
-        """Return the report as a verdict; it fails only where the policy lets it gate."""
-        passed = not (self.gating and self.beyond_chance)
-        limit = "no number would be suspicious" if self.threshold is None else f"at most {self.threshold} allowed"
-        said = f"column {self.column!r}: {self.copies} of {self.rows} texts equal their originals"
-        said = f"{said}, {limit} at beta {self.beta:g}"
+        """Return the report with its counts, for people inside the boundary; fails only where the policy has it gate."""
+        said = f"column {self.column!r}: {self.copies} of {self.rows} texts equal their originals, {self._allowed}"
         counts = {"rows": self.rows, "copies": self.copies, "expected": self.expected, "beta": self.beta}
         counts |= {} if self.threshold is None else {"threshold": self.threshold}
-        return Verdict(NAME, passed, counts, said if self.gating else f"{said} (report only)", CATCHES)
+        return Verdict(NAME, self._passed, counts, said if self.gating else f"{said} (report only)", CATCHES)
+
+    def gate(self) -> Verdict:
+        """Return the decision alone: how many texts were copied is an exact statistic of raw text and stays inside."""
+        said = f"column {self.column!r}: {'no' if self._passed else 'more'} copies beyond chance, {self._allowed}"
+        counts = {"rows": self.rows, "beyond_chance": int(not self._passed), "beta": self.beta}
+        return Verdict(NAME, self._passed, counts, said, CATCHES)
+
+    @property
+    def _passed(self) -> bool:
+        return not (self.gating and self.beyond_chance)
+
+    @property
+    def _allowed(self) -> str:
+        limit = "no number would be suspicious" if self.threshold is None else f"at most {self.threshold} allowed"
+        return f"{limit} at beta {self.beta:g}"
 
 
 def report(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
@@ -157,15 +169,16 @@ def copies_verdict(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[Ver
     """Return the copy gate's verdicts: none unless the policy sets beta, and then one per text column.
 
     Raises:
-        InputError: The policy wants the gate, but a column was not counted.
+        InputError: The policy wants the gate, but a column was not counted, or its copies have no bound.
     """
     if policy.beta is None:
         return ()
-    uncounted = [item.name for item in policy.columns if item.name not in copies]
-    if uncounted:
-        msg = f"the policy sets beta, but {len(uncounted)} columns have no copy count"
-        raise InputError(msg, "count while staging: leaks.count_copies")
-    return tuple(item.verdict() for item in report(policy, copies))
+    reports = report(policy, copies)
+    unbounded = {item.name for item in policy.columns} - {item.column for item in reports}
+    if unbounded:
+        msg = f"the policy sets beta, but {len(unbounded)} columns have no copy count or no table that bounds it"
+        raise InputError(msg, "count while staging (leaks.count_copies), or leave beta out: the count is then a report")
+    return tuple(item.gate() for item in reports)
 
 
 def gate_delta(policy: Policy) -> int:
