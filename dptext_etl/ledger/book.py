@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from dptext_etl.errors import LedgerError
+from dptext_etl.ledger import idkey
 from dptext_etl.ledger.cache import PartCache
 from dptext_etl.ledger.idkey import IdKey
 from dptext_etl.ledger.journal import Journal
@@ -71,3 +72,16 @@ class Book:
     def forget_dead_runs(self) -> None:
         """Let go of cached runs that another process has merged away; called once per write."""
         self.cache.keep_only({row[0] for row in self.store.rows("select id from run")})
+
+
+def found(store: Store, id_key: str | None) -> None:
+    """Give a new ledger its name and the check value of its id key."""
+    if id_key is None:
+        idkey.ensure(store.path)
+    secret = idkey.resolve(id_key or f"file:{idkey.beside(store.path)}")
+    with store.transaction():
+        if store.row("select 1 from meta where name='ledger_id'") is not None:
+            return  # another process was faster
+        name = secrets.token_hex(16)
+        store.execute("insert into meta values('ledger_id',?)", (name,))
+        store.execute("insert into meta values('id_check',?)", (idkey.check(secret, name),))

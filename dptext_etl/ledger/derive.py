@@ -14,6 +14,7 @@ from dptext_etl.errors import DPTextError
 from dptext_etl.ledger.book import Book
 from dptext_etl.ledger.columns import Column
 from dptext_etl.ledger.journal import Entry, genesis, link
+from dptext_etl.ledger.records import Places
 from dptext_etl.ledger.segments import LAYOUTS, root
 from dptext_etl.ledger.terms import I64, U8, Event, State
 
@@ -61,7 +62,7 @@ class Derived:
     caps: dict[int, list[tuple[int, str, list[int]]]] = field(default_factory=dict)
     members: set[tuple[int, str]] = field(default_factory=set)
     batches: dict[int, Batch] = field(default_factory=dict)
-    aborted: list[tuple[int, int, I64]] = field(default_factory=list)
+    aborted: dict[int, list[tuple[int, I64]]] = field(default_factory=dict)
     commit_parts: set[tuple[int, int]] = field(default_factory=set)
     tallies: dict[tuple[int, int], Counter[str]] = field(default_factory=dict)
     publications: dict[tuple[int, int, str], tuple[str, int]] = field(default_factory=dict)
@@ -193,9 +194,8 @@ def _outputs(event: Happening) -> None:
 
 def _move(event: Happening) -> None:
     tally = event.derived.tally(event.facts)
-    for at in np.unique(event.columns["batch"]).tolist():
+    for at, mine in Places(event.columns["batch"], event.columns["row"]).groups():
         batch = event.derived.batches.get(at)
-        mine = event.columns["batch"] == at
         rows = event.columns["row"][mine]
         if batch is None or not batch.holds(event.facts, rows):
             event.problem(f"it speaks of rows that batch {at} did not reserve")
@@ -212,7 +212,7 @@ def _move(event: Happening) -> None:
         if event.kind is Event.COMMIT:
             event.derived.commit_parts.add((at, event.seq))
         if event.kind is Event.ABORT:
-            event.derived.aborted.append((event.seq, at, rows))
+            event.derived.aborted.setdefault(at, []).append((event.seq, rows))
     tally[_COUNTED[event.kind]] += event.facts["rows"]
 
 

@@ -3,37 +3,33 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self
 
-import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.guarantee import Guarantee, Spend
-from dptext_etl.ledger import idkey, views
 from dptext_etl.ledger.batch import column, distinct_order, identify, record_ids, whole
-from dptext_etl.ledger.book import Book
+from dptext_etl.ledger.book import Book, found
 from dptext_etl.ledger.commit import Outputs, commit
-from dptext_etl.ledger.hids import binaries, hids, matrix
+from dptext_etl.ledger.hids import hids, matrix
 from dptext_etl.ledger.publish import publish
+from dptext_etl.ledger.reader import Reader
 from dptext_etl.ledger.releases import stated
-from dptext_etl.ledger.remaining import Remaining, remaining
 from dptext_etl.ledger.reserve import Request, reserve
 from dptext_etl.ledger.scopes import Pinned
 from dptext_etl.ledger.settle import abort, expire, rebuild
 from dptext_etl.ledger.store import Store, location
-from dptext_etl.ledger.terms import U8, Charge, Committed, Mask, ReleaseRef, ReserveResult, Scope, State, VerifyReport
-from dptext_etl.ledger.verify import verify
+from dptext_etl.ledger.terms import U8, Charge, Mask, ReleaseRef, ReserveResult, Scope
 from dptext_etl.policy import Cap, ColumnPolicy
 
 _REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
 
 
-class Ledger:
+class Ledger(Reader):
     """An open ledger. Every method is one transaction: durable when it returns, or without any effect.
 
     The order of a release is reserve, compute, stage, commit, publish. Several processes may write at once.
@@ -58,9 +54,6 @@ class Ledger:
         True
         >>> ledger.close(); folder.cleanup()
     """
-
-    def __init__(self, book: Book) -> None:
-        self._book = book
 
     @classmethod
     def open(
@@ -89,7 +82,7 @@ class Ledger:
         store = Store(path, create=create, read_only=read_only, timeout=timeout)
         try:
             if store.row("select 1 from meta where name='ledger_id'") is None and not read_only:
-                _found(store, id_key)
+                found(store, id_key)
             book = Book.of(store, id_key)
             if id_key is not None:
                 _ = book.id_key.secret  # a wrong key is named now, not after the first batch was prepared
@@ -97,19 +90,6 @@ class Ledger:
             store.close()
             raise
         return cls(book)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"Ledger({str(self._book.store.path)!r})"
-
-    def close(self) -> None:
-        """Close the file."""
-        self._book.store.close()
 
     def register(self, policy: ColumnPolicy, id_type: str) -> ReleaseRef:
         """Pin the release of a column policy (see `release`).
@@ -269,24 +249,6 @@ class Ledger:
             self._book.forget_dead_runs()
             return commit(self._book, job, ref, Outputs(records, order, identities, staged, drawn))
 
-    def committed(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> Committed:
-        """Look up what was committed for some records, for replays and gates."""
-        records = record_ids(self._book.id_key, ids, canary)
-        with self._book.store.snapshot():
-            held = self._book.records.held(ref, records, records.order())
-            mask = held.known & (held.state == State.COMMITTED)
-            found = self._book.records.digests(held.places.take(mask))
-            keys_found = self._book.records.idem_keys(held.places.take(mask))
-        digests, identities = (np.zeros((records.size, 32), np.uint8) for _ in range(2))
-        digests[mask], identities[mask] = found, keys_found
-        return Committed(mask, binaries(digests, mask), binaries(identities, mask))
-
-    def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
-        """Return which records the release has seen, whatever became of them; incremental runs take the others."""
-        records = record_ids(self._book.id_key, ids, None)
-        with self._book.store.snapshot():
-            return self._book.records.held(ref, records, records.order()).known
-
     def published(self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int) -> None:
         """Record a publication; the same one again changes nothing.
 
@@ -341,37 +303,6 @@ class Ledger:
             self._book.forget_dead_runs()
             return abort(self._book, job)
 
-    def remaining(self, scope: Scope, subjects: pa.Array | None = None) -> Remaining:
-        """Return what units may still lose in a scope: the distribution, and given units one by one.
-
-        Args:
-            scope: The scope.
-            subjects: Canonical ids of units (of records where the unit is the record), no nulls.
-        """
-        with self._book.store.snapshot():
-            self._book.forget_dead_runs()
-            return remaining(self._book, scope, subjects)
-
-    def show(self) -> list[dict[str, Any]]:
-        """Return the releases with class, disclosures, spends and counts; internal, not for publication."""
-        with self._book.store.snapshot():
-            return views.releases(self._book)
-
-    def caps(self) -> list[dict[str, Any]]:
-        """Return the scopes with their caps."""
-        with self._book.store.snapshot():
-            return views.caps(self._book)
-
-    def export(self) -> dict[str, Any]:
-        """Return what may be published about the ledger: no number in it depends on a text (section 7.1)."""
-        with self._book.store.snapshot():
-            return views.export(self._book)
-
-    def verify(self) -> VerifyReport:
-        """Derive everything again from the journal and its sealed batches, and say what does not agree."""
-        with self._book.store.snapshot():
-            return verify(self._book)
-
     def _capped(self, scope: Scope, cap: Cap | None, *, raising: bool) -> Pinned:
         pinned = self._book.scopes.ensure(scope)
         if cap is None:
@@ -381,16 +312,3 @@ class Ledger:
         if pinned.measure is None:
             rebuild(self._book, capped)
         return capped
-
-
-def _found(store: Store, id_key: str | None) -> None:
-    """Give a new ledger its name and the check value of its id key."""
-    if id_key is None:
-        idkey.ensure(store.path)
-    secret = idkey.resolve(id_key or f"file:{idkey.beside(store.path)}")
-    with store.transaction():
-        if store.row("select 1 from meta where name='ledger_id'") is not None:
-            return  # another process was faster
-        name = secrets.token_hex(16)
-        store.execute("insert into meta values('ledger_id',?)", (name,))
-        store.execute("insert into meta values('id_check',?)", (idkey.check(secret, name),))

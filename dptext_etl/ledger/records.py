@@ -29,8 +29,9 @@ class Places(NamedTuple):
 
     def groups(self) -> Iterator[tuple[int, Index]]:
         """Iterate over the batches, each with the indices of its rows in this list."""
-        for batch in np.unique(self.batch).tolist():
-            yield batch, np.flatnonzero(self.batch == batch)
+        order = np.argsort(self.batch, kind="stable")
+        batches, starts = np.unique(self.batch[order], return_index=True)
+        yield from zip(batches.tolist(), np.split(order, starts[1:]), strict=False)
 
 
 class Held(NamedTuple):

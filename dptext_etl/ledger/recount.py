@@ -12,6 +12,7 @@ from dptext_etl.ledger.book import Book
 from dptext_etl.ledger.derive import Derived
 from dptext_etl.ledger.hids import Hids, Index, hids, joined
 from dptext_etl.ledger.passes import Pass, Taken, passes
+from dptext_etl.ledger.records import Places
 from dptext_etl.ledger.runs import Fold, Part, Runs, Values, fold
 from dptext_etl.ledger.scopes import LARGEST, Pinned, components
 from dptext_etl.ledger.terms import I64, State
@@ -50,10 +51,9 @@ def _entries(each: Pass, batches: list[int], key: str) -> tuple[Hids, Values]:
 def _once(derived: Derived, ids: Hids, places: I64, what: str) -> None:
     """No id may stand twice, apart from rows that were aborted."""
     alive = np.ones(len(places), np.bool_)
-    for seq, batch in derived.batches.items():
-        if (batch.states == State.ABORTED).any():
-            here = np.flatnonzero(places >> 32 == seq)
-            alive[here] = batch.states[places[here] & 0xFFFFFFFF] != State.ABORTED
+    where = Places(places >> 32, places & 0xFFFFFFFF)
+    for seq, here in where.groups() if derived.aborted else ():
+        alive[here] = derived.batches[seq].states[where.row[here]] != State.ABORTED
     ids, places = ids.take(alive), places[alive]
     order = ids.order()
     starts = ids.take(order).starts()
@@ -88,8 +88,7 @@ def _charges(derived: Derived, each: Pass, batches: list[int], names: tuple[str,
         if (taken[:, mine] >= LARGEST).any():
             derived.note(f"batch {item.batch} (RESERVE): a charge is infinite on the cap's measure")
             taken = np.minimum(taken, LARGEST)
-        back = [(event, rows) for event, batch, rows in derived.aborted if batch == item.batch]
-        for event, rows in [(item.batch, item.rows), *back]:
+        for event, rows in [(item.batch, item.rows), *derived.aborted.get(item.batch, [])]:
             picked = mine & np.isin(item.rows, rows)
             ids.append(item.ids.take(picked))
             when.append(np.full(int(picked.sum()), event, np.int64))
