@@ -130,7 +130,7 @@ class CopyReport:
         return self.threshold is not None and self.copies > self.threshold
 
     def verdict(self) -> Verdict:
-        """Return the report with its counts, for people inside the boundary; fails only where the policy has it gate."""
+        """Return the report with its counts, for people inside the boundary; fails only where it gates."""
         said = f"column {self.column!r}: {self.copies} of {self.rows} texts equal their originals, {self._allowed}"
         counts = {"rows": self.rows, "copies": self.copies, "expected": self.expected, "beta": self.beta}
         counts |= {} if self.threshold is None else {"threshold": self.threshold}
