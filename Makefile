@@ -1,5 +1,5 @@
 # `make` lists what there is. Each target sets up what it needs, in .venv and target/, and only when its inputs changed.
-# Needed on the machine: Python 3.11 or newer and Rust (cargo). Java 17 or newer is for Spark alone.
+# Needed on the machine: Python 3.11 or newer and Rust (cargo, see kernel/Cargo.toml). Java 17 or newer is for Spark alone.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -73,8 +73,9 @@ require-python:
 	|| { echo "dptext_etl needs Python's venv module to set up: install it (on Debian: apt-get install python3-venv)" >&2; exit 1; }
 
 require-cargo:
-	@cargo --version >/dev/null 2>&1 \
-	|| { echo "dptext_etl needs Rust (cargo) to build its kernel: install it from rustup.rs" >&2; exit 1; }
+	@wanted=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' kernel/Cargo.toml); there=$$(cargo --version 2>/dev/null || true); \
+	printf 'cargo %s\n%s\n' "$$wanted" "$${there:-none}" | sort --version-sort --check=quiet && [[ -n "$$there" ]] \
+	|| { echo "dptext_etl needs Rust (cargo) $$wanted or newer to build its kernel: install it from rustup.rs" >&2; exit 1; }
 
 $(DONE)/venv: | require-python
 	@echo "setting up $(VENV)"

@@ -254,9 +254,15 @@ def classes() -> str:
 
 def gates() -> str:
     """Return the gates of a run and what each catches."""
-    from dptext_etl.checks import gates as rooms
+    from dptext_etl.orchestration.gates import catalogue
+    from dptext_etl.policy import Policy
 
-    return table(("gate", "what it catches"), ((f"`{name}`", catches) for name, catches in getattr(rooms, "catalogue", dict)().items()))
+    column = {"name": "review", "mechanism": {"name": "custext", "epsilon": 2.0}, "allow": ["cluster"]}
+    files = {"source": "raw.parquet", "sink": "published", "key": "file:noise.key", "ledger": {"url": "ledger.db"}}
+    policy = Policy.parse(
+        {"dataset": "reviews", "release": "1", "id": "id", "unit": "record", **files, "column": [column]}
+    )
+    return table(("gate", "what it catches"), ((f"`{name}`", catches) for name, catches in catalogue(policy).items()))
 
 
 def benchmarks() -> str:

@@ -159,7 +159,7 @@ def test_help_is_the_default_and_lists_every_target():
 
 def bare(folder: Path, **programs: str) -> str:
     """A PATH with the few commands that the Makefile's own lines need, and `programs`."""
-    for name in ("find", "grep", "sed", "expand"):
+    for name in ("find", "grep", "sed", "sort", "expand"):
         (folder / name).symlink_to(shutil.which(name))
     for name, body in programs.items():
         (folder / name).write_text(f"#!/bin/bash\n{body}\n")
@@ -173,7 +173,8 @@ def bare(folder: Path, **programs: str) -> str:
         ("require-python", {}, "needs Python 3.11 or newer"),
         ("require-python", {"python3": "exit 1"}, "needs Python 3.11 or newer"),
         ("require-python", {"python3": '[[ "$2" != *ensurepip* ]]'}, "needs Python's venv module"),
-        ("require-cargo", {}, "needs Rust (cargo) to build its kernel: install it from rustup.rs"),
+        ("require-cargo", {}, "or newer to build its kernel: install it from rustup.rs"),
+        ("require-cargo", {"cargo": "echo cargo 1.63.0 (2022)"}, "needs Rust (cargo) 1."),
     ],
 )
 def test_what_is_missing_is_named_in_one_sentence(tmp_path, target, programs, sentence):
