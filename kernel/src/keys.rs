@@ -278,7 +278,8 @@ impl ReleaseKey {
     pub fn idempotency(&self, id: &str, text: Option<&[u8]>, nonce: u64) -> [u8; 32] {
         let print = fingerprint(&self.fingerprints, text);
         let print = Zeroizing::new(hex(print.as_slice()));
-        let mut line = canon::array([&*self.dataset, &self.release, &self.column, id, &self.cfg, &print]);
+        let line = canon::array([&*self.dataset, &self.release, &self.column, id, &self.cfg, &print]);
+        let mut line = Zeroizing::new(line);
         line.pop();
         line.push_str(&format!(",{nonce}]"));
         Sha256::digest(line.as_bytes()).into()

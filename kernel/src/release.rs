@@ -191,8 +191,7 @@ impl Scratch {
     /// Draws an output for each word that needs one; position p is the p-th of them.
     fn draw(&mut self, table: &Table, sums: &Sums<'_>, key: &Key) -> Result<()> {
         let mut draws = Draws::new(Stream::new(key, purpose::TOKEN)?, table.width);
-        self.slots.clear();
-        self.slots.resize(self.draws as usize * table.width, 0);
+        self.resize_slots(self.draws as usize * table.width);
         draws.slots(0, &mut self.slots)?;
         let mut slots = self.slots.chunks_exact(table.width);
         self.drawn.clear();
@@ -208,6 +207,14 @@ impl Scratch {
             });
         }
         Ok(())
+    }
+
+    /// Room for a row's slots; a buffer that is too small is forgotten before it is given back.
+    fn resize_slots(&mut self, len: usize) {
+        if len > self.slots.capacity() {
+            self.slots = Words::new(Vec::with_capacity(len.next_power_of_two()));
+        }
+        self.slots.resize(len, 0);
     }
 
     /// Appends the released text: outputs in the place of words.
@@ -262,5 +269,76 @@ fn unknown(policy: &InputPolicy, word: &str) -> Fate {
     match rule {
         Unknown::Uniform => Fate::Uniform,
         Unknown::Keep => Fate::Copy,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use arrow::array::{Array, Utf8ViewArray};
+    use safetensors::tensor::{serialize, Dtype, TensorView};
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+    use crate::keys::hex;
+
+    const WORDS: &str = "alpha\nbeta\ngamma\ndelta";
+
+    /// Four words that draw from each other with weights 1, 2, 3, 4.
+    fn table(name: &str) -> std::sync::Arc<Table> {
+        let whole = |numbers: &[u64]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
+        let half = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
+        let tensors = [
+            ("inputs", Dtype::U8, WORDS.as_bytes().to_vec()),
+            ("kept", Dtype::U8, b"the".to_vec()),
+            ("input_set", Dtype::U32, half(&[0; 4])),
+            ("set_offsets", Dtype::U64, whole(&[0, 4])),
+            ("members", Dtype::U32, half(&[0, 1, 2, 3])),
+            ("row_offsets", Dtype::U64, whole(&[0, 4, 8, 12, 16])),
+            ("cumulative", Dtype::U64, whole(&[1, 3, 6, 10].repeat(4))),
+        ];
+        let views = tensors.iter().map(|(name, dtype, bytes)| {
+            let size = dtype.bitsize() / 8;
+            (*name, TensorView::new(*dtype, vec![bytes.len() / size], bytes).unwrap())
+        });
+        let file = serialize(views, None).unwrap();
+        let path = std::env::temp_dir().join(format!("dptext-kernel-test-{name}-{}", std::process::id()));
+        std::fs::write(&path, &file).unwrap();
+        let table = Table::open(path.to_str().unwrap(), &hex(&Sha256::digest(&file))).unwrap();
+        std::fs::remove_file(path).unwrap();
+        table
+    }
+
+    fn policy(punctuation: &str) -> InputPolicy {
+        let rest = r#""case":"lower","numbers":"uniform","oov":"uniform","null":"pass","n_max":100"#;
+        InputPolicy::from_json(&format!(r#"{{"punctuation":"{punctuation}",{rest}}}"#)).unwrap()
+    }
+
+    /// Debug builds refuse a second use of a position, so this also shows that each is drawn once.
+    #[test]
+    fn a_column_is_released_the_same_on_any_number_of_threads() {
+        let table = table("threads");
+        let rows = (0..500).map(|i| (i % 9 > 0).then(|| format!("The Alpha, unknown {i} beta! ").repeat(i % 5)));
+        let array: Box<dyn Array> = Box::new(Utf8ViewArray::from_slice(rows.collect::<Vec<_>>()));
+        let texts = Strings::new(&[array]).unwrap();
+        let key = |row: usize, _: Option<&str>| Ok(Key::new([row as u8; 32]));
+        for policy in [policy("drop"), policy("keep")] {
+            let one = release(&table, &policy, &texts, &key, 1).unwrap();
+            let three = release(&table, &policy, &texts, &key, 3).unwrap();
+            assert_eq!(one.text, three.text);
+            assert_eq!(one.positions, three.positions);
+            assert_eq!(one.positions, positions(&table, &policy, &texts, 2).unwrap());
+            assert_eq!(one.text.null_count(), texts.null_count());
+            assert!(one.positions.iter().zip(0..).all(|(&n, i)| n == if i % 9 > 0 { i % 5 * 4 } else { 0 }));
+        }
+    }
+
+    #[test]
+    fn the_law_of_a_word_is_its_row() {
+        let table = table("law");
+        let outputs = WORDS.split('\n').map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(law(&table, &policy("drop"), "ALPHA").unwrap(), (outputs.clone(), vec![1, 2, 3, 4]));
+        assert_eq!(law(&table, &policy("drop"), "7").unwrap(), (outputs, vec![1; 4]));
+        assert_eq!(law(&table, &policy("drop"), "The").unwrap(), (vec!["the".to_owned()], vec![1]));
+        assert!(law(&table, &policy("drop"), "alpha beta").is_err());
     }
 }
