@@ -103,14 +103,19 @@ class WordVectors:
     def take(self, words: Iterable[str]) -> Self:
         """Return the vectors of some of the words, in the order given; `artifact` stays that of the whole."""
         chosen = tuple(words)
-        vectors = self.vectors[[self.index[word] for word in chosen]]
+        rows = [self.index[word] for word in chosen]
+        vectors = self.vectors[rows]
         vectors.flags.writeable = False
-        return replace(self, words=chosen, vectors=vectors)
+        taken = replace(self, words=chosen, vectors=vectors)
+        for name in {"norms", "_floats"} & self.__dict__.keys():  # cached properties: nothing is computed twice
+            taken.__dict__[name] = self.__dict__[name][rows]
+        return taken
 
     @cached_property
     def norms(self) -> Integers:
         """Squared length of every vector in grid steps, shape (n,)."""
-        norms: Integers = np.einsum("ij,ij->i", self.vectors, self.vectors, dtype=np.int64)
+        coordinates = self.vectors.astype(np.float64)  # sums of their squares are integers below 2**53: exact
+        norms: Integers = np.einsum("ij,ij->i", coordinates, coordinates).astype(np.int64)
         return norms
 
     @cached_property
@@ -154,6 +159,23 @@ class WordVectors:
         norms = self.norms.astype(np.float64)
         lengths = np.sqrt(norms[rows][:, None] * norms[columns])
         return self._dots(rows, columns).astype(np.float64) / np.where(lengths > 0, lengths, 1.0)
+
+    def closeness_within(self, sets: Integers, metric: Metric = "euclidean") -> npt.NDArray[np.float64]:
+        """The closeness of all pairs inside each set: `closeness(members, members)` of many sets at once.
+
+        Args:
+            sets: Word ids, shape (sets, members).
+            metric: "euclidean" or "cosine".
+
+        Returns:
+            Shape (sets, members, members).
+        """
+        vectors, norms = self._floats[sets], self.norms[sets].astype(np.float64)
+        dots = (vectors @ vectors.swapaxes(1, 2)).astype(np.float64)
+        if metric == "euclidean":
+            return -np.sqrt(norms[:, :, None] + norms[:, None, :] - 2 * dots)
+        lengths = np.sqrt(norms[:, :, None] * norms[:, None, :])
+        return dots / np.where(lengths > 0, lengths, 1.0)
 
     def rank_keys(self, rows: Rows, columns: Rows, metric: Metric = "euclidean") -> Floats:
         """Numbers that order the columns of each row by nearness, the same on every machine; smaller is nearer.

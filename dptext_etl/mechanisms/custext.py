@@ -28,6 +28,7 @@ Sets = list[npt.NDArray[np.int64]]
 
 PAPER_N_MAX = 128
 _BLOCK = 96  # rows of distances computed at once
+_CELLS = 2**15  # scores weighed at once
 _COMPACT = 0.7  # used words are dropped from the matrix below this share of free ones
 
 
@@ -116,16 +117,24 @@ class CusText(TableMechanism):
             elif len(sets[-1]) == 1:  # a set of one would release its word: faithful counts it as unknown
                 vectors, sets = _without_last(vectors, sets)
         kept = stopwords(self.stopwords).words if self.variant == "plus" else ()
-        return TableParts.partition(
-            vectors.words, sets, [self._weights(vectors, members) for members in sets], kept=kept
-        )
+        return TableParts.partition(vectors.words, sets, self._weights(vectors, sets), kept=kept)
 
-    def _weights(self, vectors: WordVectors, members: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
-        closeness = vectors.closeness(members, members, self.metric)
-        axis = None if self.norm == "cluster" else 1
-        low, high = closeness.min(axis=axis, keepdims=True), closeness.max(axis=axis, keepdims=True)
-        spread = np.where(high > low, high - low, 1.0)
-        return integer_weights((closeness - low) / spread, self.epsilon)
+    def _weights(self, vectors: WordVectors, sets: Sets) -> list[npt.NDArray[np.uint64]]:
+        """Integer weights of each set, shape (members, members): sets of one size are weighed together."""
+        weights: list[npt.NDArray[np.uint64]] = [np.empty((0, 0), np.uint64)] * len(sets)
+        by_size: dict[int, list[int]] = {}
+        for at, members in enumerate(sets):
+            by_size.setdefault(len(members), []).append(at)
+        for places in by_size.values():
+            step = max(1, _CELLS // len(sets[places[0]]) ** 2)
+            for chunk in (places[start : start + step] for start in range(0, len(places), step)):
+                closeness = vectors.closeness_within(np.stack([sets[at] for at in chunk]), self.metric)
+                axes = (1, 2) if self.norm == "cluster" else 2
+                low, high = closeness.min(axis=axes, keepdims=True), closeness.max(axis=axes, keepdims=True)
+                spread = np.where(high > low, high - low, 1.0)
+                for at, rows in zip(chunk, integer_weights((closeness - low) / spread, self.epsilon), strict=True):
+                    weights[at] = rows
+        return weights
 
     @classmethod
     def example(cls) -> Self:
