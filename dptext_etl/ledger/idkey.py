@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl import _kernel, keys
+from dptext_etl import _kernel
 from dptext_etl.errors import InputError, KeyReferenceError, LedgerError
 from dptext_etl.ledger.hids import WIDTH, Bytes, matrix
 from dptext_etl.ledger.store import Store
@@ -104,12 +104,12 @@ class IdKey:
 
 
 def resolve(reference: str) -> _kernel.Secret:
-    """Return an id key.
+    """Return an id key, read anew: a ledger and its key may be made again under the names of earlier ones.
 
     Raises:
         KeyReferenceError: It is missing, malformed, readable by others, or printed in documents.
     """
-    secret = keys.resolve(reference)
+    secret = _kernel.Secret.resolve(reference, reread=True)
     if secret.published:
         raise KeyReferenceError("this id key is printed in documents", "run `dptext key new PATH` and name that file")
     return secret

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -98,8 +99,8 @@ class Store:
         """Check that the file is a ledger of a known schema, or make it one."""
         run = self._connection.execute
         run(f"pragma page_size={PAGE_BYTES}")
+        empty = not run("select count(*) from sqlite_schema").fetchone()[0]  # first: another process may be making it
         application, version = run("pragma application_id").fetchone()[0], run("pragma user_version").fetchone()[0]
-        empty = not run("select count(*) from sqlite_schema").fetchone()[0]
         if not empty and application != APPLICATION:
             raise LedgerError(
                 f"{self.path} is a database of another kind", "name a ledger, or a file that does not exist"
@@ -110,11 +111,24 @@ class Store:
         if empty and self.read_only:
             raise LedgerError(f"{self.path} is empty, not a ledger")
         if not self.read_only:
-            run("pragma journal_mode=wal")
+            self._use_log()
             run("pragma synchronous=full")
             run(f"pragma journal_size_limit={WAL_BYTES}")
         if empty:
             self._make_schema()
+
+    def _use_log(self) -> None:
+        """Switch to a write-ahead log; SQLite does not wait for others by itself here."""
+        until = time.monotonic() + self._timeout
+        while True:
+            try:
+                self._connection.execute("pragma journal_mode=wal")
+            except sqlite3.OperationalError as exc:
+                if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
 
     def _make_schema(self) -> None:
         with self.transaction():

@@ -43,8 +43,19 @@ for start in range(0, 10_000_000, 40):
 )
 
 
+MAKERS = f"""
+import sys; sys.path.insert(0, {str(HERE)!r})
+from conftest import Kit
+for path in sys.argv[1:]:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    print(Kit(path).reserve(["a"], cap=9), flush=True)
+"""
+
+
 def spawn(code, *args):
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, args)], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", code, *map(str, args)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
 
 def test_one_charge_and_an_exact_cap_under_contention(kit):
@@ -59,10 +70,16 @@ def test_one_charge_and_an_exact_cap_under_contention(kit):
 
 
 def test_processes_may_make_one_ledger_at_once(tmp_path):
-    makers = [spawn(START + "print(kit.reserve(['a'], cap=9))", tmp_path / "new.db") for _ in range(5)]
-    said = sorted(maker.communicate(timeout=120)[0].strip() for maker in makers)
-    assert said == ["[0]", "[1]", "[1]", "[1]", "[1]"]
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["new.db", "new.db.id.key"]
+    paths = [tmp_path / f"new{i}.db" for i in range(10)]
+    makers = [spawn(MAKERS, *paths) for _ in range(4)]
+    for _ in paths:
+        assert [maker.stdout.readline() for maker in makers] == ["ready\n"] * 4
+        for maker in makers:
+            maker.stdin.write("\n")
+            maker.stdin.flush()
+        assert sorted(maker.stdout.readline() for maker in makers) == ["[0]\n", "[1]\n", "[1]\n", "[1]\n"]
+    assert [maker.wait(60) for maker in makers] == [0] * 4
+    assert len(list(tmp_path.iterdir())) == 20
 
 
 @pytest.mark.parametrize("seed", range(6))
