@@ -3,6 +3,7 @@
 //! Normative: `stream.md` (bytes of keys and draws), `privacy.md` 2.2 (sampler) and 1.6 (input policy).
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
+#![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports))] // what Python alone calls
 #![cfg_attr(
     not(test),
     deny(
@@ -30,6 +31,7 @@ mod panics;
 #[cfg(feature = "plugin")]
 mod polars_plugin;
 mod policy;
+#[cfg(feature = "python")]
 mod py;
 mod release;
 mod sampler;
