@@ -33,53 +33,85 @@ fn no_weight() -> Error {
 #[derive(Clone, Copy)]
 pub struct Weights<'a> {
     running: &'a [u64],
-    outline: Outline<'a>,
+    outline: Option<&'a Outline>,
 }
 
-/// The highest 16 bits of a small set's running sums, and their last one: enough for nearly every draw, and all of
-/// it in one line of the processor's cache.
+/// What finds nearly every draw without a look at the running sums: their last one, and the highest 16 bits of up to
+/// 20 of them at equal distances. Beside its row's place it fills one line of the processor's cache.
 #[derive(Clone, Copy)]
-pub struct Outline<'a> {
-    pub total: u64,
-    pub highest: &'a [u16],
+pub struct Outline {
+    total: u64,
+    highest: [u16; Self::LEN],
 }
 
-impl Outline<'_> {
-    /// Sets up to this size have an outline.
-    pub const LARGEST: usize = 64;
+impl Outline {
+    const LEN: usize = 20;
 
-    /// How far the sums below `total` are shifted to fit 16 bits.
+    /// The outline of running sums; those that do not fill it leave places that no draw reaches.
+    pub fn new(running: &[u64]) -> Self {
+        let mut outline = Self { total: running.last().copied().unwrap_or(0), highest: [u16::MAX; Self::LEN] };
+        let (shift, last) = (outline.shift(), running.len().saturating_sub(1));
+        let ends = (1..).map(|part| (part * Self::stride(running.len())).saturating_sub(1));
+        for (place, end) in outline.highest.iter_mut().zip(ends.take_while(|&end| end < last).chain([last])) {
+            *place = running.get(end).map_or(u16::MAX, |sum| (sum >> shift) as u16);
+        }
+        outline
+    }
+
+    /// How far sums up to the total are shifted to fit 16 bits.
     #[inline(always)]
-    pub const fn shift(total: u64) -> u32 {
-        48u32.saturating_sub(total.leading_zeros())
+    const fn shift(&self) -> u32 {
+        48u32.saturating_sub(self.total.leading_zeros())
+    }
+
+    /// How many running sums stand behind each of the outline's.
+    #[inline(always)]
+    const fn stride(len: usize) -> usize {
+        if len <= Self::LEN {
+            1
+        } else {
+            len.div_ceil(Self::LEN)
+        }
+    }
+
+    /// Where the first of `len` running sums above `chosen` must be. Where the highest bits are equal that is more
+    /// than one stride.
+    #[inline(always)]
+    fn range(&self, len: usize, chosen: u64) -> std::ops::Range<usize> {
+        let wanted = (chosen >> self.shift()) as u16;
+        let below = self.highest.iter().map(|&sum| u16::from(sum < wanted)).sum::<u16>();
+        let up_to = self.highest.iter().map(|&sum| u16::from(sum <= wanted)).sum::<u16>();
+        let stride = Self::stride(len);
+        usize::from(below) * stride..len.min((usize::from(up_to) + 1) * stride)
     }
 }
 
 impl<'a> Weights<'a> {
     pub fn from_running(running: &'a [u64]) -> Self {
-        Self::outlined(running, Outline { total: running.last().copied().unwrap_or(0), highest: &[] })
+        Self { running, outline: None }
     }
 
-    /// Running sums with their outline, which may be empty.
+    /// Running sums with their outline.
     #[inline(always)]
-    pub fn outlined(running: &'a [u64], outline: Outline<'a>) -> Self {
-        Self { running, outline }
+    pub fn outlined(running: &'a [u64], outline: &'a Outline) -> Self {
+        Self { running, outline: Some(outline) }
+    }
+
+    #[inline(always)]
+    fn total(&self) -> u64 {
+        self.outline.map_or_else(|| self.running.last().copied().unwrap_or(0), |outline| outline.total)
     }
 
     /// The first index whose running sum exceeds `chosen`.
     #[inline(always)]
     fn first_above(&self, chosen: u64) -> usize {
-        let Outline { total, highest } = self.outline;
-        if highest.is_empty() {
-            return self.running.partition_point(|&sum| sum <= chosen);
+        let len = self.running.len();
+        let range = self.outline.map_or(0..len, |outline| outline.range(len, chosen));
+        if range.len() == 1 {
+            return range.start;
         }
-        let wanted = (chosen >> Outline::shift(total)) as u16;
-        let mut at = highest.iter().map(|&sum| usize::from(sum < wanted)).sum();
-        // Where the highest bits are equal the whole sums decide.
-        while highest.get(at) == Some(&wanted) && self.running.get(at).is_some_and(|&sum| sum <= chosen) {
-            at += 1;
-        }
-        at
+        let sums = self.running.get(range.clone()).unwrap_or_default();
+        range.start + sums.partition_point(|&sum| sum <= chosen)
     }
 
     /// The weights themselves.
@@ -92,7 +124,7 @@ impl<'a> Weights<'a> {
     #[inline]
     pub fn draw(&self, slot: &[u64], more: &mut Overflow<'_>) -> Result<usize> {
         let word = *slot.first().ok_or_else(|| Error::internal("a draw needs a slot"))?;
-        let chosen = below(self.outline.total, word, more)?;
+        let chosen = below(self.total(), word, more)?;
         if self.running.len() <= ONE_LEVEL {
             return Ok(self.first_above(chosen));
         }
@@ -236,19 +268,31 @@ mod tests {
 
     #[test]
     fn an_outline_changes_nothing() {
-        let shapes: [&dyn Fn(u64) -> u64; 5] =
-            [&|i| i % 3, &|i| 1 << (i % 50), &|_| 1 << 46, &|i| 1 + i * i * i, &|i| u64::from(i == 17)];
-        for (shape, len) in shapes.iter().flat_map(|shape| [18u64, 20, 33, 64].map(|len| (shape, len))) {
+        let shapes: [&dyn Fn(u64) -> u64; 6] =
+            [&|i| i % 3, &|i| 1 << (i % 50), &|_| 1 << 46, &|i| 1 + i * i * i, &|i| u64::from(i == 17), &|_| 1];
+        let lens = [18u64, 19, 20, 21, 39, 40, 41, 64, 399, 400, 401, 4096];
+        for (shape, len) in shapes.iter().flat_map(|shape| lens.map(|len| (shape, len))) {
             let sums = running_sums(&(0..len).map(shape).collect::<Vec<_>>()).unwrap();
             let total = *sums.last().unwrap();
-            let highest = sums.iter().map(|sum| (sum >> Outline::shift(total)) as u16).collect::<Vec<_>>();
-            assert!(total >> Outline::shift(total) <= u64::from(u16::MAX));
-            let outlined = Weights::outlined(&sums, Outline { total, highest: &highest });
+            let outline = Outline::new(&sums);
+            assert!(total >> outline.shift() <= u64::from(u16::MAX));
             let near = sums.iter().flat_map(|&sum| [sum.wrapping_sub(1), sum, sum + 1]).filter(|&sum| sum < total);
             for chosen in near.chain((0..999u64).map(|i| i.wrapping_mul(0x9E37_79B9_7F4A_7C15) % total)) {
-                assert_eq!(outlined.first_above(chosen), sums.partition_point(|&sum| sum <= chosen));
+                let expected = sums.partition_point(|&sum| sum <= chosen);
+                assert_eq!(Weights::outlined(&sums, &outline).first_above(chosen), expected);
+                assert_eq!(Weights::from_running(&sums).first_above(chosen), expected);
             }
         }
+        for len in 1..18 {
+            let sums = running_sums(&vec![3; len]).unwrap();
+            let outline = Outline::new(&sums);
+            let drawn = |chosen| Weights::outlined(&sums, &outline).first_above(chosen);
+            assert!((0..3 * len as u64).all(|chosen| drawn(chosen) as u64 == chosen / 3));
+        }
+        let largest = [u64::MAX - 1, u64::MAX];
+        let outlined = Outline::new(&largest);
+        assert_eq!(Weights::outlined(&largest, &outlined).first_above(u64::MAX - 2), 0);
+        assert_eq!(Weights::outlined(&largest, &outlined).first_above(u64::MAX - 1), 1);
     }
 
     #[test]

@@ -15,18 +15,15 @@ use crate::keys::hex;
 use crate::lexicon::Lexicon;
 use crate::sampler::{Outline, Weights, ONE_LEVEL};
 
-/// One input word: where its running sums lie and where its output set begins.
+/// One input word: its weights' outline, where its running sums lie and where its output set begins.
 #[derive(Clone, Copy)]
+#[repr(align(64))]
 struct Row {
+    outline: Outline,
     sums: usize,
-    total: u64,
     members: u32,
     len: u32,
-    /// Where the row's outline begins, if it has one.
-    outline: u32,
 }
-
-const NO_OUTLINE: u32 = u32::MAX;
 
 /// An open table; the weights stay in the file's mapping.
 pub struct Table {
@@ -38,7 +35,6 @@ pub struct Table {
     cumulative: Range<usize>,
     rows: Vec<Row>,
     members: Vec<u32>,
-    outlines: Vec<u16>,
     pub lexicon: Lexicon,
     pub words: Outputs,
     pub sets: usize,
@@ -117,23 +113,22 @@ impl Table {
         if u32::try_from(members.len()).is_err() {
             return Err(malformed("members has 2^32 entries or more"));
         }
-        let (mut rows, mut outlines) = (Vec::with_capacity(count), Vec::new());
+        let mut rows = Vec::with_capacity(count);
         for (&set, span) in input_set.iter().zip(spans) {
             let set = sets.get(set as usize).ok_or_else(|| malformed("input_set names a set that is not there"))?;
             let row = sums.get(span.clone()).unwrap_or(&[]);
             if set.is_empty() || set.len() != row.len() {
                 return Err(malformed("a row does not have one weight for each member of its set"));
             }
-            let total = row.last().copied().unwrap_or(0);
-            if !row.is_sorted() || total == 0 {
+            if !row.is_sorted() || row.last() == Some(&0) {
                 return Err(malformed("a row's running sums fall, or end at zero"));
             }
-            let mut outline = NO_OUTLINE;
-            if row.len() <= Outline::LARGEST && outlines.len() < NO_OUTLINE as usize {
-                outline = outlines.len() as u32;
-                outlines.extend(row.iter().map(|sum| (sum >> Outline::shift(total)) as u16));
-            }
-            rows.push(Row { sums: span.start, total, members: set.start as u32, len: set.len() as u32, outline });
+            rows.push(Row {
+                outline: Outline::new(row),
+                sums: span.start,
+                members: set.start as u32,
+                len: set.len() as u32,
+            });
         }
         let max_set = sets.iter().map(Range::len).max().unwrap_or(0);
         let sets = sets.len();
@@ -146,7 +141,6 @@ impl Table {
             cumulative,
             rows,
             members,
-            outlines,
             lexicon,
             words,
             sets,
@@ -189,18 +183,21 @@ impl<'t> Sums<'t> {
         let len = row.len as usize;
         let sums = self.sums.get(row.sums..row.sums + len)?;
         let members = self.table.members.get(row.members as usize..row.members as usize + len)?;
-        let highest = match row.outline {
-            NO_OUTLINE => &[],
-            start => self.table.outlines.get(start as usize..start as usize + len)?,
-        };
-        Some((Weights::outlined(sums, Outline { total: row.total, highest }), members))
+        Some((Weights::outlined(sums, &row.outline), members))
     }
 }
 
-/// The released words, each followed by a space and padded to 16 bytes where it fits.
+/// The released words, each with a space behind it, in 16 bytes where word, space and their length fit.
 pub struct Outputs {
-    short: Vec<([u8; 16], u8)>,
+    short: Vec<Short>,
     long: HashMap<u32, Box<[u8]>>,
+}
+
+#[derive(Clone, Copy)]
+#[repr(align(16))]
+struct Short {
+    word: [u8; 15],
+    len: u8,
 }
 
 const LONG: u8 = u8::MAX;
@@ -209,18 +206,18 @@ impl Outputs {
     fn new<'a>(words: impl Iterator<Item = &'a str>) -> Result<Self> {
         let (mut short, mut long) = (Vec::new(), HashMap::new());
         for (number, word) in (0..u32::MAX).zip(words) {
-            let mut padded = [0u8; 16];
-            match padded.split_at_mut_checked(word.len()) {
+            let mut place = Short { word: [0; 15], len: LONG };
+            match place.word.split_at_mut_checked(word.len()) {
                 Some((head, [space, ..])) => {
                     head.copy_from_slice(word.as_bytes());
                     *space = b' ';
-                    short.push((padded, word.len() as u8));
+                    place.len = word.len() as u8 + 1;
                 }
                 _ => {
                     long.insert(number, format!("{word} ").into_bytes().into_boxed_slice());
-                    short.push((padded, LONG));
                 }
             }
+            short.push(place);
         }
         Ok(Self { short, long })
     }
@@ -232,12 +229,12 @@ impl Outputs {
     /// Appends a word and a space.
     #[inline(always)]
     pub fn push(&self, out: &mut Vec<u8>, word: u32) -> Result<()> {
-        let (padded, len) = self.short.get(word as usize).ok_or_else(no_output)?;
-        if *len == LONG {
+        let short = self.short.get(word as usize).ok_or_else(no_output)?;
+        if short.len == LONG {
             out.extend_from_slice(self.long.get(&word).ok_or_else(no_output)?);
         } else {
-            let end = out.len() + usize::from(*len) + 1;
-            out.extend_from_slice(padded);
+            let end = out.len() + usize::from(short.len);
+            out.extend_from_slice(&short.word);
             out.truncate(end);
         }
         Ok(())
