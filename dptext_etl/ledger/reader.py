@@ -11,8 +11,8 @@ from dptext_etl.ledger import views
 from dptext_etl.ledger.batch import record_ids
 from dptext_etl.ledger.book import Book
 from dptext_etl.ledger.hids import binaries
-from dptext_etl.ledger.remaining import Remaining, remaining
-from dptext_etl.ledger.terms import Committed, Mask, ReleaseRef, Scope, State, VerifyReport
+from dptext_etl.ledger.remaining import Remaining, remaining, used
+from dptext_etl.ledger.terms import I64, Committed, Mask, ReleaseRef, Scope, State, VerifyReport
 from dptext_etl.ledger.verify import verify
 
 
@@ -67,6 +67,19 @@ class Reader:
         with self._book.store.snapshot():
             self._book.forget_dead_runs()
             return remaining(self._book, scope, subjects)
+
+    def used(self, scope: Scope, units: pa.Array) -> dict[str, I64]:
+        """Return what some units have used of a scope, by component of its cap (pure epsilon without one).
+
+        Args:
+            scope: The scope.
+            units: Canonical ids of subjects (of records where the unit is the record), no nulls.
+
+        Returns:
+            Millionths, int64, shape (units,); `column.INFINITE` where no bound is known.
+        """
+        with self._book.store.snapshot():
+            return used(self._book, scope, units)
 
     def show(self) -> list[dict[str, Any]]:
         """Return the releases with class, disclosures, spends and counts; internal, not for publication."""

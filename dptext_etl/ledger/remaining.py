@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dptext_etl.column import INFINITE
 from dptext_etl.ledger.balances import balances, charged
 from dptext_etl.ledger.book import Book
 from dptext_etl.ledger.hids import Hids, hids, joined
 from dptext_etl.ledger.passes import Pass, Taken, passes
 from dptext_etl.ledger.runs import Fold, Part, Values, fold
 from dptext_etl.ledger.scopes import LARGEST, Pinned, components
-from dptext_etl.ledger.terms import Scope, State
+from dptext_etl.ledger.terms import I64, Scope, State
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 _UNCAPPED = "eps_pure"
@@ -54,9 +55,7 @@ class Remaining:
 
 def remaining(book: Book, scope: Scope, subjects: pa.Array | None) -> Remaining:
     """Return the balances of a scope (see `Ledger.remaining`)."""
-    pinned = book.scopes.find(scope)
-    if pinned is None:
-        pinned = Pinned(-1, scope.unit, None, ())
+    pinned = _found(book, scope)
     names = components(pinned) or (_UNCAPPED,)
     limits = dict(zip(names, pinned.limits, strict=False))
     tables: dict[str, dict[int, int]] = {name: {} for name in names}
@@ -68,11 +67,14 @@ def remaining(book: Book, scope: Scope, subjects: pa.Array | None) -> Remaining:
         for name, amounts in zip(names, values, strict=True):
             for amount, count in zip(*(item.tolist() for item in np.unique(amounts, return_counts=True)), strict=True):
                 tables[name][amount] = tables[name].get(amount, 0) + count
-    used = {name: _quantiles(table) for name, table in tables.items()}
+    spent = {name: {at: _shown(amount) for at, amount in _quantiles(table).items()} for name, table in tables.items()}
     left = {name: _quantiles(_left(tables[name], limit)) for name, limit in limits.items()}
-    asked = [] if subjects is None else _asked(book, pinned, names, limits, subjects)
-    shown = {name: {at: _shown(amount) for at, amount in table.items()} for name, table in used.items()}
-    return Remaining(str(scope), pinned.unit, pinned.measure, limits, units, exhausted, shown, left, asked)
+    asked = [] if subjects is None else _asked(used(book, scope, subjects), limits)
+    return Remaining(str(scope), pinned.unit, pinned.measure, limits, units, exhausted, spent, left, asked)
+
+
+def _found(book: Book, scope: Scope) -> Pinned:
+    return book.scopes.find(scope) or Pinned(-1, scope.unit, None, ())
 
 
 def _used(book: Book, pinned: Pinned, names: tuple[str, ...]) -> Iterator[Values]:
@@ -95,12 +97,13 @@ def _spent(book: Book, item: Taken, names: tuple[str, ...]) -> Part:
     return charged(item.ids.take(kept), np.stack([np.minimum(item.columns[name][kept], LARGEST) for name in names]))
 
 
-def _asked(
-    book: Book, pinned: Pinned, names: tuple[str, ...], limits: dict[str, int], subjects: pa.Array
-) -> list[dict[str, dict[str, int | str]]]:
-    nobody = np.zeros(len(subjects), np.bool_)
+def used(book: Book, scope: Scope, units: pa.Array) -> dict[str, I64]:
+    """Return what some units have used, by component (see `Ledger.used`)."""
+    pinned = _found(book, scope)
+    names = components(pinned) or (_UNCAPPED,)
+    nobody = np.zeros(len(units), np.bool_)
     by_subject = pinned.unit == "subject"
-    ids = hids(book.id_key.subjects(subjects, nobody) if by_subject else book.id_key.records(subjects, nobody))
+    ids = hids(book.id_key.subjects(units, nobody) if by_subject else book.id_key.records(units, nobody))
     order = ids.order()
     values = np.zeros((len(names), ids.size), np.int64)
     wanted = ids.take(order)
@@ -109,12 +112,17 @@ def _asked(
         if pinned.measure is not None
         else _summed(book, pinned, names, wanted)
     )
+    return dict(zip(names, np.where(values >= LARGEST, INFINITE, values), strict=True))
+
+
+def _asked(spent: dict[str, I64], limits: dict[str, int]) -> list[dict[str, dict[str, int | str]]]:
+    rows = zip(*(amounts.tolist() for amounts in spent.values()), strict=True)
     return [
         {
-            name: {"used": _shown(int(amount)), **({"left": max(0, limits[name] - int(amount))} if limits else {})}
-            for name, amount in zip(names, column, strict=True)
+            name: {"used": _shown(amount), **({"left": max(0, limits[name] - amount)} if limits else {})}
+            for name, amount in zip(spent, row, strict=True)
         }
-        for column in values.T
+        for row in rows
     ]
 
 

@@ -54,7 +54,6 @@ class Store:
     def __init__(self, path: Path, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> None:
         self.path = path
         self.read_only = read_only
-        self.created = False
         self._timeout = timeout
         self._lock = RLock()
         self._depth = 0
@@ -138,7 +137,6 @@ class Store:
                 self._connection.execute(statement)
             self._connection.execute(f"pragma application_id={APPLICATION}")
             self._connection.execute(f"pragma user_version={VERSION}")
-            self.created = True
 
     @contextmanager
     def transaction(self) -> Iterator[None]:

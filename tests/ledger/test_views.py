@@ -27,6 +27,13 @@ def test_remaining_is_a_distribution(kit):
     assert json.loads(json.dumps(left.as_dict()))["scope"] == "dataset:reviews, period 2026"
 
 
+def test_used_is_an_array_per_component(kit):
+    kit.reserve(["a", "b"], ["ann", "bob"], [3, 4], cap=9)
+    found = kit.ledger.used(SCOPE, pa.array(["bob", "nobody", "ann"]))
+    assert {name: amounts.tolist() for name, amounts in found.items()} == {"eps_pure": [4_000_000, 0, 3_000_000]}
+    assert kit.ledger.used(Scope("other"), pa.array(["ann"]))["eps_pure"].tolist() == [0]
+
+
 def test_remaining_of_an_unused_scope(kit):
     left = kit.ledger.remaining(Scope("other"), pa.array(["ann"]))
     assert (left.units, left.measure, left.used, left.left) == (0, None, {"eps_pure": {}}, {})
