@@ -50,6 +50,15 @@ def test_batches_have_exactly_the_rows_asked_for_in_order(tmp_path, suffix, rows
     assert pl.concat(found)["text"].fill_null("").to_list() == frame["text"].to_list()
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "ndjson"])
+def test_names_are_no_patterns(tmp_path, suffix):
+    frame = pl.DataFrame({"id": [1]})
+    path = tmp_path / f"a[1] b?*.{suffix}"
+    {"parquet": frame.write_parquet, "csv": frame.write_csv, "ndjson": frame.write_ndjson}[suffix](path)
+    for source in (path, tmp_path):
+        assert Files.at(str(source)).scan().collect().height == 1
+
+
 def test_hidden_files_of_a_folder_are_left_out(tmp_path):
     for name in ("a.parquet", ".b.parquet", "_c.parquet"):
         pl.DataFrame({"id": [name]}).write_parquet(tmp_path / name)
@@ -90,10 +99,12 @@ def test_a_file_is_there_whole_or_not_at_all(tmp_path):
 
 
 def test_a_folder_is_held_by_one(tmp_path):
-    with durable.alone(tmp_path), pytest.raises(PolicyError, match="under way"), durable.alone(tmp_path):
+    refused = pytest.raises(PolicyError, match="another run is under way")
+    with durable.alone(tmp_path, "is under way"), refused, durable.alone(tmp_path, "is under way"):
         pass
-    with durable.alone(tmp_path):
+    with durable.alone(tmp_path, "is under way"):
         pass
+    assert not list(tmp_path.iterdir())
 
 
 def test_progress_counts_and_estimates():

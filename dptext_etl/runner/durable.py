@@ -89,14 +89,18 @@ def sha256(path: Path) -> str:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
+def alone(folder: Path, what: str) -> Iterator[None]:
     """Hold a folder for this process; the operating system lets go of it if the process dies.
 
+    Args:
+        folder: The folder.
+        what: What another process would be doing to it, for the error.
+
     Raises:
-        PolicyError: Another run holds it.
+        PolicyError: Another process holds it.
     """
     with seam(f"locking {folder}", InputError, _ROOM):
-        descriptor = os.open(folder / ".lock", os.O_CREAT | os.O_RDWR, PRIVATE_FILE)
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         try:
             flock(descriptor, LOCK_EX | LOCK_NB)
@@ -105,7 +109,7 @@ def alone(folder: Path) -> Iterator[None]:
         else:
             busy = False
         if busy:
-            raise PolicyError("another run of this release is under way", "wait for it, or stop it; then run again")
+            raise PolicyError(f"another run {what}", "wait for it, or stop it; then run again")
         yield
     finally:
         os.close(descriptor)

@@ -29,12 +29,15 @@ class Writer:
         layout: Where the sink is.
         staging: Where the shards are.
         version: Number of the version.
+
+    Attributes:
+        version: Number of the version.
     """
 
     def __init__(self, layout: Layout, staging: Staging, version: int) -> None:
         self._layout = layout
         self._staging = staging
-        self._version = version
+        self.version = version
         self._shards: list[StagedShard] = []
         self._parts: list[Part] = []
         self._drafts = staging.folder / "parts" if layout.remote_sink else Path(layout.sink) / f".v{version}.incomplete"
@@ -60,7 +63,7 @@ class Writer:
         path = self._drafts / name
         durable.write(path, _writer(frame, self._layout.sink_format), mode=durable.PUBLIC_FILE, action="writing a part")
         self._shards.append(shard)
-        self._parts.append(Part(f"v{self._version}/{name}", frame.height, durable.sha256(path)))
+        self._parts.append(Part(f"v{self.version}/{name}", frame.height, durable.sha256(path)))
 
     def finish(self) -> None:
         """Put the version where the manifest will point."""
@@ -68,7 +71,7 @@ class Writer:
             for shard, part in zip(self._shards, self._parts, strict=True):
                 self._upload(shard, part)
             return
-        target = Path(self._layout.sink) / f"v{self._version}"
+        target = Path(self._layout.sink) / f"v{self.version}"
         with seam("putting a version in place", InputError, _AGAIN):
             if target.exists():  # of a run that was killed before its manifest: no reader was pointed at it
                 shutil.rmtree(target)

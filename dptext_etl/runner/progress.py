@@ -15,7 +15,7 @@ class Progress:
     """One report of a run under way.
 
     Attributes:
-        phase: "ids", "reserve", "release", "gates" or "publish".
+        phase: "ids", "reserve", "release", "publish" or "plan".
         rows_done: Rows that the phase has finished.
         rows_total: Rows that the phase will see; None while unknown.
         seconds: Since the phase began.

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 
 from dptext_etl.checks.gates import Verdict, require
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
 from dptext_etl.runner.incremental import continues
-from dptext_etl.runner.manifest import Manifest, draft
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.manifest import Manifest, Part, draft
 from dptext_etl.runner.parts import Writer
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shards import Checkpoint
@@ -68,49 +71,71 @@ def publish(
     if not policy.publish:
         note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.staging}"
         return Published(None, None, None, 0, changed=False, note=note)
-    staging = Staging(layout.staging)
-    with durable.alone(staging.folder):
-        before = Manifest.read(layout)
-        adds = continues(policy, layout, before)
-        if adds != (staged.base is not None) or (before is not None and adds and before.digest != staged.base):
-            raise PolicyError("something else was published since this run was staged", "run the same policy again")
-        kept = before.parts if before is not None and adds else ()
-        if not staged.rows["released"]:
-            return _unchanged(staged, before, "there are no new rows to publish")
-        meter = Meter("publish", staged.rows["released"], progress)
-        version = 1 if before is None else before.version + 1
-        with Writer(layout, staging, version) as writer:
-            for shard in staged.shards:
-                if shard.counts["rows"]:
-                    writer.add(shard)
-                meter.add(shard.counts["rows"])
-            checkpoint("parts written")
-            schema = staging.schema(staged.shards[0])
-            gates = [verdict.name for verdict in verdicts]
-            manifest = draft(policy, layout, schema, gates=gates, parts=(*kept, *writer.parts), version=version)
-            same = before is not None and not adds and _same(before, manifest)
-            if same and before is not None:
-                restored = writer.restore(before.parts)
-                manifest = before
-            else:
-                writer.finish()
-            checkpoint("version written")
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
-            ledger.published(list(staged.refs.values()), _name(manifest), manifest.digest, manifest.rows)
-        checkpoint("recorded")
-        if not same:
-            manifest.write(layout)
-        checkpoint("manifest written")
-        staging.clear()
-        checkpoint("cleared")
+    meter = Meter("publish", staged.rows["released"], progress)
+    with durable.alone(layout.staging, "of this release is under way"), _alone_at_sink(layout):
+        return _publish(staged, verdicts, meter, checkpoint)
+
+
+def _publish(staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, checkpoint: Checkpoint) -> Published:
+    layout, staging = staged.layout, Staging(staged.layout.staging)
+    before = Manifest.read(layout)
+    kept = _continued(staged, before)
+    if not staged.rows["released"]:
+        return _seen(layout, before, "there are no new rows to publish")
+    with Writer(layout, staging, 1 if before is None else before.version + 1) as writer:
+        for shard in staged.shards:
+            if shard.counts["rows"]:
+                writer.add(shard)
+            meter.add(shard.counts["rows"])
+        checkpoint("parts written")
+        manifest = _drafted(staged, verdicts, (*kept, *writer.parts), writer.version)
+        same = before is not None and not kept and _same(before, manifest)
+        if same and before is not None:
+            manifest, restored = before, writer.restore(before.parts)
+        else:
+            writer.finish()
+            restored = 0
+        checkpoint("version written")
+    _record(staged, manifest)
+    checkpoint("recorded")
+    if not same:
+        manifest.write(layout)
+    checkpoint("manifest written")
+    staging.clear()
+    checkpoint("cleared")
     if same:
-        note = "already published: nothing changed" + (
-            f"; {restored} damaged or missing parts were written again" if restored else ""
-        )
-        return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=False, note=note)
+        return _seen(layout, before, _unchanged(restored))
     log.info("published version %d: %d rows", manifest.version, manifest.rows)
     note = f"published version {manifest.version}: {manifest.rows} rows in {len(manifest.parts)} parts"
     return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
+
+
+def _alone_at_sink(layout: Layout) -> AbstractContextManager[None]:
+    """Keep two releases from publishing to one folder at a time; object stores have no locks."""
+    if layout.remote_sink:
+        return nullcontext()
+    return durable.alone(Path(layout.sink), "is publishing to this sink")
+
+
+def _continued(staged: StagedRun, before: Manifest | None) -> tuple[Part, ...]:
+    """Return the published parts that stay, for an incremental run."""
+    adds = before is not None and continues(staged.policy, staged.layout, before)
+    if staged.base != (before.digest if before is not None and adds else None):
+        raise PolicyError("something else was published since this run was staged", "run the same policy again")
+    return before.parts if before is not None and adds else ()
+
+
+def _drafted(staged: StagedRun, verdicts: Sequence[Verdict], parts: tuple[Part, ...], version: int) -> Manifest:
+    schema = Staging(staged.layout.staging).schema(staged.shards[0])
+    gates = [verdict.name for verdict in verdicts]
+    return draft(staged.policy, staged.layout, schema, gates=gates, parts=parts, version=version)
+
+
+def _record(staged: StagedRun, manifest: Manifest) -> None:
+    """Tell the ledger before readers can see it, so that a burnt release never becomes visible."""
+    ledger = staged.policy.ledger
+    with Ledger.open(ledger.url, ledger.id_key, create=False) as book:
+        book.published(list(staged.refs.values()), _name(manifest), manifest.digest, manifest.rows)
 
 
 def _same(before: Manifest, now: Manifest) -> bool:
@@ -124,12 +149,16 @@ def _same(before: Manifest, now: Manifest) -> bool:
     return content(before) == content(now)
 
 
-def _unchanged(staged: StagedRun, before: Manifest | None, note: str) -> Published:
-    layout = staged.layout
+def _seen(layout: Layout, before: Manifest | None, note: str) -> Published:
+    """Say what readers go on seeing."""
     if before is None:
         return Published(None, None, None, 0, changed=False, note=note)
     said = f"already published: {note}"
     return Published(before.version, layout.sink, before.digest, before.rows, changed=False, note=said)
+
+
+def _unchanged(restored: int) -> str:
+    return "nothing changed" + (f"; {restored} damaged or missing parts were written again" if restored else "")
 
 
 def _name(manifest: Manifest) -> str:

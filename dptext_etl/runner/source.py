@@ -72,16 +72,16 @@ class Files:
         Raises:
             InputError: A library error while opening.
         """
+        paths = [path if is_remote(path) else glob.escape(path) for path in self.paths]  # a name is no pattern
         with seam(f"opening the source ({self.format})", InputError, READ_HINT):
             if self.format == "parquet":
-                return pl.scan_parquet(list(self.paths), storage_options=self.storage, hive_partitioning=False)
+                return pl.scan_parquet(paths, storage_options=self.storage, hive_partitioning=False)
             if self.format == "ndjson":
-                return pl.scan_ndjson(list(self.paths), storage_options=self.storage, infer_schema_length=INFERRED_ROWS)
-            types = dict.fromkeys(text_like, pl.String)
+                return pl.scan_ndjson(paths, storage_options=self.storage, infer_schema_length=INFERRED_ROWS)
             return pl.scan_csv(
-                list(self.paths),
+                paths,
                 storage_options=self.storage,
-                schema_overrides=types,
+                schema_overrides=dict.fromkeys(text_like, pl.String),
                 infer_schema=not all_text,
                 infer_schema_length=INFERRED_ROWS,
             )

@@ -102,7 +102,7 @@ def stage(
     staging.prepare()
     if not layout.remote_sink:
         durable.require_writable(Path(layout.sink))
-    with durable.alone(staging.folder):
+    with durable.alone(staging.folder, "of this release is under way"):
         source = open_source(policy, layout, table, progress)
         checkpoint("checked")
         frame, wanted = source.frame, source.wanted

@@ -69,6 +69,24 @@ def test_tables(make_job, reviews, case):
     refused(make_job(frame=change(reviews())), InputError, *said)
 
 
+@pytest.mark.parametrize("suffix", [".csv", ".ndjson"])
+@pytest.mark.parametrize(
+    "case", ["missing column", "nothing fits", "null ids", "repeated ids", "null subjects", "no rows"]
+)
+def test_tables_of_other_formats(make_job, reviews, case, suffix):
+    change, said = TABLES[case]
+    frame = change(reviews())
+    if suffix == ".ndjson" and case == "no rows":
+        said = ["reading the source"]  # no line, no columns
+    refused(make_job(frame=frame, suffix=suffix), InputError, *said)
+
+
+def test_a_file_without_a_header(make_job, reviews):
+    job = make_job(suffix=".csv")
+    reviews().write_csv(job.folder / "raw.csv", include_header=False)
+    refused(job, InputError, "header line")
+
+
 def test_unlisted_columns(job):
     refused(job, InputError, "'user_id'", "'secret'", subject=None, unit="record", strict_columns=True)
     assert job.run().notes[1] == "columns that the policy does not name were dropped unread: secret"

@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 from dptext_etl import ColumnPolicy, Policy, privatize
 from dptext_etl.checks.canaries import policy_tokens
 from dptext_etl.checks.canary_search import find
-from dptext_etl.errors import GateError, InputError
+from dptext_etl.errors import GateError, InputError, PolicyError
 from dptext_etl.keys import resolve
 from dptext_etl.runner import check, publish, scan_published, stage
 
@@ -259,3 +259,21 @@ def test_the_release_is_that_of_arrow(job, reviews):
     out = privatize(pa.array(reviews()["review"].to_list()), pa.array(reviews()["id"].to_list()), policy)
     job.run()
     assert scan_published(str(job.folder / "published")).collect()["review"].to_list() == out.to_pylist()
+
+
+def test_a_faithful_mechanism_stays_staged(job, sentinel):
+    column = job.policy().columns[0].model_dump()
+    allow = ["cluster", "punct", "numbers", "oov", "case"]
+    faithful = {**column, "mechanism": {**column["mechanism"], "mode": "faithful"}, "allow": allow}
+    with pytest.raises(PolicyError, match="publish = false"):
+        job.policy(column=[faithful])
+    summary = job.run(column=[faithful], publish=False)
+    assert summary.version is None
+    staged = pl.read_parquet(job.folder / "published.staging" / "*" / "*" / "shard-*.parquet")
+    assert staged["review"].str.contains(sentinel).any()  # faithful keeps unknown words: that is why it stays inside
+
+
+def test_stopwords_in_clear_with_consent(job):
+    column = job.policy().columns[0].model_dump()
+    plus = {**column, "mechanism": {**column["mechanism"], "variant": "plus"}, "allow": ["cluster", "stopwords"]}
+    assert job.run(column=[plus]).rows["released"] == 240
