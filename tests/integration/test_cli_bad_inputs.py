@@ -151,17 +151,13 @@ def test_a_source_that_is_not_there_or_no_table(place, source):
     place.refused(place.privatize(source=source))
 
 
-@pytest.mark.parametrize(
-    "suffix",
-    ["parquet", pytest.param("csv", marks=pytest.mark.xfail(reason="the sentence has no hint yet")), "ndjson"],
-)
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "ndjson"])
 def test_a_file_that_cannot_be_read(place, suffix):
     broken = f'id,user_id,review\n1,2,"{SENTINEL}\x00"{SENTINEL}\xff{{"id": {SENTINEL}'.encode("latin-1")
     (place.folder / f"raw.{suffix}").write_bytes(broken * 50)
     place.refused(place.privatize(source=f"raw.{suffix}"))
 
 
-@pytest.mark.xfail(reason="the source's column names are listed; of such a file they are cells")
 def test_a_csv_file_without_a_header(place):
     """Its first row would be taken for names, and names are what an error lists."""
     rows = "\n".join(f"r{row},u{row},{SENTINEL} said so on row {row}" for row in range(50))
