@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from pydantic import ValidationError
-
 from dptext_etl import mechanisms
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanism import Mechanism
+from dptext_etl.validation import validated
 
 
 @cache
@@ -58,11 +57,5 @@ def build(parameters: Mapping[str, Any]) -> Mechanism:
     if not isinstance(name, str):
         raise PolicyError("a mechanism needs a name", f'write {{ name = "{available()[0]}", epsilon = 2.0 }}')
     kind = load(name)
-    try:
+    with validated(name, kind.model_fields, of=f"parameters of {name}"):
         return kind(**values)
-    except ValidationError as exc:
-        problems = "; ".join(
-            f"{'.'.join(map(str, item['loc'])) or 'mechanism'}: {item['msg']}"
-            for item in exc.errors(include_input=False)
-        )
-    raise PolicyError(f"{name}: {problems}", f"parameters of {name}: {', '.join(kind.model_fields)}")

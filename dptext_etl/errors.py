@@ -5,7 +5,7 @@ Every error carries the exit code of the command line, so that the same failure 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -91,7 +91,10 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
     def __exit__(self, kind: type[BaseException] | None, exc: BaseException | None, tb: TracebackType | None) -> None:
         if kind is None or issubclass(kind, (DPTextError, KeyboardInterrupt, SystemExit, GeneratorExit)):
             return
-        failure = self._error(f"{self._action} failed ({kind.__name__})", self._hint)
+        self.leave(self._error(f"{self._action} failed ({kind.__name__})", self._hint))
+
+    def leave(self, failure: DPTextError) -> NoReturn:
+        """Raise `failure` without what led to it."""
         try:
             raise failure
         except DPTextError:

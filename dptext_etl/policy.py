@@ -15,16 +15,16 @@ from pydantic import (
     ConfigDict,
     Field,
     PositiveInt,
-    ValidationError,
     field_serializer,
     field_validator,
     model_validator,
 )
 
 from dptext_etl import _kernel, catalog, keys
-from dptext_etl.errors import DisclosureError, DPTextError, KeyReferenceError, PolicyError, seam
+from dptext_etl.errors import DisclosureError, KeyReferenceError, PolicyError
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure
 from dptext_etl.mechanism import Mechanism
+from dptext_etl.validation import validated
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 PARTITION = "{partition}"
@@ -59,7 +59,7 @@ class ColumnPolicy(_Model):
     nonce: Annotated[int, Field(ge=0, lt=2**64)] = 0
 
     def __init__(self, **values: Any) -> None:
-        with _readable("column policy", type(self)):
+        with validated("column policy", _entries(type(self))):
             super().__init__(**values)
 
     @field_validator("mechanism", mode="before")
@@ -236,7 +236,7 @@ class Policy(_Model):
         Raises:
             PolicyError: Unknown or missing entries, or values out of range.
         """
-        with _readable("policy", cls):
+        with validated("policy", _entries(cls)):
             return cls.model_validate(dict(values))
 
     @classmethod
@@ -272,6 +272,10 @@ class Policy(_Model):
         ]
 
 
+def _entries(model: type[BaseModel]) -> list[str]:
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
 _PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("ledger", "id_key"))
 
 
@@ -297,25 +301,3 @@ def _from_folder(reference: str, folder: Path) -> str:
         if reference.startswith(prefix):
             return prefix + str(folder / reference.removeprefix(prefix))
     return reference if "://" in reference else str(folder / reference)
-
-
-class _readable(seam):  # noqa: N801
-    """Turn a pydantic error into one of ours: where it is wrong and what is allowed, never the value."""
-
-    def __init__(self, what: str, model: type[BaseModel]) -> None:
-        super().__init__(f"reading the {what}", PolicyError)
-        self._what = what
-        self._model = model
-
-    def __exit__(self, kind: Any, exc: BaseException | None, tb: Any) -> None:
-        if not isinstance(exc, ValidationError):
-            return super().__exit__(kind, exc, tb)
-        problems = exc.errors(include_input=False, include_url=False)
-        said = "; ".join(f"{'.'.join(map(str, item['loc'])) or self._what}: {item['msg']}" for item in problems)
-        known = ", ".join(field.alias or name for name, field in self._model.model_fields.items())
-        failure: DPTextError = PolicyError(f"{self._what}: {said}", f"entries: {known}")
-        try:
-            raise failure
-        except DPTextError:
-            failure.__context__ = failure.__cause__ = None
-            raise

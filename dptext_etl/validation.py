@@ -1,0 +1,34 @@
+"""Turn a pydantic error into one of ours: where it is wrong and what is allowed, never the value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from pydantic import ValidationError
+
+from dptext_etl.errors import PolicyError, seam
+
+
+class validated(seam):  # noqa: N801  (reads as a statement: `with validated("policy", …):`)
+    """Check plain data against a model inside the block.
+
+    Args:
+        what: What is being made, for the sentence: "policy", "custext".
+        known: The entries it has, for the hint.
+        of: What the hint calls the entries.
+    """
+
+    def __init__(self, what: str, known: Iterable[str], of: str = "entries") -> None:
+        super().__init__(f"reading the {what}", PolicyError)
+        self._what = what
+        self._hint = f"{of}: {', '.join(known)}"
+
+    def __exit__(self, kind: Any, exc: BaseException | None, tb: Any) -> None:
+        """Raise what is wrong with each entry as one `PolicyError`."""
+        if not isinstance(exc, ValidationError):
+            super().__exit__(kind, exc, tb)
+            return
+        problems = exc.errors(include_input=False, include_url=False)
+        said = "; ".join(f"{'.'.join(map(str, item['loc'])) or self._what}: {item['msg']}" for item in problems)
+        self.leave(PolicyError(f"{self._what}: {said}", self._hint))
