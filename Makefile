@@ -57,7 +57,7 @@ docs: $(DONE)/kernel $(DONE)/dev ## Build the documentation, strictly, into site
 wheel: $(DONE)/kernel $(DONE)/dev ## Build wheel and sdist into dist/, install each in an empty environment and try it
 	@rm -f dist/*
 	@$(BIN)/maturin build --quiet --release --locked --out dist
-	@$(BIN)/maturin sdist --quiet --out dist
+	@$(BIN)/maturin sdist --out dist
 	@for made in dist/*; do .ci/smoke "$$made"; done
 
 develop: $(DONE)/kernel $(DONE)/dev ## Set up .venv for development
