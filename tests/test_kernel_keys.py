@@ -97,6 +97,13 @@ def test_other_references_are_refused_without_quoting_them(reference):
     assert "8f8f" not in str(caught.value)
 
 
+@pytest.mark.parametrize("reference", [f"file:{HEX}", f"env:{HEX}", f"hex:{HEX}"])
+def test_a_key_in_the_place_of_its_name_is_not_quoted(reference):
+    with pytest.raises(KeyReferenceError, match="may be a key itself") as caught:
+        _kernel.Secret.resolve(reference)
+    assert "8f8f" not in str(caught.value)
+
+
 def test_a_reference_is_read_once_per_process(key_file):
     path = key_file()
     before = _kernel.Secret.resolve(f"file:{path}")

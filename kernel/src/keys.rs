@@ -76,6 +76,10 @@ impl Secret {
 
     fn read(reference: &str) -> Result<Self> {
         match reference.split_once(':') {
+            Some((_, key)) if key.len() == 64 && key.bytes().all(|c| hex_digit(c).is_some()) => Err(Error::key(
+                "a key reference names a variable or a file; got 64 hex digits, which may be a key itself",
+            )
+            .hint("take that key as known to whoever saw it; `dptext key new PATH` writes another one")),
             Some(("env", name)) => Self::from_environment(name),
             Some(("file", path)) => Self::from_file(path),
             _ => Err(Error::key("a key reference is \"env:NAME\" or \"file:PATH\"; got something else")
