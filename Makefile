@@ -94,6 +94,6 @@ $(DONE)/dev: pyproject.toml constraints.txt | $(DONE)/run
 	@touch $@
 
 $(DONE)/kernel: $(KERNEL) pyproject.toml $(DONE)/run | require-cargo
-	@echo "building the kernel (the first time takes minutes)"
+	@echo "building the kernel (the first time takes ten minutes and more)"
 	@$(BIN)/maturin develop --quiet --release --locked --uv
 	@touch $@
