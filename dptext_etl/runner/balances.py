@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -18,104 +17,82 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.policy import Cap, Policy
 
 Amounts = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+_FAR = INFINITE // 8
+"""What counts as infinite in sums: far above any cap, and never overflowing."""
 
 
 class Forecast:
-    """Adds up worst cases per record and subject; 16 bytes per row are held.
+    """Adds up worst cases per record and subject; a few dozen bytes per row are held.
 
     Args:
         policy: The run's policy.
+        ledger: Its ledger, read-only, or None if there is none yet.
 
     Attributes:
         components: What is counted, the cap's measure first.
-        notes: What the ledger says about this release.
     """
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, ledger: Ledger | None) -> None:
         self._policy = policy
+        self._ledger = ledger
         self.components = MEASURES[policy.cap.measure] if policy.cap is not None else ("eps_pure",)
-        self._amounts: list[Amounts] = []
-        self._units: list[npt.NDArray[np.uint64]] = []
-        self._left: list[tuple[npt.NDArray[np.uint64], Amounts]] = []
-        self.notes: list[str] = []
-        self._used = self._look()
+        self._worst: list[Amounts] = []
+        self._asked: list[Amounts] = []
+        self._units: list[Hashes] = []
+        self._used: list[Amounts] = []
 
-    def add(self, amounts: Amounts, subjects: pa.Array | None) -> None:
+    def add(self, worst: Amounts, asked: Amounts, units: pa.Array) -> None:
         """Add a shard.
 
         Args:
-            amounts: Worst cases in millionths, shape (components, rows).
-            subjects: Canonical subject ids, shape (rows,), or None where records stand for themselves.
+            worst: Worst cases in millionths, shape (components, rows).
+            asked: The same, 0 where the release holds the record already.
+            units: Canonical ids of subjects, or of records where they stand for themselves, shape (rows,).
         """
-        self._amounts.append(amounts)
-        if subjects is None:
-            return
-        units = pl.Series(pl.from_arrow(subjects))
+        self._worst.append(np.minimum(worst[0], _FAR))
+        self._asked.append(np.minimum(asked, _FAR))
         self._units.append(_hashes(units))
-        if self._used and self._policy.cap is not None:
-            known = units.unique()
-            with Ledger.open(
-                self._policy.ledger.url, self._policy.ledger.id_key, create=False, read_only=True
-            ) as ledger:
-                asked = ledger.remaining(Scope.of(self._policy), known.to_arrow()).asked
-            used = [[_whole(item[name]["used"]) for item in asked] for name in self.components]
-            self._left.append((_hashes(known), np.array(used, dtype=np.int64)))
+        self._used.append(self._used_before(units))
 
     def records(self) -> Amounts:
-        """Return the worst case of every record on the first component."""
-        first: Amounts = self._all()[0]
-        return first
+        """Return the worst case of every record on the first component, shape (records,)."""
+        return np.concatenate(self._worst) if self._worst else np.zeros(0, np.int64)
 
     def subjects(self) -> Amounts | None:
         """Return the worst case of every subject on the first component, or None where records stand for themselves."""
         if self._policy.unit == "record":
             return None
-        amounts, (_, where) = self._all(), self._grouped()
-        return _summed(amounts[0], where)
+        units, where = self._grouped()
+        return _summed(self.records(), where, len(units))
 
     def over_cap(self) -> dict[str, int]:
         """Count the records that would not fit, judged in row order as the ledger does, and their units."""
         cap = self._policy.cap
-        if cap is None:
+        if cap is None or not self._asked:
             return {"records": 0, "units": 0}
-        amounts, limit = self._all(), limits(cap)
-        if self._policy.unit == "record":
-            over = int((amounts > limit[:, None]).any(axis=0).sum())
-            return {"records": over, "units": over}
+        asked, limit = np.concatenate(self._asked, axis=1), limits(cap)[:, None]
         units, where = self._grouped()
-        used = self._used_before(units)
-        totals = np.stack([_summed(row, where) for row in amounts]) + used
-        crowded = np.flatnonzero((totals > limit[:, None]).any(axis=0))
-        rows = _rejected(amounts, where, used, limit, crowded)
-        return {"records": rows, "units": len(crowded)}
+        used = np.zeros((len(limit), len(units)), np.int64)
+        used[:, where] = np.concatenate(self._used, axis=1)
+        totals = np.stack([_summed(row, where, len(units)) for row in asked]) + used
+        crowded: npt.NDArray[np.bool_] = np.any(totals > limit, axis=0) & np.any(totals > used, axis=0)
+        rows = np.flatnonzero(crowded[where] & (asked > 0).any(axis=0))
+        rejected = _rejected(rows, asked, where, used, limit[:, 0])
+        return {"records": len(rejected), "units": len(np.unique(where[rejected]))}
 
-    def _all(self) -> Amounts:
-        return np.concatenate(self._amounts, axis=1) if self._amounts else np.zeros((len(self.components), 0), np.int64)
-
-    def _grouped(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.intp]]:
+    def _grouped(self) -> tuple[Hashes, npt.NDArray[np.intp]]:
         hashes = np.concatenate(self._units) if self._units else np.zeros(0, np.uint64)
         return np.unique(hashes, return_inverse=True)
 
-    def _used_before(self, units: npt.NDArray[np.uint64]) -> Amounts:
+    def _used_before(self, units: pa.Array) -> Amounts:
         used = np.zeros((len(self.components), len(units)), np.int64)
-        for known, amounts in self._left:
-            used[:, np.searchsorted(units, known)] = amounts
+        if self._ledger is not None and self._policy.cap is not None:
+            known = self._ledger.used(Scope.of(self._policy), units)
+            for at, name in enumerate(self.components):
+                used[at] = np.minimum(known.get(name, 0), _FAR)
         return used
-
-    def _look(self) -> bool:
-        """Whether units of the scope were charged before; a plan makes no ledger."""
-        url, policy = self._policy.ledger.url, self._policy
-        if not Path(url.removeprefix("sqlite:///")).is_file():
-            self.notes.append("there is no ledger yet: every unit has its whole budget")
-            return False
-        with Ledger.open(url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-            held = [
-                row for row in ledger.show() if row["dataset"] == policy.dataset and row["release"] == policy.release
-            ]
-            known = max((row["committed"] - row["canaries"] for row in held), default=0)
-            if known > 0:
-                self.notes.append(f"the release holds about {known} records already; the same texts again cost nothing")
-            return ledger.remaining(Scope.of(policy)).units > 0
 
 
 def limits(cap: Cap) -> Amounts:
@@ -124,37 +101,36 @@ def limits(cap: Cap) -> Amounts:
     return np.array([math.floor(Fraction(repr(float(amount or 0))) * MICRO) for amount in given], dtype=np.int64)
 
 
-def _hashes(units: pl.Series) -> npt.NDArray[np.uint64]:
-    hashed: npt.NDArray[np.uint64] = units.hash().to_numpy()
+def is_infinite(amount: int) -> bool:
+    """Whether a forecast amount stands for no bound."""
+    return amount >= _FAR
+
+
+def _hashes(units: pa.Array) -> Hashes:
+    hashed: Hashes = pl.Series(pl.from_arrow(units)).hash().to_numpy()
     return hashed
 
 
-def _whole(amount: int | str) -> int:
-    return int(amount) if isinstance(amount, int) else INFINITE // 4
-
-
-def _summed(amounts: Amounts, where: npt.NDArray[np.intp]) -> Amounts:
-    """Add up per unit; what is infinite stays far above any cap."""
-    finite = np.minimum(amounts, INFINITE // max(4, 2 * len(amounts)))
-    summed = np.zeros(int(where.max(initial=-1)) + 1, np.int64)
-    np.add.at(summed, where, finite)
-    endless = np.zeros(len(summed), dtype=bool)
-    endless[where[amounts == INFINITE]] = True
-    return np.where(endless, INFINITE // 2, summed)
+def _summed(amounts: Amounts, where: npt.NDArray[np.intp], units: int) -> Amounts:
+    """Add up per unit; a sum with an infinite part is infinite."""
+    endless = np.zeros(units, dtype=bool)
+    endless[where[amounts >= _FAR]] = True
+    summed = np.zeros(units, np.int64)
+    np.add.at(summed, where, np.where(amounts >= _FAR, 0, amounts))
+    return np.where(endless, _FAR, np.minimum(summed, _FAR))
 
 
 def _rejected(
-    amounts: Amounts, where: npt.NDArray[np.intp], used: Amounts, limit: Amounts, crowded: npt.NDArray[np.intp]
-) -> int:
-    """Replay the admission of the units that do not fit whole."""
-    rows = np.flatnonzero(np.isin(where, crowded))
-    spent = {int(unit): used[:, unit].copy() for unit in crowded}
-    rejected = 0
-    for row in rows:
-        unit = spent[int(where[row])]
-        asked = amounts[:, row]
-        if (asked > limit - unit).any():
-            rejected += 1
+    rows: npt.NDArray[np.intp], asked: Amounts, where: npt.NDArray[np.intp], used: Amounts, limit: Amounts
+) -> list[int]:
+    """Replay the admission of units that do not fit whole: a record that does not fit is left out, later ones may."""
+    spent = used.copy()
+    rejected = []
+    for row in rows.tolist():
+        unit = where[row]
+        total = spent[:, unit] + asked[:, row]
+        if (total > limit).any():
+            rejected.append(row)
         else:
-            unit += asked
+            spent[:, unit] = total
     return rejected

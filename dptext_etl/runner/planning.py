@@ -7,16 +7,13 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 
 from dptext_etl.accounting import log10_odds
-from dptext_etl.checks.leaks import gate_delta
-from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.runner.balances import Forecast
-from dptext_etl.runner.charging import subjects_of, texts_of, worst_case
-from dptext_etl.runner.claims import claims, with_gate
+from dptext_etl.runner.balances import Forecast, is_infinite
+from dptext_etl.runner.claims import claims
+from dptext_etl.runner.costing import costs_of, ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.opening import open_source
 from dptext_etl.runner.progress import Listener, Meter
@@ -87,17 +84,18 @@ def plan(policy: Policy, *, partition: str | None = None, progress: Listener | N
         InputError: The source is not as the policy says.
     """
     layout = Layout.of(policy, partition)
-    table = Table.open(policy, layout)
-    source = open_source(policy, layout, table, progress)
+    source = open_source(policy, layout, Table.open(policy, layout), progress)
     columns = policy.column_policies()
-    forecast = Forecast(policy)
-    words = 0
+    words = held = 0
     meter = Meter("plan", source.wanted, progress)
-    for frame in batches(source.frame, policy.shard_rows):
-        drawn, amounts = _costs(frame, policy, columns, forecast.components)
-        words += drawn
-        forecast.add(amounts, subjects_of(frame, policy))
-        meter.add(frame.height)
+    with ledger_of(policy) as ledger:
+        forecast = Forecast(policy, ledger)
+        for frame in batches(source.frame, policy.shard_rows):
+            costs = costs_of(frame, policy, columns, ledger, forecast.components)
+            words += costs.words
+            held += costs.held
+            forecast.add(costs.worst, costs.asked, costs.units)
+            meter.add(frame.height)
     per_record, per_subject = forecast.records(), forecast.subjects()
     return PlanSummary(
         dataset=policy.dataset,
@@ -115,26 +113,9 @@ def plan(policy: Policy, *, partition: str | None = None, progress: Listener | N
         over_cap=forecast.over_cap(),
         log10_odds=_odds(policy, columns, per_record, per_subject, forecast.components[0]),
         on_cap=policy.on_cap,
-        dropped=list(table.dropped),
-        notes=_notes(policy, forecast),
+        dropped=list(source.table.dropped),
+        notes=_notes(policy, held),
     )
-
-
-def _costs(
-    frame: pl.DataFrame, policy: Policy, columns: list[ColumnPolicy], components: tuple[str, ...]
-) -> tuple[int, npt.NDArray[np.int64]]:
-    """Return the words of a shard and the worst case of its records, shape (components, rows)."""
-    words = 0
-    totals = np.zeros((len(components), frame.height), dtype=np.int64)
-    for column in columns:
-        texts = texts_of(frame, column.column or "")
-        positions = column.mechanism.positions(texts)
-        words += int(positions.to_numpy(zero_copy_only=False).sum())
-        amounts = with_gate(worst_case(column.mechanism, positions, texts)[1], gate_delta(policy))
-        for at, name in enumerate(components):
-            endless = (amounts[name] == INFINITE) | (totals[at] == INFINITE)
-            totals[at] = np.where(endless, INFINITE, totals[at] + np.where(endless, 0, amounts[name]))
-    return words, totals
 
 
 def _quantiles(amounts: npt.NDArray[np.int64]) -> dict[str, float | str]:
@@ -146,7 +127,7 @@ def _quantiles(amounts: npt.NDArray[np.int64]) -> dict[str, float | str]:
 
 
 def _shown(amount: int) -> float | str:
-    return "inf" if amount >= INFINITE // 4 else amount / MICRO
+    return "inf" if is_infinite(amount) else amount / MICRO
 
 
 def _described(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]:
@@ -176,14 +157,16 @@ def _odds(
     for name, amounts in largest.items():
         if amounts is not None and len(amounts):
             top = int(amounts.max())
-            odds[name] = "inf" if top >= INFINITE // 4 else round(log10_odds(top), 3)
+            odds[name] = "inf" if is_infinite(top) else round(log10_odds(top), 3)
     if policy.cap is not None and policy.cap.epsilon is not None:
         odds["cap"] = round(log10_odds(policy.cap.epsilon * MICRO), 3)
     return odds
 
 
-def _notes(policy: Policy, forecast: Forecast) -> list[str]:
-    notes = list(forecast.notes)
+def _notes(policy: Policy, held: int) -> list[str]:
+    notes = []
+    if held:
+        notes.append(f"the release holds {held} of these records already: the same texts again cost nothing")
     if policy.cap is None:
         notes.append("the policy sets no cap: what a unit can lose over several releases is not bounded")
     if policy.unit == "record":

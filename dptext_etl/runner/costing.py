@@ -1,0 +1,81 @@
+"""What the shards of a plan cost: positions are counted, the ledger is looked at, nothing is drawn or written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl.checks.leaks import gate_delta
+from dptext_etl.column import INFINITE
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.store import location
+from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.charging import subjects_of, texts_of, worst_case
+from dptext_etl.runner.claims import with_gate
+
+
+@contextmanager
+def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
+    """Open the policy's ledger to look at, or give None: a plan makes none."""
+    if not location(policy.ledger.url).is_file():
+        yield None
+        return
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        yield ledger
+
+
+class Costs(NamedTuple):
+    """What a shard takes: see `Forecast.add`; `held` counts records that the release has seen in every column."""
+
+    words: int
+    held: int
+    worst: npt.NDArray[np.int64]
+    asked: npt.NDArray[np.int64]
+    units: pa.Array
+
+
+def costs_of(
+    frame: pl.DataFrame,
+    policy: Policy,
+    columns: list[ColumnPolicy],
+    ledger: Ledger | None,
+    components: tuple[str, ...],
+) -> Costs:
+    """Count the draws of a shard and what they cost at worst; nothing is drawn.
+
+    Args:
+        frame: The raw shard.
+        policy: The run's policy.
+        columns: Its text columns.
+        ledger: The ledger, or None if there is none yet.
+        components: What is counted.
+    """
+    ids = canonical_ids(frame[policy.id].to_arrow())
+    words, delta = 0, gate_delta(policy)
+    worst, asked = (np.zeros((len(components), frame.height), dtype=np.int64) for _ in range(2))
+    seen = np.ones(frame.height, dtype=bool)
+    for column in columns:
+        texts = texts_of(frame, column.column or "")
+        positions = column.mechanism.positions(texts)
+        words += int(positions.to_numpy(zero_copy_only=False).sum())
+        amounts = with_gate(worst_case(column.mechanism, positions, texts)[1], delta)
+        ref = None if ledger is None else ledger.find(column)
+        known = np.zeros(frame.height, dtype=bool) if ledger is None or ref is None else ledger.known(ref, ids)
+        seen &= known
+        for at, name in enumerate(components):
+            worst[at] = _plus(worst[at], amounts[name])
+            asked[at] = _plus(asked[at], np.where(known, 0, amounts[name]))
+    units = subjects_of(frame, policy)
+    return Costs(words, int(seen.sum()), worst, asked, ids if units is None else units)
+
+
+def _plus(total: npt.NDArray[np.int64], amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    endless = (amounts == INFINITE) | (total == INFINITE)
+    return np.where(endless, INFINITE, total + np.where(endless, 0, amounts))
