@@ -25,8 +25,8 @@ class PartCache:
         return self._held.get(run, {}).get((part, piece))
 
     def put(self, run: int, part: int, piece: int, data: npt.NDArray[np.int64]) -> None:
-        """Hold a piece, if there is room."""
-        if self.bytes + data.nbytes <= self._limit:
+        """Hold a piece, if there is room; what is not searched in (pieces after the first) gets half of it."""
+        if self.bytes + data.nbytes <= (self._limit if piece == 0 else self._limit // 2):
             self._held.setdefault(run, {})[part, piece] = data
             self.bytes += data.nbytes
 
