@@ -61,27 +61,32 @@ def run() -> list[Row]:
 
 def ledger() -> list[Row]:
     """Reserve and commit in batches of 100,000 on SQLite, up to ten million records."""
-    command = [sys.executable, str(HERE / "bench_ledger.py"), str(LEDGER_RECORDS)]
-    found = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
-    first, last = found["first_million_per_s"], found["last_million_per_s"]
+    small, large = (charged(records) for records in (1_000_000, LEDGER_RECORDS))
     return [
         Row(
-            "ledger on SQLite, reserve and commit, first million records",
-            f"{amount(first)} records/s by the clock, {amount(found['first_million_per_cpu_s'])} per CPU-s",
-            "250 k records/s",
-            first / 250_000,
+            "ledger on SQLite, reserve and commit, a million records",
+            f"{amount(small['records_per_cpu_s'])} records/CPU-s (by the clock {amount(small['records_per_s'])}/s)",
+            "250 k records/CPU-s",
+            small["records_per_cpu_s"] / 250_000,
             ">= 1",
-            first >= 250_000,
+            small["records_per_cpu_s"] >= 250_000,
         ),
         Row(
-            "the same, tenth million",
-            f"{amount(last)} records/s; file {found['file_mb']:,} MB, peak {found['peak_memory_mb']:,} MB",
-            "time of the first million",
-            first / last,
+            "the same, the tenth million",
+            f"{amount(large['last_million_per_cpu_s'])} records/CPU-s; file {large['file_mb']:,} MB, "
+            f"peak {large['peak_memory_mb']:,} MB",
+            f"CPU time of the first million (by the clock: {large['growth_wall']})",
+            large["growth"],
             "<= 2",
-            first <= 2 * last,
+            large["growth"] <= 2,
         ),
     ]
+
+
+def charged(records: int) -> dict[str, float]:
+    """Run the ledger's benchmark."""
+    command = [sys.executable, str(HERE / "bench_ledger.py"), str(records)]
+    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
 
 
 def processor() -> str:
