@@ -13,15 +13,30 @@ pub const BLOCK: usize = 256;
 ///
 /// `word - word % bound` is the multiple of the bound below the word; it is accepted if a whole bound still fits
 /// above it under 2^64, which is `word <= floor(2^64 / bound) * bound - 1` without leaving 64 bits.
-#[inline]
+#[inline(always)]
 pub fn below(bound: u64, word: u64, more: &mut Overflow<'_>) -> Result<u64> {
-    let mut word = word;
+    match accepted(bound, word) {
+        Some(rest) => Ok(rest),
+        None => from_overflow(bound, more),
+    }
+}
+
+#[inline(always)]
+fn accepted(bound: u64, word: u64) -> Option<u64> {
+    let rest = word.checked_rem(bound)?;
+    (word - rest <= bound.wrapping_neg()).then_some(rest)
+}
+
+#[cold]
+#[inline(never)]
+fn from_overflow(bound: u64, more: &mut Overflow<'_>) -> Result<u64> {
+    if bound == 0 {
+        return Err(no_weight());
+    }
     loop {
-        let rest = word.checked_rem(bound).ok_or_else(no_weight)?;
-        if word - rest <= bound.wrapping_neg() || bound == 1 {
+        if let Some(rest) = accepted(bound, more.next_word()?) {
             return Ok(rest);
         }
-        word = more.next_word()?;
     }
 }
 
@@ -121,13 +136,20 @@ impl<'a> Weights<'a> {
     }
 
     /// The index that a slot's words choose, with further words from `more`.
-    #[inline]
+    #[inline(always)]
     pub fn draw(&self, slot: &[u64], more: &mut Overflow<'_>) -> Result<usize> {
         let word = *slot.first().ok_or_else(|| Error::internal("a draw needs a slot"))?;
         let chosen = below(self.total(), word, more)?;
         if self.running.len() <= ONE_LEVEL {
-            return Ok(self.first_above(chosen));
+            Ok(self.first_above(chosen))
+        } else {
+            self.in_a_block(chosen, slot, more)
         }
+    }
+
+    /// The second level: an id inside the block that `chosen` falls into.
+    #[inline(never)]
+    fn in_a_block(&self, chosen: u64, slot: &[u64], more: &mut Overflow<'_>) -> Result<usize> {
         let word = *slot.get(1).ok_or_else(|| Error::internal("a two-level draw needs a slot of two words"))?;
         let block = first_block(self.running, chosen);
         let start = block * BLOCK;
@@ -197,14 +219,14 @@ impl<'k> Draws<'k> {
     }
 
     /// The index drawn at `position` from its slot.
-    #[inline]
+    #[inline(always)]
     pub fn choose(&mut self, position: u64, slot: &[u64], weights: Weights<'_>) -> Result<usize> {
         self.take(position)?;
         weights.draw(slot, &mut self.stream.overflow(position))
     }
 
     /// An integer below `bound` drawn at `position` from its slot: one level, whatever the bound.
-    #[inline]
+    #[inline(always)]
     pub fn uniform(&mut self, position: u64, slot: &[u64], bound: u64) -> Result<u64> {
         self.take(position)?;
         let word = *slot.first().ok_or_else(|| Error::internal("a draw needs a slot"))?;
