@@ -94,10 +94,15 @@ impl Outline {
     #[inline(always)]
     fn range(&self, len: usize, chosen: u64) -> std::ops::Range<usize> {
         let wanted = (chosen >> self.shift()) as u16;
-        let below = self.highest.iter().map(|&sum| u16::from(sum < wanted)).sum::<u16>();
-        let up_to = self.highest.iter().map(|&sum| u16::from(sum <= wanted)).sum::<u16>();
+        let below = usize::from(self.highest.iter().map(|&sum| u16::from(sum < wanted)).sum::<u16>());
+        let up_to = if self.highest.get(below) == Some(&wanted) { self.up_to(wanted) } else { below };
         let stride = Self::stride(len);
-        usize::from(below) * stride..len.min((usize::from(up_to) + 1) * stride)
+        below * stride..len.min((up_to + 1) * stride)
+    }
+
+    #[cold]
+    fn up_to(&self, wanted: u16) -> usize {
+        self.highest.iter().filter(|&&sum| sum <= wanted).count()
     }
 }
 
