@@ -171,7 +171,7 @@ def test_quantisation_moves_a_coordinate_by_half_a_step_at_most(reals):
     grid, scale = quantise(reals)
     assert np.log2(scale) == int(np.log2(scale))
     peak = Fraction(float(np.abs(reals).max()))
-    assert Fraction(scale) <= peak / 2**14
+    assert Fraction(scale) * (2**14 - 1) <= peak
     for real, step in zip(reals.ravel().tolist(), grid.ravel().tolist(), strict=True):
         assert abs(Fraction(real) - step * Fraction(scale)) <= Fraction(scale) / 2
 
@@ -272,7 +272,7 @@ def test_closeness_agrees_with_plain_floats(metric):
     found = vectors.closeness(slice(None), slice(None), metric)
     np.testing.assert_allclose(found, expected, atol=1e-12)
     np.testing.assert_array_equal(found, found.T)
-    keys = vectors.rank_keys([0], slice(None), metric)[0]
+    (keys,) = vectors.rank_keys([0], slice(None), metric)
     assert np.argsort(keys, kind="stable").tolist() == np.argsort(-found[0], kind="stable").tolist()
 
 

@@ -7,7 +7,7 @@ fall to the earlier word, and a table made from these vectors has the same bytes
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
@@ -177,7 +177,7 @@ class WordVectors:
         lengths = np.sqrt(norms[:, :, None] * norms[:, None, :])
         return dots / np.where(lengths > 0, lengths, 1.0)
 
-    def rank_keys(self, rows: Rows, columns: Rows, metric: Metric = "euclidean") -> Floats:
+    def rank_keys(self, rows: Rows, columns: Rows, metric: Metric = "euclidean") -> Iterator[Floats]:
         """Numbers that order the columns of each row by nearness, the same on every machine; smaller is nearer.
 
         Euclidean keys are the exact squared distances. Cosine keys are `-dot * |dot| / norm`: equal vectors have equal
@@ -188,13 +188,21 @@ class WordVectors:
             columns: Word ids.
             metric: "euclidean" or "cosine".
 
-        Returns:
-            Shape (rows, columns); keys compare within a row only.
+        Yields:
+            One array per row, shape (columns,), the caller's own; keys compare within a row only. The products of all
+            rows are made at once, the rest row by row, where it stays in the processor's cache.
         """
         if metric == "euclidean":
-            return self._squared(rows, columns)
-        dots = self._dots(rows, columns).astype(np.float64)
-        return dots * -np.abs(dots) / np.maximum(self.norms[columns], 1).astype(np.float64)
+            yield from self._squared(rows, columns)
+            return
+        norms = np.maximum(self.norms[columns], 1).astype(np.float64)
+        sizes = np.empty_like(norms)
+        for dots in self._dots(rows, columns):
+            keys = dots.astype(np.float64)
+            np.negative(np.abs(keys, out=sizes), out=sizes)
+            keys *= sizes
+            keys /= norms
+            yield keys
 
     def nearest(
         self, rows: Rows, k: int, metric: Metric = "euclidean", among: npt.NDArray[np.bool_] | None = None
@@ -221,10 +229,10 @@ class WordVectors:
         step = max(1, _CELLS // len(columns))
         for start in range(0, len(ids), step):
             block = ids[start : start + step]
-            keys = self.rank_keys(block, slice(None) if among is None else columns, metric)
-            keys[block[:, None] == columns] = np.inf
-            for row, row_keys in enumerate(keys):
-                result[start + row] = columns[self._first(int(block[row]), columns, row_keys, k, metric)]
+            every_key = self.rank_keys(block, slice(None) if among is None else columns, metric)
+            for at, (row, keys) in enumerate(zip(block.tolist(), every_key, strict=True), start):
+                keys[columns == row] = np.inf
+                result[at] = columns[self._first(row, columns, keys, k, metric)]
         return result
 
     def _first(self, row: int, columns: Integers, keys: Floats, k: int, metric: Metric) -> Integers:
