@@ -254,7 +254,7 @@ def classes() -> str:
 
 def gates() -> str:
     """Return the gates of a run and what each catches."""
-    from dptext_etl.orchestration.gates import catalogue
+    from dptext_etl.checks.gates import catalogue
     from dptext_etl.policy import Policy
 
     column = {"name": "review", "mechanism": {"name": "custext", "epsilon": 2.0}, "allow": ["cluster"]}

@@ -16,6 +16,7 @@ from typing import Protocol
 
 import polars as pl
 
+from dptext_etl.checks import gate_columns, gate_ledger, gate_words, leaks
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, batches, schema
 from dptext_etl.checks.gate_columns import ColumnsGate
@@ -28,8 +29,9 @@ from dptext_etl.checks.leaks import copies_verdict
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.checks.verdict import Verdict, require
 from dptext_etl.errors import GateError, seam
+from dptext_etl.policy import Policy
 
-__all__ = ["Candidate", "Verdict", "evaluate", "require"]
+__all__ = ["Candidate", "Verdict", "catalogue", "evaluate", "require"]
 
 
 class Look(Protocol):
@@ -40,6 +42,14 @@ class Look(Protocol):
 
     def verdict(self) -> Verdict:
         """Say what was found."""
+
+
+def catalogue(policy: Policy) -> dict[str, str]:
+    """Return the gates that a run of the policy is judged by, and what each catches; known before it runs."""
+    gates = {gate_columns.NAME: gate_columns.CATCHES}
+    gates |= {gate.name: gate.catches for gate in (ForeignGate, PresentGate, NativeGate)}
+    gates |= {gate_words.NAME: gate_words.CATCHES, gate_ledger.NAME: gate_ledger.CATCHES}
+    return gates | ({} if policy.beta is None else {leaks.NAME: leaks.CATCHES})
 
 
 def evaluate(candidate: Candidate) -> tuple[Verdict, ...]:

@@ -6,10 +6,8 @@ from collections.abc import Iterator, Sequence
 import dagster as dg
 
 from dptext_etl import runner
-from dptext_etl.checks import Verdict, gate_columns, gate_ledger, gate_words, leaks, require
-from dptext_etl.checks.gate_foreign import ForeignGate
-from dptext_etl.checks.gate_native import NativeGate
-from dptext_etl.checks.gate_present import PresentGate
+from dptext_etl.checks import Verdict, require
+from dptext_etl.checks.gates import catalogue
 from dptext_etl.orchestration import handover
 from dptext_etl.orchestration.assets import partition_of
 from dptext_etl.orchestration.failures import told
@@ -46,14 +44,6 @@ def gate_checks(policy: Policy) -> dg.AssetChecksDefinition:
                 require(verdicts)
 
     return evaluate
-
-
-def catalogue(policy: Policy) -> dict[str, str]:
-    """Return the gates that a run of the policy is judged by, and what each catches; known before it runs."""
-    gates = {gate_columns.NAME: gate_columns.CATCHES}
-    gates |= {gate.name: gate.catches for gate in (ForeignGate, PresentGate, NativeGate)}
-    gates |= {gate_words.NAME: gate_words.CATCHES, gate_ledger.NAME: gate_ledger.CATCHES}
-    return gates | ({} if policy.beta is None else {leaks.NAME: leaks.CATCHES})
 
 
 def _result(gate: str, asset: str, verdicts: Sequence[Verdict], *, empty: bool) -> dg.AssetCheckResult:
