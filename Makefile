@@ -20,15 +20,6 @@ unexport CONDA_PREFIX
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DAGSTER_DISABLE_TELEMETRY := yes
 
-# uv has variables of its own: tell it what pip was told.
-ifdef PIP_INDEX_URL
-export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
-endif
-ifdef PIP_CERT
-export SSL_CERT_FILE ?= $(PIP_CERT)
-endif
-INSTALL := $(BIN)/uv pip install --quiet --python $(BIN)/python --compile-bytecode -c constraints.txt
-
 help: ## List the targets
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
 
@@ -85,12 +76,12 @@ $(DONE)/venv: | require-python
 
 $(DONE)/run: pyproject.toml constraints.txt | $(DONE)/venv
 	@echo "installing what runs need"
-	@$(INSTALL) -r pyproject.toml --extra dagster --extra gx maturin
+	@.ci/install dagster gx
 	@touch $@
 
 $(DONE)/dev: pyproject.toml constraints.txt | $(DONE)/run
 	@echo "installing what development needs"
-	@$(INSTALL) -r pyproject.toml --extra dagster --extra gx --extra dev
+	@.ci/install dagster gx dev
 	@touch $@
 
 $(DONE)/kernel: $(KERNEL) pyproject.toml $(DONE)/run | require-cargo
