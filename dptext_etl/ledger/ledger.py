@@ -91,12 +91,21 @@ class Ledger(Reader):
             raise
         return cls(book)
 
-    def register(self, policy: ColumnPolicy, id_type: str) -> ReleaseRef:
+    def register(
+        self,
+        policy: ColumnPolicy,
+        id_type: str,
+        *,
+        guarantee: Guarantee | None = None,
+        worst_case: Spend | None = None,
+    ) -> ReleaseRef:
         """Pin the release of a column policy (see `release`).
 
         Args:
             policy: The column's policy; its column must be named.
             id_type: Kind of the record ids, as `keys.id_type` names it.
+            guarantee: The claim, where it is weaker than the mechanism's own.
+            worst_case: The cost of the longest text, where it is more than the mechanism's own.
         """
         if policy.column is None:
             raise LedgerError("the policy names no column", "give ColumnPolicy(column=…)")
@@ -108,8 +117,8 @@ class Ledger(Reader):
             cfg=mechanism.cfg(),
             id_type=id_type,
             mechanism=mechanism.name,
-            guarantee=mechanism.guarantee,
-            worst_case=mechanism.worst_case(),
+            guarantee=guarantee or mechanism.guarantee,
+            worst_case=worst_case or mechanism.worst_case(),
             publishable=mechanism.publishable,
             configuration=mechanism.configuration(),
             artifact_hashes={name: artifact.sha256 for name, artifact in mechanism.artifacts().items()},

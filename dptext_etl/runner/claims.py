@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from dptext_etl.checks.leaks import gate_delta
 from dptext_etl.column import INFINITE
-from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import MICRO, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.mechanism import Mechanism
@@ -63,26 +62,9 @@ def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str)
     Raises:
         LedgerError: The name is burnt or pinned to something else.
     """
-    delta = gate_delta(policy)
-    if not delta:
-        return ledger.register(column, id_type)
-    if column.column is None:
-        raise LedgerError("the policy names no column")
-    mechanism = column.mechanism
-    return ledger.release(
-        dataset=column.dataset,
-        column=column.column,
-        release=column.release,
-        cfg=mechanism.cfg(),
-        id_type=id_type,
-        mechanism=mechanism.name,
-        guarantee=guarantee_of(mechanism, delta),
-        worst_case=worst_of(mechanism, delta),
-        publishable=mechanism.publishable,
-        configuration=mechanism.configuration(),
-        artifact_hashes={name: artifact.sha256 for name, artifact in mechanism.artifacts().items()},
-        nonce=column.nonce,
-    )
+    delta, mechanism = gate_delta(policy), column.mechanism
+    claim, worst = guarantee_of(mechanism, delta), worst_of(mechanism, delta)
+    return ledger.register(column, id_type, guarantee=claim, worst_case=worst)
 
 
 def claims(policy: Policy) -> list[dict[str, Any]]:
