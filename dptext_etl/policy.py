@@ -70,6 +70,8 @@ class ColumnPolicy(_Model):
     @field_validator("key", mode="before")
     @classmethod
     def _by_reference(cls, value: Any) -> Any:
+        if isinstance(value, str) and value.startswith("file:"):  # what it names stays the same in any working folder
+            return f"file:{Path(value.removeprefix('file:')).absolute()}"
         if isinstance(value, (str, _kernel.Secret)):
             return value
         msg = f"a key is given by reference, got {type(value).__name__}; allowed: {keys.REFERENCE_FORMS}"

@@ -84,6 +84,12 @@ def test_a_key_is_given_by_reference():
         ColumnPolicy(**{**FACTS, "key": b"0" * 32}, mechanism=CUSTEXT, allow={"cluster"})
 
 
+def test_a_key_file_is_the_same_in_any_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    built = ColumnPolicy(**{**FACTS, "key": "file:noise.key"}, mechanism=CUSTEXT, allow={"cluster"})
+    assert built.key == f"file:{tmp_path / 'noise.key'}"
+
+
 def test_policies_are_plain_data_without_secrets():
     built = ColumnPolicy(**FACTS, mechanism=CUSTEXT, allow={"cluster"})
     assert "A_SECRET" not in repr(built)
