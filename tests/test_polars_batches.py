@@ -1,0 +1,83 @@
+"""The other road of the Polars door: a mechanism that is no table goes through batches of the column seam."""
+
+from typing import Self
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import udfs.polars
+from dptext_etl import ColumnPolicy, _kernel, privatize
+from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend, micro
+from dptext_etl.mechanism import Mechanism, Released
+
+
+class KeyWords(Mechanism):
+    """Releases two hex words of the record's key: a function of key, record and text, as every mechanism's output."""
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(GuaranteeClass.PURE_LDP, frozenset(), "any two texts", "record")
+
+    def spend(self, positions: int) -> Spend:
+        cost = micro(self.epsilon * positions)
+        return Spend(eps_pure=cost, eps_tight=cost, eps_approx=cost, rho=cost, n_worst=positions)
+
+    def positions(self, texts):
+        return pa.array([0 if text is None else 2 for text in texts.to_pylist()], pa.uint32())
+
+    def release(self, texts, keys):
+        made = pa.array(_kernel.record_keys(keys.release, keys.ids, texts, keys.nonce)).to_pylist()
+        words = [
+            None if text is None else f"{key[:4].hex()} {key[4:8].hex()}"
+            for text, key in zip(texts.to_pylist(), made, strict=True)
+        ]
+        return Released(pa.array(words, pa.large_string()), self.positions(texts))
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(epsilon=1.0)
+
+
+@pytest.fixture
+def policy(tmp_path):
+    _kernel.Secret().write(str(tmp_path / "noise.key"))
+    return ColumnPolicy(
+        dataset="d", column=None, release="r", mechanism=KeyWords.example(), key=f"file:{tmp_path / 'noise.key'}"
+    )
+
+
+@pytest.fixture
+def frame():
+    return pl.DataFrame({"id": range(200), "text": [None if i % 9 == 0 else f"text {i % 7}" for i in range(200)]})
+
+
+@pytest.fixture
+def expected(policy, frame):
+    named = policy.model_copy(update={"column": "text"})
+    return privatize(frame["text"].to_arrow(), frame["id"].to_arrow(), named).to_pylist()
+
+
+def test_eager_lazy_and_streaming_give_the_same(policy, frame, expected):
+    expression = pl.col("text").dptext.privatize(policy, id="id")
+    assert frame.with_columns(expression)["text"].to_list() == expected
+    for engine in ("in-memory", "streaming"):
+        assert frame.lazy().with_columns(expression).collect(engine=engine)["text"].to_list() == expected
+    assert len(set(expected)) == len([text for text in expected if text]) + 1, "equal texts of two records differ"
+
+
+def test_the_spend_stands_beside_the_text(policy, frame, expected):
+    out = frame.select(pl.col("text").dptext.privatize(policy, id="id", spend=True))
+    assert out.schema["text"] == udfs.polars.SPEND
+    rows = out["text"].to_list()
+    assert [row["text"] for row in rows] == expected
+    assert {(row["text"] is None, row["positions"], row["epsilon"], row["delta"]) for row in rows} == {
+        (True, 0, 0.0, 0.0),
+        (False, 2, 2.0, 0.0),
+    }
+
+
+def test_a_plan_can_be_sent_and_holds_no_secret(policy, frame, tmp_path):
+    plan = frame.lazy().with_columns(pl.col("text").dptext.privatize(policy, id="id"))
+    secret = (tmp_path / "noise.key").read_text().strip()
+    assert secret not in plan.explain()
