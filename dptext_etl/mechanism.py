@@ -49,6 +49,9 @@ class Mechanism(BaseModel, ABC):
 
     version: ClassVar[int] = 1
     """Version of the output's meaning: raised whenever equal inputs and keys would give other bytes."""
+    reproducible: ClassVar[bool] = False
+    """Whether equal keys, ids and texts give equal bytes on every machine. Where not (models), a run's first commit is
+    the release, and replays are served from it."""
     artifact_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that name public inputs: the hash of what they name enters the configuration, not the name."""
 

@@ -8,10 +8,11 @@ Importing this module registers it:
         pl.col("review").dptext.privatize(policy, id=pl.col("id"))
     )
 
-Table mechanisms run inside Polars as a plugin of the kernel: elementwise, lazy, streaming, in parallel. Every other
-mechanism runs in batches over `dptext_etl.column.privatize`. Either way an expression holds configuration, hashes and a
-key reference, never a key, and the released text depends on key, record id and text alone: collecting twice, retrying
-or joining a plan with itself gives one release. Expressions write no ledger: their output is no publishable release.
+Mechanisms whose law is a file run inside Polars as a plugin of the kernel: elementwise, lazy, streaming, in parallel.
+Every other mechanism runs in batches over `dptext_etl.column.privatize`. Either way an expression holds configuration,
+hashes and a key reference, never a key, and the released text depends on key, record id and text alone: collecting
+twice, retrying or joining a plan with itself gives one release. Expressions write no ledger: their output is no
+publishable release.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from polars.plugins import register_plugin_function
 
 from dptext_etl import _kernel, column
 from dptext_etl.errors import InputError, KeyReferenceError, PolicyError
-from dptext_etl.families.table import TableMechanism
+from dptext_etl.families.mapped import MappedMechanism
 from dptext_etl.guarantee import MICRO
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class ExprNamespace:
         _require_reference(policy)
         name = _column(self._expr, policy)
         ids = pl.col(id) if isinstance(id, str) else id
-        if isinstance(policy.mechanism, TableMechanism):
+        if isinstance(policy.mechanism, MappedMechanism):
             return _plugin(self._expr, ids, policy, policy.mechanism, name, spend=spend)
         return _batches(self._expr, ids, policy.model_copy(update={"column": name}), spend=spend)
 
@@ -130,7 +131,7 @@ def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
 
 
 def _plugin(
-    texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, mechanism: TableMechanism, name: str, *, spend: bool
+    texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, mechanism: MappedMechanism, name: str, *, spend: bool
 ) -> pl.Expr:
     return register_plugin_function(
         plugin_path=_kernel.__file__,

@@ -76,10 +76,11 @@ def cost(mechanism: Mechanism, words: int) -> dict[str, Any]:
 def table(mechanism: TableMechanism) -> dict[str, Any]:
     """Return what the stored integers say: the exact worst case of one draw, and what the output set tells."""
     outputs = mechanism.output_words()
+    worst = math.inf if mechanism.epsilon_table is None else mechanism.epsilon_table
     return {
-        "epsilon_table": mechanism.epsilon_table,
-        "worst_ratio": math.exp(mechanism.epsilon_table),
-        "log10_odds": mechanism.epsilon_table / math.log(10),
+        "epsilon_table": worst,
+        "worst_ratio": math.exp(worst),
+        "log10_odds": worst / math.log(10),
         "disclosed_bits_per_token": mechanism.disclosed_bits_per_token,
         "output_words": None if outputs is None else len(outputs),
         "sha256": mechanism.table.sha256,

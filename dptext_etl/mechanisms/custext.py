@@ -21,7 +21,7 @@ from pydantic import Field, model_validator
 from dptext_etl.embeddings import Metric, WordVectors, stopwords
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.table import TableMechanism, TableParts
-from dptext_etl.guarantee import Disclosure, Guarantee
+from dptext_etl.guarantee import Disclosure
 from dptext_etl.sampling import integer_weights
 
 Sets = list[npt.NDArray[np.int64]]
@@ -77,18 +77,9 @@ class CusText(TableMechanism):
         return self
 
     @property
-    def guarantee(self) -> Guarantee:
-        """COND_PURE: epsilon per word between texts of equal length, output sets (and stopwords, for "plus")."""
-        base = super().guarantee
-        if self.variant == "plain":
-            return base
-        return Guarantee(
-            base.guarantee_class,
-            base.disclosures | {Disclosure.STOPWORDS},
-            base.neighbours,
-            base.unit,
-            base.assumptions,
-        )
+    def word_disclosures(self) -> frozenset[Disclosure]:
+        """The output set of every word and, for "plus", stopwords."""
+        return super().word_disclosures | ({Disclosure.STOPWORDS} if self.variant == "plus" else frozenset())
 
     def table_description(self) -> dict[str, Any]:
         """Parameters and hashes of the public inputs."""
@@ -100,13 +91,13 @@ class CusText(TableMechanism):
             "norm": self.norm,
             "metric": self.metric,
             "remainder": "merged" if self.mode == "strict" else "last set",
-            "vectors": WordVectors.load(self.vectors).artifact.sha256,
+            "vectors": WordVectors.load(self.vectors, limit=self.limit).artifact.sha256,
             "kept": stopwords(self.stopwords).artifact.sha256 if self.variant == "plus" else None,
         }
 
     def parts(self) -> TableParts:
         """Partition the vocabulary greedily in public order and weigh each set (paper, algorithms 1 and 2)."""
-        vectors = WordVectors.load(self.vectors)
+        vectors = WordVectors.load(self.vectors, limit=self.limit)
         if self.k > len(vectors.words):
             raise PolicyError(f"k is {self.k}, but the vocabulary has {len(vectors.words)} words", "lower k")
         sets = partition(vectors, self.k, self.metric)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from dptext_etl import _kernel
 from dptext_etl.artifacts import sha256_file
 from dptext_etl.errors import ArtifactError, DPTextError
-from dptext_etl.families.table import STRICT_INPUT, TableParts
+from dptext_etl.families.table import TableParts
+from dptext_etl.families.words import STRICT_INPUT
 
 WORDS = [f"{a}{b}" for a in ("ba", "ce", "di", "fo", "gu") for b in ("ka", "le", "mi", "no", "pu", "ra")]
 SETS = [np.arange(i, i + 6) for i in range(0, 30, 6)]

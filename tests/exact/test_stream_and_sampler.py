@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dptext_etl import _kernel
-from dptext_etl.families.table import STRICT_INPUT, TableParts
+from dptext_etl.families.table import TableParts
+from dptext_etl.families.words import STRICT_INPUT
 
 OVERFLOW = 1 << 31
 K = bytes(range(32))

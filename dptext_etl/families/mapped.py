@@ -1,0 +1,103 @@
+"""Mapped mechanisms: a law in one file that the kernel maps, found by its hash, the same in every engine and process.
+
+A subclass writes the file (`build`); this module stores it once, and gives every engine the same release and every
+reviewer the exact distribution (`transition`, `epsilon_table`).
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.artifacts import Artifact, store
+from dptext_etl.families.words import PAD, WordMechanism
+from dptext_etl.keys import RecordKeys
+from dptext_etl.mechanism import Released
+
+TABLE_FORMAT = "dptext-table/1"
+
+
+class MappedMechanism(WordMechanism):
+    """A mechanism that replaces every word by a draw from a fixed law, stored in one file that the kernel maps.
+
+    Subclasses give `build()` and `table_description()`. Override `epsilon_per_word` where one draw costs another
+    amount than epsilon.
+    """
+
+    reproducible: ClassVar[bool] = True
+    format: ClassVar[str] = TABLE_FORMAT
+    """The layout of the law's file."""
+
+    @abstractmethod
+    def table_description(self) -> dict[str, Any]:
+        """Everything that the law depends on, as plain data: names the stored file."""
+
+    @abstractmethod
+    def build(self, path: Path, description: dict[str, Any]) -> None:
+        """Write the law's file; its description holds the facts that `epsilon_table` and its like read."""
+
+    @cached_property
+    def table(self) -> Artifact:
+        """The stored law: built once per machine, verified by hash wherever it is used."""
+        description = {"format": self.format, **self.table_description()}
+        return store(description, lambda path: self.build(path, description), suffix=".safetensors")
+
+    def artifacts(self) -> dict[str, Artifact]:
+        """The table, by its hash."""
+        return {"table": self.table}
+
+    @cached_property
+    def _mapped(self) -> _kernel.Table:
+        return _kernel.Table.open(str(self.table.path), self.table.sha256)
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        facts: dict[str, Any] = json.loads(self._mapped.metadata()["description"])
+        return facts
+
+    @property
+    def epsilon_table(self) -> float | None:
+        """Exact pure parameter of one draw within an output set, from the stored integers (section 2.3)."""
+        ratio = self._facts.get("epsilon_table")
+        return None if ratio is None else float(ratio)
+
+    @property
+    def disclosed_bits_per_token(self) -> float:
+        """What the disclosed output set tells about a uniform vocabulary word: its entropy, in bits."""
+        return float(self._facts.get("disclosed_bits_per_token", 0.0))
+
+    def positions(self, texts: pa.Array) -> pa.Array:
+        """Count draws: words after the input policy, less those kept in clear."""
+        return pa.array(self._mapped.positions(texts, self._input_policy_json))
+
+    def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
+        """Draw every word of every text from the table, in parallel, without the GIL."""
+        out = pa.array(self._mapped.release(keys.release, texts, keys.ids, self._input_policy_json, keys.nonce))
+        return Released(out.field("text"), out.field("positions"))
+
+    def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
+        """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1.
+
+        Raises:
+            PolicyError: `word` is no single word, or the mechanism keeps unknown words in clear.
+        """
+        outputs, weights = self._mapped.row(word, self._input_policy_json)
+        total = sum(weights)
+        return outputs, [Fraction(weight, total) for weight in weights]
+
+    def input_words(self) -> tuple[str, ...]:
+        """Return the words that the table knows, in public order; every other word counts as unknown."""
+        return tuple(word for word in self._mapped.input_words() if word != PAD)
+
+    def output_words(self) -> frozenset[str] | None:
+        """All output words and kept words; None in faithful mode, where unknown words stay."""
+        if self.mode == "faithful":
+            return None
+        return frozenset(self._mapped.output_words()) - {PAD} | frozenset(self._mapped.kept_words())
