@@ -26,6 +26,7 @@ mod digests;
 mod errors;
 mod ids;
 mod keys;
+mod laplace;
 mod lexicon;
 mod panics;
 #[cfg(feature = "plugin")]

@@ -60,6 +60,18 @@ impl Overflow<'_> {
         let [word] = word;
         Ok(word)
     }
+
+    /// The next words, as many as `out` holds.
+    pub fn fill(&mut self, out: &mut [u64]) -> Result<()> {
+        keystream(self.key, self.purpose, self.position, self.next, out)?;
+        self.next += out.len() as u64;
+        Ok(())
+    }
+
+    /// Leaves the last words that were handed out to the next reader.
+    pub fn give_back(&mut self, unused: u64) {
+        self.next = self.next.saturating_sub(unused);
+    }
 }
 
 /// Words `first ..` of ChaCha20 (RFC 8439) under the nonce `u32(purpose) || u64(serial)`.

@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use super::detached;
 use crate::errors::{Error, Result};
 use crate::keys::Key;
+use crate::laplace;
 use crate::sampler::{running_sums, Draws, Weights};
 use crate::stream::{keystream, Stream};
 
@@ -85,9 +86,44 @@ fn draw_positions(
     })
 }
 
+/// The discrete Laplace draw of rate `num / den` at a position: an integer, from the overflow words alone.
+#[pyfunction]
+fn discrete_laplace(
+    py: Python<'_>,
+    record_key: &[u8],
+    purpose: u32,
+    position: u64,
+    num: u64,
+    den: u64,
+) -> PyResult<i64> {
+    let drawn = discrete_laplaces(py, record_key, purpose, position, 1, num, den)?;
+    drawn.first().copied().ok_or_else(|| super::raised(py, Error::internal("nothing was drawn")))
+}
+
+/// The discrete Laplace draws at `count` positions from `first` on.
+#[pyfunction]
+fn discrete_laplaces(
+    py: Python<'_>,
+    record_key: &[u8],
+    purpose: u32,
+    first: u64,
+    count: u64,
+    num: u64,
+    den: u64,
+) -> PyResult<Vec<i64>> {
+    detached(py, || {
+        let key = self::record_key(record_key)?;
+        let stream = Stream::new(&key, purpose)?;
+        let end = first.checked_add(count).ok_or_else(|| Error::input("a position is too large"))?;
+        (first..end).map(|position| laplace::discrete_laplace(num, den, &mut stream.overflow(position))).collect()
+    })
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(stream_words, module)?)?;
     module.add_function(wrap_pyfunction!(below, module)?)?;
     module.add_function(wrap_pyfunction!(draw, module)?)?;
-    module.add_function(wrap_pyfunction!(draw_positions, module)?)
+    module.add_function(wrap_pyfunction!(draw_positions, module)?)?;
+    module.add_function(wrap_pyfunction!(discrete_laplace, module)?)?;
+    module.add_function(wrap_pyfunction!(discrete_laplaces, module)?)
 }
