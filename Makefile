@@ -1,11 +1,12 @@
 # `make` lists what there is. Each target sets up what it needs, in .venv and target/, and only when its inputs changed.
-# Needed on the machine: Python 3.11 or newer and Rust (cargo, see kernel/Cargo.toml). Java 17 or newer is for Spark alone.
+# Needed on the machine: Python 3.11 or newer and Rust (cargo, see kernel/Cargo.toml). Java 17 or newer is for Spark alone:
+# where it is missing, its tests are skipped and say so.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint bench docs wheel develop clean require-python require-cargo
+.PHONY: help demo test test-spark35 lint bench docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -21,7 +22,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export DAGSTER_DISABLE_TELEMETRY := yes
 
 help: ## List the targets
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## (.*)/  make \1\t\2/' | expand -t 16
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 24
 
 demo: $(DONE)/kernel ## Run the whole job on a generated sample, then show a planted bug being stopped
 	@$(BIN)/dptext demo
@@ -29,6 +30,9 @@ demo: $(DONE)/kernel ## Run the whole job on a generated sample, then show a pla
 test: $(DONE)/kernel $(DONE)/dev ## Run all tests (Rust, then Python)
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --lib
 	@$(BIN)/python -m pytest
+
+test-spark35: $(DONE)/kernel $(DONE)/spark35 | require-java ## Run the tests of the pandas form on Spark 3.5, in an environment of their own
+	@.venv-spark35/bin/python -m pytest tests/contract/test_spark_engines.py tests/test_spark_functions.py -k "not connect and not arrow"
 
 lint: $(DONE)/kernel $(DONE)/dev ## Check style, types, import directions and the kernel's lints
 	@$(BIN)/ruff check .
@@ -55,7 +59,7 @@ develop: $(DONE)/kernel $(DONE)/dev ## Set up .venv for development
 	@echo "ready: . $(BIN)/activate"
 
 clean: ## Remove what was built, .venv included
-	rm -rf $(VENV) target dist site demo-output .dagster_home .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dptext_etl/*.so
+	rm -rf $(VENV) .venv-spark35 target dist site demo-output .dagster_home .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dptext_etl/*.so
 
 require-python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -67,6 +71,10 @@ require-cargo:
 	@wanted=$$(sed -n 's/^rust-version = "\(.*\)"/\1/p' kernel/Cargo.toml); there=$$(cargo --version 2>/dev/null || true); \
 	printf 'cargo %s\n%s\n' "$$wanted" "$${there:-none}" | sort --version-sort --check=quiet && [[ -n "$$there" ]] \
 	|| { echo "dptext_etl needs Rust (cargo) $$wanted or newer to build its kernel: install it from rustup.rs" >&2; exit 1; }
+
+require-java:
+	@command -v java >/dev/null || [[ -x "$${JAVA_HOME:-none}/bin/java" ]] \
+	|| { echo "Spark needs Java 17 or newer: install it (on Debian: apt-get install openjdk-17-jre-headless)" >&2; exit 1; }
 
 $(DONE)/venv: | require-python
 	@echo "setting up $(VENV)"
@@ -81,10 +89,15 @@ $(DONE)/run: pyproject.toml constraints.txt | $(DONE)/venv
 
 $(DONE)/dev: pyproject.toml constraints.txt | $(DONE)/run
 	@echo "installing what development needs"
-	@.ci/install dagster gx dev
+	@.ci/install dagster gx spark dev
 	@touch $@
 
 $(DONE)/kernel: $(KERNEL) pyproject.toml $(DONE)/run | require-cargo
 	@echo "building the kernel (the first time takes ten minutes and more)"
 	@$(BIN)/maturin develop --quiet --release --locked --uv
+	@touch $@
+
+$(DONE)/spark35: pyproject.toml constraints.txt .ci/spark35 | $(DONE)/venv
+	@echo "installing what Spark 3.5 needs, into .venv-spark35"
+	@.ci/spark35
 	@touch $@

@@ -143,7 +143,7 @@ def make(*arguments: str, path: str | None = None) -> subprocess.CompletedProces
     if program is None:
         pytest.skip("make is not installed")
     env = {**os.environ, **({"PATH": path} if path else {})}
-    for name in ("MAKEFLAGS", "MAKELEVEL"):
+    for name in ("MAKEFLAGS", "MAKELEVEL", "JAVA_HOME"):
         env.pop(name, None)
     command = [program, "--no-print-directory", *arguments]
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
@@ -153,7 +153,7 @@ def test_help_is_the_default_and_lists_every_target():
     shown = make()
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     targets = {name for name in phony.group(1).split() if not name.startswith("require-")}
-    assert targets == {"help", "demo", "test", "lint", "bench", "docs", "wheel", "develop", "clean"}
+    assert targets == {"help", "demo", "test", "test-spark35", "lint", "bench", "docs", "wheel", "develop", "clean"}
     assert {line.split()[1] for line in shown.stdout.splitlines()} == targets
 
 
@@ -175,6 +175,7 @@ def bare(folder: Path, **programs: str) -> str:
         ("require-python", {"python3": '[[ "$2" != *ensurepip* ]]'}, "needs Python's venv module"),
         ("require-cargo", {}, "or newer to build its kernel: install it from rustup.rs"),
         ("require-cargo", {"cargo": "echo cargo 1.63.0 (2022)"}, "needs Rust (cargo) 1."),
+        ("require-java", {}, "Spark needs Java 17 or newer"),
     ],
 )
 def test_what_is_missing_is_named_in_one_sentence(tmp_path, target, programs, sentence):
