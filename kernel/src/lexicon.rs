@@ -7,7 +7,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::errors::{Error, Result};
-use crate::words::{look_up_form, Packed};
+use crate::packed::Packed;
+use crate::words::look_up_form;
 
 /// What the table knows about a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

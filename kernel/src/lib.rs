@@ -21,6 +21,7 @@
 )]
 
 mod canon;
+mod classes;
 mod column;
 mod digests;
 mod errors;
@@ -28,6 +29,8 @@ mod ids;
 mod keys;
 mod laplace;
 mod lexicon;
+mod outline;
+mod packed;
 mod panics;
 #[cfg(feature = "plugin")]
 mod polars_plugin;
@@ -39,4 +42,5 @@ mod sampler;
 mod stream;
 mod table;
 mod threads;
+mod weights;
 mod words;

@@ -13,7 +13,8 @@ use crate::sampler::Draws;
 use crate::stream::{purpose, Stream, Words};
 use crate::table::{Sums, Table};
 use crate::threads;
-use crate::words::{self, Packed};
+use crate::packed::Packed;
+use crate::words;
 
 /// Text that one unit of parallel work holds, in bytes.
 const BLOCK_BYTES: usize = 1 << 18;

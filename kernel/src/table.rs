@@ -13,7 +13,8 @@ use sha2::{Digest, Sha256};
 use crate::errors::{Error, Result};
 use crate::keys::hex;
 use crate::lexicon::Lexicon;
-use crate::sampler::{Outline, Weights, ONE_LEVEL};
+use crate::outline::Outline;
+use crate::weights::{Weights, ONE_LEVEL};
 
 /// One input word: its weights' outline, where its running sums lie and where its output set begins.
 #[derive(Clone, Copy)]

@@ -6,8 +6,9 @@ use super::detached;
 use crate::errors::{Error, Result};
 use crate::keys::Key;
 use crate::laplace;
-use crate::sampler::{running_sums, Draws, Weights};
+use crate::sampler::Draws;
 use crate::stream::{keystream, Stream};
+use crate::weights::{running_sums, Weights};
 
 pub fn record_key(bytes: &[u8]) -> Result<Key> {
     let mut key = Key::default();
