@@ -45,6 +45,12 @@ class Verdict:
             "catches": self.catches,
         }
 
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Verdict:
+        """Read what `as_dict` wrote."""
+        counts = {key: float(value) if isinstance(value, str) else value for key, value in facts["counts"].items()}
+        return cls(facts["name"], facts["passed"], counts, facts["message"], facts["catches"])
+
 
 def _finite(value: float) -> int | float | str:
     return str(value) if value in {float("inf"), float("-inf")} or value != value else value  # noqa: PLR0124

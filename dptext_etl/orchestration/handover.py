@@ -1,14 +1,13 @@
-"""What one step leaves for the next: the staged run and the verdicts over it, as files inside the boundary.
+"""What one step leaves for the next: the staged run and the verdicts over it, as JSON files inside the boundary.
 
-They stand beside the staged rows, in a folder that its owner alone can read, because they hold the canary rows' words;
-so neither an I/O manager nor Dagster's storage sees them. Verdicts count only for the very files that were judged.
+They stand beside the staged rows, in a folder that its owner alone can read; neither an I/O manager nor Dagster's
+storage sees them. Verdicts count only for the very files that were judged.
 """
 
 from __future__ import annotations
 
 import hashlib
-import pickle
-from dataclasses import fields
+import json
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +17,18 @@ from dptext_etl.orchestration.written import written
 from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun, durable
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.reload import from_json, to_json
 
 _RUN = "run.handover"
 _VERDICTS = "verdicts.handover"
+_AGAIN = "materialise the staged asset again"
 
 
 def leave_run(staged: StagedRun) -> None:
     """Leave a staged run for the gates; verdicts over an earlier one no longer count."""
     folder = staged.layout.staging
     (folder / _VERDICTS).unlink(missing_ok=True)
-    facts = {field.name: getattr(staged, field.name) for field in fields(staged) if field.name != "policy"}
-    _write(folder / _RUN, (_stamp(staged.policy), facts))
+    _write(folder / _RUN, {"policy": _stamp(staged.policy), "run": to_json(staged)})
 
 
 def find_run(policy: Policy, partition: str | None) -> StagedRun:
@@ -37,18 +37,21 @@ def find_run(policy: Policy, partition: str | None) -> StagedRun:
     Raises:
         InputError: Nothing is staged.
         PolicyError: What is staged belongs to another policy: to judge it by this one would burn its name.
+        KeyReferenceError: The noise key is another one than the rows were staged under.
     """
     found = _read(Layout.of(policy, partition).staging / _RUN)
     if found is None:
         raise InputError("nothing is staged that could be checked or published", "materialise the staged asset first")
-    if found[0] != _stamp(policy):
-        raise PolicyError("the policy changed since its rows were staged", "materialise the staged asset again")
-    return StagedRun(policy=policy, **found[1])
+    if found["policy"] != _stamp(policy):
+        raise PolicyError("the policy changed since its rows were staged", _AGAIN)
+    with seam("reading what the step before left", InputError, _AGAIN):
+        return from_json(found["run"], policy)
 
 
 def leave_verdicts(staged: StagedRun, verdicts: tuple[Verdict, ...]) -> None:
     """Leave the verdicts over a staged run for its publication."""
-    _write(staged.layout.staging / _VERDICTS, (_judged(staged), verdicts))
+    facts = {"judged": _judged(staged), "verdicts": [verdict.as_dict() for verdict in verdicts]}
+    _write(staged.layout.staging / _VERDICTS, facts)
 
 
 def find_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
@@ -58,12 +61,12 @@ def find_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
         GateError: They have not been judged.
     """
     found = _read(staged.layout.staging / _VERDICTS)
-    if found is None or found[0] != _judged(staged):
+    if found is None or found["judged"] != _judged(staged):
         raise GateError(
             "the staged rows were not judged, so nothing is published", "run the gates on the staged asset first"
         )
-    verdicts: tuple[Verdict, ...] = found[1]
-    return verdicts
+    with seam("reading what the step before left", InputError, _AGAIN):
+        return tuple(Verdict.from_dict(facts) for facts in found["verdicts"])
 
 
 def clear(staged: StagedRun) -> None:
@@ -78,15 +81,18 @@ def _stamp(policy: Policy) -> str:
     return hashlib.sha256("\0".join([written(policy), *configurations]).encode()).hexdigest()
 
 
-def _judged(staged: StagedRun) -> tuple[str, ...]:
-    return tuple(shard.sha256 for shard in staged.shards)
+def _judged(staged: StagedRun) -> list[str]:
+    return [shard.sha256 for shard in staged.shards]
 
 
-def _write(path: Path, value: Any) -> None:
-    content = pickle.dumps(value)
+def _write(path: Path, facts: dict[str, Any]) -> None:
+    content = json.dumps(facts).encode()
     durable.write(path, lambda file: file.write(content), action="leaving word for the next step")
 
 
-def _read(path: Path) -> Any:
-    with seam("reading what the step before left", InputError, "materialise the staged asset again"):
-        return pickle.loads(path.read_bytes()) if path.exists() else None  # noqa: S301  (our own file, readable by its owner alone)
+def _read(path: Path) -> dict[str, Any] | None:
+    with seam("reading what the step before left", InputError, _AGAIN):
+        if not path.exists():
+            return None
+        facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return facts

@@ -35,7 +35,7 @@ log = logging.getLogger("dptext_etl.runner")
 class StagedRun:
     """A run whose rows are computed, staged and committed, but neither judged nor published.
 
-    Holds paths, counts and public facts; it can be pickled and handed to another step.
+    Holds paths, counts and public facts; `runner.reload` writes it as JSON for another process.
 
     Attributes:
         policy: The run's policy.

@@ -1,4 +1,8 @@
-"""What is computed but not published, inside the boundary: one file per shard, with a record of what it holds."""
+"""What is computed but not published, inside the boundary: one file per shard, with a record of what it holds.
+
+Two attempts at one shard (a task that is retried, or run twice at once) never write the same file: each has a tag of
+its own in the names, and the driver of the run says whose files count.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError, seam
 from dptext_etl.runner import durable
 
-_VERSION = 1
+_VERSION = 2
 _AGAIN = "run the same policy again: it goes on from what is committed"
 
 
@@ -30,6 +34,7 @@ class StagedShard:
         counts: Whole numbers: rows by kind, words.
         spends: Sums and maxima in millionths, by name.
         copies: Texts that equal their originals, by column (`checks.leaks`); stays inside the boundary.
+        tag: What names the files of one attempt; empty where attempts cannot meet.
     """
 
     index: int
@@ -38,11 +43,17 @@ class StagedShard:
     counts: Mapping[str, int]
     spends: Mapping[str, int]
     copies: Mapping[str, Mapping[str, Any]]
+    tag: str = ""
 
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read a record that `save` wrote."""
-        values = json.loads(text)
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Self:
+        """Read what `as_dict` wrote."""
+        values = dict(facts)
         if values.pop("version") != _VERSION:
             msg = "another version of the record"
             raise ValueError(msg)
@@ -66,10 +77,13 @@ class Staging:
 
     Args:
         folder: Where it is; made if need be, readable by its owner alone.
+        tag: What names the files that are written here (lower-case letters and digits), where several attempts at a
+            shard may meet.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, tag: str = "") -> None:
         self.folder = folder
+        self._tag = tag
 
     def prepare(self) -> None:
         """Make the folder.
@@ -82,38 +96,52 @@ class Staging:
         durable.private_folder(self.folder)
         durable.require_writable(self.folder)
 
-    def path(self, index: int) -> Path:
+    def path(self, shard: StagedShard) -> Path:
         """Return the file of a shard."""
-        return self.folder / f"shard-{index:05d}.parquet"
+        return self._path(shard.index, shard.tag)
 
-    def save(self, index: int, frame: pl.DataFrame, inputs: str, facts: Facts) -> StagedShard:
-        """Write a shard and then its record, both durable when this returns.
+    def save(self, index: int, frame: pl.DataFrame, draws: pl.DataFrame, inputs: str, facts: Facts) -> StagedShard:
+        """Write a shard, how many draws it took, and then its record; all durable when this returns.
 
         Args:
             index: Number of the shard.
             frame: Its rows, canary rows included.
+            draws: Draws made, one column per text column.
             inputs: Hash of what it was computed from.
             facts: What was counted.
 
         Raises:
             InputError: The disk is full; the shard is not staged.
         """
-        path = self.path(index)
-        self._record(index).unlink(missing_ok=True)
+        path = self._path(index, self._tag)
+        _record(path).unlink(missing_ok=True)
         durable.write(path, frame.write_parquet, action="staging a shard")
-        shard = StagedShard(index, durable.sha256(path), inputs, *facts)
+        durable.write(_draws(path), draws.write_ipc, action="staging a shard")
+        shard = StagedShard(index, durable.sha256(path), inputs, *facts, self._tag)
         text = json.dumps(shard.as_dict(), indent=1).encode()
-        durable.write(self._record(index), lambda file: file.write(text), action="staging a shard")
+        durable.write(_record(path), lambda file: file.write(text), action="staging a shard")
         return shard
 
-    def find(self, index: int, inputs: str) -> StagedShard | None:
-        """Return a staged shard that was computed from these inputs and is whole, or None."""
+    def find(self, index: int, inputs: str) -> list[StagedShard]:
+        """Return the attempts at a shard that were computed from these inputs and are whole."""
+        records = sorted(self.folder.glob(f"{self._path(index, '').stem}*.json"))
+        return [shard for shard in map(_recorded, records) if shard and self._whole(shard, index, inputs)]
+
+    def _whole(self, shard: StagedShard, index: int, inputs: str) -> bool:
         try:
-            shard = StagedShard.from_json(self._record(index).read_text())
-            whole = shard.index == index and shard.inputs == inputs and durable.sha256(self.path(index)) == shard.sha256
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
-        return shard if whole else None
+            same = (shard.index, shard.inputs) == (index, inputs)
+            return same and durable.sha256(self.path(shard)) == shard.sha256
+        except OSError:
+            return False
+
+    def draws(self, shard: StagedShard) -> pl.DataFrame:
+        """Return how many draws the rows of a shard took, one column per text column.
+
+        Raises:
+            InputError: The file is gone.
+        """
+        with seam("reading what was staged", hint=_AGAIN):
+            return pl.read_ipc(_draws(self.path(shard)), memory_map=False)
 
     def read(self, shard: StagedShard) -> pl.DataFrame:
         """Read a staged shard by its hash.
@@ -123,7 +151,7 @@ class Staging:
         """
         self.require(shard)
         with seam("reading what was staged", hint=_AGAIN):
-            return pl.read_parquet(self.path(shard.index))
+            return pl.read_parquet(self.path(shard))
 
     def require(self, shard: StagedShard) -> None:
         """Refuse a staged file that is gone, or no longer what was staged.
@@ -131,7 +159,7 @@ class Staging:
         Raises:
             InputError: It is.
         """
-        path = self.path(shard.index)
+        path = self.path(shard)
         with seam("reading what was staged", hint=_AGAIN):
             if durable.sha256(path) != shard.sha256:
                 raise InputError(f"the staged file {path.name} is no longer what was staged", _AGAIN)
@@ -139,27 +167,31 @@ class Staging:
     def schema(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types that a staged shard will be published with."""
         with seam("reading what was staged", hint=_AGAIN):
-            found = pl.read_parquet_schema(self.path(shard.index))
+            found = pl.read_parquet_schema(self.path(shard))
         return pl.Schema({name: dtype for name, dtype in found.items() if name != CANARY})
 
     def quarantine(self, index: int, ids: pl.DataFrame) -> None:
         """Keep the ids of records over the cap, inside staging only; an empty frame removes the list."""
         path = self.folder / f"quarantine-{index:05d}.parquet"
-        if ids.height:
-            durable.write(path, ids.write_parquet, action="staging a quarantine list")
-        else:
+        if not ids.height:
             path.unlink(missing_ok=True)
+            return
+        own = path.with_stem(f"{path.stem}{self._tag and f'-{self._tag}'}")
+        durable.write(own, ids.write_parquet, action="staging a quarantine list")
+        own.replace(path)
 
     def discard(self, index: int) -> None:
-        """Remove a staged shard."""
-        self._record(index).unlink(missing_ok=True)
-        self.path(index).unlink(missing_ok=True)
+        """Remove what was staged of a shard here."""
+        path = self._path(index, self._tag)
+        for file in reversed(_files(path)):
+            file.unlink(missing_ok=True)
 
-    def keep_only(self, shards: Collection[int]) -> None:
-        """Remove what earlier runs staged under other numbers, quarantine lists included."""
-        for path in self.folder.glob("*-*.*"):
-            number = path.stem.rpartition("-")[2]
-            if number.isdigit() and int(number) not in shards:
+    def keep_only(self, shards: Collection[StagedShard]) -> None:
+        """Remove what other runs and attempts staged or left half-written, quarantine lists included."""
+        files = {file for shard in shards for file in _files(self.path(shard))}
+        lists = {f"quarantine-{shard.index:05d}" for shard in shards}
+        for path in [*self.folder.glob("shard-*"), *self.folder.glob("quarantine-*"), *self.folder.glob(".*-*.draft")]:
+            if path not in files and path.stem not in lists:
                 path.unlink(missing_ok=True)
 
     def clear(self) -> None:
@@ -167,8 +199,28 @@ class Staging:
         for path in self.folder.glob("shard-*"):
             path.unlink(missing_ok=True)
 
-    def _record(self, index: int) -> Path:
-        return self.path(index).with_suffix(".json")
+    def _path(self, index: int, tag: str) -> Path:
+        return self.folder / f"shard-{index:05d}{tag and f'-{tag}'}.parquet"
+
+
+def _record(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _draws(path: Path) -> Path:
+    return path.with_suffix(".draws")
+
+
+def _files(path: Path) -> tuple[Path, ...]:
+    return path, _draws(path), _record(path)
+
+
+def _recorded(path: Path) -> StagedShard | None:
+    """Read a record, or None if it is damaged or of another version."""
+    try:
+        return StagedShard.from_json(path.read_text())
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 def digest_of(*parts: bytes) -> str:

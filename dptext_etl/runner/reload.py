@@ -1,0 +1,123 @@
+"""A staged run as JSON, for a process that judges or publishes it: counts, hashes, places; no text and no key.
+
+Canary rows are written by their ids alone: their words follow from the secret again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import polars as pl
+
+from dptext_etl._kernel import Secret
+from dptext_etl.checks import canaries
+from dptext_etl.checks.canaries import CanaryPlan
+from dptext_etl.errors import KeyReferenceError
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import ReleaseRef
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.stage import StagedRun
+from dptext_etl.runner.staging import StagedShard, Staging
+
+_VERSION = 1
+
+
+def to_json(staged: StagedRun) -> str:
+    """Write a staged run down; its policy is not part of it.
+
+    Raises:
+        KeyReferenceError: The noise key cannot be resolved.
+    """
+    facts = {
+        "version": _VERSION,
+        "partition": staged.partition,
+        "key": _mark(_secret(staged.policy)),
+        "shards": [shard.as_dict() for shard in staged.shards],
+        "canaries": [{"shard": plan.shard, "ids": _canonical(plan.ids())} for plan in staged.canaries],
+        "refs": {name: asdict(ref) for name, ref in staged.refs.items()},
+        "rows": staged.rows,
+        "dropped": staged.dropped,
+        "base": staged.base,
+        "seconds": staged.seconds,
+    }
+    return json.dumps(facts, indent=1)
+
+
+def from_json(text: str, policy: Policy) -> StagedRun:
+    """Read what `to_json` wrote.
+
+    Args:
+        text: The record.
+        policy: The policy that the run was staged under.
+
+    Raises:
+        KeyReferenceError: The noise key is another one than the rows were staged under, or cannot be resolved.
+        InputError: The staged files are gone.
+        ValueError, KeyError, TypeError: It is no such record.
+    """
+    facts = json.loads(text)
+    if facts["version"] != _VERSION:
+        msg = "another version of the record"
+        raise ValueError(msg)
+    shards = tuple(StagedShard.from_dict(shard) for shard in facts["shards"])
+    secret = _secret(policy)
+    if facts["key"] != _mark(secret):
+        msg = "the noise key is another one than the rows were staged under"
+        raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
+    partition = facts["partition"]
+    return StagedRun(
+        policy=policy,
+        partition=partition,
+        shards=shards,
+        canaries=_plans(policy, secret, partition, shards, facts["canaries"]),
+        refs={name: ReleaseRef(**ref) for name, ref in facts["refs"].items()},
+        rows=facts["rows"],
+        dropped=tuple(facts["dropped"]),
+        base=facts["base"],
+        seconds=facts["seconds"],
+    )
+
+
+def _plans(
+    policy: Policy,
+    secret: Secret,
+    partition: str | None,
+    shards: Sequence[StagedShard],
+    planted: Sequence[Mapping[str, Any]],
+) -> tuple[CanaryPlan, ...]:
+    """Plan the canary rows again: every candidate but those that were planted counts as taken."""
+    if not planted:
+        return ()
+    dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
+    return tuple(
+        canaries.plan(policy, secret, plan["shard"], dtype, _all_but(plan["ids"]), partition=partition)
+        for plan in planted
+    )
+
+
+def _all_but(planted: Sequence[str]) -> Callable[[pl.Series], pl.Series]:
+    ids = set(planted)
+
+    def taken(candidates: pl.Series) -> pl.Series:
+        return pl.Series([name not in ids for name in _canonical(candidates)], dtype=pl.Boolean)
+
+    return taken
+
+
+def _canonical(ids: pl.Series) -> list[str]:
+    names: list[str] = canonical_ids(ids.to_arrow()).to_pylist()
+    return names
+
+
+def _secret(policy: Policy) -> Secret:
+    return policy.column_policies()[0].secret
+
+
+def _mark(secret: Secret) -> str:
+    """Tell one noise key from another without saying anything of either."""
+    return hashlib.sha256(secret.derive("canary", b"dptext/staged/v1")).hexdigest()
