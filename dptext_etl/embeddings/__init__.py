@@ -1,6 +1,7 @@
 """Word vectors on an integer grid, exact neighbours, and word lists: public inputs of the word-level mechanisms."""
 
+from dptext_etl.embeddings.shortlist import FreeWords
 from dptext_etl.embeddings.vectors import DEFAULT_VECTORS, Metric, WordVectors
 from dptext_etl.embeddings.word_lists import WordList, stopwords
 
-__all__ = ["DEFAULT_VECTORS", "Metric", "WordList", "WordVectors", "stopwords"]
+__all__ = ["DEFAULT_VECTORS", "FreeWords", "Metric", "WordList", "WordVectors", "stopwords"]

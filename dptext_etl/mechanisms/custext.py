@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
-from dptext_etl.embeddings import Metric, WordVectors, stopwords
+from dptext_etl.embeddings import FreeWords, Metric, WordVectors, stopwords
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.table import TableMechanism, TableParts
 from dptext_etl.guarantee import Disclosure
@@ -27,9 +27,8 @@ from dptext_etl.sampling import integer_weights
 Sets = list[npt.NDArray[np.int64]]
 
 PAPER_N_MAX = 128
-_BLOCK = 96  # rows of distances computed at once
+_BLOCK = 64  # rows of guesses made at once
 _CELLS = 2**15  # scores weighed at once
-_COMPACT = 0.7  # used words are dropped from the matrix below this share of free ones
 
 
 class CusText(TableMechanism):
@@ -146,30 +145,18 @@ def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:
     Returns:
         Disjoint sets that cover the vocabulary, the remainder (fewer than k) last.
     """
-    ids = np.arange(len(vectors))  # of the words of `vectors`, which shrinks as words are used
-    free = np.ones(len(vectors), dtype=bool)
-    sets: Sets = []
-    while (left := int(free.sum())) >= k:
-        if left < _COMPACT * len(free):
-            vectors, ids, free = (
-                vectors.take(vectors.words[row] for row in np.flatnonzero(free)),
-                ids[free],
-                np.ones(left, dtype=bool),
-            )
-        rows = np.flatnonzero(free)[:_BLOCK]
-        for row, keys in zip(rows, vectors.rank_keys(rows, slice(None), metric), strict=True):
-            if not free[row] or left < k:
+    words, sets = FreeWords(vectors, metric), list[npt.NDArray[np.int64]]()
+    while words.left >= k:
+        block = words.first(_BLOCK)
+        for row, guess in zip(block, words.guesses(block), strict=True):
+            if words.left < k or not words.is_free(row):
                 continue
-            free[row] = False
-            keys[~free] = np.inf
-            limit = np.partition(keys, k - 2)[k - 2]
-            near = np.flatnonzero(keys <= limit)
-            chosen = near[np.argsort(keys[near], kind="stable")[: k - 1]]
-            free[chosen] = False
-            left -= k
-            sets.append(ids[np.concatenate([[row], chosen])])
-    if left:
-        sets.append(ids[free])
+            words.use(row[None])
+            chosen = words.nearest(row, k - 1, guess)
+            words.use(chosen)
+            sets.append(np.concatenate([row[None], chosen]))
+    if words.left:
+        sets.append(words.first(words.left))
     return sets
 
 
