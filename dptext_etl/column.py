@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl.errors import InputError, seam
-from dptext_etl.guarantee import ADDITIVE, MICRO
+from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, Spend
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.policy import ColumnPolicy
@@ -64,6 +64,35 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
     """Return what each record costs, by component, in millionths (`INFINITE` where infinite), shape (records,)."""
     counts, where = np.unique(positions.to_numpy(zero_copy_only=False), return_inverse=True)
     costs = [mechanism.spend(int(count)) for count in counts]
+    return _by_record(costs, where)
+
+
+def worst_case(
+    mechanism: Mechanism, positions: pa.Array, texts: pa.Array
+) -> tuple[npt.NDArray[np.uint32], dict[str, npt.NDArray[np.int64]]]:
+    """Return what is reserved per record before it is scored: draws, and amounts by component in millionths.
+
+    Args:
+        mechanism: The column's mechanism.
+        positions: Draws per record, uint32.
+        texts: The texts; nulls that pass as null cost nothing.
+
+    Returns:
+        Positions and amounts for exactly as many draws where length is disclosed, else for the longest text.
+    """
+    counts = positions.to_numpy(zero_copy_only=False)
+    disclosures = mechanism.guarantee.disclosures
+    if Disclosure.LENGTH not in disclosures:
+        passed = texts.is_null().to_numpy(zero_copy_only=False) & (Disclosure.NULLNESS in disclosures)
+        counts = np.where(passed, 0, mechanism.n_max)
+    distinct, where = np.unique(counts, return_inverse=True)
+    costs = [mechanism.worst_case(int(count)) for count in distinct]
+    n_worst = np.array([cost.n_worst for cost in costs], dtype=np.uint32)[where]
+    return n_worst, _by_record(costs, where)
+
+
+def _by_record(costs: list[Spend], where: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.int64]]:
+    """Spread distinct costs over records, `INFINITE` where infinite."""
     return {
         name: np.array(
             [INFINITE if math.isinf(getattr(cost, name)) else getattr(cost, name) for cost in costs], dtype=np.int64

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,13 +11,11 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.checks.leaks import gate_delta
-from dptext_etl.column import INFINITE
-from dptext_etl.guarantee import ADDITIVE, Disclosure
+from dptext_etl.column import worst_case
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, ReleaseRef
-from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.runner.claims import Amounts, with_gate
+from dptext_etl.runner.claims import with_gate
 
 
 @dataclass(frozen=True)
@@ -109,32 +106,3 @@ def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:
         return known
     places = np.cumsum(subjects.is_not_null().to_numpy()) - 1
     return known.take(pa.array(places, mask=subjects.is_null().to_numpy()))
-
-
-def worst_case(mechanism: Mechanism, positions: pa.Array, texts: pa.Array) -> tuple[npt.NDArray[np.uint32], Amounts]:
-    """Return what is reserved per record: draws, and amounts by component in millionths.
-
-    Args:
-        mechanism: The column's mechanism.
-        positions: Draws per record, uint32.
-        texts: The texts; nulls that pass as null cost nothing.
-
-    Returns:
-        Positions and amounts for exactly as many draws where length is disclosed, else for the longest text.
-    """
-    counts = positions.to_numpy(zero_copy_only=False)
-    disclosures = mechanism.guarantee.disclosures
-    if Disclosure.LENGTH not in disclosures:
-        passed = texts.is_null().to_numpy(zero_copy_only=False) & (Disclosure.NULLNESS in disclosures)
-        counts = np.where(passed, 0, mechanism.n_max)
-    distinct, where = np.unique(counts, return_inverse=True)
-    costs = [mechanism.worst_case(int(count)) for count in distinct]
-    n_worst = np.array([cost.n_worst for cost in costs], dtype=np.uint32)[where]
-    amounts = {
-        name: np.array([_whole(getattr(cost, name)) for cost in costs], dtype=np.int64)[where] for name in ADDITIVE
-    }
-    return n_worst, amounts
-
-
-def _whole(amount: float) -> int:
-    return INFINITE if math.isinf(amount) else int(amount)

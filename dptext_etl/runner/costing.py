@@ -12,12 +12,12 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks.leaks import gate_delta
-from dptext_etl.column import INFINITE
+from dptext_etl.column import INFINITE, worst_case
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.store import location
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.runner.charging import subjects_of, texts_of, worst_case
+from dptext_etl.runner.charging import subjects_of, texts_of
 from dptext_etl.runner.claims import with_gate
 
 
