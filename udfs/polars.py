@@ -148,6 +148,7 @@ def _plugin(
             "input_policy": json.dumps(mechanism.input_policy(), sort_keys=True),
             "nonce": str(policy.nonce),
             "unit_micro": mechanism.unit_micro() if spend else 0,
+            "base_micro": mechanism.base_micro() if spend else 0,
             "delta": mechanism.spend(1).delta / MICRO if spend else 0.0,
             "spend": spend,
         },

@@ -28,8 +28,12 @@ mod errors;
 mod ids;
 mod keys;
 mod laplace;
+mod law;
+mod lawfile;
 mod lexicon;
+mod mapped;
 mod outline;
+mod outputs;
 mod packed;
 mod panics;
 #[cfg(feature = "plugin")]
@@ -37,10 +41,12 @@ mod polars_plugin;
 mod policy;
 #[cfg(feature = "python")]
 mod py;
+mod reading;
 mod release;
 mod sampler;
 mod stream;
 mod table;
 mod threads;
+mod vocabulary;
 mod weights;
 mod words;

@@ -13,10 +13,10 @@ use crate::column::Strings;
 use crate::errors::{Error, Result};
 use crate::ids;
 use crate::keys::{ReleaseKey, Secret};
+use crate::lawfile::LawFile;
 use crate::panics;
 use crate::policy::InputPolicy;
-use crate::release;
-use crate::table::Table;
+use crate::release::Released;
 use crate::threads;
 
 /// What a plan carries.
@@ -35,6 +35,8 @@ struct Arguments {
     nonce: String,
     /// Declared epsilon of one draw, in millionths.
     unit_micro: u64,
+    /// Declared epsilon of a text beside its draws, in millionths: that of a noisy length.
+    base_micro: u64,
     delta: f64,
     spend: bool,
 }
@@ -77,7 +79,8 @@ fn dptext_table(inputs: &[Series], context: CallerContext, kwargs: Arguments) ->
         return text(name);
     }
     let charged = |per_draw: &dyn Fn(u32) -> f64| released.positions.iter().map(|&n| per_draw(n)).collect::<Vec<_>>();
-    let epsilon = charged(&|n| (u64::from(n) * kwargs.unit_micro) as f64 / 1e6);
+    let epsilon =
+        charged(&|n| if n == 0 { 0.0 } else { (kwargs.base_micro + u64::from(n) * kwargs.unit_micro) as f64 / 1e6 });
     let delta = charged(&|n| if n == 0 { 0.0 } else { kwargs.delta });
     let columns = [
         text("text".into())?,
@@ -88,8 +91,8 @@ fn dptext_table(inputs: &[Series], context: CallerContext, kwargs: Arguments) ->
     StructChunked::from_series(name, released.positions.len(), columns.iter()).map(IntoSeries::into_series)
 }
 
-fn run(text: &Series, id: &Series, context: CallerContext, arguments: &Arguments) -> Result<release::Released> {
-    let table = Table::open(&arguments.table_path, &arguments.table_sha256)?;
+fn run(text: &Series, id: &Series, context: CallerContext, arguments: &Arguments) -> Result<Released> {
+    let law = LawFile::open(&arguments.table_path, &arguments.table_sha256)?;
     let policy = InputPolicy::from_json(&arguments.input_policy)?;
     let secret = Secret::resolve(&arguments.key_reference, false)?;
     let key = ReleaseKey::new(&secret, &arguments.dataset, &arguments.column, &arguments.release, &arguments.cfg)?;
@@ -101,7 +104,7 @@ fn run(text: &Series, id: &Series, context: CallerContext, arguments: &Arguments
         Ok(key.record(id, text.map(str::as_bytes), nonce))
     };
     let threads = if context.parallel() || in_a_streaming_worker() { 1 } else { threads::count(None)? };
-    release::release(&table, &policy, &texts, &record, threads)
+    law.release(&policy, &texts, &record, threads)
 }
 
 /// Whether this is one of several threads that Polars runs the expression on, one per morsel.

@@ -1,86 +1,56 @@
-//! A table mechanism over a column of texts: words, record key, draws, join, row by row in parallel.
-
-use std::ops::{ControlFlow, Range};
+//! Columns of texts through a law of words: words, record key, draws, join, row by row in parallel.
 
 use arrow::array::Utf8Array;
 
 use crate::column::{Strings, StringsBuilder};
 use crate::errors::{Error, Result};
 use crate::keys::Key;
-use crate::lexicon::Entry;
-use crate::policy::{Case, InputPolicy, Null, Punctuation, Unknown};
-use crate::sampler::Draws;
-use crate::stream::{purpose, Stream, Words};
-use crate::table::{Sums, Table};
+use crate::law::{ExactRow, Law, Room};
+use crate::outputs::PAD;
+use crate::policy::{InputPolicy, Length, Null};
+use crate::reading::{copy, Fate, Reading};
 use crate::threads;
-use crate::packed::Packed;
-use crate::words;
+use crate::vocabulary::Vocabulary;
 
 /// Text that one unit of parallel work holds, in bytes.
 const BLOCK_BYTES: usize = 1 << 18;
 
-/// What becomes of one word.
-#[derive(Clone, Copy)]
-enum Fate {
-    Draw(u32),
-    Uniform,
-    Copy,
-}
-
-/// A word of a text, with its packed form where the scan had it at hand.
-#[derive(Clone, Copy)]
-struct Word {
-    start: u32,
-    end: u32,
-    packed: Option<Packed>,
-}
-
-impl Word {
-    fn range(self) -> Range<usize> {
-        self.start as usize..self.end as usize
-    }
-
-    fn of(self, text: &str) -> &str {
-        text.get(self.range()).unwrap_or_default()
-    }
-}
-
-/// A released column and how many draws each row took.
+/// A released column and how many draws each row is charged.
 pub struct Released {
     pub text: Utf8Array<i64>,
     pub positions: Vec<u32>,
 }
 
 /// Releases a column; `key` gives the record key of a row.
-pub fn release(
-    table: &Table,
+pub fn release<L: Law>(
+    law: &L,
+    vocabulary: &Vocabulary,
     policy: &InputPolicy,
     texts: &Strings,
     key: &(dyn Fn(usize, Option<&str>) -> Result<Key> + Sync),
     threads: usize,
 ) -> Result<Released> {
-    let sums = table.sums()?;
+    vocabulary.check(policy)?;
     let parts = threads::over_rows(texts.len(), rows_at_once(texts), threads, |rows| {
         let bytes = texts.bytes() / texts.len().max(1) * rows.len();
         let mut text = StringsBuilder::with_capacity(rows.len(), bytes + bytes / 4);
         let mut positions = Vec::with_capacity(rows.len());
-        let mut scratch = Scratch::default();
+        let (mut reading, mut room) = (Reading::default(), Room::default());
         for row in rows {
             let value = texts.get(row)?;
-            match (value, policy.null) {
-                (None, Null::Pass) => {
-                    text.end_row(false);
-                    positions.push(0);
-                }
-                _ => {
-                    let drawn =
-                        scratch.release(table, &sums, policy, value.unwrap_or_default(), &mut text.values, || {
-                            key(row, value)
-                        })?;
-                    text.end_row(true);
-                    positions.push(drawn);
-                }
+            if passes(policy, value) {
+                text.end_row(false);
+                positions.push(0);
+                continue;
             }
+            let words = value.unwrap_or_default();
+            reading.read(vocabulary, policy, words)?;
+            let key = if reading.draws > 0 || policy.hides_length() { key(row, value)? } else { Key::default() };
+            reading.hide_length(vocabulary, policy, &key)?;
+            law.draw(&key, &reading, &mut room)?;
+            reading.write(vocabulary, policy, words, &room.drawn, &mut text.values)?;
+            text.end_row(true);
+            positions.push(charged(policy, &reading));
         }
         Ok((text, positions))
     })?;
@@ -88,41 +58,70 @@ pub fn release(
     Ok(Released { text: StringsBuilder::join(texts)?, positions: positions.concat() })
 }
 
-/// The draws that each row would take.
-pub fn positions(table: &Table, policy: &InputPolicy, texts: &Strings, threads: usize) -> Result<Vec<u32>> {
+/// The draws that each row is charged.
+pub fn positions(vocabulary: &Vocabulary, policy: &InputPolicy, texts: &Strings, threads: usize) -> Result<Vec<u32>> {
+    vocabulary.check(policy)?;
     let parts = threads::over_rows(texts.len(), rows_at_once(texts), threads, |rows| {
-        let mut scratch = Scratch::default();
+        let mut reading = Reading::default();
         rows.map(|row| {
-            scratch.read(table, policy, texts.get(row)?.unwrap_or_default())?;
-            Ok(scratch.draws)
+            let value = texts.get(row)?;
+            if passes(policy, value) {
+                return Ok(0);
+            }
+            if !policy.hides_length() {
+                reading.read(vocabulary, policy, value.unwrap_or_default())?;
+            }
+            Ok(charged(policy, &reading))
         })
         .collect::<Result<Vec<_>>>()
     })?;
     Ok(parts.concat())
 }
 
-/// The exact law of one word: output words and integer weights.
-pub fn law(table: &Table, policy: &InputPolicy, word: &str) -> Result<(Vec<String>, Vec<u64>)> {
-    let mut scratch = Scratch::default();
-    scratch.read(table, policy, word)?;
-    let ([only], [fate]) = (scratch.words.as_slice(), scratch.fates.as_slice()) else { return Err(not_a_word()) };
-    if only.range() != (0..word.len()) {
-        return Err(not_a_word());
+/// Whether a row is released as a null.
+pub fn passes(policy: &InputPolicy, value: Option<&str>) -> bool {
+    value.is_none() && policy.null == Null::Pass
+}
+
+/// The draws that a text is charged: its own, or as many as any text may have where their number is hidden.
+pub fn charged(policy: &InputPolicy, reading: &Reading) -> u32 {
+    match policy.length {
+        Length::Disclose => reading.draws,
+        Length::Fixed | Length::Noisy(..) => policy.n_max as u32,
     }
-    let outputs = table.outputs()?.collect::<Vec<_>>();
-    match *fate {
+}
+
+/// How many rows one unit of parallel work takes.
+pub fn rows_at_once(texts: &Strings) -> usize {
+    let mean = texts.bytes() / texts.len().max(1) + 32;
+    (BLOCK_BYTES / mean).clamp(16, 8192)
+}
+
+/// What the law of one word is.
+pub enum Row {
+    Draw(ExactRow),
+    Uniform,
+    Copy(String),
+}
+
+/// The exact law of one word; of `PAD` too, where the vocabulary has it.
+pub fn row<L: Law>(law: &L, vocabulary: &Vocabulary, policy: &InputPolicy, word: &str) -> Result<Row> {
+    if let Some(pad) = vocabulary.pad.filter(|_| word == PAD) {
+        return law.row(pad).map(Row::Draw);
+    }
+    let mut reading = Reading::default();
+    reading.read(vocabulary, policy, word)?;
+    match reading.only(word).ok_or_else(not_a_word)? {
+        Fate::Draw(input) => law.row(input).map(Row::Draw),
+        Fate::Uniform => Ok(Row::Uniform),
         Fate::Copy => {
             let mut form = Vec::new();
             copy(policy, word, &mut form);
             form.pop();
-            Ok((vec![String::from_utf8(form).map_err(|_| Error::internal("a word is not UTF-8"))?], vec![1]))
+            String::from_utf8(form).map(Row::Copy).map_err(|_| Error::internal("a word is not UTF-8"))
         }
-        Fate::Uniform => Ok((outputs.iter().map(|&word| word.to_owned()).collect(), vec![1; outputs.len()])),
-        Fate::Draw(input) => {
-            let (weights, members) = table.sums()?.row(input).ok_or_else(missing_row)?;
-            let words = members.iter().filter_map(|&member| outputs.get(member as usize)).map(|&word| word.to_owned());
-            Ok((words.collect(), weights.each().collect()))
-        }
+        Fate::Drop => Err(Error::input("the input policy drops this word before words are counted: nothing is drawn")
+            .hint("ask for a word of the vocabulary")),
     }
 }
 
@@ -130,149 +129,6 @@ fn not_a_word() -> Error {
     Error::input("the exact distribution is defined for one word; got another number of words, or more than the word")
         .hint("ask for words one by one, without spaces or punctuation around them")
 }
-
-fn missing_row() -> Error {
-    Error::internal("a row of the table is not there")
-}
-
-fn rows_at_once(texts: &Strings) -> usize {
-    let mean = texts.bytes() / texts.len().max(1) + 32;
-    (BLOCK_BYTES / mean).clamp(16, 8192)
-}
-
-/// Appends a word that is released as it is, and a space.
-fn copy(policy: &InputPolicy, word: &str, out: &mut Vec<u8>) {
-    match policy.case {
-        Case::Keep => out.extend_from_slice(word.as_bytes()),
-        Case::Lower if word.is_ascii() => out.extend(word.bytes().map(|byte| byte.to_ascii_lowercase())),
-        Case::Lower => out.extend_from_slice(words::look_up_form(word).as_bytes()),
-    }
-    out.push(b' ');
-}
-
-/// One row's words, fates and outputs, reused from row to row.
-///
-/// The row goes through one short loop after another, so that the look-ups of many words are under way at once.
-#[derive(Default)]
-struct Scratch {
-    words: Vec<Word>,
-    fates: Vec<Fate>,
-    slots: Words,
-    drawn: Vec<u32>,
-    draws: u32,
-    cut: bool,
-}
-
-impl Scratch {
-    /// Finds the words of a text and what becomes of each.
-    fn read(&mut self, table: &Table, policy: &InputPolicy, text: &str) -> Result<()> {
-        if u32::try_from(text.len()).is_err() {
-            return Err(Error::input("a text has 4 GiB or more").hint("split such documents into records"));
-        }
-        self.words.clear();
-        self.cut = false;
-        words::scan(text, |range, packed| {
-            if self.words.len() == policy.n_max {
-                self.cut = true;
-                return ControlFlow::Break(());
-            }
-            self.words.push(Word { start: range.start as u32, end: range.end as u32, packed });
-            ControlFlow::Continue(())
-        });
-        self.fates.clear();
-        self.fates.extend(self.words.iter().map(|word| match table.lexicon.find(text, word.range(), word.packed) {
-            Some(Entry::Input(input)) => Fate::Draw(input),
-            Some(Entry::Kept) => Fate::Copy,
-            None => unknown(policy, word.of(text)),
-        }));
-        self.draws = self.fates.iter().map(|fate| u32::from(!matches!(fate, Fate::Copy))).sum();
-        Ok(())
-    }
-
-    /// Draws an output for each word that needs one; position p is the p-th of them.
-    fn draw(&mut self, table: &Table, sums: &Sums<'_>, key: &Key) -> Result<()> {
-        let mut draws = Draws::new(Stream::new(key, purpose::TOKEN)?, table.width);
-        self.resize_slots(self.draws as usize * table.width);
-        draws.slots(0, &mut self.slots)?;
-        let mut slots = self.slots.chunks_exact(table.width);
-        self.drawn.clear();
-        for (position, fate) in (0..).zip(self.fates.iter().filter(|fate| !matches!(fate, Fate::Copy))) {
-            let slot = slots.next().unwrap_or_default();
-            self.drawn.push(match fate {
-                Fate::Draw(input) => {
-                    let (weights, members) = sums.row(*input).ok_or_else(missing_row)?;
-                    let index = draws.choose(position, slot, weights)?;
-                    *members.get(index).ok_or_else(missing_row)?
-                }
-                _ => draws.uniform(position, slot, table.words.len() as u64)? as u32,
-            });
-        }
-        Ok(())
-    }
-
-    /// Room for a row's slots; a buffer that is too small is forgotten before it is given back.
-    fn resize_slots(&mut self, len: usize) {
-        if len > self.slots.capacity() {
-            self.slots = Words::new(Vec::with_capacity(len.next_power_of_two()));
-        }
-        self.slots.resize(len, 0);
-    }
-
-    /// Appends the released text: outputs in the place of words.
-    fn write(&self, table: &Table, policy: &InputPolicy, text: &str, out: &mut Vec<u8>) -> Result<()> {
-        let in_place = policy.punctuation == Punctuation::Keep;
-        let mut drawn = self.drawn.iter();
-        let mut end = 0;
-        for (word, fate) in self.words.iter().zip(&self.fates) {
-            if in_place {
-                out.extend_from_slice(text.get(end..word.start as usize).unwrap_or_default().as_bytes());
-                end = word.end as usize;
-            }
-            match fate {
-                Fate::Copy => copy(policy, word.of(text), out),
-                _ => table.words.push(out, *drawn.next().ok_or_else(missing_row)?)?,
-            }
-            if in_place {
-                out.pop();
-            }
-        }
-        match policy.punctuation {
-            Punctuation::Keep if !self.cut => out.extend_from_slice(text.get(end..).unwrap_or_default().as_bytes()),
-            Punctuation::Drop if !self.words.is_empty() => {
-                out.pop();
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Appends the released text and returns the number of draws.
-    fn release(
-        &mut self,
-        table: &Table,
-        sums: &Sums<'_>,
-        policy: &InputPolicy,
-        text: &str,
-        out: &mut Vec<u8>,
-        key: impl FnOnce() -> Result<Key>,
-    ) -> Result<u32> {
-        self.read(table, policy, text)?;
-        let key = if self.draws > 0 { key()? } else { Key::default() };
-        self.draw(table, sums, &key)?;
-        self.write(table, policy, text, out)?;
-        Ok(self.draws)
-    }
-}
-
-/// What the policy says of a word that the table does not know.
-fn unknown(policy: &InputPolicy, word: &str) -> Fate {
-    let rule = if words::is_number(word) { policy.numbers } else { policy.oov };
-    match rule {
-        Unknown::Uniform => Fate::Uniform,
-        Unknown::Keep => Fate::Copy,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use arrow::array::{Array, Utf8ViewArray};
@@ -281,11 +137,12 @@ mod tests {
 
     use super::*;
     use crate::keys::hex;
+    use crate::lawfile::LawFile;
 
     const WORDS: &str = "alpha\nbeta\ngamma\ndelta";
 
     /// Four words that draw from each other with weights 1, 2, 3, 4.
-    fn table(name: &str) -> std::sync::Arc<Table> {
+    fn table(name: &str) -> std::sync::Arc<LawFile> {
         let whole = |numbers: &[u64]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
         let half = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
         let tensors = [
@@ -304,7 +161,7 @@ mod tests {
         let file = serialize(views, None).unwrap();
         let path = std::env::temp_dir().join(format!("dptext-kernel-test-{name}-{}", std::process::id()));
         std::fs::write(&path, &file).unwrap();
-        let table = Table::open(path.to_str().unwrap(), &hex(&Sha256::digest(&file))).unwrap();
+        let table = LawFile::open(path.to_str().unwrap(), &hex(&Sha256::digest(&file))).unwrap();
         std::fs::remove_file(path).unwrap();
         table
     }
@@ -323,11 +180,11 @@ mod tests {
         let texts = Strings::new(&[array]).unwrap();
         let key = |row: usize, _: Option<&str>| Ok(Key::new([row as u8; 32]));
         for policy in [policy("drop"), policy("keep")] {
-            let one = release(&table, &policy, &texts, &key, 1).unwrap();
-            let three = release(&table, &policy, &texts, &key, 3).unwrap();
+            let one = table.release(&policy, &texts, &key, 1).unwrap();
+            let three = table.release(&policy, &texts, &key, 3).unwrap();
             assert_eq!(one.text, three.text);
             assert_eq!(one.positions, three.positions);
-            assert_eq!(one.positions, positions(&table, &policy, &texts, 2).unwrap());
+            assert_eq!(one.positions, positions(&table.vocabulary, &policy, &texts, 2).unwrap());
             assert_eq!(one.text.null_count(), texts.null_count());
             assert!(one.positions.iter().zip(0..).all(|(&n, i)| n == if i % 9 > 0 { i % 5 * 4 } else { 0 }));
         }
@@ -337,9 +194,9 @@ mod tests {
     fn the_law_of_a_word_is_its_row() {
         let table = table("law");
         let outputs = WORDS.split('\n').map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(law(&table, &policy("drop"), "ALPHA").unwrap(), (outputs.clone(), vec![1, 2, 3, 4]));
-        assert_eq!(law(&table, &policy("drop"), "7").unwrap(), (outputs, vec![1; 4]));
-        assert_eq!(law(&table, &policy("drop"), "The").unwrap(), (vec!["the".to_owned()], vec![1]));
-        assert!(law(&table, &policy("drop"), "alpha beta").is_err());
+        assert_eq!(table.row(&policy("drop"), "ALPHA").unwrap(), (outputs.clone(), vec![1, 2, 3, 4]));
+        assert_eq!(table.row(&policy("drop"), "7").unwrap(), (outputs, vec![1; 4]));
+        assert_eq!(table.row(&policy("drop"), "The").unwrap(), (vec!["the".to_owned()], vec![1]));
+        assert!(table.row(&policy("drop"), "alpha beta").is_err());
     }
 }

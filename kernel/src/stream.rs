@@ -15,6 +15,8 @@ const STREAM_WORDS: u64 = (1 << 35) - 8;
 /// The purposes that have a number (pass p >= 1 adds 256 p).
 pub mod purpose {
     pub const TOKEN: u32 = 1;
+    pub const LIST: u32 = 2;
+    pub const LENGTH: u32 = 6;
 }
 
 /// One purpose of one record: a key and a number below 2^31.

@@ -15,15 +15,15 @@ use super::{attached, detached};
 use crate::column::Strings;
 use crate::errors::{Error, Result};
 use crate::ids;
+use crate::lawfile::LawFile;
 use crate::policy::InputPolicy;
 use crate::release::{self, Released};
-use crate::table::Table;
 use crate::threads;
 
 /// A table file, mapped and verified; one per process and hash.
 #[pyclass(frozen, name = "Table", module = "dptext_etl._kernel")]
 pub struct PyTable {
-    table: Arc<Table>,
+    law: Arc<LawFile>,
     path: String,
     sha256: String,
 }
@@ -48,44 +48,44 @@ impl PyTable {
     /// Maps the file and verifies its hash, or finds it already mapped.
     #[classmethod]
     fn open(_class: &Bound<'_, PyType>, py: Python<'_>, path: &str, sha256: &str) -> PyResult<Self> {
-        let table = detached(py, || Table::open(path, sha256))?;
-        Ok(Self { table, path: path.to_owned(), sha256: sha256.to_owned() })
+        let law = detached(py, || LawFile::open(path, sha256))?;
+        Ok(Self { law, path: path.to_owned(), sha256: sha256.to_owned() })
     }
 
     fn input_words(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        attached(py, || Ok(self.table.inputs()?.map(str::to_owned).collect()))
+        attached(py, || Ok(self.law.inputs()?.map(str::to_owned).collect()))
     }
 
     fn output_words(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        attached(py, || Ok(self.table.outputs()?.map(str::to_owned).collect()))
+        attached(py, || Ok(self.law.outputs()?.map(str::to_owned).collect()))
     }
 
     /// Words that are released in clear.
     fn kept_words(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        attached(py, || Ok(self.table.kept()?.map(str::to_owned).collect()))
+        attached(py, || Ok(self.law.kept()?.map(str::to_owned).collect()))
     }
 
     /// The file's own description of itself.
     fn metadata(&self) -> HashMap<String, String> {
-        self.table.metadata.clone()
+        self.law.metadata().clone()
     }
 
     /// Number of output sets.
     #[getter]
     fn sets(&self) -> usize {
-        self.table.sets
+        self.law.sets()
     }
 
     /// Words per slot: 2 if any output set exceeds 4,096, else 1.
     #[getter]
     fn width(&self) -> usize {
-        self.table.width
+        self.law.width()
     }
 
     /// Size of the largest output set.
     #[getter]
     fn max_set(&self) -> usize {
-        self.table.max_set
+        self.law.max_set()
     }
 
     /// Releases a column: struct of text and positions.
@@ -109,7 +109,7 @@ impl PyTable {
                 let id = ids.get(row)?.unwrap_or_default();
                 Ok(release_key.0.record(id, text.map(str::as_bytes), nonce))
             };
-            released(release::release(&self.table, &policy, &texts, &key, threads::count(threads)?)?)
+            released(self.law.release(&policy, &texts, &key, threads::count(threads)?)?)
         })
     }
 
@@ -139,7 +139,7 @@ impl PyTable {
             let key = |row: usize, _: Option<&str>| {
                 keys.get(row).cloned().ok_or_else(|| Error::internal("a record key is not there"))
             };
-            released(release::release(&self.table, &policy, &texts, &key, threads::count(threads)?)?)
+            released(self.law.release(&policy, &texts, &key, threads::count(threads)?)?)
         })
     }
 
@@ -148,13 +148,14 @@ impl PyTable {
     fn positions(&self, py: Python<'_>, texts: Chunks, input_policy: &str, threads: Option<usize>) -> PyResult<Column> {
         detached(py, || {
             let (policy, texts) = (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?);
-            release::positions(&self.table, &policy, &texts, threads::count(threads)?).map(|rows| Column(counts(rows)))
+            release::positions(&self.law.vocabulary, &policy, &texts, threads::count(threads)?)
+                .map(|rows| Column(counts(rows)))
         })
     }
 
     /// The exact law of one word: output words and integer weights.
-    fn row(&self, py: Python<'_>, word: Text, input_policy: &str) -> PyResult<(Vec<String>, Vec<u64>)> {
-        detached(py, || release::law(&self.table, &InputPolicy::from_json(input_policy)?, &word.0))
+    fn row(&self, py: Python<'_>, word: Text, input_policy: &str) -> PyResult<(Vec<String>, Vec<u128>)> {
+        detached(py, || self.law.row(&InputPolicy::from_json(input_policy)?, &word.0))
     }
 
     fn __repr__(&self) -> String {
