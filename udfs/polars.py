@@ -24,9 +24,10 @@ import polars as pl
 from polars.plugins import register_plugin_function
 
 from dptext_etl import _kernel, column
-from dptext_etl.errors import InputError, KeyReferenceError, PolicyError
+from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.mapped import MappedMechanism
 from dptext_etl.guarantee import MICRO
+from udfs.by_reference import require_reference
 
 if TYPE_CHECKING:
     from dptext_etl.policy import ColumnPolicy
@@ -57,7 +58,7 @@ class ExprNamespace:
             PolicyError: The expression stands for several columns or another column than the policy's.
             KeyReferenceError: The policy holds a key in memory instead of a reference.
         """
-        _require_reference(policy)
+        require_reference(policy, "an expression")
         name = _column(self._expr, policy)
         ids = pl.col(id) if isinstance(id, str) else id
         if isinstance(policy.mechanism, MappedMechanism):
@@ -100,14 +101,6 @@ class DataFrameNamespace(_Frames):
 @pl.api.register_lazyframe_namespace("dptext")
 class LazyFrameNamespace(_Frames):
     """`pl.LazyFrame.dptext`."""
-
-
-def _require_reference(policy: ColumnPolicy) -> None:
-    if not isinstance(policy.key, str):
-        raise KeyReferenceError(
-            "an expression holds a key reference, and the policy holds the key itself; plans are printed and sent",
-            'write the key with `dptext key new PATH` and give key="file:PATH", or key="env:NAME"',
-        )
 
 
 def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
