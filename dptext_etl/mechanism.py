@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import pyarrow as pa
@@ -52,6 +53,8 @@ class Mechanism(BaseModel, ABC):
     reproducible: ClassVar[bool] = False
     """Whether equal keys, ids and texts give equal bytes on every machine. Where not (models), a run's first commit is
     the release, and replays are served from it."""
+    accelerated: ClassVar[bool] = False
+    """Whether its models run on a GPU where there is one: such runs take turns (Dagster's pools)."""
     artifact_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that name public inputs: the hash of what they name enters the configuration, not the name."""
 
@@ -91,6 +94,17 @@ class Mechanism(BaseModel, ABC):
     def artifacts(self) -> dict[str, Artifact]:
         """Public inputs that the output depends on, by role."""
         return {}
+
+    def placed(self, artifacts: Mapping[str, Artifact]) -> Self:
+        """Return the same mechanism reading `artifacts` (by role, as `artifacts()` has them) where they lie on this machine.
+
+        Workers are given what another machine built and verified: a role that is a field becomes the artifact's path,
+        any other one takes the place of what would be computed. Compare `cfg()` afterwards.
+        """
+        paths = {role: str(item.path) for role, item in artifacts.items() if role in type(self).model_fields}
+        again = type(self)(**{**self.model_dump(), **paths})
+        again.__dict__.update({role: item for role, item in artifacts.items() if role not in paths})
+        return again
 
     @property
     @abstractmethod
