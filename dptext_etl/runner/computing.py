@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +13,6 @@ import pyarrow as pa
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.leaks import count_copies, gate_delta
 from dptext_etl.column import release
-from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import spent
 from dptext_etl.runner.charging import Column, texts_of
@@ -28,12 +26,12 @@ class Computed:
 
     Attributes:
         frame: What is staged: id, kept columns, released texts, and the canary marks.
-        released: Texts and draws by column.
+        draws: Draws made, one column per text column.
         facts: What was counted.
     """
 
     frame: pl.DataFrame
-    released: Mapping[str, Released]
+    draws: pl.DataFrame
     facts: Facts
 
 
@@ -51,7 +49,8 @@ def compute(planted: pl.DataFrame, ids: pa.Array, columns: list[Column], policy:
     frame = planted.select(*output_columns(policy), CANARY).with_columns(texts)
     counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy))
     copies = {column.name: _copies(planted, frame, column.name, released[column.name].positions) for column in columns}
-    return Computed(frame, released, Facts(counts, spends, copies))
+    draws = pl.DataFrame({name: pl.Series(item.positions) for name, item in released.items()})
+    return Computed(frame, draws, Facts(counts, spends, copies))
 
 
 def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:

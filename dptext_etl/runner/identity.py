@@ -38,6 +38,17 @@ def examine(table: Table, policy: Policy, listener: Listener | None = None) -> i
             pl.len().alias("rows"), pl.col(policy.id).null_count().alias("ids"), subject.alias("subjects")
         ).collect(engine="streaming")
         rows, null_ids, null_subjects = (int(value) for value in totals.row(0))
+    refuse_gaps(policy, rows, null_ids, null_subjects)
+    refuse_repeated(policy, _repeated(table.frame.select(policy.id), rows, listener))
+    return rows
+
+
+def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) -> None:
+    """Refuse a source without rows, ids or subjects.
+
+    Raises:
+        InputError: There are none, or some are null.
+    """
     if not rows:
         raise InputError("the source has no rows", "nothing was spent or published")
     if null_ids:
@@ -47,11 +58,17 @@ def examine(table: Table, policy: Policy, listener: Listener | None = None) -> i
     if null_subjects:
         msg = f"{null_subjects} rows have no subject (column {policy.subject!r} is null), and caps are per subject"
         raise InputError(msg, 'fill the column, or declare unit = "record"')
-    twice = _repeated(table.frame.select(policy.id), rows, listener)
+
+
+def refuse_repeated(policy: Policy, twice: int) -> None:
+    """Refuse a source with ids that occur more than once.
+
+    Raises:
+        InputError: There are such ids.
+    """
     if twice:
         msg = f"{twice} record ids occur more than once in column {policy.id!r}; a record is released once"
         raise InputError(msg, "name a column that is unique per row; nothing was spent or published")
-    return rows
 
 
 def _repeated(ids: pl.LazyFrame, rows: int, listener: Listener | None) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import polars as pl
 
 from dptext_etl._kernel import Secret
@@ -13,15 +15,19 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.roles import Table
 from dptext_etl.runner.source import READ_HINT
 
+Present = Callable[[pl.Series], pl.Series]
+"""Which of these ids, of the source's own type, the source uses."""
 
-def plan_canaries(
-    policy: Policy, table: Table, secret: Secret, shards: range, partition: str | None
+
+def plan_canaries(  # noqa: PLR0917
+    policy: Policy, dtype: pl.DataType, present: Present, secret: Secret, shards: range, partition: str | None
 ) -> list[CanaryPlan]:
     """Plan the canary rows of all shards with one look at the ids of the source (more only if a candidate is in use).
 
     Args:
         policy: The run's policy.
-        table: The opened source.
+        dtype: Type of the record ids.
+        present: Looks at the source.
         secret: The noise secret.
         shards: Numbers of the shards.
         partition: Name of the partition.
@@ -29,7 +35,6 @@ def plan_canaries(
     Returns:
         One plan per shard; the same source, policy and key give the same plans.
     """
-    dtype = table.schema[policy.id]
     in_use: dict[str, bool] = {}
     while True:
         asked: list[pl.Series] = []
@@ -45,17 +50,22 @@ def plan_canaries(
         if not asked:
             return plans
         candidates = pl.concat([item.rename(policy.id) for item in asked])
-        found = _present(table, policy.id, candidates)
+        found = set(_names(present(candidates)))
         in_use.update({name: name in found for name in _names(candidates)})
         if not found:
             return plans
 
 
-def _present(table: Table, column: str, candidates: pl.Series) -> set[str]:
-    with seam("comparing canary ids with those of the source", InputError, READ_HINT):
-        asked = candidates.to_frame().lazy()
-        found = table.frame.select(column).join(asked, on=column, how="semi").collect(engine="streaming")
-    return set(_names(found.to_series()))
+def present_in(table: Table, column: str) -> Present:
+    """Look at the ids of an opened source."""
+
+    def present(candidates: pl.Series) -> pl.Series:
+        with seam("comparing canary ids with those of the source", InputError, READ_HINT):
+            asked = candidates.to_frame().lazy()
+            found = table.frame.select(column).join(asked, on=column, how="semi").collect(engine="streaming")
+        return found.to_series()
+
+    return present
 
 
 def _names(ids: pl.Series) -> list[str]:

@@ -40,16 +40,39 @@ class Table:
         texts = tuple(item.name for item in policy.columns)
         scanned = files.scan(_as_written(policy, texts), all_text=layout.sink_format == "csv")
         found = schema_of(scanned)
-        wanted = wanted_columns(policy)
-        dropped = tuple(name for name in found if name not in wanted)
+        roles = Roles.of(policy, found)
+        chosen = (_plain(name, found[name]) if name in texts else pl.col(name) for name in wanted_columns(policy))
+        frame = scanned.select(*chosen)
+        return cls(frame, schema_of(frame), roles.dropped, roles.id_type)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the columns of a raw table are to a policy.
+
+    Attributes:
+        dropped: Names of the columns that nothing names; they are never read.
+        id_type: Kind of the record ids, as the ledger pins it.
+    """
+
+    dropped: tuple[str, ...]
+    id_type: str
+
+    @classmethod
+    def of(cls, policy: Policy, found: pl.Schema) -> Roles:
+        """Check whether the columns of a table can play the roles that a policy gives them.
+
+        Raises:
+            InputError: A missing column, one that nothing names (strict_columns), or a wrong type.
+        """
+        dropped = tuple(name for name in found if name not in wanted_columns(policy))
         _check_names(policy, found, dropped)
-        for name in texts:
-            _check_text(name, found[name])
+        for item in policy.columns:
+            _check_text(item.name, found[item.name])
         kind = _check_id(policy.id, found[policy.id])
         if policy.subject is not None:
             _check_id(policy.subject, found[policy.subject], role="subjects")
-        frame = scanned.select(*(_plain(name, found[name]) if name in texts else pl.col(name) for name in wanted))
-        return cls(frame, schema_of(frame), dropped, kind)
+        return cls(dropped, kind)
 
 
 def wanted_columns(policy: Policy) -> tuple[str, ...]:

@@ -1,4 +1,9 @@
-"""One shard: plant, charge, compute, stage, commit; in this order, so that no text is scored before it is paid for."""
+"""One shard: charge, compute, stage, commit; in this order, so that no text is scored before it is paid for.
+
+A shard comes with its canary rows. Every step can be repeated: by the same run after it was killed, by a retried task,
+or by two tasks at once. What was staged from the same inputs is taken up before anything is computed again, so the
+first commit finds its bytes even under a mechanism that would not give them twice.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +12,20 @@ import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dptext_etl import _kernel
-from dptext_etl.checks.canaries import CANARY, CanaryPlan, plant
+from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
-from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReserveResult, Scope
-from dptext_etl.mechanism import Released
+from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, ReserveResult, Scope
 from dptext_etl.policy import Policy
-from dptext_etl.runner.charging import Charged, Column, charge
+from dptext_etl.runner.charging import Charged, Column, charge, texts_of
 from dptext_etl.runner.computing import canary_marks, compute
 from dptext_etl.runner.staging import StagedShard, Staging, digest_of
 
@@ -57,6 +63,18 @@ class Reserved:
         """Whether the release holds every row already."""
         return bool((self.outcome == Outcome.COMMITTED).all())
 
+    @property
+    def canary(self) -> npt.NDArray[np.bool_]:
+        """Which rows are canaries, shape (rows,)."""
+        return canary_marks(self.frame)
+
+
+class _Result(NamedTuple):
+    """What one column of a shard became: digests of its texts, and draws made, shape (rows,)."""
+
+    digests: pa.Array
+    draws: npt.NDArray[np.uint32]
+
 
 @dataclass
 class Shards:
@@ -82,19 +100,16 @@ class Shards:
     computed: bool = False
     outcomes: Counter[str] = field(default_factory=Counter)
 
-    def reserve(self, frame: pl.DataFrame, canaries: CanaryPlan, *, count: bool = True) -> Reserved:
-        """Plant a shard's canary rows and charge its worst case.
+    def reserve(self, planted: pl.DataFrame, *, count: bool = True) -> Reserved:
+        """Charge a shard's worst case.
 
         Args:
-            frame: The raw shard.
-            canaries: Its canary rows.
+            planted: The raw shard with its canary rows.
             count: Add the outcomes to those of the run.
 
         Raises:
             InputError: Texts changed under record ids that the release holds (amendment A5).
         """
-        planted = plant(frame, canaries, self.policy)
-        self.checkpoint("planted")
         with seam("counting draws", DPTextError, _DEFECT):
             charged = charge(planted, self.columns, self.policy)
         canary = canary_marks(planted)
@@ -108,26 +123,29 @@ class Shards:
         self._refuse_changed(result)
         return Reserved(planted, charged, result.outcome)
 
-    def release(self, frame: pl.DataFrame, canaries: CanaryPlan, *, count: bool = True) -> StagedShard:
+    def release(self, planted: pl.DataFrame, index: int, *, count: bool = True) -> StagedShard:
         """Take a raw shard to a staged and committed one; what an earlier attempt finished is not done again.
+
+        Args:
+            planted: The raw shard with its canary rows.
+            index: Number of the shard.
+            count: Add the outcomes to those of the run.
 
         Raises:
             InputError: Changed texts, or no room to stage.
             LedgerError: Computed again, a record gave other bytes than it was committed with.
             BudgetError: A record over the cap that was not there before, with on_cap = "refuse".
         """
-        reserved = self.reserve(frame, canaries, count=count)
+        reserved = self.reserve(planted, count=count)
         over = reserved.frame.filter(reserved.outcome == Outcome.OVER_CAP).select(self.policy.id)
         if over.height and self.policy.on_cap == "refuse":
             raise BudgetError(f"{over.height} records would exceed the cap", "did the source change? Run again")
-        self.staging.quarantine(canaries.shard, over)
+        self.staging.quarantine(index, over)
         reserved = reserved.within_cap()
         inputs = self._inputs(reserved)
-        staged = self.staging.find(canaries.shard, inputs) if reserved.replayed else None
-        if staged is not None:
-            log.info("shard %d: staged and committed before", canaries.shard)
-            return staged
-        return self._compute(reserved, canaries.shard, inputs)
+        staged = self._taken_up(reserved, index, inputs) or self._computed(reserved, index, inputs)
+        log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
+        return staged
 
     def give_back(self) -> None:
         """Give back what this attempt reserved, if it has scored no text; what cannot be given back stays charged."""
@@ -140,33 +158,56 @@ class Shards:
         else:
             log.info("%d reservations given back", given)
 
-    def _compute(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
+    def _taken_up(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
+        """Finish an attempt that was staged from these inputs, if the ledger holds no other bytes; else None."""
+        for staged in self.staging.find(index, inputs):
+            with seam("reading what was staged", DPTextError, _DEFECT):
+                results = self._results(self.staging.read(staged), self.staging.draws(staged))
+            if all(self._agrees(reserved, at, result) for at, result in enumerate(results)):
+                if not reserved.replayed:
+                    self._commit(reserved, results)
+                return staged
+        return None
+
+    def _computed(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
         self.computed = True
         with seam("computing a shard", DPTextError, _DEFECT):
             done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy)
         self.checkpoint("computed")
-        staged = self.staging.save(index, done.frame, inputs, done.facts)
+        staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts)
         self.checkpoint("staged")
-        canary = canary_marks(reserved.frame)
-        for column, charged in zip(self.columns, reserved.charged.charges, strict=True):
-            diverged = self._commit(reserved.charged.ids, charged, done.released[column.name], canary)
-            if diverged:
-                self.staging.discard(index)
-                msg = f"column {column.name!r}: {diverged} records, computed again, gave other bytes than committed"
-                hint = "the first commit is the release: restore the published files, or take a new release name"
-                raise LedgerError(f"{msg}; nothing was published", hint)
-            self.checkpoint("committed")
-        log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
-        return staged
+        diverged = self._commit(reserved, self._results(done.frame, done.draws))
+        if diverged is None:
+            return staged
+        self.staging.discard(index)
+        first = self._taken_up(reserved, index, inputs)  # of an attempt at the same time, which was faster
+        if first is not None:
+            return first
+        hint = "the first commit is the release: restore the published files, or take a new release name"
+        raise LedgerError(f"{diverged}; nothing was published", hint)
 
-    def _commit(self, ids: pa.Array, charged: Charge, released: Released, canary: npt.NDArray[np.bool_]) -> int:
-        """Commit one column of a shard and return how many of its rows differ from what was committed before."""
-        digests = pa.array(_kernel.digests(released.text))
-        drawn = released.positions.to_numpy(zero_copy_only=False)
-        outcome = self.ledger.commit(
-            self.job, charged.ref, ids, charged.idem_keys, digests, positions=drawn, canary=canary
-        )
-        return int((outcome == CommitOutcome.DIVERGED).sum())
+    def _results(self, frame: pl.DataFrame, draws: pl.DataFrame) -> list[_Result]:
+        names = [column.name for column in self.columns]
+        return [_Result(pa.array(_kernel.digests(texts_of(frame, name))), draws[name].to_numpy()) for name in names]
+
+    def _agrees(self, reserved: Reserved, at: int, result: _Result) -> bool:
+        """Whether everything that is committed of a column has these bytes."""
+        ref = self.columns[at].ref
+        committed = self.ledger.committed(ref, reserved.charged.ids, canary=reserved.canary)
+        return not pc.any(pc.not_equal(result.digests, committed.digests)).as_py()
+
+    def _commit(self, reserved: Reserved, results: list[_Result]) -> str | None:
+        """Commit all columns of a shard, or say how many rows of one differ from what was committed before."""
+        ids, canary = reserved.charged.ids, reserved.canary
+        for column, charged, result in zip(self.columns, reserved.charged.charges, results, strict=True):
+            outcome = self.ledger.commit(
+                self.job, charged.ref, ids, charged.idem_keys, result.digests, positions=result.draws, canary=canary
+            )
+            diverged = int((outcome == CommitOutcome.DIVERGED).sum())
+            if diverged:
+                return f"column {column.name!r}: {diverged} records, computed again, gave other bytes than committed"
+            self.checkpoint("committed")
+        return None
 
     def _refuse_changed(self, result: ReserveResult) -> None:
         changed = result.counts[Outcome.CHANGED.name]

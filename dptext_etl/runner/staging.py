@@ -141,7 +141,7 @@ class Staging:
             InputError: The file is gone.
         """
         with seam("reading what was staged", hint=_AGAIN):
-            return pl.read_ipc(_draws(self.path(shard)), memory_map=False)
+            return pl.read_ipc(_draws(self.path(shard)))
 
     def read(self, shard: StagedShard) -> pl.DataFrame:
         """Read a staged shard by its hash.
