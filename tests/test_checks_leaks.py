@@ -14,7 +14,6 @@ from dptext_etl.checks.leaks import (
     copies_verdict,
     count_copies,
     gate_delta,
-    largest_probability,
     report,
 )
 from dptext_etl.column import release
@@ -48,7 +47,7 @@ def test_the_largest_probability_bounds_every_transition(small_vectors):
         CusText(epsilon=1.0, k=103, vectors=small_vectors),
     ):
         exact = max(max(mechanism.transition(word)[1]) for word in mechanism.output_words())
-        bound = largest_probability(mechanism)
+        bound = mechanism.largest_probability()
         assert exact <= Fraction(bound) <= exact * (1 + Fraction(1, 10**11))
 
 
@@ -117,7 +116,7 @@ def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
     assert as_fine == copies_verdict(paid, {"text": CopyCount(0, {1: 500, 2: 1})})[0]  # a decision, never the count
     assert gate_delta(paid) == 2
     assert gate_delta(policy(small_vectors, beta=1e-9)) == 1  # rounded up to a millionth
-    with pytest.raises(InputError, match="1 columns have no copy count or no table"):
+    with pytest.raises(InputError, match="1 columns have no copy count or no words"):
         copies_verdict(paid, {})
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.table import TableMechanism
+from dptext_etl.families.words import WordMechanism
 
 if TYPE_CHECKING:
     from dptext_etl._kernel import Secret
@@ -41,16 +41,16 @@ def policy_tokens(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
 
 @lru_cache(maxsize=64)
 def native_words(mechanism: Mechanism, secret: Secret, dataset: str, release: str, column: str) -> tuple[str, ...]:
-    """Choose vocabulary words that can change, keyed; none where the mechanism has no table.
+    """Choose vocabulary words that can change, keyed; none where the mechanism knows no words.
 
     Raises:
         PolicyError: A pseudo-word of the column is part of a word of the mechanism, which chance does not bring about.
     """
-    inputs = mechanism.input_words() if isinstance(mechanism, TableMechanism) else ()
+    inputs = mechanism.input_words() if isinstance(mechanism, WordMechanism) else ()
     long = [word for word in {*inputs, *(mechanism.output_words() or ())} if len(word) >= TOKEN_LETTERS]
     if any(token in word for word in long for token in foreign_tokens(secret, dataset, release, column)):
         raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
-    if not isinstance(mechanism, TableMechanism):
+    if not isinstance(mechanism, WordMechanism):
         return ()
     words = sorted(word for word in inputs if word.isalpha() and word == word.lower())
     chosen: dict[str, None] = {}
@@ -65,18 +65,17 @@ def native_words(mechanism: Mechanism, secret: Secret, dataset: str, release: st
 
 
 def survival(mechanism: Mechanism, word: str) -> Fraction:
-    """Return the exact probability that `word` comes back as itself.
+    """Return the probability that `word` comes back as itself, or an upper bound of it.
 
     Raises:
-        PolicyError: `word` is no single word, or the mechanism has no table.
+        PolicyError: `word` is no single word, or the mechanism gives no such bound.
     """
-    if not isinstance(mechanism, TableMechanism):
-        raise PolicyError(f"{mechanism.name} has no table of exact probabilities")
-    outputs = zip(*mechanism.transition(word), strict=True)
-    return sum((chance for output, chance in outputs if output == word), Fraction(0))
+    if not isinstance(mechanism, WordMechanism):
+        raise PolicyError(f"{mechanism.name} replaces no single words, so that none of them survives by chance")
+    return mechanism.survival(word)
 
 
-def _can_change(mechanism: TableMechanism, word: str) -> bool:
+def _can_change(mechanism: WordMechanism, word: str) -> bool:
     try:
         return survival(mechanism, word) < 1
     except PolicyError:

@@ -1,33 +1,36 @@
-"""Gate `canaries_native`: vocabulary words do not come back more often than the mechanism's own table allows."""
+"""Gate `canaries_native`: vocabulary words do not come back more often than the mechanism's own law allows."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import polars as pl
 
 from dptext_etl.checks.canaries import CANARY, CanaryPlan, CanaryRow
-from dptext_etl.checks.canary_words import survival
-from dptext_etl.checks.tails import round_up, threshold
+from dptext_etl.checks.canary_chances import Chances
+from dptext_etl.checks.tails import grouped_threshold
 from dptext_etl.checks.verdict import Verdict
-from dptext_etl.families.table import TableMechanism
+from dptext_etl.families.words import PAD, WordMechanism
 from dptext_etl.keys import canonical_ids
-from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy import Policy
 
 FALSE_ALARM = 1e-9
 """Bound of the probability that a correct run fails this gate, over all its columns and shards."""
 
 
 class NativeGate:
-    """Counts the vocabulary words of canary rows that came back as themselves.
+    """Counts the vocabulary words of canary rows that came back.
 
-    Under the mechanism the survival of word i is a coin of exact probability p_i, independent of all others, so the
+    Under the mechanism the survival of word i is a coin of known probability p_i, independent of all others, so the
     count of a column is Poisson-binomial. It is compared once per shard and once over the run, each column and each
     comparison with its share of `FALSE_ALARM`: a correct run fails with probability at most 1e-9, whatever the data.
     Only too many survivors are a leak; too few are no concern of privacy. Where the mechanism itself copies almost
     everything (large epsilon) no count is suspicious, and the verdict says that it had no power.
+
+    Where the length is hidden, released words have no places; then those count that are any word of their row, and
+    each of the text's positions, padding included, is a coin (`canary_chances`).
 
     Args:
         policy: The run's policy.
@@ -49,7 +52,9 @@ class NativeGate:
             natives = [row for row in plan.rows if row.kind == "native"]
             self._rows.update(zip(_canonical(plan.ids("native")), ((plan.shard, row) for row in natives), strict=True))
         self._columns = [
-            _Survivors(item) for item in policy.column_policies() if isinstance(item.mechanism, TableMechanism)
+            _Survivors(item.column or "", item.mechanism)
+            for item in policy.column_policies()
+            if isinstance(item.mechanism, WordMechanism)
         ]
         self._seen: set[str] = set()
 
@@ -76,20 +81,22 @@ class NativeGate:
         }
         powerless = []
         for column in self._columns:
-            alarm = FALSE_ALARM / len(self._columns) / 2
-            limit = threshold([chance for chances in column.chances.values() for chance in chances], alarm)
-            by_shard = {
-                shard: threshold(chances, alarm / max(1, self._shards)) for shard, chances in column.chances.items()
-            }
-            tested = sum(map(len, column.chances.values()))
+            alarm = FALSE_ALARM / len(self._columns)
+            chances, alarm = column.chances(alarm)
+            total = sum(chances.values(), Counter[float]())
+            limit = _limit(total, alarm / 2)
+            tested = total.total()
             survived = sum(column.survived.values())
             counts["words"] += tested
             counts["survived"] += survived
             counts["misaligned"] += column.misaligned
             counts["suspicious"] += survived >= limit
-            counts["suspicious"] += sum(column.survived[shard] >= limit for shard, limit in by_shard.items())
+            counts["suspicious"] += sum(
+                column.survived[shard] >= _limit(coins, alarm / 2 / max(1, self._shards))
+                for shard, coins in chances.items()
+            )
             counts[f"allowed {column.name}"] = limit - 1
-            if limit > tested:
+            if limit > column.at_most:
                 powerless.append(column.name)
         counts["false_alarm"] = FALSE_ALARM
         passed = not (counts["suspicious"] or counts["misaligned"])
@@ -98,34 +105,64 @@ class NativeGate:
         if powerless:
             said += f"; no count would be suspicious in {', '.join(map(repr, powerless))}"
         if not self._columns:
-            said = "not applicable: no column has a table of exact probabilities"
+            said = "not applicable: no column replaces words one by one"
         return Verdict(self.name, passed, counts, said, self.catches)
 
 
 class _Survivors:
     """Counts of one column, by shard."""
 
-    def __init__(self, policy: ColumnPolicy) -> None:
-        self.name = policy.column or ""
-        self.chances: dict[int, list[float]] = defaultdict(list)
+    def __init__(self, name: str, mechanism: WordMechanism) -> None:
+        self.name = name
         self.survived: dict[int, int] = defaultdict(int)
         self.misaligned = 0
-        self._mechanism = policy.mechanism
-        self._chance: dict[str, float] = {}
+        self.at_most = 0
+        self._mechanism = mechanism
+        self._known = frozenset(mechanism.input_words()) if mechanism.unknown == "drop" else None
+        self._texts: dict[int, list[tuple[str, ...]]] = defaultdict(list)
 
     def feed(self, shard: int, words: tuple[str, ...], text: Any) -> None:
-        words = words[: self._mechanism.n_max]
-        outputs = text.split(" ") if isinstance(text, str) else []
-        if len(outputs) != len(words):
+        """Count the words of one canary row that came back."""
+        words = tuple(word for word in words[: self._mechanism.n_max] if self._known is None or word in self._known)
+        outputs = text.split(" ") if isinstance(text, str) and text else []
+        if self._mechanism.hides_length:
+            fits = len(outputs) <= self._mechanism.n_max
+            survived = sum(output in words for output in outputs)
+        else:
+            fits = len(outputs) == len(words)
+            survived = sum(output == word for output, word in zip(outputs, words, strict=False))
+        if not fits:
             self.misaligned += 1
             return
-        self.survived[shard] += sum(output == word for output, word in zip(outputs, words, strict=True))
-        self.chances[shard] += [self._survival(word) for word in words]
+        self.survived[shard] += survived
+        self.at_most += len(words)
+        self._texts[shard].append(words)
 
-    def _survival(self, word: str) -> float:
-        if word not in self._chance:
-            self._chance[word] = round_up(survival(self._mechanism, word))
-        return self._chance[word]
+    def chances(self, alarm: float) -> tuple[Mapping[int, Counter[float]], float]:
+        """Return how many coins of which chance each shard's count adds up, and what is left of `alarm` for counting.
+
+        Half of it goes to estimated chances, where there are any.
+        """
+        found: dict[int, Counter[float]] = {shard: Counter() for shard in self._texts}
+        chances = Chances(self._mechanism, {word for texts in self._texts.values() for text in texts for word in text})
+        if not self._mechanism.hides_length:
+            for shard, texts in self._texts.items():
+                found[shard].update(chances.survival(word) for text in texts for word in text)
+            return found, alarm
+        estimates = sum(len({*text, PAD}) for texts in self._texts.values() for text in texts)
+        share = alarm / 2 / max(1, estimates)
+        for shard, texts in self._texts.items():
+            for text in texts:
+                targets = frozenset(text)
+                for word, times in Counter(text).items():
+                    found[shard][chances.within(word, targets, share)] += times
+                found[shard][chances.within(PAD, targets, share)] += self._mechanism.n_max - len(text)
+        return found, alarm if chances.exact else alarm / 2
+
+
+def _limit(coins: Counter[float], alarm: float) -> int:
+    """The least count of successes that is suspicious."""
+    return grouped_threshold(list(coins), list(coins.values()), alarm)
 
 
 def _canonical(ids: pl.Series) -> pl.Series:

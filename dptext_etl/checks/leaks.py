@@ -2,29 +2,27 @@
 
 A count against raw texts must not decide about a publication, unless its false-alarm bound is part of the guarantee
 (amendment A1c): row r equals ANY reference text with probability at most q_r = p_max ** n_r, where n_r draws were made
-for it and p_max is the table's largest probability. With a threshold t such that P[sum of the coins q_r > t] <= beta,
+for it and p_max is the law's largest probability. With a threshold t such that P[sum of the coins q_r > t] <= beta,
 the decision costs 2 * beta of delta on every row, and the class becomes approximate. That is done only where the
 policy sets `beta` beside a cap of measure "approx". Nothing here drops, redraws or marks a row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import lru_cache
 from math import ceil
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
-from safetensors import safe_open
 
 from dptext_etl.checks.tails import grouped_threshold
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import InputError, seam
-from dptext_etl.families.table import TableMechanism
+from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import MICRO
 from dptext_etl.policy import Policy
 
@@ -32,8 +30,6 @@ NAME = "copies_within_chance"
 CATCHES = "Texts that came back as they were more often than the mechanism can make them, anywhere in the run."
 REPORT_BETA = 1e-9
 """Bound that a report is compared with where the policy sets none."""
-
-_ROWS_AT_ONCE = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -155,13 +151,13 @@ class CopyReport:
 def report(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
     """Compare copy counts with their bounds, column by column; the columns share beta.
 
-    A column without a table (no `p_max`) is not reported.
+    A column whose mechanism replaces no single words (no `p_max`) is not reported.
     """
     beta = (policy.beta or REPORT_BETA) / max(1, len(policy.columns))
     return tuple(
         _report(spec.name, column.mechanism, copies[spec.name], beta, gating=policy.beta is not None)
         for spec, column in zip(policy.columns, policy.column_policies(), strict=True)
-        if spec.name in copies and isinstance(column.mechanism, TableMechanism)
+        if spec.name in copies and isinstance(column.mechanism, WordMechanism)
     )
 
 
@@ -176,7 +172,7 @@ def copies_verdict(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[Ver
     reports = report(policy, copies)
     unbounded = {item.name for item in policy.columns} - {item.column for item in reports}
     if unbounded:
-        msg = f"the policy sets beta, but {len(unbounded)} columns have no copy count or no table that bounds it"
+        msg = f"the policy sets beta, but {len(unbounded)} columns have no copy count or no words that bound it"
         raise InputError(msg, "count while staging (leaks.count_copies), or leave beta out: the count is then a report")
     return tuple(item.gate() for item in reports)
 
@@ -186,45 +182,28 @@ def gate_delta(policy: Policy) -> int:
     return 0 if policy.beta is None else ceil(2 * Fraction(repr(policy.beta)) * MICRO)
 
 
-def largest_probability(mechanism: TableMechanism) -> float:
-    """Return an upper bound of the largest probability with which any word becomes any given word."""
-    return _largest(mechanism.table.path, mechanism.table.sha256)
+def copy_chances(mechanism: WordMechanism, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Bound the chance that a row of so many draws equals any one given text.
+
+    Where padding can vanish, a text of k words is what C(N, k) < 2^N outcomes of N draws read as; a noisy length can
+    leave a single draw.
+    """
+    largest = mechanism.largest_probability()
+    if mechanism.length == "noisy":
+        draws = np.minimum(draws, 1)
+    if mechanism.hides_length:
+        largest = min(1.0, 2 * largest)
+    return np.minimum(1.0, np.power(largest, draws) * (1 + 1e-12))
 
 
-def _report(column: str, mechanism: TableMechanism, count: CopyCount, beta: float, *, gating: bool) -> CopyReport:
+def _report(column: str, mechanism: WordMechanism, count: CopyCount, beta: float, *, gating: bool) -> CopyReport:
     draws = np.array(list(count.rows_by_draws), dtype=np.int64)
     rows = np.array(list(count.rows_by_draws.values()), dtype=np.int64)
-    chances = np.minimum(1.0, np.power(largest_probability(mechanism), draws) * (1 + 1e-12))
+    chances = copy_chances(mechanism, draws)
     total = int(rows.sum())
     least = grouped_threshold(chances, rows, beta)
     allowed = least - 1 if least <= total else None
     return CopyReport(column, total, count.copies, float(np.dot(chances, rows)), allowed, beta, gating)
-
-
-@lru_cache(maxsize=16)
-def _largest(path: Path, sha256: str) -> float:  # noqa: ARG001  (the hash is the table's identity)
-    with seam("reading the table"), safe_open(str(path), framework="numpy") as table:
-        offsets = table.get_tensor("row_offsets").astype(np.int64)
-        running = table.get_slice("cumulative")
-        best = 0.0
-        for first, last in _blocks(offsets):
-            ends = running[int(offsets[first]) : int(offsets[last])]
-            starts = offsets[first:last] - offsets[first]
-            weights = np.diff(ends, prepend=np.uint64(0))
-            weights[starts] = ends[starts]
-            totals = ends[offsets[first + 1 : last + 1] - offsets[first] - 1]
-            tops = np.maximum.reduceat(weights, starts)
-            best = max(best, float((tops / totals).max()))
-        return min(1.0, best * (1 + 1e-12))  # four roundings at most
-
-
-def _blocks(offsets: np.ndarray[Any, np.dtype[np.int64]]) -> Iterable[tuple[int, int]]:
-    first, rows = 0, len(offsets) - 1
-    while first < rows:
-        last = int(np.searchsorted(offsets, offsets[first] + _ROWS_AT_ONCE, side="right")) - 1
-        last = min(rows, max(last, first + 1))
-        yield first, last
-        first = last
 
 
 def _words(texts: pl.Expr) -> pl.Expr:

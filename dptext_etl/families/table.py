@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.errors import PolicyError
+from dptext_etl.families import extremes
 from dptext_etl.families.mapped import TABLE_FORMAT, MappedMechanism
 from dptext_etl.sampling import worst_log_ratio
 
@@ -108,6 +109,10 @@ class TableMechanism(MappedMechanism):
         ratio = max(worst_log_ratio(rows) for rows in parts.weights)
         bits = _entropy_bits(parts)
         parts.save(path, {**description, "epsilon_table": repr(ratio), "disclosed_bits_per_token": repr(bits)})
+
+    def largest_probability(self) -> float:
+        """Return the probability with which a draw gives any one word at most, from the table's integers."""
+        return extremes.of_table(self.table.path, self.table.sha256)
 
 
 def _entropy_bits(parts: TableParts) -> float:

@@ -17,6 +17,7 @@ from pydantic import PositiveInt, model_validator
 
 from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
+from dptext_etl.families import extremes
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Epsilon, Mechanism
@@ -211,11 +212,18 @@ class WordMechanism(Mechanism):
         outputs = zip(*self.transition(word), strict=True)
         return sum((chance for output, chance in outputs if output == word), Fraction(0))
 
+    def largest_probability(self) -> float:
+        """Return an upper bound of the probability with which a draw gives any one word; 1 where none is known."""
+        outputs = self.output_words()
+        if not self.bounded_range or self.word_disclosures or not outputs:
+            return 1.0
+        return extremes.range_bounded(float(self.epsilon_per_word), len(outputs))
+
     def sample_many(self, word: str, n: int, *, secret: _kernel.Secret | None = None) -> list[str]:
         """Draw one word n times independently, on the path that releases texts (audits, query attack).
 
         Args:
-            word: One public word.
+            word: One public word, or `PAD` where the length is hidden.
             n: How many draws.
             secret: The noise key; a new random one where None.
 
@@ -225,14 +233,15 @@ class WordMechanism(Mechanism):
         Raises:
             PolicyError: `word` is no single word, or one that vanishes before words are counted.
         """
-        if n < 1 or _kernel.split(word) != [(word, True)]:
+        padding = word == PAD and self.hides_length
+        if n < 1 or not (padding or _kernel.split(word) == [(word, True)]):
             raise PolicyError("sampling takes one word and at least one draw", "give a word without blanks")
         same: dict[str, Any] = {"n_max": n}
         if self.hides_length:
             same |= {"length": "fixed", "epsilon_length": None}
         drawing = self.model_copy(update=same)
         key = _kernel.ReleaseKey(secret or _kernel.Secret(), "samples", word, "samples", drawing.cfg())
-        text = pa.array([" ".join([word] * n)], pa.large_string())
+        text = pa.array(["" if padding else " ".join([word] * n)], pa.large_string())
         released = drawing.release(text, RecordKeys(key, pa.array(["0"]), 0)).text[0].as_py()
         outputs = released.split(" ") if released else []
         if self.hides_length:

@@ -1,0 +1,54 @@
+"""The largest probability with which a law gives any one word: what bounds the chance that a text comes back whole."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import safe_open
+
+from dptext_etl.errors import seam
+
+_CELLS = 1 << 20
+_ROUNDING = 1 + 1e-12
+"""Each result passes four roundings at most."""
+
+
+def range_bounded(epsilon: float, outputs: int) -> float:
+    """Bound the probabilities of a range-bounded exponential mechanism over `outputs` words (privacy.md section 2.1).
+
+    >>> round(range_bounded(3.0, 20), 4), range_bounded(0.0, 1)
+    (0.1909, 1.0)
+    """
+    return min(1.0, _ROUNDING / (1 + (outputs - 1) * math.exp(-epsilon / 2)))
+
+
+@lru_cache(maxsize=16)
+def of_table(path: Path, sha256: str) -> float:  # noqa: ARG001  (the hash is the table's identity)
+    """Bound the probabilities of a stored table, from its integers, a block of rows at a time."""
+    with seam("reading the table"), safe_open(str(path), framework="numpy") as table:
+        offsets = table.get_tensor("row_offsets").astype(np.int64)
+        running = table.get_slice("cumulative")
+        best = 0.0
+        for first, last in _blocks(offsets):
+            ends = running[int(offsets[first]) : int(offsets[last])]
+            starts = offsets[first:last] - offsets[first]
+            weights = np.diff(ends, prepend=np.uint64(0))
+            weights[starts] = ends[starts]
+            totals = ends[offsets[first + 1 : last + 1] - offsets[first] - 1]
+            tops = np.maximum.reduceat(weights, starts)
+            best = max(best, float((tops / totals).max()))
+        return min(1.0, best * _ROUNDING)
+
+
+def _blocks(offsets: npt.NDArray[np.int64]) -> Iterable[tuple[int, int]]:
+    first, rows = 0, len(offsets) - 1
+    while first < rows:
+        last = int(np.searchsorted(offsets, offsets[first] + _CELLS, side="right")) - 1
+        last = min(rows, max(last, first + 1))
+        yield first, last
+        first = last
