@@ -4,6 +4,7 @@ Columns go in as any object with `__arrow_c_array__` or `__arrow_c_stream__` and
 `pa.array(column)` takes without a copy. Errors are those of `dptext_etl.errors`; none quotes a text, an id or a key.
 """
 
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 class _ArrowArray(Protocol):
@@ -64,6 +65,30 @@ class Table:
     ) -> Column: ...
     def positions(self, texts: _Arrow, input_policy: str, threads: int | None = None) -> Column: ...
     def row(self, word: str, input_policy: str) -> tuple[list[str], list[int]]: ...
+
+class Vocabulary:
+    """Texts into numbers of words, chosen outputs into texts; `Table` has its own.
+
+    With a hidden length the last input and the last output are "<PAD>", which is released as nothing.
+    """
+
+    def __new__(
+        cls, inputs: Sequence[str], kept: Sequence[str] = [], outputs: Sequence[str] | None = None
+    ) -> Vocabulary: ...
+    def encode(
+        self, texts: _Arrow, input_policy: str, record_keys: _Arrow | None = None, threads: int | None = None
+    ) -> tuple[Column, Column]:
+        """Return the input number of every word that is drawn, and where each row's begin.
+
+        Numbers are uint32, 2**32 - 1 for an unknown word that is uniform over the outputs; offsets are uint64, one
+        more than rows. The word at place i of its row has position i. A noisy length needs the record keys
+        (fixed-size binary, 32 bytes).
+        """
+    def assemble(
+        self, texts: _Arrow, offsets: _Arrow, choices: _Arrow, input_policy: str, threads: int | None = None
+    ) -> Column:
+        """Return struct<text, positions> from one output number (uint32) per word of `encode`."""
+    def positions(self, texts: _Arrow, input_policy: str, threads: int | None = None) -> Column: ...
 
 def fingerprint(secret: Secret, text: str | None) -> bytes: ...
 def stream_words(record_key: bytes, purpose: int, position: int, first_word: int, n: int) -> list[int]: ...

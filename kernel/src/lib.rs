@@ -24,6 +24,7 @@ mod canon;
 mod classes;
 mod column;
 mod digests;
+mod encode;
 mod errors;
 mod ids;
 mod keys;

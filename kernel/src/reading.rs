@@ -105,11 +105,22 @@ impl Reading {
         };
         let pad = vocabulary.pad.ok_or_else(|| Error::internal("a text is filled up with a word that is not there"))?;
         self.fates.retain(|fate| fate.is_drawn());
+        self.fill(length, pad);
+        Ok(())
+    }
+
+    /// As if a text of hidden length had been read: what it said plays no part in writing it.
+    pub fn of_choices(&mut self, length: usize) {
+        self.fates.clear();
+        self.fill(length, 0);
+    }
+
+    /// Cuts or fills the fates; words are then nowhere, as nothing is copied from a text of hidden length.
+    fn fill(&mut self, length: usize, pad: u32) {
         self.fates.resize(length, Fate::Draw(pad));
         self.words.clear();
         self.words.resize(length, Word::NOWHERE);
         self.draws = length as u32;
-        Ok(())
     }
 
     /// The fates of words that are drawn, by position.

@@ -5,6 +5,7 @@ mod columns;
 mod draws;
 mod keys;
 mod table;
+mod vocabulary;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -66,5 +67,6 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     keys::register(module)?;
     draws::register(module)?;
     columns::register(module)?;
-    table::register(module)
+    table::register(module)?;
+    vocabulary::register(module)
 }

@@ -3,13 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, FixedSizeBinaryArray, PrimitiveArray, StructArray};
+use arrow::array::{Array, PrimitiveArray, StructArray};
 use arrow::datatypes::{ArrowDataType, Field};
 use pyo3::prelude::*;
 use pyo3::types::PyType;
 
 use super::arrow_ffi::{Chunks, Column, Text};
-use super::draws::record_key;
 use super::keys::PyReleaseKey;
 use super::{attached, detached};
 use crate::column::Strings;
@@ -28,11 +27,11 @@ pub struct PyTable {
     sha256: String,
 }
 
-fn counts(values: Vec<u32>) -> Box<dyn Array> {
+pub fn counts(values: Vec<u32>) -> Box<dyn Array> {
     Box::new(PrimitiveArray::<u32>::from_vec(values))
 }
 
-fn released(out: Released) -> Result<Column> {
+pub fn released(out: Released) -> Result<Column> {
     let fields = vec![
         Field::new("text".into(), ArrowDataType::LargeUtf8, true),
         Field::new("positions".into(), ArrowDataType::UInt32, false),
@@ -125,17 +124,7 @@ impl PyTable {
     ) -> PyResult<Column> {
         detached(py, || {
             let (policy, texts) = (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?);
-            let mut keys = Vec::with_capacity(texts.len());
-            for chunk in &record_keys.0 {
-                let rows = chunk.as_any().downcast_ref::<FixedSizeBinaryArray>();
-                let rows = rows.ok_or_else(|| Error::input("record keys are fixed-size binary rows of 32 bytes"))?;
-                for row in 0..rows.len() {
-                    keys.push(record_key(rows.get(row).unwrap_or_default())?);
-                }
-            }
-            if keys.len() != texts.len() {
-                return Err(Error::input(format!("texts need one key each; got {} and {}", texts.len(), keys.len())));
-            }
+            let keys = super::vocabulary::record_keys(&record_keys, texts.len())?;
             let key = |row: usize, _: Option<&str>| {
                 keys.get(row).cloned().ok_or_else(|| Error::internal("a record key is not there"))
             };

@@ -1,0 +1,128 @@
+//! Vocabularies in Python: texts into word numbers, chosen outputs into texts.
+
+use std::borrow::Cow;
+
+use arrow::array::{Array, FixedSizeBinaryArray, PrimitiveArray};
+use arrow::types::NativeType;
+use pyo3::prelude::*;
+
+use super::arrow_ffi::{Chunks, Column};
+use super::draws::record_key;
+use super::table::{counts, released};
+use super::{attached, detached};
+use crate::column::Strings;
+use crate::encode;
+use crate::errors::{Error, Result};
+use crate::keys::Key;
+use crate::policy::InputPolicy;
+use crate::release;
+use crate::threads;
+use crate::vocabulary::Vocabulary;
+
+/// Words that a mechanism takes, keeps in clear and releases.
+#[pyclass(frozen, name = "Vocabulary", module = "dptext_etl._kernel")]
+pub struct PyVocabulary(Vocabulary);
+
+/// Record keys of a column: fixed-size binary rows of 32 bytes, one per text.
+pub fn record_keys(keys: &Chunks, texts: usize) -> Result<Vec<Key>> {
+    let mut all = Vec::with_capacity(texts);
+    for chunk in &keys.0 {
+        let rows = chunk.as_any().downcast_ref::<FixedSizeBinaryArray>();
+        let rows = rows.ok_or_else(|| Error::input("record keys are fixed-size binary rows of 32 bytes"))?;
+        for row in 0..rows.len() {
+            all.push(record_key(rows.get(row).unwrap_or_default())?);
+        }
+    }
+    if all.len() != texts {
+        return Err(Error::input(format!("texts need one key each; got {} and {texts}", all.len())));
+    }
+    Ok(all)
+}
+
+/// The numbers of a column without nulls; copied only if it comes in several chunks.
+fn numbers<'a, T: NativeType>(column: &'a Chunks, what: &str) -> Result<Cow<'a, [T]>> {
+    let mut parts = Vec::with_capacity(column.0.len());
+    for chunk in &column.0 {
+        let array = chunk.as_any().downcast_ref::<PrimitiveArray<T>>().filter(|array| array.null_count() == 0);
+        parts.push(
+            array.ok_or_else(|| Error::input(format!("{what} without nulls were expected")))?.values().as_slice(),
+        );
+    }
+    Ok(match parts.as_slice() {
+        [one] => Cow::Borrowed(one),
+        many => Cow::Owned(many.concat()),
+    })
+}
+
+#[pymethods]
+impl PyVocabulary {
+    /// Words by number: `inputs` and, where they are others, `outputs`; words of `kept` are released in clear.
+    #[new]
+    #[pyo3(signature = (inputs, kept=vec![], outputs=None))]
+    fn new(py: Python<'_>, inputs: Vec<String>, kept: Vec<String>, outputs: Option<Vec<String>>) -> PyResult<Self> {
+        attached(py, || {
+            let outputs = outputs.as_ref().unwrap_or(&inputs);
+            if inputs.iter().chain(outputs).chain(&kept).any(String::is_empty) {
+                return Err(Error::artifact("a vocabulary holds no empty word"));
+            }
+            let (inputs, outputs, kept) = (inputs.iter(), outputs.iter(), kept.iter());
+            Vocabulary::new(inputs.map(String::as_str), outputs.map(String::as_str), kept.map(String::as_str)).map(Self)
+        })
+    }
+
+    /// The numbers of all words that are drawn (uint32) and the row offsets (uint64, one more than rows).
+    #[pyo3(signature = (texts, input_policy, record_keys=None, threads=None))]
+    fn encode(
+        &self,
+        py: Python<'_>,
+        texts: Chunks,
+        input_policy: &str,
+        record_keys: Option<Chunks>,
+        threads: Option<usize>,
+    ) -> PyResult<(Column, Column)> {
+        detached(py, || {
+            let (policy, texts) = (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?);
+            let keys = record_keys.map(|keys| self::record_keys(&keys, texts.len())).transpose()?;
+            let key = |row: usize| {
+                let keys = keys.as_ref().and_then(|keys| keys.get(row));
+                keys.cloned().ok_or_else(|| Error::internal("a record key is not there"))
+            };
+            let key: Option<&(dyn Fn(usize) -> Result<Key> + Sync)> = if keys.is_some() { Some(&key) } else { None };
+            let encoded = encode::encode(&self.0, &policy, &texts, key, threads::count(threads)?)?;
+            let offsets = Column(Box::new(PrimitiveArray::<u64>::from_vec(encoded.offsets)));
+            Ok((Column(counts(encoded.words)), offsets))
+        })
+    }
+
+    /// Released texts from chosen outputs (uint32, by the offsets of `encode`): struct of text and positions.
+    #[pyo3(signature = (texts, offsets, choices, input_policy, threads=None))]
+    fn assemble(
+        &self,
+        py: Python<'_>,
+        texts: Chunks,
+        offsets: Chunks,
+        choices: Chunks,
+        input_policy: &str,
+        threads: Option<usize>,
+    ) -> PyResult<Column> {
+        detached(py, || {
+            let (policy, texts) = (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?);
+            let offsets = numbers::<u64>(&offsets, "offsets of uint64")?;
+            let choices = numbers::<u32>(&choices, "choices of uint32")?;
+            released(encode::assemble(&self.0, &policy, &texts, &offsets, &choices, threads::count(threads)?)?)
+        })
+    }
+
+    /// How many draws each text is charged.
+    #[pyo3(signature = (texts, input_policy, threads=None))]
+    fn positions(&self, py: Python<'_>, texts: Chunks, input_policy: &str, threads: Option<usize>) -> PyResult<Column> {
+        detached(py, || {
+            let (policy, texts) = (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?);
+            release::positions(&self.0, &policy, &texts, threads::count(threads)?).map(|rows| Column(counts(rows)))
+        })
+    }
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<PyVocabulary>()
+}
