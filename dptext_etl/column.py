@@ -41,7 +41,12 @@ def privatize(
     released = release(texts, ids, policy)
     if not spend:
         return released.text
-    costs = spends(policy.mechanism, released.positions)
+    return with_spends(released, policy.mechanism)
+
+
+def with_spends(released: Released, mechanism: Mechanism) -> pa.Array:
+    """Put released texts and what each cost into one column, `struct<text, positions, epsilon, delta>`."""
+    costs = spends(mechanism, released.positions)
     columns = [released.text, released.positions, _amounts(costs["eps_approx"]), _amounts(costs["delta"])]
     return pa.StructArray.from_arrays(columns, ["text", "positions", "epsilon", "delta"])
 

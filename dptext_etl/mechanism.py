@@ -6,6 +6,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import pyarrow as pa
@@ -61,6 +62,20 @@ class Mechanism(BaseModel, ABC):
     epsilon: Epsilon
     mode: Mode = "strict"
     n_max: PositiveInt = DEFAULT_N_MAX
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy, with other parameters if given: nothing that was derived from the old ones goes along."""
+        copied = super().model_copy(update=update, deep=deep)
+        if update:
+            for name in copied.__dict__.keys() - type(self).model_fields.keys():
+                del copied.__dict__[name]
+        return copied
+
+    def __getstate__(self) -> dict[Any, Any]:
+        """Pickle parameters alone: what is derived from them is derived again."""
+        state = super().__getstate__()
+        fields = type(self).model_fields
+        return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
 
     @property
     def name(self) -> str:

@@ -35,6 +35,11 @@ class Reader:
     def __repr__(self) -> str:
         return f"Ledger({str(self._book.store.path)!r})"
 
+    @property
+    def ledger_id(self) -> str:
+        """Random name that the ledger got when it was made: tells one ledger from another at the same place."""
+        return self._book.ledger_id
+
     def close(self) -> None:
         """Close the file."""
         self._book.store.close()

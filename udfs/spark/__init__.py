@@ -1,0 +1,25 @@
+"""Spark: SQL functions that release a text column (`register`), whole runs over a data frame (`privatize_frame`)."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from udfs.spark.frame import privatize_frame as privatize_frame
+    from udfs.spark.functions import register as register
+
+_WHERE = {"register": "functions", "privatize_frame": "frame"}
+
+__all__ = ["privatize_frame", "register"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

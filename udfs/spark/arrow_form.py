@@ -1,0 +1,20 @@
+"""The Arrow form of a SQL function: Spark hands over Arrow arrays and takes one back (Spark 4.1 and newer)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.pandas.functions import arrow_udf
+
+from udfs.spark import worker
+
+
+def function(carried: str, *, spend: bool) -> Any:
+    """Return the function of (text, id, subject); it is pickled with the text `carried` and nothing else."""
+
+    def release(text: pa.Array, id: pa.Array, subject: pa.Array = None) -> pa.Array:  # noqa: A002
+        return worker.release(carried, text, id, subject)
+
+    declare: Any = arrow_udf  # its overloads know the types that users write down
+    return declare(release, worker.SPEND_SQL if spend else "string")

@@ -1,0 +1,118 @@
+"""The ledger inside a SQL function: reserve, compute, commit, and only then return (amendment A26).
+
+Every step is idempotent: a task that is retried, run twice by speculation or asked again reserves nothing new, computes
+the same bytes and finds them committed. That holds for reproducible mechanisms alone, so others are refused.
+"""
+
+from __future__ import annotations
+
+import secrets
+from contextlib import suppress
+
+import numpy as np
+import pyarrow as pa
+
+from dptext_etl import _kernel, column
+from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReleaseRef, ReserveResult
+from dptext_etl.policy import ColumnPolicy
+from udfs.spark.carried import CarriedLedger
+from udfs.spark.ledger_url import resolved
+
+
+class Account:
+    """An open ledger and a column policy that is charged to it.
+
+    Args:
+        policy: The column's policy.
+        ledger: Where and how its rows are charged.
+
+    Raises:
+        LedgerError: There is no ledger here, or another one than the function was registered with.
+    """
+
+    def __init__(self, policy: ColumnPolicy, ledger: CarriedLedger) -> None:
+        self._policy = policy
+        self._terms = ledger
+        self._ledger = Ledger.open(resolved(ledger.url), ledger.id_key, create=False)
+        if self._ledger.ledger_id != ledger.ledger_id:
+            msg = "the ledger that this worker finds is another one than the function was registered with"
+            raise LedgerError(msg, "register the function again, where driver and workers see one ledger")
+        self._refs: dict[str, ReleaseRef] = {}
+
+    @property
+    def per_subject(self) -> bool:
+        """Whether rows are charged to their subjects."""
+        return self._terms.unit == "subject"
+
+    def charge(self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, id_type: str, spend: bool) -> pa.Array:
+        """Charge a batch, release it and commit it.
+
+        Args:
+            texts: Strings, shape (records,).
+            ids: Canonical record ids, each once.
+            subjects: Canonical subject ids, or None.
+            id_type: Kind of the record ids.
+            spend: Return structs.
+
+        Returns:
+            What `column.privatize` returns, null where a record is over its cap.
+        """
+        policy, ref = self._policy, self._ref(id_type)
+        mechanism = policy.mechanism
+        identities = pa.array(_kernel.idem_keys(policy.release_key(), ids, texts, policy.nonce))
+        worst = column.worst_case(mechanism, mechanism.positions(texts), texts)
+        job = f"spark-{secrets.token_hex(8)}"
+        result = self._ledger.reserve(
+            job,
+            self._terms.scope(policy.dataset),
+            self._terms.cap,
+            ids,
+            subjects,
+            [Charge(ref, identities, *worst)],
+            on_cap=self._terms.on_cap,
+        )
+        self._refuse_changed(job, result)
+        fits = pa.array(result.outcome != Outcome.OVER_CAP)
+        released = column.release(texts.filter(fits), ids.filter(fits), policy)
+        outcome = self._ledger.commit(
+            job,
+            ref,
+            ids.filter(fits),
+            identities.filter(fits),
+            pa.array(_kernel.digests(released.text)),
+            positions=released.positions.to_numpy(zero_copy_only=False),
+        )
+        _refuse_diverged(int((outcome == CommitOutcome.DIVERGED).sum()))
+        paid = column.with_spends(released, mechanism) if spend else released.text
+        return _spread(paid, fits)
+
+    def _ref(self, id_type: str) -> ReleaseRef:
+        if id_type not in self._refs:
+            self._refs[id_type] = self._ledger.register(self._policy, id_type)
+        return self._refs[id_type]
+
+    def _refuse_changed(self, job: str, result: ReserveResult) -> None:
+        changed = result.counts[Outcome.CHANGED.name]
+        if not changed:
+            return
+        with suppress(LedgerError):  # then what was reserved stays charged: another task goes by it
+            self._ledger.abort(job, compute_never_started=True)
+        msg = f"the texts of {changed} records changed since this release took them; it holds one text per record id"
+        raise InputError(
+            msg, "release the changed data under a new name, at full spend; nothing of these rows was charged"
+        )
+
+
+def _refuse_diverged(diverged: int) -> None:
+    if diverged:
+        msg = f"{diverged} records, computed again, gave other bytes than committed; nothing of the batch is returned"
+        raise LedgerError(msg, "the first commit is the release: read it from where it was written, or take a new name")
+
+
+def _spread(released: pa.Array, fits: pa.Array) -> pa.Array:
+    """Put the rows that fit back in their places, null elsewhere."""
+    if len(released) == len(fits):
+        return released
+    places = np.cumsum(fits.to_numpy(zero_copy_only=False)) - 1
+    return released.take(pa.array(places, mask=~fits.to_numpy(zero_copy_only=False)))

@@ -1,0 +1,115 @@
+"""SQL functions that release a text column: `SELECT id, private_review(review, id) AS review FROM reviews`.
+
+    from udfs.spark import register
+
+    register(spark, "private_review", policy)
+
+Text first, then id, then (with a ledger that charges subjects) subject; by position or by name (`text =>`, `id =>`,
+`subject =>`). What is released depends on key, record and text alone, so Spark may retry, repeat and reorder.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, Literal
+
+from dptext_etl.errors import LedgerError, PolicyError
+from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
+from udfs.by_reference import require_reference
+from udfs.spark.carried import Carried, CarriedLedger
+from udfs.spark.ledger_url import founded
+from udfs.spark.shipping import ship
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+
+
+def register(  # noqa: PLR0917  (in the order in which one says it)
+    spark: SparkSession,
+    name: str,
+    policy: ColumnPolicy,
+    ledger: str | LedgerSpec | None = None,
+    form: Literal["arrow", "pandas"] = "arrow",
+    spend: bool = False,
+    *,
+    cap: Cap | None = None,
+    on_cap: Literal["quarantine", "refuse"] = "quarantine",
+    unit: Literal["subject", "record"] = "subject",
+    artifacts: str | None = None,
+) -> Any:
+    """Register a column's policy as a SQL function of a session, classic or Spark Connect.
+
+    Args:
+        spark: The session.
+        name: Name of the SQL function.
+        policy: The column's policy, with the column's name and a key reference that resolves on the workers.
+        ledger: Where rows are charged before they are returned: URL, path, or a reference to it ("env:NAME"). Without
+            one the function writes nothing, and what it returns is no publishable release.
+        form: "arrow" (Spark 4.1 and newer) or "pandas" (Spark 3.5, too).
+        spend: Return `struct<text, positions, epsilon, delta>`, the declared pair of each record.
+        cap: The most that a unit may lose; pinned in the ledger by its first use.
+        on_cap: Rows over the cap come back null ("quarantine"), or fail the query ("refuse").
+        unit: Whose budget is charged: "subject" takes a third argument, "record" declares that records stand alone.
+        artifacts: Folder or object-store URI by which tables reach the workers; None takes the driver's own path with a
+            local master, and the session's files (`addArtifacts`) otherwise.
+
+    Returns:
+        The function, for use in the DataFrame API.
+
+    Raises:
+        PolicyError: What the policy asks for cannot be done in a SQL function; the hint says where it can.
+        LedgerError: The ledger cannot be opened, or workers could not reach it.
+    """
+    _require_name(name)
+    require_reference(policy, "a SQL function")
+    if policy.column is None:
+        raise PolicyError(
+            "the policy names no column, and a SQL function cannot see which it is given", "give column=…"
+        )
+    if ledger is None and cap is not None:
+        raise PolicyError("a cap is kept by a ledger, and none is given", "give ledger=…")
+    spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
+    carried = Carried.of(
+        policy,
+        ship(spark, policy.mechanism.artifacts(), artifacts),
+        spend=spend,
+        ledger=None if spec is None else _account(spark, policy, spec, cap=cap, on_cap=on_cap, unit=unit),
+    )
+    function = _made(carried.written(), form, spend=spend)
+    if not policy.mechanism.reproducible:
+        function = function.asNondeterministic()
+    return spark.udf.register(name, function)
+
+
+def _require_name(name: str) -> None:
+    if not _NAME.fullmatch(name):
+        raise PolicyError("a SQL function's name has letters, digits and _ alone", 'such as "private_review"')
+
+
+def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> CarriedLedger:
+    if not policy.mechanism.reproducible:
+        raise LedgerError(
+            f"{policy.mechanism.name} is a model: run again it may give other bytes, and a SQL function keeps no copy "
+            "of what it released, so it cannot be charged here",
+            "privatize_frame(df, policy, id=…) stages what it releases and charges it; or register without a ledger",
+        )
+    url, ledger_id = founded(spark, spec.url, spec.id_key)
+    return CarriedLedger(url=url, id_key=spec.id_key, ledger_id=ledger_id, **terms)
+
+
+def _made(carried: str, form: str, *, spend: bool) -> Any:
+    if form == "arrow":
+        try:
+            from udfs.spark.arrow_form import function
+        except ImportError:
+            pass
+        else:
+            return function(carried, spend=spend)
+        raise PolicyError('form="arrow" needs Spark 4.1 or newer', 'give form="pandas"')
+    if form == "pandas":
+        from udfs.spark.pandas_form import function
+
+        return function(carried, spend=spend)
+    raise PolicyError('the form of a Spark function is "arrow" or "pandas"')

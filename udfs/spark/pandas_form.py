@@ -1,0 +1,23 @@
+"""The pandas form of a SQL function: Series in, Series or DataFrame out (Spark 3.5 and newer)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+from pyspark.sql.pandas.functions import pandas_udf
+
+from udfs.spark import series, worker
+
+
+def function(carried: str, *, spend: bool) -> Any:
+    """Return the function of (text, id, subject); it is pickled with the text `carried` and nothing else."""
+
+    def release(text: pd.Series, id: pd.Series, subject: pd.Series = None) -> pd.Series:  # noqa: A002
+        return series.release(carried, text, id, subject)
+
+    def release_with_spend(text: pd.Series, id: pd.Series, subject: pd.Series = None) -> pd.DataFrame:  # noqa: A002
+        return series.release(carried, text, id, subject)
+
+    declare: Any = pandas_udf  # its overloads know the types that users write down
+    return declare(release_with_spend, worker.SPEND_SQL) if spend else declare(release, "string")

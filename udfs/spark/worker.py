@@ -1,0 +1,140 @@
+"""What runs in Spark's Python workers: importable, light, and the one place that is loaded once per worker.
+
+A function in a plan holds nothing but the text of `Carried`. The first batch of a worker makes the policy from it,
+opens the tables and resolves the references; later batches and later queries find all that in this module.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl import column
+from dptext_etl.errors import DPTextError, InputError, seam
+from dptext_etl.keys import canonical_ids, id_type
+from dptext_etl.policy import ColumnPolicy
+from udfs.spark.carried import Carried
+from udfs.spark.charged import Account
+
+SPEND = pa.struct(
+    {"text": pa.string(), "positions": pa.int32(), "epsilon": pa.float64(), "delta": pa.float64()}.items()
+)
+"""Type of a released column with `spend=True`."""
+SPEND_SQL = "struct<text: string, positions: int, epsilon: double, delta: double>"
+
+_DEFECT = "this is a defect; what it said is not repeated, because it may quote a text"
+_SWAPPED = "the order of arguments is (text, id, subject): are two of them swapped?"
+
+
+@dataclass(frozen=True)
+class Seat:
+    """A function as a worker holds it.
+
+    Attributes:
+        policy: The column's policy, its artifacts on this machine.
+        spend: Return the struct.
+        account: Where rows are charged, or None.
+    """
+
+    policy: ColumnPolicy
+    spend: bool
+    account: Account | None
+
+
+@lru_cache(maxsize=64)
+def seat(carried: str) -> Seat:
+    """Return the function that a plan carries, made once per worker process."""
+    os.environ["DPTEXT_THREADS"] = "1"  # Spark runs one worker per task slot
+    with seam("reading what the plan carries", DPTextError, _DEFECT):
+        described = Carried.model_validate_json(carried)
+        policy = described.policy()
+        account = None if described.ledger is None else Account(policy, described.ledger)
+    return Seat(policy, described.spend, account)
+
+
+def release(carried: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None = None) -> pa.Array:
+    """Release one batch of a Spark column, charged first if the function has a ledger.
+
+    Args:
+        carried: What the plan carries (`Carried.written`).
+        texts: Strings; null in, null out.
+        ids: Record ids of any allowed type.
+        subjects: Subject ids, where the ledger charges subjects.
+
+    Returns:
+        Strings, or `SPEND`; null where a row is over its cap.
+
+    Raises:
+        InputError: Bad columns, one id with several texts, or a text that changed since the release took it.
+        BudgetError: Rows over the cap, with `on_cap="refuse"`.
+        LedgerError: The ledger contradicts what is asked of it.
+    """
+    here = seat(carried)
+    with seam("releasing a batch", DPTextError, _DEFECT):
+        _require_strings(texts)
+        _require_subjects(here, subjects)
+        canonical = _canonical(ids, "record ids")
+        first, where = distinct(canonical)
+        _require_one_text(texts, first, where)
+        if here.account is None:
+            return _typed(column.privatize(texts, canonical, here.policy, spend=here.spend))
+        people = None if subjects is None else _canonical(subjects, "subject ids")
+        if people is not None and len(first) < len(where) and not people.equals(people.take(first).take(where)):
+            raise InputError("records of one id have several subjects", "every record has an id of its own")
+        chosen = [None if item is None else item.take(first) for item in (texts, canonical, people)]
+        kept = here.account.charge(chosen[0], chosen[1], chosen[2], id_type(ids.type), here.spend)
+        return _typed(kept.take(where))
+
+
+def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return where each distinct id stands first, and for every row which of those it is."""
+    encoded = ids.dictionary_encode()
+    where: npt.NDArray[np.int64] = encoded.indices.to_numpy(zero_copy_only=False)
+    if len(encoded.dictionary) == len(ids):
+        return encoded.indices, encoded.indices
+    return pa.array(np.unique(where, return_index=True)[1]), encoded.indices
+
+
+def _require_strings(texts: pa.Array) -> None:
+    kind = texts.type
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):
+        raise InputError(f"the first argument is the text column and holds strings, got {kind}", _SWAPPED)
+
+
+def _require_subjects(here: Seat, subjects: pa.Array | None) -> None:
+    wanted = here.account is not None and here.account.per_subject
+    if wanted and subjects is None:
+        raise InputError(
+            "this function charges subjects and got none",
+            'call name(text, id, subject), or register(…, unit="record") if records stand for themselves',
+        )
+    if subjects is not None and not wanted:
+        raise InputError(
+            "this function charges no subjects and got some",
+            'call name(text, id); register(…, ledger=…, unit="subject") charges subjects',
+        )
+
+
+def _canonical(ids: pa.Array, what: str) -> pa.Array:
+    if ids.null_count:
+        raise InputError(f"{ids.null_count} {what} of a batch are null", _SWAPPED)
+    return canonical_ids(ids)
+
+
+def _require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array) -> None:
+    """A text column in the place of the ids repeats its values beside other ones, an id column does not."""
+    if len(first) < len(where) and not texts.equals(texts.take(first).take(where)):
+        raise InputError("a record id of a batch stands beside several texts; each record has one text", _SWAPPED)
+
+
+def _typed(released: pa.Array) -> pa.Array:
+    """Give Spark's types to a released column; a struct that is null becomes a struct of nulls, as pandas has it."""
+    if not pa.types.is_struct(released.type):
+        return released.cast(pa.string())
+    fields = [item.cast(field.type) for item, field in zip(released.flatten(), SPEND, strict=True)]
+    return pa.StructArray.from_arrays(fields, fields=list(SPEND))
