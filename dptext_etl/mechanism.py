@@ -6,7 +6,6 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import pyarrow as pa
@@ -111,7 +110,7 @@ class Mechanism(BaseModel, ABC):
         return {}
 
     def placed(self, artifacts: Mapping[str, Artifact]) -> Self:
-        """Return the same mechanism reading `artifacts` (by role, as `artifacts()` has them) where they lie on this machine.
+        """Return the same mechanism, its `artifacts` (by role) read from where they lie on this machine.
 
         Workers are given what another machine built and verified: a role that is a field becomes the artifact's path,
         any other one takes the place of what would be computed. Compare `cfg()` afterwards.
