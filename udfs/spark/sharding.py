@@ -1,0 +1,138 @@
+"""Which rows of a frame are computed together: a function of their ids, so that every attempt gets the same shards.
+
+The rows of a subject fall into one shard where caps are per subject: what does not fit is then decided in the order of
+the record ids, whatever order the tasks come in.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from dptext_etl.checks.canaries import CANARY, CanaryPlan
+from dptext_etl.errors import InputError, seam
+from dptext_etl.policy import Policy
+from dptext_etl.runner.roles import wanted_columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import Column, DataFrame
+
+SHARD = "__dptext_shard"
+"""The column that holds the number of a row's shard on its way to the tasks."""
+_DEVIATIONS = 4
+"""Shards of hashed rows differ in size: so many standard deviations of room keep them below `shard_rows`."""
+
+
+def shard_numbers(first: int, rows: int, shard_rows: int) -> range:
+    """Number the shards of a frame.
+
+    Args:
+        first: The first number.
+        rows: Rows of the frame.
+        shard_rows: The most rows that a shard holds.
+
+    >>> shard_numbers(0, 1_000_000, 100_000)
+    range(0, 11)
+    """
+    room = max(1, shard_rows - _DEVIATIONS * math.isqrt(shard_rows))
+    return range(first, first + (1 if rows <= shard_rows else -(-rows // room)))
+
+
+def named(name: str) -> Column:
+    """Return a column by its exact name, dots and blanks included."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.col(f"`{name.replace('`', '``')}`")
+
+
+def planted(frame: DataFrame, plans: Iterable[CanaryPlan], policy: Policy) -> DataFrame:
+    """Add the canary rows of all shards to a frame, and bring the rows of a shard together in the order of their ids.
+
+    Args:
+        frame: The wanted columns.
+        plans: The canary rows.
+        policy: The run's policy.
+
+    Returns:
+        The rows with the columns `CANARY` and `SHARD`.
+    """
+    from pyspark.sql import functions as F  # noqa: N812
+
+    plans = list(plans)
+    first, count = plans[0].shard, len(plans)
+    key = policy.subject if policy.subject is not None and policy.unit == "subject" and policy.cap else policy.id
+    shard = (F.pmod(F.xxhash64(named(key)), F.lit(count)) + F.lit(first)).cast("int")
+    own = frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
+    whole = own.unionByName(_canaries(frame, plans, policy))
+    if hasattr(whole, "repartitionById"):
+        spread = whole.repartitionById(count, (F.col(SHARD) - F.lit(first)).cast("int"))
+    else:  # before Spark 4.1
+        spread = whole.repartitionByRange(count, SHARD)
+    return spread.sortWithinPartitions(F.col(SHARD), named(policy.id))
+
+
+def _canaries(frame: DataFrame, plans: list[CanaryPlan], policy: Policy) -> DataFrame:
+    from pyspark.sql.types import BooleanType, IntegerType, StructField, StructType
+
+    fields = [StructField(field.name, field.dataType, nullable=True) for field in frame.schema.fields]
+    schema = StructType([*fields, StructField(CANARY, BooleanType()), StructField(SHARD, IntegerType())])
+    rows: list[tuple[Any, ...]] = []
+    for plan in plans:
+        for value, row in zip(plan.ids(), plan.rows, strict=True):
+            cells = {policy.id: value, **row.texts}
+            rows.append((*(cells.get(name) for name in frame.columns), True, plan.shard))
+    with seam("adding canary rows"):
+        return frame.sparkSession.createDataFrame(rows, schema)
+
+
+def pieces(batches: Iterable[pa.RecordBatch], most: int, step: int) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Cut the rows of a task, which come shard by shard, into numbered frames that are computed together.
+
+    Args:
+        batches: Rows with the column `SHARD`, in its order.
+        most: Rows of a frame at most; only a shard that one subject fills is cut further.
+        step: Number of shards of the run: what the numbers of further cuts of a shard are apart.
+
+    Yields:
+        Numbers and frames in one chunk, without `SHARD`.
+    """
+    held: list[pl.DataFrame] = []
+    count, shard, number = 0, -1, -1
+    for batch in batches:
+        for part in pl.DataFrame(batch).partition_by(SHARD, maintain_order=True):
+            if part[SHARD][0] != shard:
+                if count:
+                    yield number, _whole(held)
+                held, count = [], 0
+                number = shard = part[SHARD][0]
+            held.append(part.drop(SHARD))
+            count += part.height
+            while count > most:
+                rows = _whole(held)
+                yield number, rows.head(most)
+                held, count, number = [rows.slice(most)], count - most, number + step
+    if count:
+        yield number, _whole(held)
+
+
+def _whole(frames: list[pl.DataFrame]) -> pl.DataFrame:
+    return pl.concat(frames).rechunk()
+
+
+def require_free_names(frame: DataFrame, policy: Policy) -> None:
+    """Refuse a frame with columns of ours, or with two of one name.
+
+    Raises:
+        InputError: It has such columns.
+    """
+    for name in (CANARY, SHARD):
+        if name in frame.columns:
+            raise InputError(f"the column {name} is ours", "rename it in the source")
+    twice = sorted(name for name in wanted_columns(policy) if frame.columns.count(name) > 1)
+    if twice:
+        said = ", ".join(map(repr, twice))
+        raise InputError(f"the frame has several columns {said}", "select or rename them before")

@@ -1,0 +1,184 @@
+"""What an executor does with its rows: shard by shard, reserve, compute, stage, commit; only counts and hashes go back.
+
+Everything here can happen twice: a task is retried, or runs on two machines at once. The ledger charges a record once,
+attempts stage under names of their own, and only the records of the attempt that Spark counts reach the driver.
+
+A refusal is no failure of a machine: it goes back as data, with the sentence that a user would read, and no task is
+retried for it. Anything else leaves the worker without what a library said, because that may quote a text.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Literal
+
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl import errors
+from dptext_etl.checks.canaries import CANARY
+from dptext_etl.errors import DPTextError, seam
+from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.attempt import shards_of
+from dptext_etl.runner.shards import Checkpoint, Shards
+from dptext_etl.runner.staging import StagedShard, Staging
+from udfs.spark.board import Board
+from udfs.spark.carried import Carried
+from udfs.spark.sharding import pieces
+
+SCHEMA = "record string"
+_DEFECT = "this is a defect; what it said is not repeated, because it may quote a text. Nothing was published"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What tasks are told: names, places, references and hashes; no key and no text.
+
+    Attributes:
+        policy: The run's policy as JSON, without storage options.
+        columns: The policies of its text columns, each as `Carried` writes it.
+        refs: Registered release of each text column.
+        job: Name of the attempt in the ledger.
+        staging: The run's staging folder.
+        step: Number of shards of the run.
+        most: Rows that are computed together at most, canary rows included.
+        phase: "reserve" charges only; "release" does everything.
+        checkpoint: Called after every step, for tests.
+    """
+
+    policy: str
+    columns: tuple[str, ...]
+    refs: Mapping[str, ReleaseRef]
+    job: str
+    staging: Path
+    step: int
+    most: int
+    phase: Literal["reserve", "release"]
+    checkpoint: Checkpoint
+
+    @property
+    def board(self) -> Board:
+        """The notice board of the phase."""
+        return Board.of(self.staging, f"{self.job}-{self.phase}")
+
+    def only_reserve(self) -> Order:
+        """The order of a first pass that charges everything before anything is computed."""
+        return replace(self, phase="reserve")
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of the rows that were computed together.
+
+    Attributes:
+        rows: Rows of the source among them.
+        outcomes: Records by what the ledger said.
+        shard: What was staged; None where rows were only reserved.
+    """
+
+    rows: int
+    outcomes: Mapping[str, int]
+    shard: Mapping[str, Any] | None
+
+    @property
+    def staged(self) -> StagedShard:
+        """The staged shard."""
+        return StagedShard.from_dict(dict(self.shard or {}))
+
+
+def written(policy: Policy) -> str:
+    """Write a policy for a worker; storage options stay with the driver, which alone publishes."""
+    return json.dumps(policy.model_dump(mode="json", by_alias=True, exclude={"storage_options"}))
+
+
+def task(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Make the function that `mapInArrow` sends to the executors."""
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for record in records(order, batches):
+            yield pa.RecordBatch.from_pydict({"record": [record]})
+
+    return work
+
+
+def records(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
+    """Do what an order says with the rows of a task, and say of every shard what became of it, as JSON."""
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    try:
+        with seam("computing on an executor", DPTextError, _DEFECT):
+            for done in _work(order, batches):
+                yield json.dumps({"done": asdict(done)})
+    except DPTextError as error:
+        if type(error) is DPTextError:  # no refusal of ours: another attempt may succeed
+            raise
+        order.board.stop()
+        yield json.dumps({"refused": [type(error).__name__, error.message, error.hint]})
+
+
+def refused_first(record: str) -> tuple[bool, str]:
+    """Order records so that a refusal is read before anything else."""
+    return not record.startswith('{"refused"'), record
+
+
+def read(record: str) -> Done:
+    """Read a record of a task.
+
+    Raises:
+        DPTextError: A task refused; as what it refused with.
+    """
+    facts = json.loads(record)
+    if "refused" in facts:
+        name, message, hint = facts["refused"]
+        raise getattr(errors, name, DPTextError)(message, hint)
+    return Done(**facts["done"])
+
+
+def _work(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[Done]:
+    shards: Shards | None = None
+    try:
+        for number, planted in pieces(batches, order.most, order.step):
+            if shards is None:
+                order.board.require()
+                shards = _shards(order)
+            if order.board.stopped:
+                return
+            done = _done(shards, planted, number, order)
+            order.board.done(number, done.rows)
+            yield done
+    finally:
+        if shards is not None:
+            shards.ledger.close()
+
+
+def _done(shards: Shards, planted: pl.DataFrame, number: int, order: Order) -> Done:
+    shards.outcomes = Counter()
+    if order.phase == "reserve":
+        shards.reserve(planted)
+        staged = None
+    else:
+        staged = shards.release(planted, number).as_dict()
+    return Done(int((~planted[CANARY]).sum()), dict(shards.outcomes), staged)
+
+
+def _shards(order: Order) -> Shards:
+    policy, columns = _policies(order.policy, order.columns)
+    ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
+    staging = Staging(order.staging, tag=secrets.token_hex(8))
+    shards = shards_of(policy, columns, order.refs, ledger, order.job, staging, order.checkpoint)
+    shards.computed = True  # of other tasks nothing is known here: the driver alone gives reservations back
+    return shards
+
+
+@lru_cache(maxsize=8)
+def _policies(written: str, carried: tuple[str, ...]) -> tuple[Policy, list[ColumnPolicy]]:
+    """Read what an order carries, once per worker process: artifacts are verified, references resolved."""
+    columns = [Carried.model_validate_json(column).policy() for column in carried]
+    return Policy.parse(json.loads(written)), columns

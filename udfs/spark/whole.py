@@ -1,0 +1,42 @@
+"""The policy of a run over a frame: one that is written down, or the policy of one column and what else a run needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dptext_etl.errors import PolicyError
+from dptext_etl.policy import ColumnPolicy, Policy
+from udfs.by_reference import require_reference
+
+
+def whole_policy(policy: Policy | ColumnPolicy | str | Path, entries: Mapping[str, Any]) -> Policy:
+    """Return a run's policy with some entries set.
+
+    Args:
+        policy: A policy, the path of one, or the policy of one column.
+        entries: Entries of a policy, as a policy file names them; `ledger` may be a URL alone.
+
+    Raises:
+        PolicyError: Entries that are missing or say something that cannot be done.
+    """
+    given = dict(entries)
+    if isinstance(given.get("ledger"), str):
+        given["ledger"] = {"url": given["ledger"]}
+    if isinstance(policy, ColumnPolicy):
+        return Policy.parse({**_of_column(policy), "source": str(given.get("sink", "")), **given})
+    read = policy if isinstance(policy, Policy) else Policy.load(policy)
+    return Policy.parse({**read.model_dump(by_alias=True), **given}) if given else read
+
+
+def _of_column(policy: ColumnPolicy) -> dict[str, Any]:
+    require_reference(policy, "a run")
+    if policy.column is None:
+        raise PolicyError("the policy names no column", "give ColumnPolicy(column=…)")
+    if policy.nonce:
+        raise PolicyError("a run takes the first release of a name (nonce 0)", "take another release name")
+    mechanism = policy.mechanism
+    described = {"name": mechanism.name, **mechanism.model_dump(mode="json")}
+    column = {"name": policy.column, "mechanism": described, "allow": sorted(policy.allow)}
+    return {"dataset": policy.dataset, "release": policy.release, "key": policy.key, "column": [column]}
