@@ -13,6 +13,7 @@ from dptext_etl.errors import PolicyError
 dg = pytest.importorskip("dagster", reason="dagster is not installed")
 orchestration = pytest.importorskip("dptext_etl.orchestration")
 
+from dptext_etl.mechanisms.custext import CusText  # noqa: E402
 from dptext_etl.orchestration.partitions import discovered  # noqa: E402
 
 
@@ -57,12 +58,80 @@ def test_a_policy_becomes_assets_blocking_checks_a_job_and_resources(make_policy
         "published_care_notes",
     }
     checks = [graph.get_check_spec(key) for key in graph.asset_check_keys]
-    assert {check.asset_key.to_user_string() for check in checks} == {"staged_care_notes"}
-    assert all(check.blocking and check.description for check in checks)
-    assert {"raw_column_absent", "canaries_foreign", "canaries_native", "rows_ledgered"} <= {c.name for c in checks}
+    found = {(check.asset_key.to_user_string(), check.name): check for check in checks}
+    assert all(check.description for check in checks)
+    assert {name for (asset, name), check in found.items() if check.blocking and asset == "staged_care_notes"} == {
+        "raw_column_absent",
+        "canaries_foreign",
+        "canaries_present",
+        "canaries_native",
+        "words_in_output_set",
+        "rows_ledgered",
+    }
+    assert {name for (asset, name), check in found.items() if check.blocking and asset == "published_care_notes"} == {
+        "published_files",
+        "raw_column_absent",
+        "canaries_foreign",
+        "words_in_output_set",
+        "rows_ledgered",
+    }
+    assert {key for key, check in found.items() if not check.blocking} == {("staged_care_notes", "report_copies")}
     job = defs.resolve_job_def("privatize_care_notes")
     assert job.partitions_def.get_partition_keys() == ["2026-01", "2026-02"]
     assert job.executor_def.name == "in_process"
+
+
+def test_definitions_of_several_datasets_can_be_merged(make_policy):
+    merged = dg.Definitions.merge(
+        *(orchestration.build_definitions(make_policy(dataset=name), partitions=["a"]) for name in ("notes", "calls"))
+    )
+    dg.Definitions.validate_loadable(merged)
+    assert {job.name for job in merged.jobs} == {"privatize_notes", "privatize_calls"}
+    assert {"ledger_notes", "ledger_calls", "key_notes", "key_calls"} <= set(merged.resources)
+
+
+def test_the_executor_is_the_code_locations_where_none_is_given(make_policy):
+    plain = orchestration.build_definitions(make_policy(), partitions=["a"], executor=None)
+    assert plain.executor is None
+    chosen = orchestration.build_definitions(make_policy(), partitions=["a"], executor=dg.multiprocess_executor)
+    assert chosen.resolve_job_def("privatize_care_notes").executor_def.name == "multiprocess"
+
+
+class Accelerated(CusText):
+    """A mechanism that would run on a GPU."""
+
+    accelerated = True
+
+
+class AcceleratedPolicy(Policy):
+    """A policy whose mechanism is another one than it names."""
+
+    def column_policies(self):
+        return [
+            item.model_copy(update={"mechanism": Accelerated(**item.mechanism.model_dump())})
+            for item in super().column_policies()
+        ]
+
+
+@pytest.mark.parametrize(
+    ("kind", "given", "pool"),
+    [(Policy, None, None), (Policy, "heavy", "heavy"), (AcceleratedPolicy, None, "gpu"), (AcceleratedPolicy, "a", "a")],
+)
+def test_the_pool_is_the_mechanisms_or_the_one_that_is_named(make_policy, kind, given, pool):
+    policy = kind.model_validate(make_policy().model_dump(by_alias=True, exclude_none=True))
+    graph = orchestration.build_definitions(policy, partitions=["a"], pool=given).resolve_asset_graph()
+    pools = {key.to_user_string(): graph.get(key).pools for key in graph.get_all_asset_keys()}
+    assert pools["staged_care_notes"] == ({pool} if pool else set())
+    assert not pools["published_care_notes"]
+
+
+def test_a_backfill_takes_a_run_per_partition_or_one_for_all(make_policy):
+    def policies(**options):
+        graph = orchestration.build_definitions(make_policy(), partitions=["a", "b"], **options).resolve_asset_graph()
+        return {graph.get(dg.AssetKey(f"{stage}_care_notes")).backfill_policy for stage in ("staged", "published")}
+
+    assert policies() == {None}
+    assert policies(backfill="single_run") == {dg.BackfillPolicy.single_run()}
 
 
 def test_nothing_is_published_where_the_policy_says_so(make_policy):
@@ -74,7 +143,7 @@ def test_definitions_hold_references_and_no_secret(make_policy, monkeypatch):
     secret = "ab" * 32
     monkeypatch.setenv("DPTEXT_SECRET", secret)
     defs = orchestration.build_definitions(make_policy(), partitions=["a"])
-    assert defs.resources["key"].reference == "env:DPTEXT_SECRET"
+    assert defs.resources["key_care_notes"].reference == "env:DPTEXT_SECRET"
     assert secret not in repr(defs.resources) + str(defs.resolve_asset_graph().asset_nodes)
 
 
@@ -82,8 +151,8 @@ def test_a_deployment_sets_ledger_and_key(make_policy):
     ledger = orchestration.LedgerResource(url="sqlite:///elsewhere.db", id_key="file:ids.key")
     key = orchestration.KeyResource(reference="file:noise.key")
     defs = orchestration.build_definitions(make_policy(), partitions=["a"], ledger=ledger, key=key)
-    assert defs.resources["ledger"].url == "sqlite:///elsewhere.db"
-    assert defs.resources["key"].reference == "file:noise.key"
+    assert defs.resources["ledger_care_notes"].url == "sqlite:///elsewhere.db"
+    assert defs.resources["key_care_notes"].reference == "file:noise.key"
 
 
 def test_partitions_are_the_files_that_match_the_source(make_policy, tmp_path):
@@ -106,6 +175,34 @@ def test_templates_are_read_as_globs(tmp_path, template, found):
     names = ("a.parquet", "b.c.parquet", "a.csv", "month=01/x.parquet", "month=02/02.parquet", "other/y.csv")
     touch(*(tmp_path / name for name in names))
     assert discovered(str(tmp_path / template)) == found
+
+
+def test_partitions_by_time_are_taken(make_policy):
+    months = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-04")
+    defs = orchestration.build_definitions(make_policy(), partitions=months)
+    job = defs.resolve_job_def("privatize_care_notes")
+    assert job.partitions_def.get_partition_keys() == ["2026-01", "2026-02", "2026-03"]
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        ["north/south"],
+        ["..", "a"],
+        dg.HourlyPartitionsDefinition("2026-01-01-00:00"),
+        dg.MultiPartitionsDefinition(
+            {"a": dg.StaticPartitionsDefinition(["1"]), "b": dg.StaticPartitionsDefinition(["2"])}
+        ),
+    ],
+)
+def test_partitions_that_cannot_stand_in_a_path_are_refused(make_policy, partitions):
+    with pytest.raises(PolicyError, match=r"Hint:"):
+        orchestration.build_definitions(make_policy(), partitions=partitions)
+
+
+def test_hours_are_taken_under_names_that_can_stand_in_a_path(make_policy):
+    hours = dg.HourlyPartitionsDefinition("2026-01-01T00", fmt="%Y-%m-%dT%H")
+    assert orchestration.build_definitions(make_policy(), partitions=hours)
 
 
 def test_partitions_that_cannot_be_found_are_asked_for(make_policy):

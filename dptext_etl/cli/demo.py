@@ -113,7 +113,7 @@ def _with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
             failure = DPTextError(f"the Dagster job stopped in partition {run.partition}: {run.message}")
             failure.exit_code = run.exit_code
             raise failure
-    return [asdict(check) for check in done.checks]
+    return [asdict(check) for check in done.gates]
 
 
 def _with_run(policy: Any) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Dagster: one policy becomes assets, blocking checks and a job (`build_definitions`)."""
+"""Dagster: one policy becomes assets, blocking checks and a job (`build_definitions`, `PolicyComponent`)."""
 
 from __future__ import annotations
 
@@ -6,20 +6,35 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dptext_etl.orchestration.component import PolicyComponent as PolicyComponent
     from dptext_etl.orchestration.definitions import build_definitions as build_definitions
     from dptext_etl.orchestration.launch import MaterializationSummary as MaterializationSummary
     from dptext_etl.orchestration.launch import materialize as materialize
+    from dptext_etl.orchestration.reading import PublishedTable as PublishedTable
     from dptext_etl.orchestration.resources import KeyResource as KeyResource
     from dptext_etl.orchestration.resources import LedgerResource as LedgerResource
+    from dptext_etl.orchestration.settings import after_gates as after_gates
 
 _HOMES = {
     "KeyResource": "resources",
     "LedgerResource": "resources",
     "MaterializationSummary": "launch",
+    "PolicyComponent": "component",
+    "PublishedTable": "reading",
+    "after_gates": "settings",
     "build_definitions": "definitions",
     "materialize": "launch",
 }
-__all__ = ["KeyResource", "LedgerResource", "MaterializationSummary", "build_definitions", "materialize"]
+__all__ = [
+    "KeyResource",
+    "LedgerResource",
+    "MaterializationSummary",
+    "PolicyComponent",
+    "PublishedTable",
+    "after_gates",
+    "build_definitions",
+    "materialize",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,11 +1,13 @@
 """The three assets of a dataset: the source, what is staged in quarantine, what is published.
 
-Steps share files, never frames: the runner writes and reads them, so no I/O manager sees a row, and a step can be
-run again by itself.
+Steps share files, never frames: the runner writes and reads them, so no I/O manager sees a row, a step can be run again
+by itself, and every step may be a process of its own.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
 import time
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import dagster as dg
 
@@ -13,15 +15,17 @@ from dptext_etl import runner
 from dptext_etl.orchestration import facts, handover
 from dptext_etl.orchestration.failures import told
 from dptext_etl.orchestration.names import names
-from dptext_etl.orchestration.resources import KeyResource, LedgerResource, deployed
+from dptext_etl.orchestration.resources import deployed, needed
+from dptext_etl.orchestration.settings import Settings, after_gates
 from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.summary import summarise
 
-Partitions = dg.PartitionsDefinition | None
+Result = dg.MaterializeResult[Any]
+Step = Callable[[Policy, str | None, Listener], facts.Metadata]
 
 
-def raw_asset(policy: Policy, partitions: Partitions) -> dg.AssetSpec:
+def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
     """Return the source: known to Dagster by name and place, never read by it."""
     name = names(policy)
     return dg.AssetSpec(
@@ -29,12 +33,12 @@ def raw_asset(policy: Policy, partitions: Partitions) -> dg.AssetSpec:
         description="The raw table, inside the boundary. Dagster knows where it is and reads nothing of it.",
         metadata={"dagster/uri": policy.source, "text columns": ", ".join(column.name for column in policy.columns)},
         group_name=name.group,
-        partitions_def=partitions,
+        partitions_def=settings.partitions,
         kinds={"text"},
     )
 
 
-def staged_asset(policy: Policy, partitions: Partitions) -> dg.AssetsDefinition:
+def staged_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
     """Return the step that reserves, draws, stages and commits."""
     name = names(policy)
 
@@ -42,24 +46,23 @@ def staged_asset(policy: Policy, partitions: Partitions) -> dg.AssetsDefinition:
         key=name.staged,
         deps=[name.raw],
         description="Released rows in quarantine, inside the boundary: charged, committed and not yet checked.",
+        kinds={"polars"},
+        pool=settings.pool_of(policy),
+        automation_condition=settings.automation_condition,
         metadata=facts.claims(policy),
         group_name=name.group,
-        partitions_def=partitions,
+        partitions_def=settings.partitions,
+        backfill_policy=settings.backfill,
         code_version=facts.code_version(policy),
-        kinds={"polars"},
+        required_resource_keys=needed(policy),
     )
-    def staged(context: dg.AssetExecutionContext, ledger: LedgerResource, key: KeyResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        with told("staging"):
-            run = runner.stage(
-                deployed(policy, ledger, key), partition=partition_of(context), progress=_teller(context)
-            )
-            handover.leave_run(run)
-            return dg.MaterializeResult(metadata=facts.of_staged(run))
+    def staged(context: dg.AssetExecutionContext) -> Result:
+        return _each_partition(context, policy, "staging", _stage)
 
     return staged
 
 
-def published_asset(policy: Policy, partitions: Partitions) -> dg.AssetsDefinition:
+def published_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
     """Return the step that publishes what passed every gate; it publishes nothing without their verdicts."""
     name = names(policy)
 
@@ -67,35 +70,60 @@ def published_asset(policy: Policy, partitions: Partitions) -> dg.AssetsDefiniti
         key=name.published,
         deps=[name.staged],
         description="The published table: one version per release, under a manifest that is replaced atomically.",
+        kinds={"parquet"},
+        io_manager_key=name.table,
+        automation_condition=after_gates(),
         metadata=facts.claims(policy),
         group_name=name.group,
-        partitions_def=partitions,
+        partitions_def=settings.partitions,
+        backfill_policy=settings.backfill,
         code_version=facts.code_version(policy),
-        kinds={"parquet"},
+        required_resource_keys=needed(policy),
     )
-    def published(context: dg.AssetExecutionContext, ledger: LedgerResource, key: KeyResource) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        with told("publishing"):
-            began = time.monotonic()
-            staged = handover.find_run(deployed(policy, ledger, key), partition_of(context))
-            verdicts = handover.find_verdicts(staged)
-            done = runner.publish(staged, verdicts, progress=_teller(context))
-            summary = summarise(staged, verdicts, done, staged.seconds + time.monotonic() - began)
-            handover.clear(staged)
-            return dg.MaterializeResult(metadata=facts.of_published(staged, summary))
+    def published(context: dg.AssetExecutionContext) -> Result:
+        return _each_partition(context, policy, "publishing", _publish)
 
     return published
 
 
-def partition_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> str | None:
-    """Return the partition that a step runs for, or None where the dataset has none."""
-    return context.partition_key if context.has_partition_key else None
+def partitions_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Sequence[str | None]:
+    """Return the partitions that a step runs for: one, a range, or None alone where the dataset has none."""
+    if context.has_partition_key:
+        return [context.partition_key]
+    return list(context.partition_keys) if context.has_partition_key_range else [None]
 
 
-def _teller(context: dg.AssetExecutionContext) -> Listener:
+def _each_partition(context: dg.AssetExecutionContext, policy: Policy, action: str, step: Step) -> Result:
+    """Take a step for every partition of the run; what is said of one is kept with that one."""
+    with told(action):
+        policy = deployed(policy, context)
+        for partition in partitions_of(context):
+            context.add_asset_metadata(step(policy, partition, _teller(context, partition)), partition_key=partition)
+    return dg.MaterializeResult()
+
+
+def _stage(policy: Policy, partition: str | None, listener: Listener) -> facts.Metadata:
+    run = runner.stage(policy, partition=partition, progress=listener)
+    handover.leave_run(run)
+    return facts.of_staged(run)
+
+
+def _publish(policy: Policy, partition: str | None, listener: Listener) -> facts.Metadata:
+    began = time.monotonic()
+    staged = handover.find_run(policy, partition)
+    verdicts = handover.find_verdicts(staged)
+    done = runner.publish(staged, verdicts, progress=listener)
+    summary = summarise(staged, verdicts, done, staged.seconds + time.monotonic() - began)
+    handover.clear(staged)
+    return facts.of_published(staged, summary)
+
+
+def _teller(context: dg.AssetExecutionContext, partition: str | None) -> Listener:
     """Say in the log how far a phase is, at its end: counts only."""
+    where = f"{partition}: " if partition else ""
 
     def tell(seen: runner.Progress) -> None:
         if seen.rows_total and seen.rows_done >= seen.rows_total:
-            context.log.info(f"{seen.phase}: {seen.rows_done:,} rows in {seen.seconds:.1f} s")
+            context.log.info(f"{where}{seen.phase}: {seen.rows_done:,} rows in {seen.seconds:.1f} s")
 
     return tell

@@ -2,41 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 
 from dptext_etl.orchestration.assets import published_asset, raw_asset, staged_asset
 from dptext_etl.orchestration.gates import gate_checks
 from dptext_etl.orchestration.names import names
-from dptext_etl.orchestration.partitions import partitions_definition
+from dptext_etl.orchestration.partitions import Partitions, partitions_definition
+from dptext_etl.orchestration.reading import PublishedTable
+from dptext_etl.orchestration.recheck import published_checks
 from dptext_etl.orchestration.resources import KeyResource, LedgerResource
+from dptext_etl.orchestration.settings import Backfill, Settings, backfill_policy
 from dptext_etl.policy import Policy
 
 
 def build_definitions(
     policy: str | Path | Policy,
     *,
-    partitions: Sequence[str] | None = None,
+    partitions: Partitions | None = None,
+    backfill: Backfill = "multi_run",
+    pool: str | None = None,
+    automation_condition: dg.AutomationCondition[Any] | None = None,
+    executor: dg.ExecutorDefinition | None = dg.in_process_executor,
     ledger: LedgerResource | None = None,
     key: KeyResource | None = None,
 ) -> dg.Definitions:
     """Return the definitions of one dataset.
 
     Assets `raw_<dataset>`, `staged_<dataset>` and `published_<dataset>` (none where the policy says `publish = false`),
-    one blocking check per gate on the staged asset, and the job `privatize_<dataset>`. Steps share files alone, so
-    everything runs in one process and no I/O manager is asked to hold a frame. Events, metadata and logs hold counts,
-    names and spends; the spends are exact, so a Dagster instance belongs inside the boundary.
+    one blocking check per gate and warnings on the staged asset, blocking checks on the published one, the job
+    `privatize_<dataset>`, and the resources `ledger_<dataset>`, `key_<dataset>` and `table_<dataset>`. Definitions of
+    several datasets can be merged. Steps share files alone, so no I/O manager is asked to hold a frame. Events,
+    metadata and logs hold counts, names and spends; the spends are exact, so a Dagster instance belongs inside the
+    boundary.
 
     Args:
         policy: The policy or its TOML file.
-        partitions: Values of "{partition}"; the files that match the source are listed if absent.
+        partitions: Values of "{partition}": names, or a definition of Dagster's such as
+            `dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m")`; the files that match the source if absent.
+        backfill: "multi_run" takes a run per partition, "single_run" one for all of them.
+        pool: The pool that staging takes a slot of. If absent: "gpu" where a mechanism's models run on one, else none.
+        automation_condition: When Dagster stages by itself; never if absent. What is staged by itself and passes its
+            gates is published by itself, where automation is switched on.
+        executor: How the steps of a run are executed; None leaves it to the code location.
         ledger: The ledger of this deployment; the policy's if absent.
         key: The noise key of this deployment, by reference; the policy's if absent.
 
     Raises:
-        PolicyError: The policy cannot be read, or its partitions cannot be found.
+        PolicyError: The policy cannot be read, or its partitions cannot be found or cannot stand in a path.
 
     Example:
         ```python
@@ -48,13 +63,23 @@ def build_definitions(
     policy = policy if isinstance(policy, Policy) else Policy.load(policy)
     name = names(policy)
     parts = partitions_definition(policy, partitions)
-    steps = [staged_asset(policy, parts), *([published_asset(policy, parts)] if policy.publish else [])]
+    settings = Settings(parts, backfill_policy(backfill, parts), pool, automation_condition)
+    steps = [staged_asset(policy, settings), *([published_asset(policy, settings)] if policy.publish else [])]
+    checks = [gate_checks(policy), *([published_checks(policy)] if policy.publish else [])]
     return dg.Definitions(
-        assets=[raw_asset(policy, parts), *steps],
-        asset_checks=[gate_checks(policy)],
-        jobs=[dg.define_asset_job(name.job, selection=dg.AssetSelection.assets(*steps), description=_JOB)],
-        resources={"ledger": ledger or LedgerResource.of(policy), "key": key or KeyResource.of(policy)},
-        executor=dg.in_process_executor,
+        assets=[raw_asset(policy, settings), *steps],
+        asset_checks=[item for item in checks if item is not None],
+        jobs=[
+            dg.define_asset_job(
+                name.job, selection=dg.AssetSelection.assets(*steps), description=_JOB, executor_def=executor
+            )
+        ],
+        resources={
+            name.ledger: ledger or LedgerResource.of(policy),
+            name.key: key or KeyResource.of(policy),
+            name.table: PublishedTable(policy),
+        },
+        executor=executor,
     )
 
 

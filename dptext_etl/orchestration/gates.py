@@ -1,18 +1,23 @@
-"""The gates as blocking asset checks: one step evaluates all of them, one check per gate says what it found."""
+"""The gates as blocking asset checks: one step evaluates all of them, one check per gate says what it found.
+
+The reports of the same run are checks that warn and block nothing: they compare raw with released text, so they must
+not decide (amendment A1); they hold counts only and stay inside the boundary, as a Dagster instance does.
+"""
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import dagster as dg
 
 from dptext_etl import runner
-from dptext_etl.checks import Verdict, require
+from dptext_etl.checks import require
 from dptext_etl.checks.gates import catalogue
-from dptext_etl.orchestration import handover
-from dptext_etl.orchestration.assets import partition_of
+from dptext_etl.orchestration import handover, reports
+from dptext_etl.orchestration.assets import partitions_of
 from dptext_etl.orchestration.failures import told
+from dptext_etl.orchestration.findings import Findings
 from dptext_etl.orchestration.names import names
-from dptext_etl.orchestration.resources import KeyResource, LedgerResource, deployed
+from dptext_etl.orchestration.resources import deployed, needed
 from dptext_etl.policy import Policy
 
 
@@ -20,49 +25,37 @@ def gate_checks(policy: Policy) -> dg.AssetChecksDefinition:
     """Return the step that evaluates every gate on the staged rows; the published asset waits for all of them."""
     name = names(policy)
     known = catalogue(policy)
+    reported = reports.catalogue(policy)
+    specs = [
+        dg.AssetCheckSpec(gate, asset=name.staged, blocking=True, description=said) for gate, said in known.items()
+    ]
+    specs += [dg.AssetCheckSpec(report, asset=name.staged, description=said) for report, said in reported.items()]
 
     @dg.multi_asset_check(
         name=name.gates,
-        specs=[
-            dg.AssetCheckSpec(gate, asset=name.staged, blocking=True, description=said) for gate, said in known.items()
-        ],
+        specs=specs,
         description="Every gate, before anything is published (amendment A1): none compares a row with its raw text.",
+        required_resource_keys=needed(policy),
     )
-    def evaluate(
-        context: dg.AssetCheckExecutionContext, ledger: LedgerResource, key: KeyResource
-    ) -> Iterator[dg.AssetCheckResult]:
+    def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        found = Findings(name.staged, partitions_of(context))
+        runs = []
         with told("evaluating the gates"):
-            staged = handover.find_run(deployed(policy, ledger, key), partition_of(context))
-            verdicts = runner.check(staged)
-            handover.leave_verdicts(staged, verdicts)
-        for gate in known:
-            yield _result(
-                gate, name.staged, [verdict for verdict in verdicts if verdict.name == gate], empty=not staged.shards
-            )
+            here = deployed(policy, context)
+            for partition in found.partitions:
+                staged = handover.find_run(here, partition)
+                verdicts = runner.check(staged)
+                handover.leave_verdicts(staged, verdicts)
+                found.add(partition, verdicts, empty=not staged.shards)
+                runs.append((partition, staged))
+                if not found.passed:  # the release name is burnt: no other partition can be judged under it
+                    break
+            said = reports.results(policy, name.staged, runs)
+        yield from found.results(known)
+        yield from said
         with told("evaluating the gates"):
-            if staged.shards:
-                require(verdicts)
+            for partition, staged in runs:
+                if staged.shards:
+                    require(found.of(partition))
 
     return evaluate
-
-
-def _result(gate: str, asset: str, verdicts: Sequence[Verdict], *, empty: bool) -> dg.AssetCheckResult:
-    """Say what a gate found; a gate that was not evaluated has not passed, unless there was nothing to judge."""
-    silence = (
-        "nothing new is staged, so there was nothing to judge"
-        if empty
-        else "not evaluated: another gate failed before it"
-    )
-    counts = {
-        f"{name} ({number})" if number else name: value
-        for number, verdict in enumerate(verdicts)
-        for name, value in verdict.as_dict()["counts"].items()
-    }
-    return dg.AssetCheckResult(
-        asset_key=asset,
-        check_name=gate,
-        passed=all(verdict.passed for verdict in verdicts) if verdicts else empty,
-        severity=dg.AssetCheckSeverity.ERROR,
-        description="; ".join(verdict.message for verdict in verdicts) or silence,
-        metadata=counts,
-    )

@@ -12,7 +12,8 @@ import dagster as dg
 
 from dptext_etl.errors import DPTextError, InputError, seam
 from dptext_etl.orchestration.definitions import build_definitions
-from dptext_etl.orchestration.names import names
+from dptext_etl.orchestration.names import STAGED, names
+from dptext_etl.orchestration.partitions import Partitions
 from dptext_etl.orchestration.resources import KeyResource, LedgerResource
 from dptext_etl.policy import Policy
 
@@ -48,11 +49,23 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class CheckFacts:
-    """One gate of one run, as its asset check says it."""
+    """One asset check of one run.
+
+    Attributes:
+        partition: Name of the partition, or None.
+        asset: Key of the asset that was judged.
+        name: Name of the check.
+        passed: Whether it passed.
+        severity: "ERROR" blocks what follows, "WARN" only tells.
+        counts: What was counted.
+        message: One sentence for people.
+    """
 
     partition: str | None
+    asset: str
     name: str
     passed: bool
+    severity: str
     counts: dict[str, Any]
     message: str
 
@@ -63,7 +76,7 @@ class MaterializationSummary:
 
     Attributes:
         runs: One per partition, in order.
-        checks: Every gate of every run.
+        checks: Every asset check of every run: gates, reports, and the gates over what is published.
     """
 
     runs: tuple[RunFacts, ...]
@@ -73,6 +86,11 @@ class MaterializationSummary:
     def success(self) -> bool:
         """Whether every run went through."""
         return bool(self.runs) and all(run.success for run in self.runs)
+
+    @property
+    def gates(self) -> tuple[CheckFacts, ...]:
+        """The checks that stood before a publication."""
+        return tuple(item for item in self.checks if item.severity == "ERROR" and item.asset.startswith(STAGED))
 
     @property
     def exit_code(self) -> int:
@@ -87,7 +105,7 @@ class MaterializationSummary:
 def materialize(
     policy: str | Path | Policy,
     *,
-    partitions: Sequence[str] | None = None,
+    partitions: Partitions | None = None,
     home: str | Path | None = None,
     ledger: LedgerResource | None = None,
     key: KeyResource | None = None,
@@ -97,7 +115,7 @@ def materialize(
 
     Args:
         policy: The policy or its TOML file.
-        partitions: Which partitions; all of them if absent. None of a dataset without partitions.
+        partitions: Which partitions, as for `build_definitions`; all of them if absent.
         home: Folder of a Dagster instance (DAGSTER_HOME), made if missing: `dagster dev` then shows these runs.
             Nothing is kept if absent.
         ledger: The ledger of this deployment; the policy's if absent.
@@ -133,7 +151,15 @@ def _run(
     ]
     assets = {item.asset_key.to_user_string(): _plain(item.metadata) for item in materialized}
     checks = [
-        CheckFacts(partition, check.check_name, check.passed, _plain(check.metadata), check.description or "")
+        CheckFacts(
+            partition,
+            check.asset_key.to_user_string(),
+            check.check_name,
+            check.passed,
+            check.severity.value,
+            _plain(check.metadata),
+            check.description or "",
+        )
         for check in result.get_asset_check_evaluations()
     ]
     return RunFacts(partition, result.run_id, result.success, code, message, assets), checks

@@ -1,4 +1,4 @@
-"""How a dataset and its stages are called in Dagster."""
+"""How a dataset, its stages and its resources are called in Dagster."""
 
 from __future__ import annotations
 
@@ -7,28 +7,40 @@ from typing import NamedTuple
 
 from dptext_etl.policy import Policy
 
+STAGED = "staged_"
+"""What keys of staged assets begin with."""
+
 
 class Names(NamedTuple):
-    """Keys of a dataset's assets, its step of gates and its job.
+    """Keys of a dataset's assets, steps, job and resources; several datasets fit into one code location.
 
     Attributes:
         raw: The source: its rows never enter an event.
         staged: Released rows in quarantine, inside the boundary.
         published: The table that readers see.
         gates: The step that evaluates every gate.
+        recheck: The step that looks at what is published.
         job: The job that does all of it.
         group: The group of the assets.
+        ledger: The resource that keeps the spends.
+        key: The resource that refers to the noise key.
+        table: The resource through which downstream assets read what is published.
     """
 
     raw: str
     staged: str
     published: str
     gates: str
+    recheck: str
     job: str
     group: str
+    ledger: str
+    key: str
+    table: str
 
 
 def names(policy: Policy) -> Names:
     """Name the stages of a policy's dataset; Dagster allows letters, digits and underscores."""
     word = re.sub(r"[^A-Za-z0-9_]", "_", policy.dataset)
-    return Names(f"raw_{word}", f"staged_{word}", f"published_{word}", f"gates_{word}", f"privatize_{word}", word)
+    kinds = ("raw", "staged", "published", "gates", "recheck", "privatize", "", "ledger", "key", "table")
+    return Names._make(f"{kind}_{word}" if kind else word for kind in kinds)

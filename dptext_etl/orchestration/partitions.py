@@ -4,36 +4,49 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 import dagster as dg
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
+from dptext_etl.runner.layout import check_partition
+
+Partitions = Sequence[str] | dg.PartitionsDefinition
+"""Names, or a definition of Dagster's: static, by time, dynamic."""
+
+_SOME_TIME = datetime(2001, 12, 31, 23, 59, tzinfo=UTC)
 
 
-def partitions_definition(policy: Policy, names: Sequence[str] | None = None) -> dg.StaticPartitionsDefinition | None:
+def partitions_definition(policy: Policy, given: Partitions | None = None) -> dg.PartitionsDefinition | None:
     """Return the partitions of a policy, or None where its source has no "{partition}".
 
     Args:
         policy: The policy.
-        names: The partitions; found by listing the source's files if absent.
+        given: Names or a definition; the source's files are listed if absent.
 
     Raises:
-        PolicyError: Names for a source that has no partitions, or nothing found to name them by.
+        PolicyError: Partitions for a source that has none, nothing found to name them by, or names that are no file
+            names.
     """
     if PARTITION not in policy.source:
-        if names is not None:
+        if given is not None:
             raise PolicyError(
                 f"partitions were given, and the source has no {PARTITION}", f"write {PARTITION} in source and sink"
             )
         return None
-    found = list(names) if names is not None else discovered(policy.source)
+    if isinstance(given, dg.PartitionsDefinition):
+        _check(policy, given)
+        return given
+    found = list(given) if given is not None else discovered(policy.source)
     if not found:
         raise PolicyError(
             f"no file matches the source's template, so {PARTITION} has no values", "pass partitions=[…], or add files"
         )
-    return dg.StaticPartitionsDefinition(found)
+    static = dg.StaticPartitionsDefinition(found)
+    _check(policy, static)
+    return static
 
 
 def discovered(template: str) -> list[str]:
@@ -52,6 +65,20 @@ def discovered(template: str) -> list[str]:
     files = Path(path.anchor).glob(str(path.relative_to(path.anchor)).replace(PARTITION, "*"))
     matches = (name.fullmatch(found.as_posix()) for found in files)
     return sorted({match["partition"] for match in matches if match})
+
+
+def _check(policy: Policy, partitions: dg.PartitionsDefinition) -> None:
+    """Refuse names that cannot stand in a path, before a run meets them; those of a dynamic definition come later."""
+    if isinstance(partitions, dg.MultiPartitionsDefinition):
+        raise PolicyError("partitions of two dimensions have no place in a path", "give one dimension")
+    if isinstance(partitions, dg.TimeWindowPartitionsDefinition):
+        known = [_SOME_TIME.strftime(partitions.fmt)]
+    elif isinstance(partitions, dg.StaticPartitionsDefinition):
+        known = list(partitions.get_partition_keys())
+    else:
+        known = []
+    for name in known:
+        check_partition(policy, name)
 
 
 def _pattern(template: str) -> str:

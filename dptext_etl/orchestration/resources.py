@@ -4,6 +4,7 @@
 import dagster as dg
 
 from dptext_etl.ledger import Ledger
+from dptext_etl.orchestration.names import names
 from dptext_etl.policy import LedgerSpec, Policy
 
 
@@ -45,7 +46,16 @@ class KeyResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return cls(reference=policy.key)
 
 
-def deployed(policy: Policy, ledger: LedgerResource, key: KeyResource) -> Policy:
-    """Return the policy with the deployment's ledger and key."""
+def needed(policy: Policy) -> set[str]:
+    """Name the resources that every step of a dataset takes."""
+    name = names(policy)
+    return {name.ledger, name.key}
+
+
+def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Policy:
+    """Return the policy with the ledger and key of this deployment."""
+    name = names(policy)
+    ledger: LedgerResource = getattr(context.resources, name.ledger)
+    key: KeyResource = getattr(context.resources, name.key)
     spec = LedgerSpec(url=ledger.url, id_key=ledger.id_key)
     return policy.model_copy(update={"ledger": spec, "key": key.reference})

@@ -44,7 +44,7 @@ class Layout:
             PolicyError: A partition is missing, not asked for or no plain name; an environment variable is not set;
                 a sink in an object store without a staging folder.
         """
-        _check_partition(policy, partition)
+        check_partition(policy, partition)
         source = _local(policy.source.replace(PARTITION, partition or ""))
         sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
         return cls(source, sink, _staging(policy, sink, partition), partition, _storage(policy.storage_options))
@@ -91,7 +91,12 @@ def _local(path: str) -> str:
     return path.removeprefix("file://")
 
 
-def _check_partition(policy: Policy, partition: str | None) -> None:
+def check_partition(policy: Policy, partition: str | None) -> None:
+    """Refuse a partition that a policy has no place for, a missing one, and names that cannot stand in a path.
+
+    Raises:
+        PolicyError: It is one of these.
+    """
     wanted = PARTITION in policy.source
     if wanted and partition is None:
         raise PolicyError(
@@ -102,7 +107,8 @@ def _check_partition(policy: Policy, partition: str | None) -> None:
         raise PolicyError(msg, f"write {PARTITION} into source and sink")
     if partition is not None and not _PARTITION_NAME.fullmatch(partition):
         raise PolicyError(
-            "a partition's name holds letters, digits, and any of _ - + = . inside", "2026-01, for example"
+            "a partition's name holds letters, digits, and any of _ - + = . inside",
+            "2026-01 or 2026-01-31T23, for example",
         )
 
 

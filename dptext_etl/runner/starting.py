@@ -14,11 +14,12 @@ MARGIN = 1.2
 """Words are counted by white space here; the mechanism may count a few more."""
 
 
-def init(path: str | Path) -> str:
+def init(path: str | Path, *, key: str = "file:dptext.key") -> str:
     """Write a policy that works for a file, after one pass that counts words and distinct values.
 
     Args:
         path: Parquet, CSV or NDJSON file, folder, glob or URL, as it is found from where the policy will be saved.
+        key: Reference to the noise key.
 
     Returns:
         TOML; every line is explained, every guess is said.
@@ -28,7 +29,7 @@ def init(path: str | Path) -> str:
     """
     source = str(path)
     found = guess(source)
-    sections = (_guesses(found), _places(source), _roles(found), _spending(found), *map(_column, found.texts))
+    sections = (_guesses(found), _places(source), _roles(found), _spending(found, key), *map(_column, found.texts))
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
@@ -75,12 +76,12 @@ def _roles(found: Guess) -> list[str]:
     return [*lines, "keep = []", "strict_columns = false"]
 
 
-def _spending(found: Guess) -> list[str]:
+def _spending(found: Guess, key: str) -> list[str]:
     need = found.most_words * EPSILON
     unit = "subject" if found.subject else "record"
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
-        'key = "file:dptext.key"',
+        _pair("key", key),
         "# Who was charged what. Its ids are hashed under a key of its own, ledger.db.id.key: keep a copy of both.",
         'ledger = { url = "sqlite:///ledger.db" }',
         f"# The most that a {unit} may lose over all releases of the period; the largest here needs about {need:,.0f}.",

@@ -69,7 +69,7 @@ def test_the_job_publishes_what_run_publishes(make_job):
 
 def test_every_gate_is_a_check_that_says_what_it_counted(job):
     summary = materialize(job.policy())
-    assert [check.name for check in summary.checks] == GATES
+    assert [check.name for check in summary.gates] == GATES
     assert all(check.passed and check.counts and check.message for check in summary.checks)
     json.dumps(summary.as_dict())
 
@@ -123,7 +123,7 @@ def test_every_partition_is_a_run_of_its_own(make_job, save, reviews):
     summary = materialize(job.policy(**places))
     assert [run.partition for run in summary.runs] == ["2026-01", "2026-02"]
     assert summary.success
-    assert len(summary.checks) == 2 * len(GATES)
+    assert len(summary.gates) == 2 * len(GATES)
     assert {name for name in job.files() if name.endswith("manifest.json")} == {
         "2026-01/manifest.json",
         "2026-02/manifest.json",
@@ -139,7 +139,7 @@ def test_new_rows_alone_are_taken_and_no_new_rows_pass(job, save, reviews):
     materialize(policy)
     nothing = materialize(policy)
     assert nothing.success
-    assert {check.message for check in nothing.checks} == {"nothing new is staged, so there was nothing to judge"}
+    assert {check.message for check in nothing.gates} == {"nothing new is staged, so there was nothing to judge"}
     save(reviews(300), job.folder / "raw.parquet")
     more = materialize(policy)
     assert more.runs[0].assets[STAGED]["rows new"] == 60

@@ -1,0 +1,116 @@
+"""A Dagster component: a policy becomes definitions by a few lines of YAML (`dg scaffold defs`, `defs.yaml`)."""
+
+# No `from __future__ import annotations`: Dagster derives the YAML schema from annotations when the class is made.
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import dagster as dg
+from dagster.components.resolved.base import resolve_fields
+from pydantic import ConfigDict
+
+from dptext_etl.orchestration.resources import KeyResource, LedgerResource
+from dptext_etl.orchestration.scaffold import PolicyScaffolder
+from dptext_etl.orchestration.settings import Backfill
+
+_CALENDAR = {
+    "hourly": (dg.HourlyPartitionsDefinition, "%Y-%m-%dT%H"),
+    "daily": (dg.DailyPartitionsDefinition, "%Y-%m-%d"),
+    "weekly": (dg.WeeklyPartitionsDefinition, "%Y-%m-%d"),
+    "monthly": (dg.MonthlyPartitionsDefinition, "%Y-%m"),
+}
+_EXECUTORS = {"in_process": dg.in_process_executor, "multiprocess": dg.multiprocess_executor}
+
+
+def _said(sentence: str, **options: Any) -> dg.Resolver:
+    resolver: dg.Resolver = dg.Resolver.default(description=sentence, **options)
+    return resolver
+
+
+class TimePartitions(dg.Model, dg.Resolvable):
+    """Partitions by time; their names stand for "{partition}" in the policy."""
+
+    type: Literal["hourly", "daily", "weekly", "monthly"]
+    start_date: Annotated[str, _said("The first partition, by its name.")]
+    end_date: Annotated[str | None, _said("The name after that of the last partition; without end if absent.")] = None
+    fmt: Annotated[str | None, _said("Names, as for strftime; 2026-01, 2026-01-31, 2026-01-31T23 if absent.")] = None
+    timezone: Annotated[str | None, _said("Where a day begins; UTC if absent.")] = None
+
+
+def _partitions(context: dg.ResolutionContext, given: Any) -> Sequence[str] | dg.PartitionsDefinition | None:
+    if isinstance(given, str):  # a template: "{{ … }}"
+        found: Sequence[str] | dg.PartitionsDefinition = context.resolve_value(given)
+        return found
+    if given is None or not isinstance(given, TimePartitions.model()):
+        return None if given is None else [str(context.resolve_value(name)) for name in given]
+    said = dict(resolve_fields(given, TimePartitions, context))
+    made, fmt = _CALENDAR[said.pop("type")]
+    definition: dg.PartitionsDefinition = made(**{**said, "fmt": said["fmt"] or fmt})
+    return definition
+
+
+class LedgerAttributes(dg.Model, dg.Resolvable):
+    """The ledger of a deployment."""
+
+    url: Annotated[str, _said('"sqlite:///path" or a path: absolute, or from the folder in which Dagster runs.')]
+    id_key: Annotated[str | None, _said("Reference to the key of stored ids; a file beside the ledger if absent.")] = (
+        None
+    )
+
+
+@dg.scaffold_with(PolicyScaffolder)
+class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
+    """Differentially private release of the text columns of a table, from one policy file (dptext).
+
+    Makes a source, a staged and a published asset, a blocking check per privacy gate, a job, and resources.
+    """
+
+    policy: Annotated[str, _said("The policy file (TOML): absolute, or from the folder of this component.")]
+    partitions: Annotated[
+        Sequence[str] | dg.PartitionsDefinition | None,
+        dg.Resolver(
+            _partitions,
+            model_field_type=Sequence[str] | TimePartitions.model() | str | None,
+            description='Values of "{partition}": names, or time partitions; the files that match if absent.',
+        ),
+    ] = None
+    backfill: Annotated[Backfill, _said('"multi_run": a run per partition; "single_run": one for all.')] = "multi_run"
+    pool: Annotated[str | None, _said('Pool of the staging step; "gpu" if absent where models run on one.')] = None
+    automation_condition: Annotated[
+        dg.AutomationCondition[Any] | None,
+        _said(
+            "When Dagster stages by itself; never if absent.",
+            model_field_type=str | None,
+            examples=["{{ automation_condition.eager() }}"],
+        ),
+    ] = None
+    executor: Annotated[
+        Literal["in_process", "multiprocess"] | None, _said("For the whole code location; its own choice if absent.")
+    ] = None
+    ledger: Annotated[LedgerAttributes | None, _said("The policy's ledger if absent.")] = None
+    key: Annotated[str | None, _said('Noise key, "env:NAME" or "file:PATH"; the policy\'s if absent.')] = None
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    @classmethod
+    def get_spec(cls) -> dg.ComponentTypeSpec:
+        """Say what Dagster's pages list."""
+        return dg.ComponentTypeSpec(tags=["privacy", "text"], produces=["asset", "asset_check", "job", "resource"])
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """Make the definitions.
+
+        Raises:
+            PolicyError: The policy cannot be read, or its partitions cannot be found or cannot stand in a path.
+        """
+        from dptext_etl.orchestration.definitions import build_definitions
+
+        return build_definitions(
+            context.path / self.policy,
+            partitions=self.partitions,
+            backfill=self.backfill,
+            pool=self.pool,
+            automation_condition=self.automation_condition,
+            executor=_EXECUTORS[self.executor] if self.executor else None,
+            ledger=LedgerResource(url=self.ledger.url, id_key=self.ledger.id_key) if self.ledger else None,
+            key=KeyResource(reference=self.key) if self.key else None,
+        )

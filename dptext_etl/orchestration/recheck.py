@@ -1,0 +1,66 @@
+"""What is published, judged again by every gate that needs no raw text: downstream assets wait for it.
+
+It finds what happened to the table after its gates: files edited, cut, added, or written by somebody else.
+"""
+
+# No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
+from collections.abc import Iterator
+from pathlib import Path
+
+import dagster as dg
+
+from dptext_etl.checks import leaks, published
+from dptext_etl.checks.gates import catalogue
+from dptext_etl.errors import GateError
+from dptext_etl.orchestration.assets import partitions_of
+from dptext_etl.orchestration.failures import told
+from dptext_etl.orchestration.findings import Findings
+from dptext_etl.orchestration.names import names
+from dptext_etl.orchestration.resources import deployed, needed
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout, is_remote
+
+_LEFT_OUT = {"canaries_present", "canaries_native", leaks.NAME}
+"""Gates over canary rows and raw texts: neither is published."""
+
+
+def published_checks(policy: Policy) -> dg.AssetChecksDefinition | None:
+    """Return the step that judges the published table, or None where it lies in an object store."""
+    if is_remote(policy.sink.removeprefix("file://")):
+        return None
+    name = names(policy)
+    known = {published.FILES: published.FILES_CATCHES, **catalogue(policy)}
+    known = {gate: said for gate, said in known.items() if gate not in _LEFT_OUT}
+
+    @dg.multi_asset_check(
+        name=name.recheck,
+        specs=[
+            dg.AssetCheckSpec(gate, asset=name.published, blocking=True, description=said)
+            for gate, said in known.items()
+        ],
+        description="What is published, judged again without raw data; what reads it waits for this.",
+        required_resource_keys=needed(policy),
+    )
+    def recheck(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+        found = Findings(name.published, partitions_of(context))
+        with told("checking the published table"):
+            here = deployed(policy, context)
+            for partition in found.partitions:
+                found.add(partition, published.check_published(Path(Layout.of(here, partition).sink), here))
+        yield from found.results(known)
+        with told("checking the published table"):
+            _require(found)
+
+    return recheck
+
+
+def _require(found: Findings) -> None:
+    failed = {
+        f"{verdict.name}: {verdict.message}"
+        for partition in found.partitions
+        for verdict in found.of(partition)
+        if not verdict.passed
+    }
+    if failed:
+        msg = f"what is published is no longer what passed its gates: {'; '.join(sorted(failed))}"
+        raise GateError(msg, "find out who wrote there; materialise the dataset again to restore its files")

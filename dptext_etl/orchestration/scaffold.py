@@ -1,0 +1,87 @@
+"""`dg scaffold defs dptext_etl.orchestration.PolicyComponent NAME`: a `defs.yaml`, and a policy where there is none."""
+
+# No `from __future__ import annotations`: Dagster makes command line options of the annotations.
+import os
+from contextlib import chdir
+from pathlib import Path
+
+import dagster as dg
+from dagster.components.component_scaffolding import scaffold_component
+from pydantic import BaseModel, Field
+
+from dptext_etl.errors import InputError, seam
+
+_ROOT = "{{ context.project_root }}"
+
+
+class ScaffoldOptions(BaseModel):
+    """Options of the command.
+
+    Attributes:
+        source: A table for which a policy is guessed.
+        policy: The policy file: one that is there, or where to write one.
+    """
+
+    source: str | None = Field(default=None, description="A table (Parquet, CSV, NDJSON) to guess a policy for.")
+    policy: str | None = Field(default=None, description="The policy file: one that is there, or where to write one.")
+
+
+class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
+    """Writes `defs.yaml` and, at the root of the project, a policy to be read through and corrected."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[ScaffoldOptions]:
+        """Return the options of the command."""
+        return ScaffoldOptions
+
+    def scaffold(self, request: dg.ScaffoldRequest[ScaffoldOptions]) -> None:
+        """Write the files; a policy that is there stays as it is.
+
+        Raises:
+            InputError: The table cannot be read, or has no texts or ids; or no access to write.
+        """
+        root = request.project_root or request.target_path
+        policy = Path(request.params.policy or root / f"{request.target_path.stem}.toml").absolute()
+        if not policy.exists():
+            source = request.params.source
+            text = _template(policy.stem) if source is None else _guessed(Path(source).absolute(), policy.parent)
+            with seam(f"writing the policy {policy}", InputError, "the folder must be there and writable by you"):
+                policy.write_text(text, encoding="utf-8")
+        scaffold_component(request, {"policy": _said(policy, root)})
+
+
+def _said(policy: Path, root: Path) -> str:
+    """Name a policy inside the project by the project's root, so that the project can be moved."""
+    inside = policy.is_relative_to(root.absolute())
+    return f"{_ROOT}/{policy.relative_to(root.absolute()).as_posix()}" if inside else str(policy)
+
+
+def _guessed(source: Path, folder: Path) -> str:
+    from dptext_etl import runner
+
+    with chdir(folder):
+        return runner.init(os.path.relpath(source, folder), key=_KEY)
+
+
+_KEY = "env:DPTEXT_SECRET"
+
+
+def _template(name: str) -> str:
+    return f"""\
+# A policy for dptext: correct the names, then `dptext plan {name}.toml` says what it would cost.
+dataset = "{name}"                        # part of every key: never rename it
+release = "1"                             # pins these settings and one text per id
+source = "raw/{name}.parquet"             # from this file's folder; may hold {{partition}}
+sink = "published/{name}"
+id = "id"
+subject = "user_id"                       # caps are per subject; or: unit = "record"
+keep = []                                 # columns that pass in clear; the others are dropped unread
+key = "{_KEY}"                # `dptext key new PATH` makes one
+ledger = {{ url = "sqlite:///ledger.db" }}
+cap = {{ measure = "pure", epsilon = 1000, period = "all" }}
+
+[[column]]
+name = "text"
+mechanism = {{ name = "custext", epsilon = 2.0 }}
+allow = ["cluster"]                       # CusText shows the output set of every word: said here, or refused
+"""
