@@ -4,10 +4,17 @@
 //! multiplications, divisions and square roots in the same order, none of them fused, no function of a library. They
 //! live for one row only; every occurrence of the row's word draws for itself from them.
 
+use zeroize::Zeroizing;
+
 use crate::errors::{Error, Result};
+use crate::occurrences::Occurrences;
 use crate::sampler::{below, first, second};
-use crate::stream::Overflow;
+use crate::stream::{Overflow, Stream};
+use crate::threads;
 use crate::weights::{BLOCK, ONE_LEVEL};
+
+/// Cells of a block that one thread takes at a time.
+const CELLS_AT_ONCE: usize = 1 << 18;
 
 /// 36 bits of ln 2 after the point, so that products with a whole number are exact; and the rest.
 const LN2_HIGH: f64 = f64::from_bits(0x3FE6_2E42_FEFA_0000);
@@ -33,6 +40,9 @@ const SERIES: [f64; 13] = [
 
 /// 2^52: added to a whole number below it, the sum's lowest 52 bits are the number.
 const WHOLE: f64 = 4_503_599_627_370_496.0;
+
+/// Words that are weighed together.
+const LANES: usize = 32;
 
 /// Products of integer vectors as a BLAS gives them: exact in either width.
 pub trait Product: Copy + Send + Sync {
@@ -76,7 +86,9 @@ impl Law {
         let top = 1u64 << bits;
         let positive = [scale, epsilon, diameter].iter().all(|value| value.is_finite() && *value > 0.0);
         if !positive || least < 1 || least > top {
-            return Err(Error::policy("scale, epsilon and diameter are finite and above 0; the least weight is from 1 to S"));
+            return Err(Error::policy(
+                "scale, epsilon and diameter are finite and above 0; the least weight is from 1 to S",
+            ));
         }
         Ok(Self { norms, scale, half_epsilon: epsilon / 2.0, diameter, top: top as f64, least: least as f64 })
     }
@@ -117,9 +129,27 @@ impl Law {
     fn weigh_plain<T: Product>(&self, products: &[T], norm: f64, out: &mut [u64]) {
         let squared = |product: T, other: f64| (other + norm) - 2.0 * product.real();
         let nearest = self.distance(smallest(products, &self.norms, squared));
-        for ((weight, &product), &other) in out.iter_mut().zip(products).zip(&self.norms) {
-            let away = self.distance(squared(product, other)) - nearest;
-            *weight = self.weight(away);
+        let rows = out.len().min(products.len()).min(self.norms.len());
+        let whole = rows - rows % LANES;
+        let (out, out_rest) = out.split_at_mut(whole);
+        let (products, products_rest) = products.split_at(whole);
+        let (norms, norms_rest) = self.norms.split_at(whole);
+        let series = std::hint::black_box(SERIES.as_slice());
+        let lanes = products.as_chunks::<LANES>().0.iter().zip(norms.as_chunks::<LANES>().0);
+        let mut away = [0.0; LANES];
+        for (out, (products, norms)) in out.as_chunks_mut::<LANES>().0.iter_mut().zip(lanes) {
+            for ((away, &product), &other) in away.iter_mut().zip(products).zip(norms) {
+                *away = self.distance(squared(product, other)) - nearest;
+            }
+            self.weights(&away, series, out);
+        }
+        for ((away, &product), &other) in away.iter_mut().zip(products_rest).zip(norms_rest) {
+            *away = self.distance(squared(product, other)) - nearest;
+        }
+        let mut rest = [0; LANES];
+        self.weights(&away, series, &mut rest);
+        for (out, weight) in out_rest.iter_mut().zip(rest) {
+            *out = weight;
         }
     }
 
@@ -134,33 +164,48 @@ impl Law {
         }
     }
 
-    /// The weight of a word `away` farther than the nearest.
+    /// The weights of words that are `away` farther than the nearest.
     #[inline(always)]
-    fn weight(&self, away: f64) -> u64 {
-        let weight = (exp_negative(away * self.half_epsilon / self.diameter) * self.top).floor();
-        let weight = if weight > self.least { weight } else { self.least };
-        let weight = if weight < self.top { weight } else { self.top };
-        (weight + WHOLE).to_bits() & ((1 << 52) - 1)
+    fn weights(&self, away: &[f64; LANES], series: &[f64], out: &mut [u64; LANES]) {
+        let mut t = [0.0; LANES];
+        for (t, away) in t.iter_mut().zip(away) {
+            *t = away * self.half_epsilon / self.diameter;
+        }
+        for (out, exp) in out.iter_mut().zip(exp_negative(&t, series)) {
+            let weight = (exp * self.top).floor();
+            let weight = if weight > self.least { weight } else { self.least };
+            let weight = if weight < self.top { weight } else { self.top };
+            *out = (weight + WHOLE).to_bits() & ((1 << 52) - 1);
+        }
     }
 }
 
-/// exp(-t) for t >= 0.
+/// exp(-t) for t >= 0, of many t at once: one step of all before the next step of one, as a processor likes it.
+///
+/// `series` is `SERIES` by a name that the compiler does not see through; it would take the lanes one by one.
 #[inline(always)]
-fn exp_negative(t: f64) -> f64 {
-    let t = if t < 700.0 { t } else { 700.0 };
-    let k = (t * (1.0 / std::f64::consts::LN_2) + 0.5).floor();
-    let r = (k * LN2_HIGH - t) + k * LN2_LOW;
-    let mut series = SERIES_FIRST;
-    for coefficient in SERIES {
-        series = series * r + coefficient;
+fn exp_negative(t: &[f64; LANES], series: &[f64]) -> [f64; LANES] {
+    let (mut k, mut r) = ([0.0; LANES], [0.0; LANES]);
+    for ((k, r), &t) in k.iter_mut().zip(&mut r).zip(t) {
+        let t = if t < 700.0 { t } else { 700.0 };
+        *k = (t * (1.0 / std::f64::consts::LN_2) + 0.5).floor();
+        *r = (*k * LN2_HIGH - t) + *k * LN2_LOW;
     }
-    series * f64::from_bits(1023u64.wrapping_sub((k + WHOLE).to_bits()) << 52)
+    let mut exp = [SERIES_FIRST; LANES];
+    for &coefficient in series {
+        for (exp, &r) in exp.iter_mut().zip(&r) {
+            *exp = *exp * r + coefficient;
+        }
+    }
+    for (exp, k) in exp.iter_mut().zip(k) {
+        *exp *= f64::from_bits(1023u64.wrapping_sub((k + WHOLE).to_bits()) << 52);
+    }
+    exp
 }
 
 /// The smallest squared distance, in lanes that a processor compares together.
 #[inline(always)]
 fn smallest<T: Product>(products: &[T], norms: &[f64], squared: impl Fn(T, f64) -> f64) -> f64 {
-    const LANES: usize = 16;
     let lesser = |a: f64, b: f64| if a < b { a } else { b };
     let mut lanes = [f64::INFINITY; LANES];
     let (products, products_rest) = products.as_chunks::<LANES>();
@@ -212,5 +257,174 @@ impl Row {
             found
         });
         at.map(|at| block * BLOCK + at).ok_or_else(|| Error::internal("a draw found no word"))
+    }
+}
+
+/// Draws of all occurrences: `rows` says which row of the block each one's word has.
+///
+/// Rows are weighed one at a time on each thread; a row that nobody draws from is not weighed.
+pub fn draw<T: Product>(
+    law: &Law,
+    block: &Block<'_, T>,
+    rows: &[u32],
+    occurrences: &Occurrences<'_>,
+    purpose: u32,
+    threads: usize,
+) -> Result<Vec<u32>> {
+    if rows.len() != occurrences.len() {
+        return Err(Error::input(format!("{} rows are given for {} draws", rows.len(), occurrences.len())));
+    }
+    let mut ends = vec![0usize; block.len() + 1];
+    for &row in rows {
+        let end = ends.get_mut(row as usize + 1).filter(|_| (row as usize) < block.len());
+        *end.ok_or_else(|| Error::input(format!("a row is below {}; got {row}", block.len())))? += 1;
+    }
+    let mut total = 0;
+    for end in &mut ends {
+        total += *end;
+        *end = total;
+    }
+    let mut by_row = (0..rows.len()).collect::<Vec<_>>();
+    by_row.sort_by_key(|&at| rows.get(at));
+    let width = law.width();
+    let at_once = (CELLS_AT_ONCE / law.len()).max(1);
+    let parts = threads::over_rows(block.len(), at_once, threads, |some| {
+        let (mut row, mut slot, mut drawn) = (Row::default(), Zeroizing::new([0u64; 2]), Vec::new());
+        for at in some {
+            let (Some(&start), Some(&end)) = (ends.get(at), ends.get(at + 1)) else { continue };
+            let drawers = by_row.get(start..end).unwrap_or_default();
+            if drawers.is_empty() {
+                continue;
+            }
+            let (products, norm) = block.row(at)?;
+            row.fill(law, products, norm);
+            for &drawer in drawers {
+                let (key, position) = occurrences.get(drawer)?;
+                let stream = Stream::new(key, purpose)?;
+                let slot = slot.get_mut(..width).unwrap_or_default();
+                stream.slot(position, slot)?;
+                drawn.push((drawer, row.draw(slot, &mut stream.overflow(position))? as u32));
+            }
+        }
+        Ok(drawn)
+    })?;
+    let mut choices = vec![0; rows.len()];
+    for (drawer, choice) in parts.into_iter().flatten() {
+        if let Some(place) = choices.get_mut(drawer) {
+            *place = choice;
+        }
+    }
+    Ok(choices)
+}
+
+/// The integer weights of every row of a block, one row after the other.
+pub fn weights<T: Product>(law: &Law, block: &Block<'_, T>, threads: usize) -> Result<Vec<u64>> {
+    let at_once = (CELLS_AT_ONCE / law.len()).max(1);
+    let parts = threads::over_rows(block.len(), at_once, threads, |some| {
+        let mut part = vec![0; some.len() * law.len()];
+        for (at, out) in some.zip(part.chunks_exact_mut(law.len())) {
+            let (products, norm) = block.row(at)?;
+            law.weigh(products, norm, out);
+        }
+        Ok(part)
+    })?;
+    Ok(parts.concat())
+}
+
+/// Some words' products with all words, row by row, and the squared lengths of the rows' own vectors.
+pub struct Block<'a, T> {
+    products: &'a [T],
+    norms: &'a [f64],
+    width: usize,
+}
+
+impl<'a, T: Product> Block<'a, T> {
+    pub fn new(law: &Law, products: &'a [T], norms: &'a [f64]) -> Result<Self> {
+        if norms.len().checked_mul(law.len()) != Some(products.len()) {
+            return Err(Error::input(format!(
+                "{} rows of {} words need as many products; got {}",
+                norms.len(),
+                law.len(),
+                products.len()
+            )));
+        }
+        Ok(Self { products, norms, width: law.len() })
+    }
+
+    fn len(&self) -> usize {
+        self.norms.len()
+    }
+
+    fn row(&self, at: usize) -> Result<(&'a [T], f64)> {
+        let products = self.products.get(at * self.width..(at + 1) * self.width);
+        products.zip(self.norms.get(at).copied()).ok_or_else(|| Error::internal("a block ended early"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::weights::{running_sums, Weights};
+
+    const KEY: [u8; 32] = [5; 32];
+
+    fn law(m: usize) -> Law {
+        let norms = (0..m).map(|i| (i * 37 % 1000) as f64).collect();
+        Law::new(norms, 0.03, 4.0, 2.0, 1 << 20).unwrap()
+    }
+
+    fn products(m: usize) -> Vec<f32> {
+        (0..m).map(|i| -((i * 7919 % 600) as f32)).collect()
+    }
+
+    #[test]
+    fn rows_draw_as_their_weights_in_one_list() {
+        let stream = Stream::new(&KEY, 1).unwrap();
+        for m in [2, 15, 16, 17, 255, 256, 257, 4096, 4097, 9000] {
+            let law = law(m);
+            let mut row = Row::default();
+            row.fill(&law, &products(m), 20.0);
+            let mut weights = vec![0; m];
+            law.weigh(&products(m), 20.0, &mut weights);
+            assert_eq!(weights.iter().max(), Some(&(law.top as u64)));
+            let sums = running_sums(&weights).unwrap();
+            for position in 0..200 {
+                let mut slot = vec![0; law.width()];
+                stream.slot(position, &mut slot).unwrap();
+                let expected = Weights::from_running(&sums).draw(&slot, &mut stream.overflow(position)).unwrap();
+                assert_eq!(row.draw(&slot, &mut stream.overflow(position)).unwrap(), expected);
+            }
+        }
+    }
+
+    #[test]
+    fn both_widths_and_both_instruction_sets_agree() {
+        for m in [2, 63, 64, 1000] {
+            let law = law(m);
+            let doubles = products(m).into_iter().map(f64::from).collect::<Vec<_>>();
+            let (mut single, mut double, mut plain) = (vec![0; m], vec![0; m], vec![0; m]);
+            law.weigh(&products(m), 11.0, &mut single);
+            law.weigh(&doubles, 11.0, &mut double);
+            law.weigh_plain(&doubles, 11.0, &mut plain);
+            assert_eq!(single, double);
+            assert_eq!(single, plain);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_together_is_refused() {
+        assert!(Law::new(vec![1.0], 1.0, 1.0, 1.0, 1).is_err());
+        assert!(Law::new(vec![1.0; 3], 1.0, 1.0, f64::NAN, 1).is_err());
+        assert!(Law::new(vec![1.0; 3], 1.0, 1.0, 1.0, 0).is_err());
+        assert!(Law::new(vec![1.0; 3], 1.0, 1.0, 1.0, 1 << 47).is_err());
+        let law = law(3);
+        assert!(Block::new(&law, &products(5), &[1.0, 2.0]).is_err());
+        let products = products(6);
+        let block = Block::new(&law, &products, &[1.0, 2.0]).unwrap();
+        let keys = [KEY];
+        let occurrences = Occurrences::new(&keys, &[0, 0], &[0, 1]).unwrap();
+        assert!(draw(&law, &block, &[0, 2], &occurrences, 1, 1).is_err());
+        assert!(draw(&law, &block, &[0], &occurrences, 1, 1).is_err());
+        assert!(draw(&law, &block, &[1, 0], &occurrences, 1, 1).is_ok());
     }
 }

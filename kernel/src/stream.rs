@@ -40,6 +40,12 @@ impl<'k> Stream<'k> {
         keystream(self.key, self.purpose, 0, first, out)
     }
 
+    /// The slot of a position; as wide as `out`.
+    pub fn slot(&self, position: u64, out: &mut [u64]) -> Result<()> {
+        let first = position.checked_mul(out.len() as u64).ok_or_else(|| Error::input("a position is too large"))?;
+        self.words(first, out)
+    }
+
     /// The words that the draw at `position` needs beyond its slot, from the first on.
     pub fn overflow(&self, position: u64) -> Overflow<'k> {
         Overflow { key: self.key, purpose: self.purpose | OVERFLOW, position, next: 0 }

@@ -4,6 +4,7 @@ mod arrow_ffi;
 mod columns;
 mod draws;
 mod keys;
+mod near;
 mod table;
 mod vocabulary;
 
@@ -67,6 +68,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     keys::register(module)?;
     draws::register(module)?;
     columns::register(module)?;
+    near::register(module)?;
     table::register(module)?;
     vocabulary::register(module)
 }

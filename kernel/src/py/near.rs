@@ -1,0 +1,169 @@
+//! Draws by distance and uniforms of many draws, in Python; numbers come and go as Arrow arrays.
+
+use arrow::array::{Array, FixedSizeBinaryArray, PrimitiveArray};
+use arrow::types::NativeType;
+use pyo3::prelude::*;
+
+use super::arrow_ffi::{Chunks, Column};
+use super::detached;
+use crate::column::type_name;
+use crate::errors::{Error, Result};
+use crate::near::{self, Block, Law};
+use crate::occurrences::Occurrences;
+use crate::threads;
+use crate::uniforms::{choices, signed_uniforms};
+
+/// The array's only chunk.
+fn only<'a>(chunks: &'a Chunks, what: &str) -> Result<&'a dyn Array> {
+    match chunks.0.as_slice() {
+        [array] if array.null_count() == 0 => Ok(array.as_ref()),
+        _ => Err(Error::input(format!("{what} come in one chunk without nulls"))),
+    }
+}
+
+/// The numbers of an array of one type.
+fn numbers<'a, T: NativeType>(chunks: &'a Chunks, what: &str) -> Result<&'a [T]> {
+    let array = only(chunks, what)?;
+    let numbers = array.as_any().downcast_ref::<PrimitiveArray<T>>();
+    let wrong = || Error::input(format!("{what} are of another type; got {}", type_name(array.dtype())));
+    numbers.map(|array| array.values().as_slice()).ok_or_else(wrong)
+}
+
+fn keys(chunks: &Chunks) -> Result<&[[u8; 32]]> {
+    let array = only(chunks, "record keys")?.as_any().downcast_ref::<FixedSizeBinaryArray>();
+    let wrong = || Error::input("record keys are fixed-size binary rows of 32 bytes");
+    let array = array.filter(|array| array.size() == 32).ok_or_else(wrong)?;
+    Ok(array.values().as_slice().as_chunks().0)
+}
+
+fn column<T: NativeType>(values: Vec<T>) -> Column {
+    Column(Box::new(PrimitiveArray::from_vec(values)))
+}
+
+/// Minus the distance to every word as the score of the exponential mechanism: integer weights, and draws from them.
+#[pyclass(frozen, module = "dptext_etl._kernel")]
+struct NearLaw(Law);
+
+#[pymethods]
+impl NearLaw {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        column_norms: Chunks,
+        scale: f64,
+        epsilon: f64,
+        diameter: f64,
+        least: u64,
+    ) -> PyResult<Self> {
+        detached(py, || {
+            Law::new(numbers(&column_norms, "squared lengths")?.to_vec(), scale, epsilon, diameter, least).map(Self)
+        })
+    }
+
+    fn __len__(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Words of a slot: 2 above 4,096 words, else 1.
+    #[getter]
+    fn width(&self) -> usize {
+        self.0.width()
+    }
+
+    /// The integer weights of every row, one row after the other.
+    #[pyo3(signature = (products, row_norms, threads=None))]
+    fn weights(&self, py: Python<'_>, products: Chunks, row_norms: Chunks, threads: Option<usize>) -> PyResult<Column> {
+        detached(py, || {
+            let (norms, threads) = (numbers(&row_norms, "squared lengths")?, threads::count(threads)?);
+            let weights = match numbers::<f32>(&products, "products") {
+                Ok(products) => near::weights(&self.0, &Block::new(&self.0, products, norms)?, threads),
+                Err(_) => {
+                    let products = numbers::<f64>(&products, "products")?;
+                    near::weights(&self.0, &Block::new(&self.0, products, norms)?, threads)
+                }
+            }?;
+            Ok(column(weights))
+        })
+    }
+
+    /// The word that every occurrence draws from the weights of its row.
+    #[pyo3(signature = (products, row_norms, rows, record_keys, records, positions, purpose=1, threads=None))]
+    #[allow(clippy::too_many_arguments)]
+    fn draw(
+        &self,
+        py: Python<'_>,
+        products: Chunks,
+        row_norms: Chunks,
+        rows: Chunks,
+        record_keys: Chunks,
+        records: Chunks,
+        positions: Chunks,
+        purpose: u32,
+        threads: Option<usize>,
+    ) -> PyResult<Column> {
+        detached(py, || {
+            let (norms, threads) = (numbers(&row_norms, "squared lengths")?, threads::count(threads)?);
+            let (rows, keys) = (numbers(&rows, "rows")?, keys(&record_keys)?);
+            let draws = Occurrences::new(keys, numbers(&records, "records")?, numbers(&positions, "positions")?)?;
+            let choices = match numbers::<f32>(&products, "products") {
+                Ok(products) => {
+                    near::draw(&self.0, &Block::new(&self.0, products, norms)?, rows, &draws, purpose, threads)
+                }
+                Err(_) => {
+                    let products = numbers::<f64>(&products, "products")?;
+                    near::draw(&self.0, &Block::new(&self.0, products, norms)?, rows, &draws, purpose, threads)
+                }
+            }?;
+            Ok(column(choices))
+        })
+    }
+}
+
+/// `count` signed uniforms of every draw, from the words of its slot from `first` on.
+#[pyfunction]
+#[pyo3(signature = (record_keys, records, positions, purpose, width, first, count, threads=None))]
+#[allow(clippy::too_many_arguments)]
+fn uniforms(
+    py: Python<'_>,
+    record_keys: Chunks,
+    records: Chunks,
+    positions: Chunks,
+    purpose: u32,
+    width: usize,
+    first: usize,
+    count: usize,
+    threads: Option<usize>,
+) -> PyResult<Column> {
+    detached(py, || {
+        let keys = keys(&record_keys)?;
+        let draws = Occurrences::new(keys, numbers(&records, "records")?, numbers(&positions, "positions")?)?;
+        signed_uniforms(&draws, purpose, width, first, count, threads::count(threads)?).map(column)
+    })
+}
+
+/// An integer below `bound` for every draw, from word 0 of its slot; from the overflow where `width` is 0.
+#[pyfunction]
+#[pyo3(signature = (record_keys, records, positions, purpose, width, bound, threads=None))]
+#[allow(clippy::too_many_arguments)]
+fn uniform_choices(
+    py: Python<'_>,
+    record_keys: Chunks,
+    records: Chunks,
+    positions: Chunks,
+    purpose: u32,
+    width: usize,
+    bound: u64,
+    threads: Option<usize>,
+) -> PyResult<Column> {
+    detached(py, || {
+        let keys = keys(&record_keys)?;
+        let draws = Occurrences::new(keys, numbers(&records, "records")?, numbers(&positions, "positions")?)?;
+        choices(&draws, purpose, width, bound, threads::count(threads)?).map(column)
+    })
+}
+
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_class::<NearLaw>()?;
+    module.add_function(wrap_pyfunction!(uniforms, module)?)?;
+    module.add_function(wrap_pyfunction!(uniform_choices, module)?)
+}
