@@ -13,6 +13,15 @@ use crate::stream::Overflow;
 /// Numerators and denominators stay below it: sums and products then fit, whatever the draw.
 pub const LARGEST: u64 = 1 << 48;
 
+/// Whether `num / den` is a rate that can be drawn, in lowest terms.
+pub fn is_rate(num: u64, den: u64) -> bool {
+    let (mut common, mut rest) = (num, den);
+    while rest > 0 {
+        (common, rest) = (rest, common % rest);
+    }
+    common == 1 && (1..=LARGEST).contains(&num) && (1..=LARGEST).contains(&den)
+}
+
 /// An integer k with probability proportional to exp(-|k| num / den); saturates at the ends of `i64`.
 ///
 /// `num` and `den` are from 1 to 2^48 and should be in lowest terms: the law depends on the quotient alone, the draw

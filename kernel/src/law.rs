@@ -4,11 +4,33 @@ use crate::errors::Result;
 use crate::reading::Reading;
 use crate::stream::Words;
 
-/// What one input word's law is, exactly: output numbers and their integer weights.
-pub type ExactRow = (Vec<u32>, Vec<u128>);
+/// What one input word's law is, exactly.
+pub struct ExactRow {
+    /// Output numbers.
+    pub outputs: Vec<u32>,
+    /// Their integer weights in each of the rows that are drawn from with equal probability. Totals may differ.
+    pub weights: Vec<Vec<u64>>,
+}
 
-/// A law of output words given an input word. The loops over columns are compiled for each.
-pub trait Law: Sync {
+/// What a law says of itself.
+#[derive(Clone, Copy)]
+pub struct Facts {
+    /// "table", "tem" or "geometric".
+    pub name: &'static str,
+    /// How many lists it draws from; 0 for tables.
+    pub lists: usize,
+    /// Number of output sets.
+    pub sets: usize,
+    /// Size of the largest output set.
+    pub max_set: usize,
+    /// Words per slot: 2 if any weighted output set exceeds 4,096, else 1.
+    pub width: usize,
+}
+
+/// A law of output words given an input word. It is asked once per record; the loop over words is its own.
+pub trait Law: Send + Sync {
+    fn facts(&self) -> Facts;
+
     /// Draws an output for each word that needs one into `room.drawn`; position p is the p-th of them.
     fn draw(&self, key: &[u8; 32], reading: &Reading, room: &mut Room) -> Result<()>;
 

@@ -5,14 +5,19 @@ use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex};
 
 use safetensors::Dtype;
+use serde::Deserialize;
 
 use crate::column::Strings;
 use crate::errors::Result;
+use crate::geometric::Geometric;
 use crate::keys::Key;
+use crate::law::Law;
+use crate::lists::{Lists, OnLists};
 use crate::mapped::{malformed, Mapped};
 use crate::policy::InputPolicy;
 use crate::release::{self, Released, Row};
 use crate::table::Table;
+use crate::tem::Tem;
 use crate::vocabulary::Vocabulary;
 
 /// An open law file.
@@ -22,12 +27,28 @@ pub struct LawFile {
     outputs: Range<usize>,
     kept: Range<usize>,
     pub vocabulary: Vocabulary,
-    pub kind: Kind,
+    pub law: Box<dyn Law>,
 }
 
-/// The laws this kernel knows.
-pub enum Kind {
-    Table(Table),
+const TABLE: &str = "dptext-table/1";
+const LISTS: &str = "dptext-lists/1";
+
+/// The law of places that a file of lists names.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase", deny_unknown_fields)]
+enum Named {
+    Tem { weights: Vec<u64>, outside: u64 },
+    Geometric { rate: (u64, u64) },
+}
+
+/// The law of a file of lists of words that are their own outputs.
+fn on_lists(file: &Mapped, len: usize) -> Result<Box<dyn Law>> {
+    let named = file.metadata.get("law").and_then(|law| serde_json::from_str(law).ok());
+    let lists = Lists::new(file, len)?;
+    Ok(match named.ok_or_else(|| malformed("it names no law that this version knows"))? {
+        Named::Tem { weights, outside } => Box::new(OnLists { lists, law: Tem::new(&weights, outside, len)? }),
+        Named::Geometric { rate: (num, den) } => Box::new(OnLists { lists, law: Geometric::new(num, den, len)? }),
+    })
 }
 
 static OPEN: LazyLock<Mutex<HashMap<String, Arc<LawFile>>>> = LazyLock::new(Mutex::default);
@@ -46,20 +67,25 @@ impl LawFile {
 
     fn new(file: Mapped) -> Result<Self> {
         let file = Arc::new(file);
-        let format = file.metadata.get("format").map_or("dptext-table/1", String::as_str);
-        if !matches!(format, "dptext-table/1") {
-            return Err(malformed("it is of another format"));
-        }
         let inputs = file.place("inputs", Dtype::U8)?.unwrap_or(0..0);
-        let outputs = file.place("outputs", Dtype::U8)?.filter(|range| !range.is_empty()).unwrap_or(inputs.clone());
+        let outputs = file.place("outputs", Dtype::U8)?.filter(|range| !range.is_empty());
         let kept = file.place("kept", Dtype::U8)?.unwrap_or(0..0);
+        let of_its_own = outputs.is_some();
+        let outputs = outputs.unwrap_or(inputs.clone());
         let count = file.lines(&inputs)?.count();
-        if count == 0 {
-            return Err(malformed("it has no input words"));
-        }
-        let vocabulary = Vocabulary::new(file.lines(&inputs)?, file.lines(&outputs)?, file.lines(&kept)?)?;
-        let kind = Kind::Table(Table::new(file.clone(), count, vocabulary.outputs.len())?);
-        Ok(Self { file, inputs, outputs, kept, vocabulary, kind })
+        let vocabulary = || Vocabulary::new(file.lines(&inputs)?, file.lines(&outputs)?, file.lines(&kept)?);
+        let (vocabulary, law): (_, Box<dyn Law>) = match file.metadata.get("format").map_or(TABLE, String::as_str) {
+            TABLE | LISTS if count == 0 => return Err(malformed("it has no input words")),
+            TABLE => {
+                let vocabulary = vocabulary()?;
+                let table = Table::new(file.clone(), count, vocabulary.outputs.len())?;
+                (vocabulary, Box::new(table))
+            }
+            LISTS if of_its_own => return Err(malformed("words of lists are their own outputs")),
+            LISTS => (vocabulary()?, on_lists(&file, count)?),
+            _ => return Err(malformed("it is of another format")),
+        };
+        Ok(Self { file, inputs, outputs, kept, vocabulary, law })
     }
 
     pub fn metadata(&self) -> &HashMap<String, String> {
@@ -78,27 +104,6 @@ impl LawFile {
         self.file.lines(&self.kept)
     }
 
-    /// Number of output sets.
-    pub fn sets(&self) -> usize {
-        match &self.kind {
-            Kind::Table(table) => table.sets,
-        }
-    }
-
-    /// Size of the largest output set.
-    pub fn max_set(&self) -> usize {
-        match &self.kind {
-            Kind::Table(table) => table.max_set,
-        }
-    }
-
-    /// Words per slot: 2 if any output set exceeds 4,096, else 1.
-    pub fn width(&self) -> usize {
-        match &self.kind {
-            Kind::Table(table) => table.width,
-        }
-    }
-
     /// Releases a column; `key` gives the record key of a row.
     pub fn release(
         &self,
@@ -107,27 +112,24 @@ impl LawFile {
         key: &(dyn Fn(usize, Option<&str>) -> Result<Key> + Sync),
         threads: usize,
     ) -> Result<Released> {
-        match &self.kind {
-            Kind::Table(table) => release::release(table, &self.vocabulary, policy, texts, key, threads),
-        }
+        release::release(&*self.law, &self.vocabulary, policy, texts, key, threads)
     }
 
-    /// The exact law of one word: output words and integer weights.
-    pub fn row(&self, policy: &InputPolicy, word: &str) -> Result<(Vec<String>, Vec<u128>)> {
-        let row = match &self.kind {
-            Kind::Table(table) => release::row(table, &self.vocabulary, policy, word)?,
-        };
+    /// The exact law of one word: output words and their integer weights, one row or several that are drawn from with
+    /// equal probability.
+    pub fn row(&self, policy: &InputPolicy, word: &str) -> Result<(Vec<String>, Vec<Vec<u64>>)> {
+        let row = release::row(&*self.law, &self.vocabulary, policy, word)?;
         Ok(match row {
-            Row::Copy(word) => (vec![word], vec![1]),
+            Row::Copy(word) => (vec![word], vec![vec![1]]),
             Row::Uniform => {
                 let words = self.outputs()?.map(str::to_owned).collect::<Vec<_>>();
                 let weights = vec![1; words.len()];
-                (words, weights)
+                (words, vec![weights])
             }
-            Row::Draw((members, weights)) => {
+            Row::Draw(row) => {
                 let outputs = self.outputs()?.collect::<Vec<_>>();
-                let words = members.iter().filter_map(|&member| outputs.get(member as usize));
-                (words.map(|&word| word.to_owned()).collect(), weights)
+                let words = row.outputs.iter().filter_map(|&output| outputs.get(output as usize));
+                (words.map(|&word| word.to_owned()).collect(), row.weights)
             }
         })
     }

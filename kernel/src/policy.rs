@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use crate::errors::{Error, Result};
-use crate::laplace::LARGEST;
+use crate::laplace::is_rate;
 
 /// What becomes of letters' case in words that are released as they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -89,10 +89,12 @@ impl InputPolicy {
         let least = match self.length {
             Length::Disclose => return Ok(self),
             Length::Fixed => 1,
-            Length::Noisy(num, den) if rate(num) && rate(den) => 2,
+            Length::Noisy(num, den) if is_rate(num, den) => 2,
             Length::Noisy(..) => {
-                return Err(Error::policy("a noisy length's rate is a fraction of whole numbers from 1 to 2^48")
-                    .hint("lower n_max, or give epsilon_length with fewer decimals"));
+                return Err(Error::policy(
+                    "a noisy length's rate is a fraction in lowest terms of whole numbers from 1 to 2^48",
+                )
+                .hint("lower n_max, or give epsilon_length with fewer decimals"));
             }
         };
         if !(least..=LONGEST).contains(&self.n_max) {
@@ -119,8 +121,4 @@ impl InputPolicy {
     pub fn hides_length(&self) -> bool {
         self.length != Length::Disclose
     }
-}
-
-fn rate(part: u64) -> bool {
-    (1..=LARGEST).contains(&part)
 }

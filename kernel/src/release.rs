@@ -22,8 +22,8 @@ pub struct Released {
 }
 
 /// Releases a column; `key` gives the record key of a row.
-pub fn release<L: Law>(
-    law: &L,
+pub fn release(
+    law: &dyn Law,
     vocabulary: &Vocabulary,
     policy: &InputPolicy,
     texts: &Strings,
@@ -105,7 +105,7 @@ pub enum Row {
 }
 
 /// The exact law of one word; of `PAD` too, where the vocabulary has it.
-pub fn row<L: Law>(law: &L, vocabulary: &Vocabulary, policy: &InputPolicy, word: &str) -> Result<Row> {
+pub fn row(law: &dyn Law, vocabulary: &Vocabulary, policy: &InputPolicy, word: &str) -> Result<Row> {
     if let Some(pad) = vocabulary.pad.filter(|_| word == PAD) {
         return law.row(pad).map(Row::Draw);
     }
@@ -194,9 +194,9 @@ mod tests {
     fn the_law_of_a_word_is_its_row() {
         let table = table("law");
         let outputs = WORDS.split('\n').map(str::to_owned).collect::<Vec<_>>();
-        assert_eq!(table.row(&policy("drop"), "ALPHA").unwrap(), (outputs.clone(), vec![1, 2, 3, 4]));
-        assert_eq!(table.row(&policy("drop"), "7").unwrap(), (outputs, vec![1; 4]));
-        assert_eq!(table.row(&policy("drop"), "The").unwrap(), (vec!["the".to_owned()], vec![1]));
+        assert_eq!(table.row(&policy("drop"), "ALPHA").unwrap(), (outputs.clone(), vec![vec![1, 2, 3, 4]]));
+        assert_eq!(table.row(&policy("drop"), "7").unwrap(), (outputs, vec![vec![1; 4]]));
+        assert_eq!(table.row(&policy("drop"), "The").unwrap(), (vec!["the".to_owned()], vec![vec![1]]));
         assert!(table.row(&policy("drop"), "alpha beta").is_err());
     }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use safetensors::Dtype;
 
 use crate::errors::{Error, Result};
-use crate::law::{resize, ExactRow, Law, Room};
+use crate::law::{resize, ExactRow, Facts, Law, Room};
 use crate::mapped::{malformed, spans, Mapped};
 use crate::outline::Outline;
 use crate::reading::{Fate, Reading};
@@ -33,9 +33,9 @@ pub struct Table {
     rows: Vec<Row>,
     members: Vec<u32>,
     outputs: usize,
-    pub sets: usize,
-    pub max_set: usize,
-    pub width: usize,
+    sets: usize,
+    max_set: usize,
+    width: usize,
 }
 
 impl Table {
@@ -94,6 +94,10 @@ impl Table {
 }
 
 impl Law for Table {
+    fn facts(&self) -> Facts {
+        Facts { name: "table", lists: 0, sets: self.sets, max_set: self.max_set, width: self.width }
+    }
+
     fn draw(&self, key: &[u8; 32], reading: &Reading, room: &mut Room) -> Result<()> {
         let sums = self.file.numbers::<u64>(self.cumulative.clone())?;
         let mut draws = Draws::new(Stream::new(key, purpose::TOKEN)?, self.width);
@@ -118,7 +122,7 @@ impl Law for Table {
     fn row(&self, input: u32) -> Result<ExactRow> {
         let sums = self.file.numbers::<u64>(self.cumulative.clone())?;
         let (weights, members) = self.weights(sums, input).ok_or_else(missing_row)?;
-        Ok((members.to_vec(), weights.each().map(u128::from).collect()))
+        Ok(ExactRow { outputs: members.to_vec(), weights: vec![weights.each().collect()] })
     }
 }
 

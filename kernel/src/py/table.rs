@@ -6,7 +6,7 @@ use std::sync::Arc;
 use arrow::array::{Array, PrimitiveArray, StructArray};
 use arrow::datatypes::{ArrowDataType, Field};
 use pyo3::prelude::*;
-use pyo3::types::PyType;
+use pyo3::types::{PyTuple, PyType};
 
 use super::arrow_ffi::{Chunks, Column, Text};
 use super::keys::PyReleaseKey;
@@ -22,7 +22,7 @@ use crate::threads;
 /// A table file, mapped and verified; one per process and hash.
 #[pyclass(frozen, name = "Table", module = "dptext_etl._kernel")]
 pub struct PyTable {
-    law: Arc<LawFile>,
+    file: Arc<LawFile>,
     path: String,
     sha256: String,
 }
@@ -42,49 +42,79 @@ pub fn released(out: Released) -> Result<Column> {
         .map_err(|_| Error::internal("columns of different lengths"))
 }
 
+/// The weights of a mixture of rows in equal shares: each row's are raised to the rows' common total, the least
+/// common multiple of their own.
+fn mixture<'py>(py: Python<'py>, rows: &[Vec<u64>]) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let int = |number: u128| -> PyResult<_> { Ok(number.into_pyobject(py)?.into_any()) };
+    let totals = rows.iter().map(|row| row.iter().map(|&weight| u128::from(weight)).sum()).collect::<Vec<u128>>();
+    let common = py.import("math")?.getattr("lcm")?.call1(PyTuple::new(py, &totals)?)?;
+    let factors = totals.iter().map(|&total| common.floor_div(int(total)?)).collect::<PyResult<Vec<_>>>()?;
+    let outputs = rows.first().map_or(0, Vec::len);
+    let sum = |output: usize| {
+        let mut sum = int(0)?;
+        for (row, factor) in rows.iter().zip(&factors) {
+            sum = sum.add(factor.mul(row.get(output).copied().unwrap_or(0))?)?;
+        }
+        Ok(sum)
+    };
+    (0..outputs).map(sum).collect()
+}
+
 #[pymethods]
 impl PyTable {
     /// Maps the file and verifies its hash, or finds it already mapped.
     #[classmethod]
     fn open(_class: &Bound<'_, PyType>, py: Python<'_>, path: &str, sha256: &str) -> PyResult<Self> {
-        let law = detached(py, || LawFile::open(path, sha256))?;
-        Ok(Self { law, path: path.to_owned(), sha256: sha256.to_owned() })
+        let file = detached(py, || LawFile::open(path, sha256))?;
+        Ok(Self { file, path: path.to_owned(), sha256: sha256.to_owned() })
     }
 
     fn input_words(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        attached(py, || Ok(self.law.inputs()?.map(str::to_owned).collect()))
+        attached(py, || Ok(self.file.inputs()?.map(str::to_owned).collect()))
     }
 
     fn output_words(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        attached(py, || Ok(self.law.outputs()?.map(str::to_owned).collect()))
+        attached(py, || Ok(self.file.outputs()?.map(str::to_owned).collect()))
     }
 
     /// Words that are released in clear.
     fn kept_words(&self, py: Python<'_>) -> PyResult<Vec<String>> {
-        attached(py, || Ok(self.law.kept()?.map(str::to_owned).collect()))
+        attached(py, || Ok(self.file.kept()?.map(str::to_owned).collect()))
     }
 
     /// The file's own description of itself.
     fn metadata(&self) -> HashMap<String, String> {
-        self.law.metadata().clone()
+        self.file.metadata().clone()
+    }
+
+    /// The law's name: "table", "tem" or "geometric".
+    #[getter]
+    fn law(&self) -> &'static str {
+        self.file.law.facts().name
+    }
+
+    /// How many lists the law draws from; 0 for tables.
+    #[getter]
+    fn lists(&self) -> usize {
+        self.file.law.facts().lists
     }
 
     /// Number of output sets.
     #[getter]
     fn sets(&self) -> usize {
-        self.law.sets()
+        self.file.law.facts().sets
     }
 
     /// Words per slot: 2 if any output set exceeds 4,096, else 1.
     #[getter]
     fn width(&self) -> usize {
-        self.law.width()
+        self.file.law.facts().width
     }
 
     /// Size of the largest output set.
     #[getter]
     fn max_set(&self) -> usize {
-        self.law.max_set()
+        self.file.law.facts().max_set
     }
 
     /// Releases a column: struct of text and positions.
@@ -108,7 +138,7 @@ impl PyTable {
                 let id = ids.get(row)?.unwrap_or_default();
                 Ok(release_key.0.record(id, text.map(str::as_bytes), nonce))
             };
-            released(self.law.release(&policy, &texts, &key, threads::count(threads)?)?)
+            released(self.file.release(&policy, &texts, &key, threads::count(threads)?)?)
         })
     }
 
@@ -128,7 +158,7 @@ impl PyTable {
             let key = |row: usize, _: Option<&str>| {
                 keys.get(row).cloned().ok_or_else(|| Error::internal("a record key is not there"))
             };
-            released(self.law.release(&policy, &texts, &key, threads::count(threads)?)?)
+            released(self.file.release(&policy, &texts, &key, threads::count(threads)?)?)
         })
     }
 
@@ -137,14 +167,20 @@ impl PyTable {
     fn positions(&self, py: Python<'_>, texts: Chunks, input_policy: &str, threads: Option<usize>) -> PyResult<Column> {
         detached(py, || {
             let (policy, texts) = (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?);
-            release::positions(&self.law.vocabulary, &policy, &texts, threads::count(threads)?)
+            release::positions(&self.file.vocabulary, &policy, &texts, threads::count(threads)?)
                 .map(|rows| Column(counts(rows)))
         })
     }
 
-    /// The exact law of one word: output words and integer weights.
-    fn row(&self, py: Python<'_>, word: Text, input_policy: &str) -> PyResult<(Vec<String>, Vec<u128>)> {
-        detached(py, || self.law.row(&InputPolicy::from_json(input_policy)?, &word.0))
+    /// The exact law of one word: output words and integer weights, those of a mixture over their common total.
+    fn row<'py>(
+        &self,
+        py: Python<'py>,
+        word: Text,
+        input_policy: &str,
+    ) -> PyResult<(Vec<String>, Vec<Bound<'py, PyAny>>)> {
+        let (words, rows) = detached(py, || self.file.row(&InputPolicy::from_json(input_policy)?, &word.0))?;
+        Ok((words, mixture(py, &rows)?))
     }
 
     fn __repr__(&self) -> String {
