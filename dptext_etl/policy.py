@@ -22,12 +22,14 @@ from pydantic import (
 
 from dptext_etl import _kernel, catalog, keys
 from dptext_etl.errors import DisclosureError, KeyReferenceError, PolicyError
-from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure
+from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.validation import validated
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 PARTITION = "{partition}"
+Accepted = frozenset[Literal[GuaranteeClass.UMLDP]]
+"""Classes without a finite bound that a policy can take knowingly; NONE is not among them."""
 
 
 class _Model(BaseModel):
@@ -44,10 +46,12 @@ class ColumnPolicy(_Model):
         mechanism: A mechanism, or plain data such as `{"name": "custext", "epsilon": 2.0}`.
         key: Reference to the secret: "env:NAME" or "file:PATH".
         allow: Disclosures consented to, beside length and nullness.
+        accept: Guarantee classes without a finite epsilon that are consented to by name: "UMLDP" (privacy.md 7.3).
         nonce: Counts deliberate extra releases; 0 unless a second sample of the same text is wanted.
 
     Raises:
-        DisclosureError: The mechanism discloses something that `allow` does not list.
+        DisclosureError: The mechanism discloses something that `allow` does not list, or its class has no finite
+            epsilon and `accept` does not name it.
     """
 
     dataset: Name
@@ -56,6 +60,7 @@ class ColumnPolicy(_Model):
     mechanism: Mechanism
     key: Any = Field(repr=False)
     allow: frozenset[Disclosure] = frozenset()
+    accept: Accepted = frozenset()
     nonce: Annotated[int, Field(ge=0, lt=2**64)] = 0
 
     def __init__(self, **values: Any) -> None:
@@ -84,6 +89,7 @@ class ColumnPolicy(_Model):
     @model_validator(mode="after")
     def _consented(self) -> Self:
         require_consent(self.mechanism, self.allow, self.column)
+        require_acceptance(self.mechanism, self.accept, self.column)
         return self
 
     @property
@@ -117,12 +123,26 @@ def require_consent(mechanism: Mechanism, allow: frozenset[Disclosure], column: 
         raise DisclosureError(msg, f"to consent, write: allow = [{line}]")
 
 
+def require_acceptance(mechanism: Mechanism, accept: frozenset[GuaranteeClass], column: str | None) -> None:
+    """Refuse a mechanism whose class bounds nothing unless that class is accepted by name; the line to paste is said.
+
+    Raises:
+        DisclosureError: Class UMLDP, not in `accept`.
+    """
+    kind = mechanism.guarantee.guarantee_class
+    if kind is GuaranteeClass.UMLDP and kind not in accept:
+        where = f"column {column!r}: " if column else ""
+        msg = f"{where}{mechanism.name} has no finite epsilon here, class {kind.value}: {kind.meaning}"
+        raise DisclosureError(msg, f'to take it as it is, write: accept = ["{kind.value}"]')
+
+
 class ColumnSpec(_Model):
     """One `[[column]]` of a policy file."""
 
     name: Name
     mechanism: dict[str, Any]
     allow: frozenset[Disclosure] = frozenset()
+    accept: Accepted = frozenset()
 
 
 class LedgerSpec(_Model):
@@ -229,6 +249,10 @@ class Policy(_Model):
                 mode = column.mechanism.mode
                 msg = f"column {column.column!r}: a {mode} mechanism is for benchmarks; set publish = false"
                 raise ValueError(msg)
+            if self.cap is not None and column.mechanism.guarantee.guarantee_class is GuaranteeClass.UMLDP:
+                msg = f"column {column.column!r}: {column.mechanism.name} costs an infinite amount on every measure, "
+                msg += "class UMLDP: no cap can hold it; leave cap out, or give finite mechanisms a policy of their own"
+                raise ValueError(msg)
         return self
 
     @classmethod
@@ -269,6 +293,7 @@ class Policy(_Model):
                 mechanism=item.mechanism,
                 key=self.key,
                 allow=item.allow,
+                accept=item.accept,
             )
             for item in self.columns
         ]
@@ -290,7 +315,7 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             table[last] = _from_folder(table[last], folder)
     for column in values.get("column", ()):
         mechanism = column.get("mechanism") if isinstance(column, dict) else None
-        for name in ("vectors", "stopwords"):
+        for name in ("vectors", "stopwords", "sensitive"):
             if isinstance(mechanism, dict) and "/" in str(mechanism.get(name, "")):
                 mechanism[name] = _from_folder(mechanism[name], folder)
     return values

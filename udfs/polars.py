@@ -18,6 +18,7 @@ publishable release.
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -30,6 +31,8 @@ from dptext_etl.guarantee import MICRO
 from udfs.by_reference import require_reference
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dptext_etl.policy import ColumnPolicy
 
 SPEND = pl.Struct({"text": pl.String, "positions": pl.UInt32, "epsilon": pl.Float64, "delta": pl.Float64})
@@ -150,13 +153,23 @@ def _plugin(
 
 
 def _batches(texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, *, spend: bool) -> pl.Expr:
-    def release(batch: pl.Series) -> pl.Series:
+    pair = pl.struct(texts.alias("text"), ids.alias("id"))
+    release = _Release(policy, spend=spend)
+    out = pl.map_batches([pair], release, return_dtype=SPEND if spend else pl.String, is_elementwise=True)
+    return out.alias(texts.meta.output_name())
+
+
+@dataclass(frozen=True)
+class _Release:
+    """What a plan holds of a mechanism that is no plugin: a policy, which travels as parameters and references."""
+
+    policy: ColumnPolicy
+    spend: bool
+
+    def __call__(self, columns: Sequence[pl.Series]) -> pl.Series:
+        (batch,) = columns
         text, record = batch.struct.field("text"), batch.struct.field("id")
         if text.dtype not in {pl.String, pl.Null}:
             raise InputError(f"a text column holds strings, got {text.dtype}", "cast the column, or name another")
-        released = column.privatize(text.cast(pl.String).to_arrow(), record.to_arrow(), policy, spend=spend)
+        released = column.privatize(text.cast(pl.String).to_arrow(), record.to_arrow(), self.policy, spend=self.spend)
         return pl.Series(batch.name, released)
-
-    pair = pl.struct(texts.alias("text"), ids.alias("id"))
-    out = pair.map_batches(release, return_dtype=SPEND if spend else pl.String, is_elementwise=True)
-    return out.alias(texts.meta.output_name())

@@ -23,6 +23,9 @@ Allow = Annotated[
     list[Disclosure] | None,
     typer.Option(help="Consent to a disclosure of the mechanism; repeat as needed (`dptext explain NAME` lists them)."),
 ]
+Accept = Annotated[
+    list[str] | None, typer.Option(help='Take a guarantee without a finite epsilon by its class: "UMLDP".')
+]
 LedgerUrl = Annotated[str, typer.Option("--ledger", metavar="URL", help="The ledger: sqlite:///PATH or a plain path.")]
 IdKey = Annotated[
     str | None,

@@ -75,6 +75,7 @@ def _rows(texts: list[str]) -> tuple[Any, Any]:
 
 def _throwaway(mechanism: Mechanism) -> Any:
     from dptext_etl import _kernel
+    from dptext_etl.guarantee import GuaranteeClass
     from dptext_etl.policy import ColumnPolicy
 
     return ColumnPolicy(
@@ -84,4 +85,5 @@ def _throwaway(mechanism: Mechanism) -> Any:
         mechanism=mechanism,
         key=_kernel.Secret(),
         allow=mechanism.guarantee.disclosures,
+        accept={mechanism.guarantee.guarantee_class} & {GuaranteeClass.UMLDP},
     )

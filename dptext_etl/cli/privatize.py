@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from dptext_etl.cli import run
-from dptext_etl.cli.options import Allow, IdKey, Json, LedgerUrl, Parameters
+from dptext_etl.cli.options import Accept, Allow, IdKey, Json, LedgerUrl, Parameters
 
 EXAMPLE = (
     "dptext privatize raw.parquet out --dataset d --column text --id id --release r1 --mechanism custext"
@@ -34,6 +34,7 @@ def privatize(
         str | None, typer.Option(help="The column of the person behind a record; absent, records stand for themselves.")
     ] = None,
     allow: Allow = None,
+    accept: Accept = None,
     keep: Annotated[
         list[str] | None, typer.Option(help="A column that passes in clear; repeat. Others are dropped.")
     ] = None,
@@ -69,6 +70,13 @@ def privatize(
         "cap": None if cap is None else {"measure": "pure", "epsilon": cap},
         "staging": staging,
         "storage_options": parameters.pairs(storage_option),
-        "column": [{"name": column, "mechanism": {"name": mechanism, **given}, "allow": allow or []}],
+        "column": [
+            {
+                "name": column,
+                "mechanism": {"name": mechanism, **given},
+                "allow": allow or [],
+                "accept": accept or [],
+            }
+        ],
     }
     execute(Policy.parse(values), partition=None, as_json=as_json)

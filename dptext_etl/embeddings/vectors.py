@@ -111,6 +111,12 @@ class WordVectors:
             taken.__dict__[name] = self.__dict__[name][rows]
         return taken
 
+    def with_origin(self, word: str) -> Self:
+        """Return these words and, last, one more at the origin; `artifact` stays that of the words."""
+        vectors = np.concatenate([self.vectors, np.zeros((1, self.vectors.shape[1]), self.vectors.dtype)])
+        vectors.flags.writeable = False
+        return replace(self, words=(*self.words, word), vectors=vectors)
+
     @cached_property
     def norms(self) -> Integers:
         """Squared length of every vector in grid steps, shape (n,)."""
@@ -134,6 +140,14 @@ class WordVectors:
         squared += self.norms[rows].astype(squared.dtype)[:, None]
         squared += self.norms[columns].astype(squared.dtype)
         return squared
+
+    def products(self, rows: Rows, others: WordVectors) -> Floats:
+        """Exact dot products of some words with all words of `others`, as the BLAS gives them, shape (rows, others).
+
+        float32 where integers that large are exact in it, else float64; contiguous rows.
+        """
+        product: Floats = self._floats[rows] @ others._floats.T
+        return product
 
     def dots(self, rows: Rows, columns: Rows) -> Integers:
         """Exact dot products in squared grid steps, shape (rows, columns)."""

@@ -58,12 +58,8 @@ class WordMechanism(Mechanism):
 
     output_set_disclosure: ClassVar[frozenset[Disclosure]] = frozenset()
     """What the choice of output sets discloses."""
-    unknown: ClassVar[Literal["uniform", "drop"]] = "uniform"
-    """What strict mode does with words outside the vocabulary: a uniform draw, or they vanish before words count."""
     pads: ClassVar[bool] = False
     """Whether the mechanism can put `PAD` among its inputs and outputs, which hiding the length needs."""
-    bounded_range: ClassVar[bool] = True
-    """Whether one draw is a range-bounded exponential mechanism (zCDP epsilon^2/8), or pure alone (epsilon^2/2)."""
 
     length: Literal["disclose", "fixed", "noisy"] = "disclose"
     epsilon_length: Epsilon | None = None
@@ -86,6 +82,16 @@ class WordMechanism(Mechanism):
             msg = f'length "{self.length}" needs n_max, the public length to pad to, of {least} and more'
             raise ValueError(msg)
         return self
+
+    @property
+    def unknown(self) -> Literal["uniform", "drop"]:
+        """What strict mode does with words outside the vocabulary: a uniform draw, or they vanish before they count."""
+        return "uniform"
+
+    @property
+    def bounded_range(self) -> bool:
+        """Whether one draw is a range-bounded exponential mechanism (zCDP epsilon^2/8), or pure alone (epsilon^2/2)."""
+        return True
 
     @property
     def hides_length(self) -> bool:
@@ -142,6 +148,11 @@ class WordMechanism(Mechanism):
         return None
 
     @property
+    def epsilon_tight(self) -> float | None:
+        """What spends take as the exact parameter of a draw: `epsilon_table`, or a bound that is had at once."""
+        return self.epsilon_table
+
+    @property
     def disclosed_bits_per_token(self) -> float:
         """What the choice of output sets tells about a uniform vocabulary word, in bits."""
         return 0.0
@@ -157,7 +168,7 @@ class WordMechanism(Mechanism):
         length = self._length_cost if drawn else Fraction(0)
         word = _exact(self.epsilon_per_word)
         pure = micro(positions * word + length)
-        tight = self.epsilon_table
+        tight = self.epsilon_tight
         exact = pure if tight is None else micro(positions * (_exact(tight) + Fraction(1, 10**12)) + length)
         metric = self.metric_claim if drawn else None
         return Spend(

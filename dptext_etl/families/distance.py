@@ -1,0 +1,205 @@
+"""The exponential mechanism over distances: P(y | x) proportional to exp(-epsilon d(x, y) / 2), as integers.
+
+The weights are those that are drawn from (`_kernel.NearLaw`, bit for bit `sampling.integer_weights`). What is said of
+them here is computed in blocks of rows: time quadratic in the vocabulary, memory linear.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.embeddings import WordVectors
+from dptext_etl.families.vector import Draws, Indices
+from dptext_etl.sampling import epsilon_implemented, smallest_weight, weight_bits
+
+log = logging.getLogger("dptext_etl.families")
+
+Ids = npt.NDArray[np.integer]
+Floats = npt.NDArray[np.float64]
+
+CELLS = 2**22
+"""Pairs of words looked at at once."""
+
+_ROUNDING = 2.0**-53
+_MARGIN = 1e-11
+"""More than all rounding in the sums that a certificate compares: a few dozen steps on numbers up to 200."""
+_FAR = 100.0
+"""Exponent (epsilon times diameter, halved) from which on no metric claim is looked for: far weights are all wmin."""
+_LOGGED = 2**30  # cells above which progress is logged
+
+
+@dataclass(frozen=True, eq=False)
+class DistanceLaw:
+    """Integer weights of all pairs of an input and an output.
+
+    Attributes:
+        inputs: The words that are drawn for.
+        outputs: The words that are drawn.
+        epsilon: Per unit of distance.
+        diameter: Upper bound of all distances, in the vectors' own units.
+    """
+
+    inputs: WordVectors
+    outputs: WordVectors
+    epsilon: float
+    diameter: float
+
+    @property
+    def exponent(self) -> float:
+        """The epsilon of one draw, over the whole diameter: what the integer weights realise at most."""
+        return self.epsilon * self.diameter
+
+    @property
+    def epsilon_implemented(self) -> float:
+        """What integer weights of that epsilon realise at most, whatever the distances (privacy.md section 2.2)."""
+        return min(self.exponent, epsilon_implemented(self.exponent, len(self.outputs)))
+
+    @cached_property
+    def _kernel_law(self) -> _kernel.NearLaw:
+        norms = pa.array(self.outputs.norms.astype(np.float64))
+        least = smallest_weight(self.exponent, len(self.outputs))
+        return _kernel.NearLaw(norms, self.inputs.scale, self.exponent, self.diameter, least)
+
+    @property
+    def width(self) -> int:
+        """Words of a slot."""
+        return int(self._kernel_law.width)
+
+    def _block(self, rows: Ids) -> tuple[pa.Array, pa.Array]:
+        products = self.inputs.products(rows, self.outputs)
+        return pa.array(products.reshape(-1)), pa.array(self.inputs.norms[rows].astype(np.float64))
+
+    def weights(self, rows: Ids) -> npt.NDArray[np.uint64]:
+        """Return the integer weights of some inputs, shape (rows, outputs)."""
+        weights = pa.array(self._kernel_law.weights(*self._block(rows))).to_numpy()
+        shaped: npt.NDArray[np.uint64] = weights.reshape(len(rows), len(self.outputs))
+        return shaped
+
+    def draw(self, draws: Draws) -> Indices:
+        """Draw an output for every word: its number among `outputs`.
+
+        The weights of a word are made once and serve all its occurrences; every occurrence draws for itself, with its
+        own record's key and its own position.
+
+        Args:
+            draws: Words known to `inputs`.
+        """
+        order = np.argsort(draws.words, kind="stable")
+        sorted_draws = draws.take(order)
+        distinct, starts = np.unique(sorted_draws.words, return_index=True)
+        ends = np.append(starts, len(order))
+        chosen = np.empty(len(order), np.uint32)
+        step = max(1, CELLS // len(self.outputs))
+        for first in range(0, len(distinct), step):
+            rows = distinct[first : first + step].astype(np.int64)
+            part = slice(ends[first], ends[first + len(rows)])
+            some = sorted_draws.take(part)
+            row = np.repeat(np.arange(len(rows), dtype=np.uint32), np.diff(ends[first : first + len(rows) + 1]))
+            drawn = self._kernel_law.draw(*self._block(rows), pa.array(row), *some.arrays())
+            chosen[order[part]] = pa.array(drawn).to_numpy()
+        return chosen
+
+    def worst_log_ratio(self) -> float:
+        """Return the exact pure parameter of one draw: the largest log ratio of any output between any two words.
+
+        Unknown words, which are drawn uniformly, are among them (privacy.md section 2.3).
+        """
+        uniform = 1.0 / len(self.outputs)
+        most, least = np.full(len(self.outputs), uniform), np.full(len(self.outputs), uniform)
+        for rows in self._blocks("the exact worst ratio"):
+            chances = self.weights(rows).astype(np.float64)
+            chances /= chances.sum(axis=1, keepdims=True)
+            np.maximum(most, chances.max(axis=0), out=most)
+            np.minimum(least, chances.min(axis=0), out=least)
+        return float(np.log(most / least).max())
+
+    @property
+    def settled(self) -> bool | None:
+        """Whether the metric bound holds, where a closed form says so or nothing could; None where pairs must be seen.
+
+        The same words must be inputs and outputs.
+        """
+        if self.exponent / 2 > _FAR:
+            return False
+        return rounding_within_slack(self.epsilon, self.diameter, self.inputs.scale, len(self.outputs)) or None
+
+    def is_metric(self) -> bool:
+        """Whether the integers satisfy log ratio <= epsilon * d(x, x') for all x, x', y (amendment A14)."""
+        settled = self.settled
+        return self.certificate() <= 0 if settled is None else settled
+
+    def certificate(self) -> float:
+        """Return a number that is at most 0 only if the integers satisfy the metric bound for all x, x', y.
+
+        With r(x, y) = ln w(x, y) + epsilon d(x, y) / 2 and A(x) the logarithm of the sum of x's weights, the log ratio
+        is r(x, y) - r(x', y) + A(x') - A(x) + epsilon (d(x', y) - d(x, y)) / 2, so by the triangle inequality
+
+            max r - min r + max over d(x, x') > 0 of (A(x') - A(x) - epsilon d(x, x') / 2)
+
+        bounds what is left of it beyond epsilon d(x, x'). Words at distance 0 have equal rows. The search ends as soon
+        as the sum is above 0: it can only grow. `inputs` and `outputs` must be the same words.
+        """
+        half, scale, norms = self.epsilon / 2, self.inputs.scale, self.inputs.norms.astype(np.float64)
+        totals = np.full(len(self.inputs), np.nan)
+        low, high, slack = math.inf, -math.inf, -math.inf
+        for rows in self._blocks("the certificate of the metric claim"):
+            products = self.inputs.products(rows, self.outputs).astype(np.float64)
+            distances = np.sqrt(norms[rows, None] + norms - 2 * products) * (scale * half)
+            weights = self.weights(rows).astype(np.float64)
+            totals[rows] = np.log(weights.sum(axis=1))
+            residue = np.log(weights, out=weights)
+            residue += distances
+            low, high = min(low, float(residue.min())), max(high, float(residue.max()))
+            seen = int(rows[-1]) + 1
+            distances = distances[:, :seen]
+            gaps = np.abs(totals[:seen] - totals[rows, None]) - distances
+            slack = max(slack, float(gaps[distances > 0].max(initial=-math.inf)))
+            if high - low + slack + _MARGIN > 0:
+                break
+        return high - low + slack + _MARGIN
+
+    def _blocks(self, purpose: str) -> Iterator[Ids]:
+        """Cut the inputs into blocks; long work says in the log how far it is."""
+        size, step = len(self.inputs), max(1, CELLS // len(self.outputs))
+        logged = size * len(self.outputs) >= _LOGGED
+        tenth = 0
+        for first in range(0, size, step):
+            if logged and first * 10 // size >= tenth:
+                log.info("%s of %s words: %d %%", purpose, f"{size:,}", 10 * tenth)
+                tenth = first * 10 // size + 1
+            yield np.arange(first, min(first + step, size))
+
+
+def rounding_within_slack(epsilon: float, diameter: float, step: float, m: int) -> bool:
+    """Whether the metric bound holds for integer weights over m words, whatever their places on a grid.
+
+    Without rounding, the log ratio of two words at distance d stays below epsilon d by at least
+    (1 - exp(-epsilon d)) / m: in the bound of one sum of weights by the other, the term of the word itself is never
+    attained. Two words of a grid are 0 or at least one step apart. Rounding moves the logarithm of a weight by at most
+    exp(epsilon D / 2) / S and that of a sum by m / S, beside the error of the exponential function.
+
+    Args:
+        epsilon: Per unit of distance.
+        diameter: Largest distance.
+        step: One grid step, in the same unit.
+        m: Words; all of them are inputs and outputs.
+    """
+    top, half = float(2 ** weight_bits(m)), epsilon * diameter / 2
+    if half > _FAR:
+        return False
+    function = (16 * half + 64) * _ROUNDING  # error of ln of an unrounded weight
+    weight = function + math.exp(half) / top
+    total = function + m / top
+    if weight > 0.25:
+        return False
+    slack = -math.expm1(-epsilon * step) / m
+    return 2 * 1.5 * (weight + total) <= slack * (1 - 1e-6)

@@ -1,0 +1,176 @@
+"""Vector mechanisms: what a word becomes depends on where its vector lies among the vectors of a public vocabulary.
+
+Texts are read and written by the kernel; in between stand numbers of words, one per draw, and a subclass chooses an
+output for each (`choose`). The vocabulary is public, by name or path, and never taken from the data being privatised.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Callable
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.artifacts import Artifact, canon, store
+from dptext_etl.embeddings import WordVectors
+from dptext_etl.embeddings.diameter import largest_squared_distance
+from dptext_etl.errors import PolicyError
+from dptext_etl.families.words import PAD, WordMechanism
+from dptext_etl.keys import RecordKeys
+from dptext_etl.mechanism import Released
+
+UNKNOWN = 2**32 - 1
+"""Number of every word outside the vocabulary."""
+
+Indices = npt.NDArray[np.uint32]
+
+
+class Draws(NamedTuple):
+    """The draws of a batch: one per word that is not kept in clear.
+
+    Attributes:
+        words: Number of each word in the vocabulary, `UNKNOWN` outside it, shape (n,).
+        records: Which record of the batch each word stands in, shape (n,).
+        positions: Its position in that record, uint64, shape (n,).
+        keys: Record keys of the batch, fixed-size binary of 32 bytes.
+    """
+
+    words: Indices
+    records: Indices
+    positions: npt.NDArray[np.uint64]
+    keys: pa.Array
+
+    def take(self, some: npt.NDArray[Any] | slice) -> Draws:
+        """Return some of the draws, by a mask, by numbers or by a slice."""
+        return Draws(self.words[some], self.records[some], self.positions[some], self.keys)
+
+    def arrays(self) -> tuple[pa.Array, pa.Array, pa.Array]:
+        """Return keys, records and positions as the kernel takes them."""
+        return self.keys, pa.array(self.records), pa.array(self.positions)
+
+
+class VectorMechanism(WordMechanism):
+    """A mechanism over public word vectors.
+
+    Attributes:
+        vectors: Public word vectors: "english-20k" or a path; they are the vocabulary.
+    """
+
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors"})
+    pads: ClassVar[bool] = True
+
+    vectors: str = "english-20k"
+
+    @classmethod
+    def aligned(cls, epsilon: float, **parameters: Any) -> Self:
+        """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / diameter.
+
+        Paper 004 compares mechanisms at such an epsilon; nothing else here ever divides by the diameter.
+
+        Args:
+            epsilon: Of one draw, over the largest distance.
+            parameters: All others.
+        """
+        probe = cls(**{"epsilon": epsilon, **parameters})
+        shared = epsilon / probe.diameter
+        while shared * probe.diameter > epsilon:
+            shared = float(np.nextafter(shared, 0.0))
+        return cls(**{**parameters, "epsilon": shared})
+
+    @cached_property
+    def words(self) -> WordVectors:
+        """The vocabulary and its vectors; where the length is hidden, `PAD` is the last word, at the origin."""
+        loaded = WordVectors.load(self.vectors, limit=self.limit)
+        return _shared(self.vectors, self.limit, loaded.artifact.sha256, padded=self.hides_length)
+
+    @cached_property
+    def _vocabulary(self) -> _kernel.Vocabulary:
+        return _kernel.Vocabulary(self.words.words)
+
+    @cached_property
+    def diameter(self) -> float:
+        """Largest distance of two words, `PAD` included, in the vectors' own units; never below one grid step.
+
+        Exact up to the rounding of one square root and one product; found once per vocabulary and machine.
+        """
+        words = self.words
+        description = {"format": "dptext-diameter/1", "vectors": words.artifact.sha256, "padded": self.hides_length}
+        squared: int = stored_fact(description, lambda: largest_squared_distance(words))
+        return float(np.sqrt(np.float64(max(squared, 1)))) * words.scale
+
+    def artifacts(self) -> dict[str, Artifact]:
+        """The vectors, by their hash."""
+        return {"vectors": self.words.artifact}
+
+    def input_words(self) -> tuple[str, ...]:
+        """Return the vocabulary in public order; every other word counts as unknown."""
+        return tuple(word for word in self.words.words if word != PAD)
+
+    def output_words(self) -> frozenset[str] | None:
+        """The vocabulary; None in faithful mode, which keeps more than words."""
+        return None if self.mode == "faithful" else frozenset(self.input_words())
+
+    def positions(self, texts: pa.Array) -> pa.Array:
+        """Count draws: words after the input policy, or `n_max` where the length is hidden."""
+        return pa.array(self._vocabulary.positions(texts, self._input_policy_json))
+
+    def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
+        """Draw every word of every text, each from its own position of its record's stream."""
+        return self.release_with_keys(texts, pa.array(_kernel.record_keys(keys.release, keys.ids, texts, keys.nonce)))
+
+    def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
+        """Release under given record keys: for tests that fix the stream; everything else calls `release`."""
+        policy = self._input_policy_json
+        words, offsets = (pa.array(part) for part in self._vocabulary.encode(texts, policy, record_keys))
+        chosen = self.choose(_draws(words, offsets, record_keys)) if len(words) else np.empty(0, np.uint32)
+        out = pa.array(self._vocabulary.assemble(texts, offsets, pa.array(chosen), policy))
+        return Released(out.field("text"), out.field("positions"))
+
+    @abstractmethod
+    def choose(self, draws: Draws) -> Indices:
+        """Draw an output for every word: its number in the vocabulary, shape (n,)."""
+
+    def number_of(self, word: str) -> int:
+        """Return the number of one word as a text would have it, `UNKNOWN` outside the vocabulary.
+
+        Raises:
+            PolicyError: `word` is no single word, or one that takes no draw.
+        """
+        if word == PAD and self.hides_length:
+            return len(self.words) - 1
+        policy = {name: value for name, value in self.input_policy().items() if name != "length"}
+        numbers = pa.array(self._vocabulary.encode(pa.array([word], pa.large_string()), json.dumps(policy))[0])
+        if len(numbers) != 1 or _kernel.split(word) != [(word, True)]:
+            raise PolicyError("a law is that of one word that is drawn", "give a word of the vocabulary")
+        return int(numbers[0].as_py())
+
+
+def stored_fact(description: dict[str, Any], found: Callable[[], Any]) -> Any:
+    """Return a fact about public inputs, plain data: found once per machine, kept under what it is about."""
+
+    def write(path: Path) -> None:
+        path.write_bytes(canon({"found": found()}))
+
+    return json.loads(store(description, write, suffix=".json").path.read_bytes())["found"]
+
+
+def _draws(words: pa.Array, offsets: pa.Array, keys: pa.Array) -> Draws:
+    starts = offsets.to_numpy()
+    counts = np.diff(starts)
+    records = np.repeat(np.arange(len(counts), dtype=np.uint32), counts.astype(np.int64))
+    positions = np.arange(len(words), dtype=np.uint64) - np.repeat(starts[:-1], counts.astype(np.int64))
+    return Draws(words.to_numpy(), records, positions, keys)
+
+
+@lru_cache(maxsize=4)
+def _shared(source: str, limit: int | None, sha256: str, *, padded: bool) -> WordVectors:  # noqa: ARG001
+    """One copy of a vocabulary and what is computed from it for all mechanisms of a process, by its hash."""
+    vectors = WordVectors.load(source, limit=limit)
+    return vectors.with_origin(PAD) if padded else vectors
