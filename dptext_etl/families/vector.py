@@ -95,15 +95,19 @@ class VectorMechanism(WordMechanism):
         return _kernel.Vocabulary(self.words.words)
 
     @cached_property
+    def span(self) -> Artifact:
+        """The largest squared distance of two words in grid steps: found once per vocabulary and machine."""
+        words = self.words
+        description = {"format": "dptext-span/1", "vectors": words.artifact.sha256, "padded": self.hides_length}
+        return stored_fact(description, lambda: largest_squared_distance(words))
+
+    @cached_property
     def diameter(self) -> float:
         """Largest distance of two words, `PAD` included, in the vectors' own units; never below one grid step.
 
-        Exact up to the rounding of one square root and one product; found once per vocabulary and machine.
+        Exact up to the rounding of one square root and one product.
         """
-        words = self.words
-        description = {"format": "dptext-diameter/1", "vectors": words.artifact.sha256, "padded": self.hides_length}
-        squared: int = stored_fact(description, lambda: largest_squared_distance(words))
-        return float(np.sqrt(np.float64(max(squared, 1)))) * words.scale
+        return float(np.sqrt(np.float64(max(read_fact(self.span), 1)))) * self.words.scale
 
     def artifacts(self) -> dict[str, Artifact]:
         """The vectors, by their hash."""
@@ -152,13 +156,18 @@ class VectorMechanism(WordMechanism):
         return int(numbers[0].as_py())
 
 
-def stored_fact(description: dict[str, Any], found: Callable[[], Any]) -> Any:
-    """Return a fact about public inputs, plain data: found once per machine, kept under what it is about."""
+def stored_fact(description: dict[str, Any], found: Callable[[], Any]) -> Artifact:
+    """Store a fact about public inputs, plain data: found once per machine, kept under what it is about."""
+    return store(description, lambda path: _write(path, found()), suffix=".json")
 
-    def write(path: Path) -> None:
-        path.write_bytes(canon({"found": found()}))
 
-    return json.loads(store(description, write, suffix=".json").path.read_bytes())["found"]
+def read_fact(artifact: Artifact) -> Any:
+    """Read what `stored_fact` stored."""
+    return json.loads(artifact.path.read_bytes())["found"]
+
+
+def _write(path: Path, found: Any) -> None:
+    path.write_bytes(canon({"found": found}))
 
 
 def _draws(words: pa.Array, offsets: pa.Array, keys: pa.Array) -> Draws:

@@ -33,7 +33,7 @@ from dptext_etl.embeddings import stopwords
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
 from dptext_etl.families.distance import DistanceLaw
-from dptext_etl.families.vector import UNKNOWN, Draws, Indices, VectorMechanism, stored_fact
+from dptext_etl.families.vector import UNKNOWN, Draws, Indices, VectorMechanism, read_fact, stored_fact
 from dptext_etl.families.words import PAD, MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
 
@@ -106,9 +106,9 @@ class SanText(VectorMechanism):
         return {**super().input_policy(), "numbers": "uniform", "oov": "uniform"}
 
     def artifacts(self) -> dict[str, Artifact]:
-        """The vectors, and the list of sensitive words if there is one."""
+        """The vectors, their diameter, and the list of sensitive words if there is one."""
         listed = {} if self.sensitive is None else {"sensitive": stopwords(self.sensitive).artifact}
-        return {**super().artifacts(), **listed}
+        return {**super().artifacts(), "span": self.span, **listed}
 
     @cached_property
     def _output_ids(self) -> npt.NDArray[np.int64]:
@@ -217,7 +217,7 @@ class SanText(VectorMechanism):
             "padded": self.hides_length,
             "outputs": self._output_ids.tolist() if self.variant == "plus" else "all",
         }
-        return stored_fact(description, found)
+        return read_fact(stored_fact(description, found))
 
     @property
     def guarantee(self) -> Guarantee:

@@ -63,6 +63,7 @@ class Carried(_Plain):
         artifacts: Where the mechanism's public inputs lie, by role.
         spend: Return the struct of text, positions, epsilon and delta.
         ledger: Where rows are charged, or None.
+        accept: Classes without a finite epsilon that are consented to.
     """
 
     dataset: str
@@ -76,6 +77,7 @@ class Carried(_Plain):
     artifacts: dict[str, Location]
     spend: bool = False
     ledger: CarriedLedger | None = None
+    accept: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, policy: ColumnPolicy, artifacts: dict[str, Location], **more: Any) -> Self:
@@ -94,6 +96,7 @@ class Carried(_Plain):
             nonce=policy.nonce,
             key=policy.key,
             allow=tuple(sorted(policy.allow)),
+            accept=tuple(sorted(policy.accept)),
             mechanism={"name": mechanism.name, **mechanism.model_dump(mode="json")},
             cfg=mechanism.cfg(),
             artifacts=artifacts,
@@ -118,6 +121,7 @@ class Carried(_Plain):
             nonce=self.nonce,
             key=self.key,
             allow=self.allow,
+            accept=self.accept,
             mechanism=self.mechanism,
         )
         found = {role: location.find() for role, location in self.artifacts.items()}

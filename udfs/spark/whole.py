@@ -38,5 +38,10 @@ def _of_column(policy: ColumnPolicy) -> dict[str, Any]:
         raise PolicyError("a run takes the first release of a name (nonce 0)", "take another release name")
     mechanism = policy.mechanism
     described = {"name": mechanism.name, **mechanism.model_dump(mode="json")}
-    column = {"name": policy.column, "mechanism": described, "allow": sorted(policy.allow)}
+    column = {
+        "name": policy.column,
+        "mechanism": described,
+        "allow": sorted(policy.allow),
+        "accept": sorted(policy.accept),
+    }
     return {"dataset": policy.dataset, "release": policy.release, "key": policy.key, "column": [column]}
