@@ -10,6 +10,50 @@ import numpy as np
 import pytest
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+LENGTHS = {
+    "disclose": {},
+    "fixed": {"length": "fixed", "n_max": 30},
+    "noisy": {"length": "noisy", "n_max": 30, "epsilon_length": 0.5},
+}
+MORE = {"santext-plus-all": {"name": "santext", "variant": "plus", "p": 1.0}}
+"""Options without which a mechanism would be another one."""
+
+
+def pytest_generate_tests(metafunc):
+    """A test that takes `word_mechanism` runs for every word mechanism, variant, length and mode that there is."""
+    if "word_mechanism" in metafunc.fixturenames:
+        found = word_mechanisms()
+        metafunc.parametrize("word_mechanism", found.values(), ids=found)
+
+
+def word_mechanisms():
+    """Each kind's own small example, turned into every other policy that it does not refuse."""
+    from dptext_etl import available, load
+    from dptext_etl.catalog import build
+    from dptext_etl.cli.facts import variants
+    from dptext_etl.errors import PolicyError
+    from dptext_etl.families.words import WordMechanism
+
+    found = {
+        label: build({**load(more["name"]).example().model_dump(exclude_unset=True), **more})
+        for label, more in MORE.items()
+    }
+    for name in available():
+        kind = load(name)
+        if not issubclass(kind, WordMechanism):
+            continue
+        small = {"name": name, **kind.example().model_dump(exclude_unset=True)}
+        for variant in variants(kind) or [None]:
+            chosen = {} if variant is None else {"variant": variant}
+            for length, options in LENGTHS.items():
+                for mode in ("strict", "faithful"):
+                    try:
+                        mechanism = build({**small, **chosen, **options, "mode": mode})
+                    except PolicyError:
+                        continue
+                    said = [name, *chosen.values(), *([length] if options else []), *([mode] * (mode == "faithful"))]
+                    found["-".join(said)] = mechanism
+    return found
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -80,3 +124,16 @@ def spark(_cache, java, spark_settings):
         session.sparkContext.setLogLevel("OFF")
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server that answers at 127.0.0.1, or a skip that says what is missing."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed (extra: postgres)")
+    from .postgres_server import PostgresServer, missing
+
+    if missing() is not None:
+        pytest.skip(missing())
+    server = PostgresServer()
+    yield server
+    server.remove()
