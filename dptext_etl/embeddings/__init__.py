@@ -1,7 +1,8 @@
 """Word vectors on an integer grid, exact neighbours, and word lists: public inputs of the word-level mechanisms."""
 
+from dptext_etl.embeddings.neighbour_lists import NeighbourLists
 from dptext_etl.embeddings.shortlist import FreeWords
 from dptext_etl.embeddings.vectors import DEFAULT_VECTORS, Metric, WordVectors
 from dptext_etl.embeddings.word_lists import WordList, stopwords
 
-__all__ = ["DEFAULT_VECTORS", "FreeWords", "Metric", "WordList", "WordVectors", "stopwords"]
+__all__ = ["DEFAULT_VECTORS", "FreeWords", "Metric", "NeighbourLists", "WordList", "WordVectors", "stopwords"]

@@ -1,0 +1,79 @@
+"""The geometric mechanism over the places of a list: a discrete Laplace number is added to the place, then clamped.
+
+No table of integer weights is it: rounded up in the tails, such a table breaks the claim per place (amendment A14). The
+kernel draws it exactly; here are its probabilities, which are irrational (spec: privacy.md section 3.4).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal, localcontext
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+GRID_BITS = 1_100
+"""Probabilities are rounded to multiples of 2**-1100: whatever a float can tell from 0 is right to its last bit."""
+
+
+@dataclass(frozen=True)
+class GeometricLaw:
+    """The discrete Laplace distribution of a rational rate, added to the place and clamped to the list.
+
+    Attributes:
+        rate: Of one place: a = exp(-rate), P[step = k] = (1 - a) / (1 + a) * a**|k|.
+    """
+
+    rate: Fraction
+
+    def written(self) -> dict[str, Any]:
+        """The law as the kernel reads it."""
+        return {"geometric": {"rate": [self.rate.numerator, self.rate.denominator]}}
+
+    def realised(self, lists: Sequence[npt.NDArray[np.uint32]]) -> dict[str, Any]:
+        """What the law realises on lists of one vocabulary: rate * (N - 1), attained at the ends of a single list."""
+        worst = float(self.rate * (len(lists[0]) - 1))
+        return {"epsilon_table": repr(worst), "epsilon_table_is": "exact" if len(lists) == 1 else "bound"}
+
+    def chances(self, place: int, places: int) -> list[Fraction]:
+        """Probabilities of every place, multiples of 2**-GRID_BITS that sum to 1 exactly.
+
+        They are irrational, so each is rounded to the grid; what is left of the sum goes to the place itself. Against
+        the exact law an entry is wrong by half a grid step, the place itself by as much per place of the list.
+        """
+        inner, end = self._tails(places)
+        steps = [inner[abs(other - place)] for other in range(places)]
+        steps[0], steps[-1] = end[place], end[places - 1 - place]
+        steps[place] += (1 << GRID_BITS) - sum(steps)
+        return [Fraction(step, 1 << GRID_BITS) for step in steps]
+
+    def stays(self, place: int, places: int) -> Fraction:
+        """An upper bound of the probability of the place itself, at most 2**-64 above it."""
+        with localcontext() as context:
+            context.prec = 40
+            a = self._ratio()
+            edge = place in (0, places - 1)
+            chance = 1 / (1 + a) if edge else (1 - a) / (1 + a)
+            return min(Fraction(1), Fraction(math.ceil(chance * 2**64), 2**64))
+
+    def _ratio(self) -> Decimal:
+        return (-Decimal(self.rate.numerator) / Decimal(self.rate.denominator)).exp()
+
+    def _tails(self, places: int) -> tuple[list[int], list[int]]:
+        """In grid steps, by distance: the chance of a place inside the list, and of an end of it."""
+        guard = GRID_BITS + 64 + places.bit_length()
+        with localcontext() as context:
+            context.prec = int((guard + 64) * math.log10(2)) + 1
+            a = self._ratio()
+            ratio, inside, end = (int(value * 2**guard) for value in (a, (1 - a) / (1 + a), 1 / (1 + a)))
+        inner, outer, power = [], [], 1 << guard
+        shift = 2 * guard - GRID_BITS
+        for _ in range(places):
+            inner.append((power * inside + (1 << (shift - 1))) >> shift)
+            outer.append((power * end + (1 << (shift - 1))) >> shift)
+            power = (power * ratio) >> guard
+        return inner, outer

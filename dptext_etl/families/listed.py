@@ -1,0 +1,162 @@
+"""List mechanisms: words in public orders, and a law that looks at nothing but the places of words.
+
+Every draw chooses one of the lists, without looking at the word, and draws a place of it by the law. A subclass says
+which lists and which law; this module writes both as the file that the kernel maps, and reads the exact law from it.
+"""
+
+from __future__ import annotations
+
+import json
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from safetensors.numpy import load_file
+
+from dptext_etl.artifacts import save_tensors
+from dptext_etl.embeddings import NeighbourLists
+from dptext_etl.embeddings.grid import written
+from dptext_etl.errors import PolicyError
+from dptext_etl.families.mapped import MappedMechanism
+from dptext_etl.families.words import PAD
+
+LISTS_FORMAT = "dptext-lists/1"
+Order = npt.NDArray[np.uint32]
+
+
+class ListLaw(Protocol):
+    """A law of the places of a list, seen from one of them."""
+
+    def written(self) -> dict[str, Any]:
+        """The law as the kernel reads it."""
+
+    def realised(self, lists: Sequence[Order]) -> dict[str, Any]:
+        """What it realises on lists of one vocabulary, as plain data: facts of the stored file."""
+
+    def chances(self, place: int, places: int) -> list[Fraction]:
+        """Probabilities of every place, which sum to 1."""
+
+    def stays(self, place: int, places: int) -> Fraction:
+        """(An upper bound of) the probability of the place itself."""
+
+
+class ListMechanism(MappedMechanism):
+    """A mechanism that replaces every word by a draw from the places of a list."""
+
+    format: ClassVar[str] = LISTS_FORMAT
+    pads: ClassVar[bool] = True
+
+    @abstractmethod
+    def neighbour_lists(self) -> NeighbourLists:
+        """Read or make the public lists."""
+
+    @abstractmethod
+    def law(self, places: int) -> ListLaw:
+        """The law on lists of that many places."""
+
+    def kept(self) -> Iterable[str]:
+        """Words that are released in clear (a disclosed list)."""
+        return ()
+
+    def build(self, path: Path, description: dict[str, Any]) -> None:
+        """Write lists and law, with what the law realises; `PAD` ends every list where the length is hidden."""
+        lists = self.neighbour_lists()
+        words, orders = lists.words, lists.lists
+        if self.hides_length:
+            words = (*words, PAD)
+            orders = tuple(np.append(order, np.uint32(len(words) - 1)) for order in orders)
+        places = max(map(len, orders))
+        law = self.law(places)
+        facts = {"even": lists.even, "places": places, **(law.realised(orders) if lists.even else {})}
+        tensors: dict[str, npt.NDArray[Any]] = {"inputs": _blob(words), "lists": np.concatenate(orders)}
+        if kept := sorted(self.kept()):
+            tensors["kept"] = _blob(kept)
+        if not lists.even:
+            tensors["list_offsets"] = np.cumsum([0, *map(len, orders)]).astype(np.uint64)
+        described = json.dumps({**description, **facts}, sort_keys=True)
+        save_tensors(path, tensors, {"format": self.format, "description": described, "law": json.dumps(law.written())})
+
+    @property
+    def places(self) -> int:
+        """Words of the longest list, `PAD` included."""
+        return int(self._facts["places"])
+
+    @cached_property
+    def _orders(self) -> tuple[Order, ...]:
+        """The lists as they are stored."""
+        tensors = load_file(self.table.path)
+        ends = tensors.get("list_offsets", np.arange(0, len(tensors["lists"]) + 1, self.places))
+        return tuple(np.split(tensors["lists"], ends[1:-1].astype(np.int64)))
+
+    @cached_property
+    def _ids(self) -> dict[str, int]:
+        kept = set(self._mapped.kept_words())
+        return {word: at for at, word in enumerate(self._mapped.input_words()) if word not in kept}
+
+    @cached_property
+    def _stored_law(self) -> ListLaw:
+        return self.law(self.places)
+
+    def _at(self, word: str) -> list[tuple[int, int]]:
+        """List and place of a word, for each list that holds it; empty for words that are not drawn by their place."""
+        known = self._ids.get(word if word == PAD else written(word) or "")
+        if known is None:
+            return []
+        found = [(number, np.flatnonzero(order == known)) for number, order in enumerate(self._orders)]
+        return [(number, int(at[0])) for number, at in found if len(at)]
+
+    def distance(self, word: str, other: str) -> int:
+        """Return the largest distance of two words over the lists, in places.
+
+        Raises:
+            PolicyError: A word that is not on every list.
+        """
+        one, another = self._at(word), self._at(other)
+        if min(len(one), len(another)) < len(self._orders):
+            raise PolicyError("distances are those of words on the lists", "take two of input_words()")
+        return max(abs(place - there) for (_, place), (_, there) in zip(one, another, strict=True))
+
+    def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
+        """Return the output distribution of one word, the mean of its laws on the lists; it sums to 1.
+
+        It is exact where the law's probabilities are rational (see the law for the others).
+
+        Raises:
+            PolicyError: `word` is no single word, or an unknown one that vanishes before words are counted.
+        """
+        at = self._at(word)
+        if not at:
+            return super().transition(word)
+        outputs = self._mapped.output_words()
+        chances = [Fraction(0)] * len(outputs)
+        for number, place in at:
+            order = self._orders[number]
+            for output, chance in zip(order.tolist(), self._stored_law.chances(place, len(order)), strict=True):
+                chances[output] += chance
+        return outputs, [chance / len(at) for chance in chances]
+
+    def survival(self, word: str) -> Fraction:
+        """Return (an upper bound of) the probability that `word` comes back as itself, from the law's closed form.
+
+        Raises:
+            PolicyError: As `transition`.
+        """
+        at = self._at(word)
+        if not at:
+            return super().survival(word)
+        return sum((self._stored_law.stays(place, len(self._orders[n])) for n, place in at), Fraction(0)) / len(at)
+
+    def largest_probability(self) -> float:
+        """Return an upper bound of any probability: that of staying at the end of a list, where it is largest."""
+        if self.mode == "faithful":
+            return 1.0
+        return max(float(self._stored_law.stays(0, len(order))) for order in self._orders) * (1 + 1e-12)
+
+
+def _blob(words: Sequence[str]) -> npt.NDArray[np.uint8]:
+    return np.frombuffer("\n".join(words).encode(), dtype=np.uint8)
