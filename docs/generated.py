@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "docs"))
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -265,6 +266,14 @@ def gates() -> str:
     return table(("gate", "what it catches"), ((f"`{name}`", catches) for name, catches in catalogue(policy).items()))
 
 
+def text_shapes() -> str:
+    """Return what becomes of unusual texts."""
+    import shapes
+
+    header = ("shape", "text", "words", "strict", "strict, unknown words vanish", "faithful")
+    return table(header, shapes.rows())
+
+
 def benchmarks() -> str:
     """Return the last measured figures."""
     results = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
@@ -279,5 +288,6 @@ TABLES: dict[str, Callable[[], str]] = {
     "disclosures": disclosures,
     "classes": classes,
     "gates": gates,
+    "text_shapes": text_shapes,
     "benchmarks": benchmarks,
 }
