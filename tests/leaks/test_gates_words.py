@@ -1,0 +1,99 @@
+"""The gates under every word mechanism, variant, length and mode: correct runs pass, words that pass through do not."""
+
+import polars as pl
+import pytest
+
+from dptext_etl import Ledger, Policy, _kernel
+from dptext_etl.checks import CANARY, Candidate, evaluate
+from dptext_etl.guarantee import GuaranteeClass
+from dptext_etl.runner import stage
+
+TEXTS = ["Good word, the good!", "nonesuchword 42 the", "people like the other time", "", "we say no"] * 8
+
+
+@pytest.fixture
+def staged(word_mechanism, tmp_path):
+    """A staged run of the mechanism, its raw canary texts by id, and a function that judges changed parts."""
+    _kernel.Secret.from_bytes(bytes(range(9, 41))).write(str(tmp_path / "noise.key"))
+    pl.DataFrame({"id": [f"r{n}" for n in range(len(TEXTS))], "text": TEXTS}).write_parquet(tmp_path / "raw.parquet")
+    shown = word_mechanism.guarantee.guarantee_class is GuaranteeClass.UMLDP
+    column = {
+        "name": "text",
+        "mechanism": {"name": word_mechanism.name, **word_mechanism.model_dump(exclude_unset=True)},
+        "allow": sorted(word_mechanism.guarantee.disclosures),
+        **({"accept": ["UMLDP"]} if shown else {}),
+    }
+    policy = Policy.parse(
+        {
+            "dataset": "words",
+            "release": "r1",
+            "source": str(tmp_path / "raw.parquet"),
+            "sink": str(tmp_path / "out"),
+            "id": "id",
+            "unit": "record",
+            "key": f"file:{tmp_path / 'noise.key'}",
+            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
+            "publish": word_mechanism.publishable,
+            "column": [column],
+        }
+    )
+    run = stage(policy)
+    whole = pl.concat([pl.read_parquet(part) for part in run.parts])
+    raw = {row.id: row.texts["text"] for plan in run.canaries for row in plan.rows}
+
+    def judge(change=lambda part: part):
+        change(whole).write_parquet(tmp_path / "changed.parquet")
+        with Ledger.open(policy.ledger.url) as ledger:
+            verdicts = evaluate(Candidate(policy, (tmp_path / "changed.parquet",), run.canaries, 0, ledger, run.refs))
+        return {verdict.name: verdict for verdict in verdicts}
+
+    natives = {row.id for plan in run.canaries for row in plan.rows if row.kind == "native"}
+    return whole, raw, natives, judge
+
+
+def failed(verdicts):
+    return {name for name, verdict in verdicts.items() if not verdict.passed}
+
+
+def test_a_correct_run_passes_and_known_words_that_pass_through_are_found(word_mechanism, staged):
+    _, raw, natives, judge = staged
+    verdicts = judge()
+    assert not failed(verdicts)
+    assert len(natives) == 6
+    native = verdicts["canaries_native"]
+    assert native.counts["words"] >= 6 * min(24, word_mechanism.n_max)
+    assert "suspicious in" not in native.message
+
+    def through(part):
+        known = pl.col(CANARY) & pl.col("id").is_in(list(natives))
+        original = pl.col("id").replace_strict(raw, default=None, return_dtype=pl.String)
+        return part.with_columns(pl.when(known).then(original).otherwise("text").alias("text"))
+
+    found = failed(judge(through))
+    assert {"canaries_native", "rows_ledgered"} <= found
+    if word_mechanism.mode == "strict" and set(word_mechanism.input_words()) <= word_mechanism.output_words():
+        assert "words_in_output_set" not in found  # nothing else could have seen it
+
+
+def test_everything_that_passes_through_is_found(word_mechanism, staged):
+    _, raw, _, judge = staged
+
+    def through(part):
+        original = pl.col("id").replace_strict(raw, default=None, return_dtype=pl.String)
+        return part.with_columns(pl.coalesce(original, "text").alias("text"))
+
+    found = failed(judge(through))
+    assert {"canaries_native", "rows_ledgered"} <= found
+    if word_mechanism.mode == "strict":
+        assert {"canaries_foreign", "words_in_output_set"} <= found
+
+
+def test_a_word_outside_the_output_set_is_found(word_mechanism, staged):
+    if word_mechanism.mode != "strict":
+        pytest.skip("faithful modes keep what the papers keep")
+    _, _, _, judge = staged
+
+    def other(part):
+        return part.with_columns(pl.when(pl.col("id") == "r0").then(pl.lit("<PAD>")).otherwise("text").alias("text"))
+
+    assert failed(judge(other)) == {"words_in_output_set", "rows_ledgered"}
