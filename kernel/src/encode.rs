@@ -95,14 +95,17 @@ pub fn assemble(
                 continue;
             }
             let words = value.unwrap_or_default();
+            match policy.length {
+                Length::Disclose => {
+                    reading.read(vocabulary, policy, words)?;
+                    expect(reading.draws as usize, chosen.len())?;
+                }
+                Length::Fixed => expect(policy.n_max, chosen.len())?,
+                Length::Noisy(..) if (1..=policy.n_max).contains(&chosen.len()) => {}
+                Length::Noisy(..) => return Err(Error::input("a text of noisy length has from 1 to n_max choices")),
+            }
             if policy.hides_length() {
                 reading.of_choices(chosen.len());
-                if !(1..=policy.n_max).contains(&chosen.len()) {
-                    return Err(Error::input("a text of hidden length has from 1 to n_max choices"));
-                }
-            } else {
-                reading.read(vocabulary, policy, words)?;
-                expect(reading.draws as usize, chosen.len())?;
             }
             reading.write(vocabulary, policy, words, chosen, &mut text.values)?;
             text.end_row(true);
