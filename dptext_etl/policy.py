@@ -9,6 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
@@ -146,10 +147,24 @@ class ColumnSpec(_Model):
 
 
 class LedgerSpec(_Model):
-    """Where the ledger is and under which key its ids are stored."""
+    """Where the ledger is and under which key its ids are stored.
+
+    Attributes:
+        url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE", or "env:NAME", the variable that holds the URL: a
+            policy is printed, so it holds no password.
+        id_key: Reference to the key of the ids; the file beside a SQLite ledger if absent.
+    """
 
     url: str
     id_key: str | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _no_password(cls, url: str) -> str:
+        if "://" in url and urlsplit(url).password is not None:
+            msg = 'the URL holds a password; put it into a variable and name that: url = "env:DPTEXT_LEDGER_SECRET_URL"'
+            raise ValueError(msg)
+        return url
 
 
 class Cap(_Model):

@@ -26,7 +26,10 @@ Allow = Annotated[
 Accept = Annotated[
     list[str] | None, typer.Option(help='Take a guarantee without a finite epsilon by its class: "UMLDP".')
 ]
-LedgerUrl = Annotated[str, typer.Option("--ledger", metavar="URL", help="The ledger: sqlite:///PATH or a plain path.")]
+LedgerUrl = Annotated[
+    str,
+    typer.Option("--ledger", metavar="URL", help="sqlite:///PATH, a path, postgresql://HOST/DATABASE, or env:NAME."),
+]
 IdKey = Annotated[
     str | None,
     typer.Option(metavar="REF", help="Key of the ledger's ids (env:NAME or file:PATH); beside the ledger if absent."),

@@ -6,7 +6,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Self
 
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.ledger import idkey
 from dptext_etl.ledger.cache import PartCache
 from dptext_etl.ledger.idkey import IdKey
@@ -23,7 +23,7 @@ class Book:
     """An open ledger.
 
     Attributes:
-        store: Its file.
+        store: Its place.
         ledger_id: Random name given when it was made.
         id_key: Hashes record and subject ids.
         journal: The chain of events.
@@ -53,7 +53,7 @@ class Book:
         """
         found = store.row("select value from meta where name='ledger_id'")
         if found is None:
-            raise LedgerError(f"{store.path} was never finished as a ledger", "delete the file: it holds no charge")
+            raise LedgerError(f"{store.name} was never finished as a ledger", "delete the file: it holds no charge")
         cache = PartCache()
         journal = Journal(store, found[0], secrets.token_hex(4))
         segments = Segments(store)
@@ -77,8 +77,11 @@ class Book:
 def found(store: Store, id_key: str | None) -> None:
     """Give a new ledger its name and the check value of its id key."""
     if id_key is None:
-        idkey.ensure(store.path)
-    secret = idkey.resolve(id_key or f"file:{idkey.beside(store.path)}")
+        if store.key_file is None:
+            msg = f"a new ledger at {store.name} needs an id key of its own"
+            raise KeyReferenceError(msg, 'run `dptext key new PATH` and give id_key="file:PATH", the same everywhere')
+        idkey.ensure(store.key_file)
+    secret = idkey.resolve(id_key or f"file:{store.key_file}")
     with store.transaction():
         if store.row("select 1 from meta where name='ledger_id'") is not None:
             return  # another process was faster

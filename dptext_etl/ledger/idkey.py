@@ -19,7 +19,6 @@ from dptext_etl.ledger.hids import WIDTH, Bytes, matrix
 from dptext_etl.ledger.store import Store
 from dptext_etl.ledger.terms import Mask
 
-SUFFIX = ".id.key"
 LOSS = "without it balances cannot be continued: restore it from a copy, or burn the releases and start a new ledger"
 
 
@@ -27,7 +26,7 @@ class IdKey:
     """The id key of one ledger, read when it is first needed.
 
     Args:
-        store: The ledger's file.
+        store: The ledger's place.
         reference: "env:NAME" or "file:PATH"; None takes the file beside the ledger.
         ledger_id: What the check value is made from.
     """
@@ -51,14 +50,17 @@ class IdKey:
         return self._secret
 
     def _resolved(self) -> _kernel.Secret:
-        path = beside(self._store.path)
-        if self._reference is None and not path.exists():
-            msg = f"the id key of the ledger {self._store.path} is neither given nor at {path}"
+        reference = self._reference
+        if reference is None and self._store.key_file is not None and self._store.key_file.exists():
+            reference = f"file:{self._store.key_file}"
+        if reference is None:
+            place = f" nor at {self._store.key_file}" if self._store.key_file else ""
+            msg = f"the id key of the ledger {self._store.name} is neither given{place}"
             raise KeyReferenceError(msg, f"give ledger.id_key; {LOSS}")
-        secret = resolve(self._reference or f"file:{path}")
+        secret = resolve(reference)
         stored = self._store.row("select value from meta where name='id_check'")
         if stored is None or stored[0] != check(secret, self._ledger_id):
-            raise LedgerError(f"this is not the id key of the ledger {self._store.path}", f"name the right key; {LOSS}")
+            raise LedgerError(f"this is not the id key of the ledger {self._store.name}", f"name the right key; {LOSS}")
         return secret
 
     def records(self, ids: pa.Array, canary: Mask) -> Bytes:
@@ -115,20 +117,14 @@ def resolve(reference: str) -> _kernel.Secret:
     return secret
 
 
-def beside(path: Path) -> Path:
-    """Return where the id key of a ledger lies if none is named."""
-    return path.with_name(path.name + SUFFIX)
-
-
 def ensure(path: Path) -> None:
-    """Make the id key beside a new ledger, readable by its owner alone; whoever comes second uses the first one's."""
-    final = beside(path)
-    if final.exists():
+    """Make the id key of a new ledger, readable by its owner alone; whoever comes second uses the first one's."""
+    if path.exists():
         return
-    draft = final.with_name(f"{final.name}.{secrets.token_hex(4)}")
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
     _kernel.Secret().write(str(draft))
     try:
-        os.link(draft, final)
+        os.link(draft, path)
     except FileExistsError:
         pass
     finally:

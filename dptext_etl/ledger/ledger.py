@@ -22,7 +22,7 @@ from dptext_etl.ledger.releases import stated
 from dptext_etl.ledger.reserve import Request, reserve
 from dptext_etl.ledger.scopes import Pinned
 from dptext_etl.ledger.settle import abort, expire, rebuild
-from dptext_etl.ledger.store import Store, location
+from dptext_etl.ledger.store import open_store
 from dptext_etl.ledger.terms import U8, Charge, Mask, ReleaseRef, ReserveResult, Scope
 from dptext_etl.policy import Cap, ColumnPolicy
 
@@ -68,8 +68,9 @@ class Ledger(Reader):
         """Open a ledger, or make one.
 
         Args:
-            url: "sqlite:///PATH" or a path.
-            id_key: Reference to the key of its ids; None takes "<path>.id.key", made with a new ledger.
+            url: "sqlite:///PATH", a path, or "postgresql://USER@HOST/DATABASE" (see `ledger.postgres`), or
+                "env:NAME", the variable that holds the URL.
+            id_key: Reference to the key of its ids; None takes "<path>.id.key", made with a new SQLite ledger.
             create: Make a new ledger if there is none.
             read_only: Never write.
             timeout: Seconds to wait for another writer.
@@ -78,8 +79,7 @@ class Ledger(Reader):
             LedgerError: There is none, it is of a newer schema, locked, or has another id key.
             KeyReferenceError: The id key cannot be resolved.
         """
-        path = location(str(url))
-        store = Store(path, create=create, read_only=read_only, timeout=timeout)
+        store = open_store(str(url), create=create, read_only=read_only, timeout=timeout)
         try:
             if store.row("select 1 from meta where name='ledger_id'") is None and not read_only:
                 found(store, id_key)

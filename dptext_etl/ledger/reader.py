@@ -33,7 +33,7 @@ class Reader:
         self.close()
 
     def __repr__(self) -> str:
-        return f"Ledger({str(self._book.store.path)!r})"
+        return f"Ledger({self._book.store.name!r})"
 
     @property
     def ledger_id(self) -> str:

@@ -149,10 +149,11 @@ def _place(request: Request, ref: ReleaseRef) -> dict[str, Any]:
 def _count(request: Request, ref: ReleaseRef, rows: int, canaries: int, most: int) -> None:
     store = request.book.store
     store.execute("insert or ignore into tally(release, nonce) values(?,?)", (ref.id, ref.nonce))
+    highest = None if most == INFINITE else most
     store.execute(
-        "update tally set records = records + ?, canaries = canaries + ?, max_pure = max(max_pure, ?)"
-        " where release=? and nonce=?",
-        (rows, canaries, None if most == INFINITE else most, ref.id, ref.nonce),
+        "update tally set records = records + ?, canaries = canaries + ?,"
+        " max_pure = case when max_pure < ? then ? when max_pure >= ? then max_pure end where release=? and nonce=?",
+        (rows, canaries, highest, highest, highest, ref.id, ref.nonce),
     )
 
 

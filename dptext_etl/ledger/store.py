@@ -1,239 +1,136 @@
-"""The SQLite file behind a ledger: schema, permissions, transactions, and what its errors mean.
+"""Where a ledger is kept: one interface over transactions and statements; SQLite and PostgreSQL are its two kinds.
 
-Every write happens in one `BEGIN IMMEDIATE` transaction that is on disk when it returns (WAL, synchronous=FULL).
-Only the standard library's SQLite opens the file: a second copy of SQLite in one process corrupts it.
+Statements are written in the SQL that both know, with `?` for values. A batch is sealed in a few large blobs and found
+by sorted runs (`segments`, `runs`), so a store does no work per record and no stage table is needed: the database only
+has to make one transaction of many blobs durable.
 """
 
 from __future__ import annotations
 
 import os
-import sqlite3
-import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.schema import APPLICATION, SCHEMA, VERSION
 
 PREFIX = "sqlite:///"
-PAGE_BYTES = 65_536
-"""Batches are blobs of megabytes: large pages write them at twice the speed of small ones."""
-WAL_BYTES = 256 << 20
-"""Size that the write-ahead log is cut back to after a checkpoint."""
+POSTGRES = ("postgresql://", "postgres://")
+REFERENCE = "env:"
+NOTHING = "nothing was written; the same call can be repeated"
 
 
-def location(url: str) -> Path:
-    """Return the file that a ledger URL names.
-
-    Raises:
-        LedgerError: Another kind of URL.
-    """
-    if url.startswith(PREFIX):
-        url = url.removeprefix(PREFIX)
-    elif "://" in url or not url:
-        raise LedgerError("this version keeps ledgers in SQLite only", 'write "sqlite:///ledger.db" or a path')
-    return Path(url)
+class MissingLedgerError(LedgerError):
+    """There is no ledger where one was to be read."""
 
 
-class Store:
-    """One connection to a ledger file; threads of a process take turns, a forked process opens its own.
+class Store(ABC):
+    """An open place of a ledger. Writers of all processes and machines take turns.
 
-    Args:
-        path: The file.
-        create: Make a new ledger if there is none.
-        read_only: Never write; the file must exist.
-        timeout: Seconds to wait for another writer.
-
-    Raises:
-        LedgerError: No ledger there, another kind of file, a newer schema, or no access.
+    Attributes:
+        name: How messages call it; holds no password.
+        key_file: Where the id key lies if none is named; None where it must be named.
+        read_only: Never write.
     """
 
-    def __init__(self, path: Path, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> None:
-        self.path = path
-        self.read_only = read_only
-        self._timeout = timeout
-        self._lock = RLock()
-        self._depth = 0
-        if create and not read_only:
-            self._create_file()
-        elif not path.is_file():
-            raise LedgerError(f"there is no ledger at {path}", "`dptext run` and Ledger.open(url) make one")
-        self._connection = self._connect()
-        self._owner = os.getpid()
-        try:
-            with self._translated():
-                self._prepare()
-        except BaseException:
-            self._connection.close()
-            raise
+    name: str
+    key_file: Path | None
+    read_only: bool
 
-    def _create_file(self) -> None:
-        """Make an empty file that its owner alone can read; SQLite gives its log the same mode."""
-        try:
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-        except FileExistsError:
-            return
-        except OSError as exc:
-            problem = f"a ledger cannot be made at {self.path}: {exc.strerror}"
-        else:
-            return
-        raise LedgerError(problem, "the folder must exist and be writable")
-
-    def _connect(self) -> sqlite3.Connection:
-        mode = "ro" if self.read_only else "rw"
-        with self._translated():
-            return sqlite3.connect(
-                f"{self.path.absolute().as_uri()}?mode={mode}",
-                timeout=self._timeout,
-                isolation_level=None,
-                check_same_thread=False,
-                uri=True,
-            )
-        raise AssertionError
-
-    def _prepare(self) -> None:
-        """Check that the file is a ledger of a known schema, or make it one."""
-        run = self._connection.execute
-        run(f"pragma page_size={PAGE_BYTES}")
-        empty = not run("select count(*) from sqlite_schema").fetchone()[0]  # first: another process may be making it
-        application, version = run("pragma application_id").fetchone()[0], run("pragma user_version").fetchone()[0]
-        if not empty and application != APPLICATION:
-            raise LedgerError(
-                f"{self.path} is a database of another kind", "name a ledger, or a file that does not exist"
-            )
-        if version > VERSION:
-            msg = f"{self.path} has ledger schema {version}; this version of dptext-etl knows {VERSION}"
-            raise LedgerError(msg, "upgrade dptext-etl; nothing was read or changed")
-        if empty and self.read_only:
-            raise LedgerError(f"{self.path} is empty, not a ledger")
-        if not self.read_only:
-            self._use_log()
-            run("pragma synchronous=full")
-            run(f"pragma journal_size_limit={WAL_BYTES}")
-        if empty:
-            self._make_schema()
-
-    def _use_log(self) -> None:
-        """Switch to a write-ahead log; SQLite does not wait for others by itself here."""
-        until = time.monotonic() + self._timeout
-        while True:
-            try:
-                self._connection.execute("pragma journal_mode=wal")
-            except sqlite3.OperationalError as exc:
-                if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
-                    raise
-                time.sleep(0.01)
-            else:
-                return
-
-    def _make_schema(self) -> None:
-        with self.transaction():
-            if self._connection.execute("select count(*) from sqlite_schema").fetchone()[0]:
-                return  # another process was faster
-            for statement in SCHEMA.split(";\n"):
-                self._connection.execute(statement)
-            self._connection.execute(f"pragma application_id={APPLICATION}")
-            self._connection.execute(f"pragma user_version={VERSION}")
-
-    @contextmanager
-    def transaction(self) -> Iterator[None]:
-        """Write everything in the block, durably, or nothing.
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """Write everything in the block, durably, or nothing; nobody else writes meanwhile.
 
         Raises:
-            LedgerError: The ledger is locked, read-only or damaged, or the disk is full; nothing was written.
+            LedgerError: The ledger is locked, read-only or out of reach, or the disk is full; nothing was written.
         """
-        with self._lock, self._translated():
-            if self._depth:
-                yield
-                return
-            self._execute("begin immediate")
-            self._depth += 1
-            try:
-                yield
-                self._execute("commit")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.rollback()
-                raise
-            finally:
-                self._depth -= 1
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[None]:
         """Read one consistent state in the block, whatever others write meanwhile."""
-        with self._lock, self._translated():
-            if self._depth:
-                yield
-                return
-            self._execute("begin")
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                if self._connection.in_transaction:
-                    self._connection.rollback()
 
-    def execute(self, sql: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:
-        """Run one statement."""
-        with self._lock, self._translated():
-            return self._execute(sql, tuple(values))
+    @abstractmethod
+    def execute(self, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Run one statement; its rows, if it has any, are read one by one."""
 
+    @abstractmethod
     def rows(self, sql: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one query and return all its rows."""
-        with self._lock, self._translated():
-            return self._execute(sql, tuple(values)).fetchall()
 
     def row(self, sql: str, values: Iterable[Any] = ()) -> tuple[Any, ...] | None:
         """Run one query and return its first row."""
         found = self.rows(sql, values)
         return found[0] if found else None
 
+    @abstractmethod
     def close(self) -> None:
-        """Close the file; the last one to do so folds the log into it."""
-        with self._lock:
-            if self._owner == os.getpid():
-                self._connection.close()
-
-    def _execute(self, sql: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
-        if self._owner != os.getpid():  # a connection must not cross a fork, nor be closed on its other side
-            _INHERITED.append(self._connection)
-            self._connection, self._owner, self._depth = self._connect(), os.getpid(), 0
-            self._connection.execute("pragma synchronous=full")
-        return self._connection.execute(sql, values)
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        """Say in our words what SQLite says, and drop its error: nothing was lost, nothing half written."""
-        try:
-            yield
-        except sqlite3.Error as exc:
-            failure = self._meaning(exc)
-        else:
-            return
-        raise failure from None
-
-    def _meaning(self, exc: sqlite3.Error) -> LedgerError:
-        code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
-        said, hint = _MEANINGS.get(
-            code, (f"cannot be used ({type(exc).__name__} {code})", "run `dptext ledger verify`")
-        )
-        return LedgerError(f"the ledger {self.path} {said.format(timeout=self._timeout)}", hint)
+        """Let go of it."""
 
 
-_INHERITED: list[sqlite3.Connection] = []
-_NOTHING = "nothing was written; the same call can be repeated"
-_MEANINGS = {
-    sqlite3.SQLITE_BUSY: ("is locked: another process has been writing for {timeout:g} s", _NOTHING),
-    sqlite3.SQLITE_LOCKED: ("is locked by this process", _NOTHING),
-    sqlite3.SQLITE_FULL: ("has no room: the disk is full", f"free some space; {_NOTHING}"),
-    sqlite3.SQLITE_IOERR: ("cannot be written or read: the disk fails or is full", _NOTHING),
-    sqlite3.SQLITE_READONLY: ("is read-only", "open it with read_only=False, or ask for write access"),
-    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "the file and its folder must be readable and writable"),
-    sqlite3.SQLITE_PERM: ("cannot be opened", "the file and its folder must be readable and writable"),
-    sqlite3.SQLITE_NOTADB: ("is no ledger", "name a ledger, or a file that does not exist"),
-    sqlite3.SQLITE_CORRUPT: ("is damaged", "restore it from a copy; its datasets are frozen until then"),
-}
+def open_store(url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> Store:
+    """Open the place that a ledger URL names.
+
+    Args:
+        url: "sqlite:///PATH", a path, "postgresql://USER@HOST/DATABASE", or "env:NAME", the variable that holds one of
+            these.
+        create: Make a new ledger if there is none.
+        read_only: Never write.
+        timeout: Seconds to wait for another writer.
+
+    Raises:
+        LedgerError: Another kind of URL, or what the kinds themselves refuse.
+    """
+    url = resolved(url)
+    if url.startswith(POSTGRES):
+        from dptext_etl.ledger.postgres import PostgresStore
+
+        return PostgresStore(url, create=create, read_only=read_only, timeout=timeout)
+    from dptext_etl.ledger.sqlite import SqliteStore
+
+    return SqliteStore(location(url), create=create, read_only=read_only, timeout=timeout)
+
+
+def resolved(url: str) -> str:
+    """Return the URL behind "env:NAME"; any other text is the URL.
+
+    Raises:
+        LedgerError: The variable is not set where this runs.
+    """
+    if not url.startswith(REFERENCE):
+        return url
+    name = url.removeprefix(REFERENCE)
+    found = os.environ.get(name)
+    if not found:
+        message = f"the ledger's URL is named by the environment variable {name}, which is not set here"
+        raise LedgerError(message, "set it where this process starts; Spark's executors take spark.executorEnv." + name)
+    return found
+
+
+def there_is(url: str) -> bool:
+    """Return whether a ledger is at a URL; makes none.
+
+    Raises:
+        LedgerError: Another kind of URL, or a server that cannot be reached.
+    """
+    url = resolved(url)
+    if url.startswith(POSTGRES):
+        from dptext_etl.ledger import postgres
+
+        return postgres.there_is(url)
+    return location(url).is_file()
+
+
+def location(url: str) -> Path:
+    """Return the file that a ledger URL names.
+
+    Raises:
+        LedgerError: A URL that names no file.
+    """
+    if url.startswith(PREFIX):
+        url = url.removeprefix(PREFIX)
+    elif "://" in url or not url:
+        hint = 'write "sqlite:///ledger.db", a path, or "postgresql://user@host/database"'
+        raise LedgerError("a ledger is kept in SQLite or PostgreSQL; this URL names neither", hint)
+    return Path(url)

@@ -11,6 +11,8 @@ from dptext_etl.ledger.book import Book
 from dptext_etl.ledger.passes import distinct_units
 from dptext_etl.ledger.scopes import Pinned, components
 
+_PUBLISHED = "select version, rows from publication where release=? and nonce=? order by length(version), version"
+
 
 def releases(book: Book) -> list[dict[str, Any]]:
     """Return the releases with what is internal too: counts and the largest spend of a record."""
@@ -28,7 +30,8 @@ def releases(book: Book) -> list[dict[str, Any]]:
         )
         counts["pending"] = counts["records"] - counts["committed"] - counts["expired"] - counts["aborted"]
         published = book.store.rows(
-            "select version, rows from publication where release=? and nonce=? order by rowid", (row[0], row[9])
+            "select version, rows from publication where release=? and nonce=? order by length(version), version",
+            (row[0], row[9]),
         )
         most = INFINITE if row[16] is None else row[16]
         shown.append(

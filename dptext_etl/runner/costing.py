@@ -15,7 +15,7 @@ from dptext_etl.checks.leaks import gate_delta
 from dptext_etl.column import INFINITE, worst_case
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger
-from dptext_etl.ledger.store import location
+from dptext_etl.ledger.store import there_is
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.charging import subjects_of, texts_of
 from dptext_etl.runner.claims import with_gate
@@ -24,7 +24,7 @@ from dptext_etl.runner.claims import with_gate
 @contextmanager
 def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
     """Open the policy's ledger to look at, or give None: a plan makes none."""
-    if not location(policy.ledger.url).is_file():
+    if not there_is(policy.ledger.url):
         yield None
         return
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:

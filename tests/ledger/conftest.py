@@ -1,6 +1,8 @@
-"""A ledger in a temporary folder, and batches in one line."""
+"""A ledger in each kind of store, and batches in one line."""
 
 import hashlib
+import os
+import secrets
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +13,7 @@ from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger import Charge, Ledger, Scope
 from dptext_etl.policy import Cap
 
+ID_KEY = "DPTEXT_TEST_LEDGER_SECRET"
 CLAIM = Guarantee(GuaranteeClass.COND_PURE, frozenset(), "two texts of equal length", "word")
 EPSILON = 1_000_000
 
@@ -26,13 +29,17 @@ def binaries(values):
 class Kit:
     """One ledger, with short names for what tests do again and again. Amounts are whole epsilons."""
 
-    def __init__(self, path):
-        self.path = Path(path)
-        self.ledger = Ledger.open(self.path)
+    def __init__(self, place):
+        self.place = str(place)
+        self.path = Path(place)
+        self.ledger = self.open()
+
+    def open(self, **options):
+        return Ledger.open(self.place, **{"id_key": f"env:{ID_KEY}" if "://" in self.place else None, **options})
 
     def reopen(self, **options):
         self.ledger.close()
-        self.ledger = Ledger.open(self.path, **options)
+        self.ledger = self.open(**options)
         return self.ledger
 
     def ref(self, column="review", release="r1", dataset="reviews", cfg="c1", **other):
@@ -86,20 +93,32 @@ class Kit:
         return report.counts
 
 
+os.environ.setdefault(ID_KEY, secrets.token_hex(32))
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def new_place(request, tmp_path):
+    """Name places for new ledgers in a kind of store."""
+    if request.param == "sqlite":
+        return lambda name: tmp_path / f"{name}.db"
+    server = request.getfixturevalue("postgres")
+    return lambda name: server.url()
+
+
 @pytest.fixture
-def kit(tmp_path):
-    kit = Kit(tmp_path / "ledger.db")
+def kit(new_place):
+    kit = Kit(new_place("ledger"))
     yield kit
     kit.ledger.close()
 
 
 @pytest.fixture
 def new_kit():
-    """Open another handle on a file; closed when the test ends."""
+    """Open another handle on a place; closed when the test ends."""
     opened = []
 
-    def make(path):
-        opened.append(Kit(path))
+    def make(place):
+        opened.append(Kit(place))
         return opened[-1]
 
     yield make

@@ -14,6 +14,12 @@ from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.ledger import Ledger, Outcome
 
 
+@pytest.fixture(params=["sqlite"])
+def new_place(tmp_path):
+    """These tests are about the file."""
+    return lambda name: tmp_path / f"{name}.db"
+
+
 def key_file(path, key=None):
     path.touch(0o600)
     path.write_text(key or secrets.token_hex(32))

@@ -8,7 +8,14 @@ from pathlib import Path
 import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import CommitOutcome, Outcome, Scope, State
@@ -40,10 +47,14 @@ class Entry:
 class Interleavings(RuleBasedStateMachine):
     """Two handles on one file; what one writes the other must respect."""
 
+    def place(self):
+        return self.folder / "ledger.db"
+
     @initialize()
     def start(self):
         self.folder = Path(tempfile.mkdtemp())
-        self.kits = {name: Kit(self.folder / "ledger.db") for name in ("one", "two")}
+        place = self.place()
+        self.kits = {name: Kit(place) for name in ("one", "two")}
         self.held = {}
         self.batches = []
         self.used = dict.fromkeys(RECORDS.values(), 0)
@@ -207,3 +218,11 @@ class Interleavings(RuleBasedStateMachine):
 
 Interleavings.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
 test_interleavings = Interleavings.TestCase
+
+
+def test_interleavings_in_postgresql(postgres):
+    class OnServer(Interleavings):
+        def place(self):
+            return postgres.url()
+
+    run_state_machine_as_test(OnServer, settings=settings(max_examples=8, stateful_step_count=30, deadline=None))

@@ -60,7 +60,7 @@ def spawn(code, *args):
 
 def test_one_charge_and_an_exact_cap_under_contention(kit):
     """20 subjects of 50 records each and a cap of 30: whoever comes first, 30 of each are charged, once."""
-    writers = [spawn(CONTENDER, kit.path, seed) for seed in range(4)]
+    writers = [spawn(CONTENDER, kit.place, seed) for seed in range(4)]
     for writer in writers:
         writer.communicate(timeout=240)
     assert [writer.returncode for writer in writers] == [0] * 4
@@ -69,8 +69,8 @@ def test_one_charge_and_an_exact_cap_under_contention(kit):
     assert kit.used(*(f"p{i}" for i in range(20))) == [30] * 20
 
 
-def test_processes_may_make_one_ledger_at_once(tmp_path):
-    paths = [tmp_path / f"new{i}.db" for i in range(10)]
+def test_processes_may_make_one_ledger_at_once(new_place, tmp_path):
+    paths = [new_place(f"new{i}") for i in range(10)]
     makers = [spawn(MAKERS, *paths) for _ in range(4)]
     for _ in paths:
         assert [maker.stdout.readline() for maker in makers] == ["ready\n"] * 4
@@ -79,19 +79,20 @@ def test_processes_may_make_one_ledger_at_once(tmp_path):
             maker.stdin.flush()
         assert sorted(maker.stdout.readline() for maker in makers) == ["[0]\n", "[1]\n", "[1]\n", "[1]\n"]
     assert [maker.wait(60) for maker in makers] == [0] * 4
-    assert len(list(tmp_path.iterdir())) == 20
+    assert len(list(tmp_path.iterdir())) in (0, 20)
 
 
 @pytest.mark.parametrize("seed", range(6))
 def test_killed_at_any_instant_it_opens_sound(kit, seed):
     kit.ledger.close()
-    victim = spawn(VICTIM, kit.path)
+    victim = spawn(VICTIM, kit.place)
     assert victim.stdout.readline() == "ready\n"
     time.sleep(random.Random(seed).uniform(0.0, 0.6))
     victim.send_signal(signal.SIGKILL)
     said = victim.communicate(timeout=60)[0].split()
     done = int(said[-1]) + 40 if said else 0
     kit.reopen()
+    kit.ref()  # a transaction: what the victim's server process still does is over when this begins
     counts = kit.sound()
     assert 2 * done <= counts["committed"] <= counts["records"] <= 2 * (done + 40)
     assert counts["records"] in (2 * done, 2 * (done + 40)), "a batch is reserved in all columns or in none"

@@ -10,7 +10,7 @@ from dptext_etl.ledger import runs as module
 from dptext_etl.ledger.cache import PartCache
 from dptext_etl.ledger.hids import Hids
 from dptext_etl.ledger.runs import Fold, Part, Runs
-from dptext_etl.ledger.store import Store
+from dptext_etl.ledger.store import open_store
 
 # few distinct first halves: collisions in the first 64 bits are the rule here
 ids = st.tuples(st.sampled_from([0, 1, 5, 1 << 63, (1 << 64) - 1]) | st.integers(0, (1 << 64) - 1), st.integers(0, 3))
@@ -24,9 +24,12 @@ def part(entries):
     return Part(hids, np.array([[value for _, value in ordered]], np.int64).reshape(1, -1))
 
 
-@pytest.fixture(scope="module")
-def store(tmp_path_factory):
-    store = Store(tmp_path_factory.mktemp("runs") / "x.db")
+@pytest.fixture(scope="module", params=["sqlite", "postgres"])
+def store(request, tmp_path_factory):
+    if request.param == "sqlite":
+        store = open_store(str(tmp_path_factory.mktemp("runs") / "x.db"))
+    else:
+        store = open_store(request.getfixturevalue("postgres").url())
     yield store
     store.close()
 

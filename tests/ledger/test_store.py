@@ -13,6 +13,12 @@ from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.ledger.store import location
 
 
+@pytest.fixture(params=["sqlite"])
+def new_place(tmp_path):
+    """These tests are about the file."""
+    return lambda name: tmp_path / f"{name}.db"
+
+
 def mode(path):
     return oct(path.stat().st_mode & 0o777)
 
@@ -31,8 +37,8 @@ def test_files_are_their_owners_alone(kit, tmp_path):
 def test_urls(tmp_path):
     assert str(location("sqlite:///a/b.db")) == "a/b.db"
     assert str(location("sqlite:////a/b.db")) == "/a/b.db"
-    for url in ("postgresql://host/db", ""):
-        with pytest.raises(LedgerError, match="in SQLite only"):
+    for url in ("mysql://host/db", ""):
+        with pytest.raises(LedgerError, match="SQLite or PostgreSQL"):
             location(url)
     with Ledger.open(f"sqlite:///{tmp_path}/x.db") as ledger:
         assert repr(ledger) == f"Ledger('{tmp_path}/x.db')"

@@ -58,9 +58,9 @@ def test_show_counts_and_says_what_is_claimed(kit):
     assert title["records"] == 0
 
 
-def test_no_number_of_the_export_depends_on_a_text(kit, new_kit, tmp_path):
+def test_no_number_of_the_export_depends_on_a_text(kit, new_kit, new_place):
     """Two histories with the same public facts and other lengths, outputs, changes and failures."""
-    other = new_kit(tmp_path / "other.db")
+    other = new_kit(new_place("other"))
     for which, each in enumerate((kit, other)):
         each.reserve(["a", "b", "c"], ["ann", "ann", "bob"], [1 + which, 2, 3 * which], cap=50, texts=f"text {which}")
         each.commit(["a", "b", "c"][: 3 - which], texts=f"text {which}", outputs=f"output {which}")

@@ -1,0 +1,85 @@
+"""Runs whose ledger is in PostgreSQL: the same release, one charge, and the command line over it."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl import Ledger, _kernel
+from dptext_etl.errors import PolicyError
+
+VARIABLE = "DPTEXT_LEDGER_SECRET_URL"
+
+
+@pytest.fixture
+def ledger(postgres, tmp_path, monkeypatch):
+    """A ledger as a policy names it: by references alone."""
+    monkeypatch.setenv(VARIABLE, postgres.url(password=":pass-word"))
+    _kernel.Secret().write(str(tmp_path / "ids.key"))
+    return {"url": f"env:{VARIABLE}", "id_key": f"file:{tmp_path / 'ids.key'}"}
+
+
+def test_a_run_gives_the_same_release_and_charges_once(make_job, ledger):
+    here, there = make_job("here"), make_job("there")
+    expected = here.run()
+    first = there.run(ledger=ledger)
+    again = there.run(ledger=ledger)
+    assert (first.rows["new"], again.rows["new"], again.rows["replayed"]) == (240, 0, 240)
+    assert first.spend["largest_record"] == expected.spend["largest_record"]
+    published = {path: data for path, data in here.files().items() if path.endswith(".parquet")}
+    assert published == {path: data for path, data in there.files().items() if path.endswith(".parquet")}
+    with Ledger.open(ledger["url"], ledger["id_key"]) as book:
+        report = book.verify()
+        assert report.problems == []
+        assert report.counts["pending"] == 0
+    assert b"pass-word" not in b"".join(there.files("").values())
+
+
+def test_two_runs_at_once_charge_once(make_job, ledger):
+    job = make_job()
+    policy = job.policy(ledger=ledger, sink=str(job.folder / "other"))
+    code = "import sys, json; from dptext_etl import Policy, run; print(run(Policy.parse(json.load(sys.stdin))).rows)"
+    other = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    written = policy.model_dump(mode="json", by_alias=True, exclude_none=True)
+    assert other.stdin is not None
+    other.stdin.write(json.dumps(written))
+    other.stdin.close()
+    job.run(ledger=ledger)
+    assert other.wait(120) == 0, other.stderr.read()
+    with Ledger.open(ledger["url"], ledger["id_key"]) as book:
+        assert book.verify().problems == []
+        shown = {row["column"]: (row["records"] - row["canaries"], row["pending"]) for row in book.show()}
+    assert shown == {"review": (240, 0), "note": (240, 0)}
+
+
+def test_the_command_line_reads_it(make_job, ledger):
+    from dptext_etl.cli.app import app
+
+    job = make_job()
+    job.run(ledger=ledger)
+    for command in (["show"], ["remaining", "--subject", "u001"], ["verify"], ["export"]):
+        arguments = ["ledger", *command, "--ledger", ledger["url"], "--id-key", ledger["id_key"], "--json"]
+        outcome = CliRunner().invoke(app, arguments)
+        assert outcome.exit_code == 0, outcome.output
+        assert "pass-word" not in outcome.output
+        json.loads(outcome.stdout)
+
+
+def test_a_plan_makes_no_ledger(make_job, ledger, postgres):
+    from dptext_etl.ledger.store import there_is
+    from dptext_etl.runner import plan
+
+    job = make_job()
+    plan(job.policy(ledger=ledger))
+    assert not there_is(ledger["url"])
+
+
+def test_a_policy_holds_no_password(make_job):
+    with pytest.raises(PolicyError, match="holds a password") as caught:
+        make_job().policy(ledger={"url": "postgresql://me:pass-word@host/db"})
+    assert "pass-word" not in str(caught.value)
+    assert "env:" in str(caught.value)

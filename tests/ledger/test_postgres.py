@@ -1,0 +1,230 @@
+"""A ledger in PostgreSQL: its URL, what it refuses, and what is said when the server is slow, down or away."""
+
+import os
+import threading
+
+import psycopg
+import pytest
+
+from dptext_etl.errors import KeyReferenceError, LedgerError
+from dptext_etl.ledger import Ledger, Outcome
+from dptext_etl.ledger.store import there_is
+
+from .conftest import ID_KEY, Kit
+
+KEY = f"env:{ID_KEY}"
+
+
+@pytest.fixture
+def place(postgres):
+    return postgres.url()
+
+
+@pytest.fixture
+def new_place(postgres):
+    return lambda name: postgres.url()
+
+
+@pytest.fixture
+def raw(postgres):
+    """A connection beside the ledger."""
+    with psycopg.connect(postgres.url().partition("?")[0], autocommit=True) as connection:
+        yield connection
+
+
+def schema_of(place):
+    return place.rpartition("=")[2]
+
+
+def test_a_ledger_is_a_schema_and_its_name_holds_no_password(postgres, monkeypatch):
+    place = postgres.url("mine", password=":pass-word")
+    assert not there_is(place)
+    with Ledger.open(place, KEY) as ledger:
+        assert repr(ledger) == f"Ledger('postgresql://127.0.0.1:{postgres.port}/postgres (schema mine)')"
+    assert there_is(place)
+    monkeypatch.setenv("DPTEXT_LEDGER_SECRET_URL", place)
+    with Ledger.open("env:DPTEXT_LEDGER_SECRET_URL", KEY) as ledger:
+        assert ledger.verify().ok
+    with pytest.raises(LedgerError, match="environment variable NOWHERE, which is not set"):
+        Ledger.open("env:NOWHERE", KEY)
+    default = postgres.url().partition("?")[0]
+    with Ledger.open(default, KEY) as ledger:
+        assert repr(ledger).endswith("(schema dptext_ledger)')")
+    for bad in ("Mine", "a b", 'x";drop schema mine', "1a", "ü"):
+        with pytest.raises(LedgerError, match="no plain name"):
+            Ledger.open(postgres.url(bad), KEY)
+
+
+def test_its_id_key_must_be_named(place):
+    with pytest.raises(KeyReferenceError, match="needs an id key of its own"):
+        Ledger.open(place)
+    Ledger.open(place, KEY).close()
+    with Ledger.open(place) as ledger, pytest.raises(KeyReferenceError, match="neither given\n"):
+        _ = ledger._book.id_key.secret
+
+
+def test_it_is_made_only_when_asked(place):
+    for options in ({"create": False}, {"read_only": True}):
+        with pytest.raises(LedgerError, match="there is no ledger at"):
+            Ledger.open(place, KEY, **options)
+
+
+def test_another_schema_is_refused_untouched(place, raw):
+    schema = schema_of(place)
+    raw.execute(f"create schema {schema}")
+    raw.execute(f"create table {schema}.customers(name text)")
+    with pytest.raises(LedgerError, match="holds tables of another kind"):
+        Ledger.open(place, KEY)
+    tables = raw.execute("select tablename from pg_tables where schemaname=%s", (schema,)).fetchall()
+    assert tables == [("customers",)]
+
+
+def test_a_newer_ledger_is_refused(kit, raw):
+    kit.ledger.close()
+    raw.execute(f"update {schema_of(kit.place)}.meta set value='9' where name='schema'")
+    with pytest.raises(LedgerError, match="has ledger schema 9; this version of dptext-etl knows 1"):
+        kit.open()
+
+
+def test_commits_are_on_disk_when_they_return(kit, raw):
+    raw.execute("alter role dptext set synchronous_commit = off")
+    try:
+        kit.reopen()
+        assert kit.ledger._book.store.rows("show synchronous_commit") == [("on",)]
+    finally:
+        raw.execute("alter role dptext reset synchronous_commit")
+
+
+def test_a_locked_ledger_says_so_and_loses_nothing(kit):
+    kit.reserve(["a"], cap=9)
+    other = Kit(kit.place)
+    kit.reopen(timeout=0.05)
+    with (
+        other.ledger._book.store.transaction(),
+        pytest.raises(LedgerError, match=r"is locked: another writer has been busy for 0.05 s\nHint: nothing was"),
+    ):
+        kit.reserve(["b"], cap=9)
+    with other.ledger._book.store.transaction():
+        assert kit.used("of-a") == [1], "readers are not locked out"
+    assert kit.reserve(["b"], cap=9) == [Outcome.RESERVED]
+    other.ledger.close()
+
+
+def test_a_read_only_ledger_is_read(kit):
+    kit.reserve(["a"], cap=9)
+    ref = kit.ref()
+    kit.reopen(read_only=True)
+    assert kit.used("of-a") == [1]
+    kit.sound()
+    with pytest.raises(LedgerError, match="is read-only"):
+        kit.reserve(["b"], refs=[ref])
+
+
+def test_a_server_that_was_restarted_is_found_again(kit, postgres):
+    kit.reserve(["a"], cap=9)
+    postgres.stop()
+    with pytest.raises(LedgerError, match=r"(was shut down by its server|lost its connection|cannot be reached)"):
+        kit.reserve(["b"], cap=9)
+    postgres.start()
+    assert kit.reserve(["a", "b"], cap=9) == [Outcome.PENDING, Outcome.RESERVED]
+    postgres.stop("immediate")  # as by a power cut
+    postgres.start()
+    assert kit.used("of-a", "of-b") == [1, 1]
+    assert kit.commit(["a", "b"]) == [0, 0]
+    kit.sound()
+
+
+def test_a_connection_lost_within_a_transaction_leaves_nothing(kit, raw, monkeypatch):
+    kit.reserve(["a"], cap=9)
+    store = kit.ledger._book.store
+    real, calls = store.execute, []
+
+    def dying(sql, values=()):
+        calls.append(sql)
+        if len(calls) == 3:
+            (number,) = raw.execute(
+                "select pid from pg_stat_activity where application_name='dptext_etl' and state like 'idle in%'"
+            ).fetchone()
+            raw.execute("select pg_terminate_backend(%s)", (number,))
+        return real(sql, values)
+
+    monkeypatch.setattr(store, "execute", dying)
+    with pytest.raises(LedgerError, match="the ledger postgresql"):
+        kit.reserve(["b"], cap=9)
+    monkeypatch.undo()
+    assert kit.used("of-b") == [0]
+    assert kit.reserve(["b"], cap=9) == [Outcome.RESERVED]
+    kit.sound()
+
+
+def test_errors_quote_neither_password_nor_values(postgres, kit):
+    for url in (
+        "postgresql://dptext:pass-word@127.0.0.1:1/postgres",
+        f"postgresql://dptext:pass-word@127.0.0.1:{postgres.port}/nothing",
+        f"postgresql://no%20such%20user:pass-word@127.0.0.1:{postgres.port}/postgres",
+    ):
+        with pytest.raises(LedgerError) as caught:
+            Ledger.open(url, KEY, timeout=2)
+        assert "pass-word" not in str(caught.value)
+        assert "no such user" not in str(caught.value)
+        assert caught.value.__suppress_context__
+    kit.ledger._book.store.execute("drop table tally")
+    with pytest.raises(LedgerError, match="cannot be used") as caught:
+        kit.reserve(["findable-id"], cap=9)
+    assert "findable" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_threads_take_turns(kit):
+    failed = []
+
+    def work(name):
+        try:
+            for i in range(5):
+                kit.reserve([f"{name}-{i}"], ["ann"], 1, cap=12)
+        except Exception as exc:  # noqa: BLE001
+            failed.append(exc)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert kit.used("ann") == [12]
+    kit.sound()
+
+
+def test_a_forked_process_opens_its_own_connection(kit):
+    kit.reserve(["a"], cap=9)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            code = 0 if kit.reserve(["b"], cap=9) == [Outcome.RESERVED] else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert kit.reserve(["a", "b"], cap=9) == [Outcome.PENDING] * 2
+    kit.sound()
+
+
+def test_a_closed_ledger_says_so(kit):
+    kit.ledger.close()
+    with pytest.raises(LedgerError, match="is closed"):
+        kit.reserve(["a"], cap=9)
+
+
+def test_no_id_stands_in_any_table(kit, raw):
+    names = [f"findable-{i:05d}" for i in range(300)]
+    kit.reserve(names, [f"person-{i}" for i in range(300)], cap=9, texts="a sentence to be found")
+    kit.commit(names[:200], texts="a sentence to be found", outputs="released words")
+    schema = schema_of(kit.place)
+    tables = [name for (name,) in raw.execute("select tablename from pg_tables where schemaname=%s", (schema,))]
+    assert len(tables) > 10
+    for table in tables:
+        for row in raw.execute(f"select * from {schema}.{table}"):
+            for value in row:
+                held = value if isinstance(value, bytes) else str(value).encode()
+                for needle in (b"findable", b"person-", b"sentence", b"released words"):
+                    assert needle not in held, table
