@@ -1,12 +1,17 @@
 """One definition of a mechanism serves all: every engine releases the same bytes for the same rows, key and policy."""
 
+import json
 import multiprocessing
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 import udfs.polars  # noqa: F401
-from dptext_etl import Policy, privatize
+from dptext_etl import ColumnPolicy, Policy, available, privatize
 
 FILMS = [
     "good film about a doctor",
@@ -97,6 +102,55 @@ def test_a_serialised_plan_in_a_spawned_process(policy, expected):
     plan = frame().lazy().with_columns(expression(policy)).serialize()
     with multiprocessing.get_context("spawn").Pool(1) as pool:
         assert pool.apply(_worker, (plan,)) == expected
+
+
+@pytest.fixture
+def films(spark):
+    """The same rows as a temporary view of Spark, in four partitions."""
+    rows = frame().select("id", "text", "n").rows()
+    spark.createDataFrame(rows, "id string, text string, n int").repartition(4).createOrReplaceTempView("films")
+    return spark
+
+
+@pytest.mark.parametrize("form", ["arrow", "pandas"])
+def test_spark(policy, expected, films, form):
+    from udfs.spark import register
+
+    register(films, "private_text", policy, form=form)
+    out = films.sql("SELECT private_text(text, id) AS text FROM films ORDER BY n").collect()
+    assert [row.text for row in out] == expected
+
+
+@pytest.fixture(scope="session")
+def connect(java, spark_settings, tmp_path_factory):
+    """Releases of every mechanism through Spark Connect, and the key that they were made with."""
+    from dptext_etl import _kernel
+
+    folder = tmp_path_factory.mktemp("connect")
+    _kernel.Secret().write(str(folder / "noise.key"))
+    asked = {
+        "settings": spark_settings,
+        "key": f"file:{folder / 'noise.key'}",
+        "rows": frame().select("id", "text", "n").rows(),
+        "mechanisms": available(),
+        "out": str(folder / "released.json"),
+    }
+    command = [sys.executable, str(Path(__file__).with_name("connect_session.py")), json.dumps(asked)]
+    env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return asked["key"], json.loads((folder / "released.json").read_text())
+
+
+@pytest.mark.parametrize("form", ["arrow", "pandas"])
+def test_spark_connect(mechanism, connect, form):
+    key, released = connect
+    policy = ColumnPolicy(
+        dataset="demo", column="text", release="r1", mechanism=mechanism, key=key, allow=mechanism.guarantee.disclosures
+    )
+    table = frame()
+    expected = privatize(table["text"].to_arrow(), table["id"].to_arrow(), policy).to_pylist()
+    assert released[f"{mechanism.name} {form}"] == expected
 
 
 @pytest.fixture

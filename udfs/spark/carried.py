@@ -10,9 +10,9 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
+from dptext_etl import catalog
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import Disclosure
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Cap, ColumnPolicy
 from udfs.spark.shipping import Location
@@ -52,32 +52,20 @@ class Carried(_Plain):
     """One column's policy on its way to a worker.
 
     Attributes:
-        dataset: Name of the dataset.
-        column: Name of the column.
-        release: Name of the release.
-        nonce: Counts deliberate extra releases.
-        key: Reference to the noise key.
-        allow: Disclosures consented to.
+        policy: The policy's fields as plain data, without its mechanism.
         mechanism: Name and parameters of the mechanism, plain data.
         cfg: Configuration hash that the worker must arrive at.
         artifacts: Where the mechanism's public inputs lie, by role.
         spend: Return the struct of text, positions, epsilon and delta.
         ledger: Where rows are charged, or None.
-        accept: Classes without a finite epsilon that are consented to.
     """
 
-    dataset: str
-    column: str
-    release: str
-    nonce: int
-    key: str
-    allow: tuple[Disclosure, ...]
+    policy: dict[str, Any]
     mechanism: dict[str, Any]
     cfg: str
     artifacts: dict[str, Location]
     spend: bool = False
     ledger: CarriedLedger | None = None
-    accept: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, policy: ColumnPolicy, artifacts: dict[str, Location], **more: Any) -> Self:
@@ -88,15 +76,10 @@ class Carried(_Plain):
             artifacts: Where its mechanism's artifacts lie, by role.
             more: `spend` and `ledger`.
         """
+        fields = policy.model_dump(mode="json", exclude={"mechanism"})
         mechanism = policy.mechanism
         return cls(
-            dataset=policy.dataset,
-            column=policy.column or "",
-            release=policy.release,
-            nonce=policy.nonce,
-            key=policy.key,
-            allow=tuple(sorted(policy.allow)),
-            accept=tuple(sorted(policy.accept)),
+            policy={name: sorted(value) if isinstance(value, list) else value for name, value in fields.items()},
             mechanism={"name": mechanism.name, **mechanism.model_dump(mode="json")},
             cfg=mechanism.cfg(),
             artifacts=artifacts,
@@ -107,28 +90,17 @@ class Carried(_Plain):
         """Return the JSON that travels; equal policies are written equally."""
         return canon(self.model_dump(mode="json")).decode()
 
-    def policy(self) -> ColumnPolicy:
+    def column_policy(self) -> ColumnPolicy:
         """Make the policy again where this runs.
 
         Raises:
             ArtifactError: An artifact is not there, or its hash differs.
             PolicyError: The configuration hash differs: other versions or other artifacts than the driver's.
         """
-        policy = ColumnPolicy(
-            dataset=self.dataset,
-            column=self.column,
-            release=self.release,
-            nonce=self.nonce,
-            key=self.key,
-            allow=self.allow,
-            accept=self.accept,
-            mechanism=self.mechanism,
-        )
         found = {role: location.find() for role, location in self.artifacts.items()}
-        policy = policy.model_copy(update={"mechanism": policy.mechanism.placed(found)})
-        if policy.mechanism.cfg() != self.cfg:
-            msg = (
-                f"the configuration of {self.dataset}.{self.column} has another hash here than where it was registered"
-            )
+        mechanism = catalog.build(self.mechanism).placed(found)
+        if mechanism.cfg() != self.cfg:
+            column = f"{self.policy['dataset']}.{self.policy['column']}"
+            msg = f"the configuration of {column} has another hash here than where it was registered"
             raise PolicyError(msg, "install the same version of dptext-etl on every machine of the cluster")
-        return policy
+        return ColumnPolicy(**self.policy, mechanism=mechanism)

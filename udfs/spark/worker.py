@@ -52,7 +52,7 @@ def seat(carried: str) -> Seat:
     os.environ["DPTEXT_THREADS"] = "1"  # Spark runs one worker per task slot
     with seam("reading what the plan carries", DPTextError, _DEFECT):
         described = Carried.model_validate_json(carried)
-        policy = described.policy()
+        policy = described.column_policy()
         account = None if described.ledger is None else Account(policy, described.ledger)
     return Seat(policy, described.spend, account)
 

@@ -1,0 +1,35 @@
+"""Every mechanism through a Spark Connect session of its own process: JSON in (argument), JSON out (a file)."""
+
+import json
+import sys
+from pathlib import Path
+
+from dptext_etl import ColumnPolicy, load
+from udfs.spark import register
+
+
+def main(settings, key, rows, mechanisms, out):
+    from pyspark.sql import SparkSession
+
+    spark = SparkSession.builder.remote("local[2]").config(map=settings).getOrCreate()
+    spark.createDataFrame(rows, "id string, text string, n int").createOrReplaceTempView("films")
+    released = {}
+    for name in mechanisms:
+        mechanism = load(name).example()
+        policy = ColumnPolicy(
+            dataset="demo",
+            column="text",
+            release="r1",
+            mechanism=mechanism,
+            key=key,
+            allow=mechanism.guarantee.disclosures,
+        )
+        for form in ("arrow", "pandas"):
+            register(spark, "private_text", policy, form=form)
+            query = "SELECT private_text(id => id, text => text) AS text FROM films ORDER BY n"
+            released[f"{name} {form}"] = [row.text for row in spark.sql(query).collect()]
+    Path(out).write_text(json.dumps(released))
+
+
+if __name__ == "__main__":
+    main(**json.loads(sys.argv[1]))

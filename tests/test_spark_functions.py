@@ -1,0 +1,394 @@
+"""SQL functions in Spark: arguments, types, what a plan holds, how tables and keys reach the workers."""
+
+import datetime as dt
+import decimal
+import json
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from dptext_etl import ColumnPolicy, _kernel, privatize
+from dptext_etl.errors import ArtifactError, InputError, KeyReferenceError, PolicyError
+from dptext_etl.mechanisms.custext import CusText
+
+pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+
+from udfs.spark import register, worker  # noqa: E402
+from udfs.spark.carried import Carried  # noqa: E402
+from udfs.spark.shipping import Location, add_to_session, is_local, ship  # noqa: E402
+
+ARROW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
+FORMS = ["arrow", "pandas"] if ARROW else ["pandas"]
+FOREIGN = "qzxvjkwpqzxvjkwp"
+ROWS = [(f"r{i}", None if i % 9 == 0 else f"a good film {'again ' * (i % 4)}", i, f"u{i % 5}") for i in range(200)]
+
+
+@pytest.fixture(scope="session")
+def noise_key(tmp_path_factory):
+    path = tmp_path_factory.mktemp("keys") / "noise.key"
+    _kernel.Secret().write(str(path))
+    return f"file:{path}"
+
+
+@pytest.fixture
+def policy(noise_key):
+    return ColumnPolicy(
+        dataset="films", column="review", release="1", mechanism=CusText.example(), key=noise_key, allow={"cluster"}
+    )
+
+
+@pytest.fixture
+def films(spark):
+    frame = spark.createDataFrame(ROWS, "id string, review string, n int, user string")
+    frame.createOrReplaceTempView("films")
+    return spark
+
+
+@pytest.fixture
+def expected(policy):
+    return privatize(pa.array([row[1] for row in ROWS]), pa.array([row[0] for row in ROWS]), policy).to_pylist()
+
+
+def column(spark, query):
+    return [row[0] for row in spark.sql(query).collect()]
+
+
+def failure(spark, query):
+    with pytest.raises(Exception, match=r"dptext_etl\.errors") as caught:
+        spark.sql(query).collect()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.skipif(not ARROW, reason="Spark 3.5 knows named arguments for its own functions alone")
+def test_arguments_by_name(films, policy, expected, form):
+    register(films, "private_review", policy, form=form)
+    for arguments in ("text => review, id => id", "id => id, text => review", "review, id => id"):
+        assert column(films, f"SELECT private_review({arguments}) FROM films ORDER BY n") == expected
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_with_its_spend(films, policy, expected, form):
+    register(films, "private_review", policy, form=form, spend=True)
+    rows = films.sql(
+        "SELECT r.*, review FROM (SELECT private_review(review, id) AS r, review, n FROM films) ORDER BY n"
+    )
+    assert [(row.text, row.positions, row.epsilon, row.delta) for row in rows.collect()] == [
+        (text, words := len((row[1] or "").split()), 2.0 * words, 0.0) for text, row in zip(expected, ROWS, strict=True)
+    ]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_in_the_data_frame_api(films, policy, expected, form):
+    function = register(films, "private_review", policy, form=form)
+    out = films.table("films").select("n", function("review", "id").alias("review")).orderBy("n").collect()
+    assert [row.review for row in out] == expected
+
+
+IDS = {
+    "int": list(range(4)),
+    "bigint": [-(2**62), 0, 1, 2**62],
+    "date": [dt.date(2026, 1, day) for day in (1, 2, 3, 4)],
+    "decimal(10,2)": [decimal.Decimal(text) for text in ("1.50", "-2.00", "3.25", "0.10")],
+    "binary": [b"a", b"\x00", b"\xff\xfe", b"long " * 20],
+    "struct<a: int, b: string>": [(1, "x"), (2, "x"), (1, "y"), (2, "y")],
+    "timestamp": [dt.datetime(2026, 1, day, 12, 30, 0, day, dt.UTC) for day in (1, 2, 3, 4)],
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", IDS)
+def test_ids_of_every_type_name_the_same_records_as_elsewhere(spark, policy, form, kind):
+    if form == "pandas" and kind == "timestamp":
+        pytest.skip("tested below")
+    texts = ["the plot was thin but the music is great"] * 4
+    frame = spark.createDataFrame(list(zip(IDS[kind], texts, range(4), strict=True)), f"id {kind}, text string, n int")
+    frame.createOrReplaceTempView("typed")
+    register(spark, "private_text", policy, form=form)
+    types = {
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "date": pa.date32(),
+        "decimal(10,2)": pa.decimal128(10, 2),
+        "binary": pa.binary(),
+        "struct<a: int, b: string>": pa.struct({"a": pa.int32(), "b": pa.string()}.items()),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }
+    values = [{"a": item[0], "b": item[1]} for item in IDS[kind]] if kind.startswith("struct") else IDS[kind]
+    wanted = privatize(pa.array(texts), pa.array(values, types[kind]), policy).to_pylist()
+    assert len(set(wanted)) == 4
+    assert column(spark, "SELECT private_text(text, id) FROM typed ORDER BY n") == wanted
+
+
+def test_ids_that_pandas_robs_of_their_zone_are_refused(films, policy):
+    register(films, "private_review", policy, form="pandas")
+    assert "timestamp" in failure(films, "SELECT private_review(review, timestamp_seconds(n)) FROM films")
+
+
+TEXTS, NAMES, NUMBERS = pa.array(["fine", "fine", None]), pa.array(["a", "b", "c"]), pa.array([1, 2, 3])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ([NUMBERS, TEXTS], "the first argument is the text column and holds strings, got int64"),
+        ([NAMES, TEXTS], "1 record ids of a batch are null"),
+        ([NAMES, pa.array(["fine", "fine", "bad"])], "stands beside several texts"),
+        ([TEXTS, pa.array(["constant"] * 3)], "stands beside several texts"),
+        ([TEXTS, NUMBERS.cast(pa.float64())], "double"),
+        ([TEXTS, NAMES, NAMES], "charges no subjects"),
+    ],
+    ids=["numbers as text", "null ids", "texts as ids", "constant id", "float ids", "subjects without a ledger"],
+)
+def test_arguments_in_the_wrong_order_are_noticed(policy, monkeypatch, arguments, said):
+    monkeypatch.setenv("DPTEXT_THREADS", "1")
+    located = Location(sha256=policy.mechanism.table.sha256, name="table", path=str(policy.mechanism.table.path))
+    carried = Carried.of(policy, {"table": located}).written()
+    with pytest.raises(InputError, match=said) as caught:
+        worker.release(carried, *arguments)
+    assert "Hint:" in str(caught.value)
+    assert not {"fine", "bad", "constant"} & set(re.findall(r"\w+", str(caught.value)))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_failing_query_says_our_sentence_and_quotes_nothing(films, policy, form):
+    register(films, "private_review", policy, form=form)
+    message = failure(films, "SELECT private_review(n, review) FROM films LIMIT 1")
+    assert "the first argument is the text column and holds strings, got int" in message
+    assert "swapped?" in message
+    assert "film" not in message.replace("private_review", "").replace("FROM films", "")
+
+
+def test_a_join_that_repeats_records_repeats_their_release(films, policy, expected):
+    register(films, "private_review", policy, form=FORMS[0])
+    out = films.sql("SELECT n, private_review(review, id) r FROM films JOIN (SELECT explode(array(1, 2))) ORDER BY n")
+    assert [row.r for row in out.collect()] == [text for text in expected for _ in range(2)]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_empty_and_null_columns(films, policy, form):
+    register(films, "private_review", policy, form=form)
+    assert column(films, "SELECT private_review(review, id) FROM films WHERE n < 0") == []
+    assert column(films, "SELECT private_review(cast(NULL AS string), id) FROM films WHERE n < 3") == [None] * 3
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tables_views_and_batch_sizes(films, policy, expected, form, tmp_path):
+    register(films, "private_review", policy, form=form)
+    films.table("films").repartition(3).write.parquet(str(tmp_path / "films"))
+    films.read.parquet(str(tmp_path / "films")).createOrReplaceTempView("stored")
+    films.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "7")
+    try:
+        assert column(films, "SELECT private_review(review, id) FROM stored ORDER BY n") == expected
+    finally:
+        films.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+
+
+@pytest.mark.skipif(not ARROW, reason="Spark 3.5 has no Arrow UDFs")
+def test_large_strings(films, policy, expected):
+    register(films, "private_review", policy)
+    register(films, "private_spend", policy, spend=True)
+    films.conf.set("spark.sql.execution.arrow.useLargeVarTypes", "true")
+    try:
+        assert column(films, "SELECT private_review(review, id) FROM films ORDER BY n") == expected
+        assert column(films, "SELECT private_spend(review, id).text FROM films ORDER BY n") == expected
+    finally:
+        films.conf.unset("spark.sql.execution.arrow.useLargeVarTypes")
+
+
+def test_streams_by_foreach_batch(films, policy, expected, tmp_path):
+    register(films, "private_review", policy, form=FORMS[0])
+    source = films.table("films").repartition(2)
+    source.write.parquet(str(tmp_path / "in"))
+
+    def publish(batch, number):
+        batch.selectExpr("n", "private_review(review, id) AS review").write.mode("overwrite").parquet(
+            str(tmp_path / "out" / f"batch={number}")
+        )
+
+    def run():
+        stream = films.readStream.schema(source.schema).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "in"))
+        query = stream.writeStream.foreachBatch(publish).trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination()
+
+    run()
+    released = films.read.parquet(str(tmp_path / "out"))
+    assert [row.review for row in released.orderBy("n").collect()] == expected
+    assert len(list((tmp_path / "out").glob("batch=*"))) > 1
+
+
+def test_filters_that_evaluate_twice_see_one_release(films, policy, expected):
+    register(films, "private_review", policy, form=FORMS[0])
+    inner = "SELECT n, private_review(review, id) r FROM films"
+    frame = films.sql(f"SELECT n, r FROM ({inner}) WHERE r > 'm' AND length(r) > 3 ORDER BY n")
+    wanted = [(row[2], text) for row, text in zip(ROWS, expected, strict=True) if text is not None and text > "m"]
+    assert [(row.n, row.r) for row in frame.collect()] == [pair for pair in wanted if len(pair[1]) > 3]
+    assert [tuple(row) for row in frame.collect()] == [tuple(row) for row in frame.collect()]
+
+
+def probe(carried):
+    """Report what a worker holds."""
+    import pandas as pd
+    from pyspark.sql.pandas.functions import pandas_udf
+
+    def look(ids: pd.Series) -> pd.Series:
+        from udfs.spark import worker
+
+        held = worker.seat(carried)
+        found = worker.seat.cache_info()
+        said = f"{os.getpid()} {found.misses} {os.environ.get('DPTEXT_THREADS')} {id(held)}"
+        return pd.Series([said] * len(ids))
+
+    return pandas_udf(look, "string")
+
+
+def test_a_worker_loads_once_and_uses_one_thread(films, policy):
+    policy = policy.model_copy(update={"release": "loaded once"})
+    carried = Carried.of(policy, ship(films, policy.mechanism.artifacts())).written()
+    films.udf.register("look", probe(carried))
+    said = {text for _ in range(3) for text in column(films, "SELECT look(id) FROM films")}
+    by_worker = {}
+    for text in said:
+        worker, *state, threads, seat = text.split()
+        by_worker.setdefault(worker, set()).add((tuple(state), threads, seat))
+    for states in by_worker.values():
+        assert len(states) == 1
+        assert next(iter(states))[1] == "1"
+
+
+def test_a_worker_imports_nothing_heavy():
+    program = "import json, sys, udfs.spark.worker, udfs.spark; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert not loaded & {"great_expectations", "torch", "pandas", "polars", "dagster", "pyspark", "matplotlib"}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_plan_carries_configuration_locations_hashes_and_references_alone(films, policy, form, tmp_path):
+    from pyspark.cloudpickle import dumps
+
+    secret = Path(policy.key.removeprefix("file:")).read_text().strip()
+    function = register(films, "private_review", policy, form=form)
+    (cell,) = function.func.__closure__
+    carried = json.loads(cell.cell_contents)
+    assert set(carried) == set(Carried.model_fields)
+    assert carried["artifacts"]["table"]["sha256"] == policy.mechanism.table.sha256
+    pickled = dumps(function.func)
+    assert len(pickled) < 4000
+    for hidden in (secret.encode(), bytes.fromhex(secret)):
+        assert hidden not in pickled
+    frame = films.sql("SELECT private_review(review, id) AS review FROM films")
+    plans = frame._jdf.queryExecution().toString()
+    assert "private_review(review" in plans
+    assert policy.key not in plans
+    assert secret not in plans
+
+
+def test_deterministic_only_if_reproducible(films, policy, monkeypatch):
+    assert register(films, "private_review", policy, form=FORMS[0]).deterministic
+    monkeypatch.setattr(CusText, "reproducible", False)
+    assert not register(films, "private_review", policy, form=FORMS[0]).deterministic
+
+
+def test_refusals_name_what_to_do(films, policy, tmp_path, monkeypatch):
+    with pytest.raises(KeyReferenceError, match="dptext key new"):
+        register(films, "f", policy.model_copy(update={"key": _kernel.Secret()}))
+    with pytest.raises(PolicyError, match="column="):
+        register(films, "f", policy.model_copy(update={"column": None}))
+    with pytest.raises(PolicyError, match="letters"):
+        register(films, "f; drop table films", policy)
+    with pytest.raises(PolicyError, match='"arrow" or "pandas"'):
+        register(films, "f", policy, form="json")
+    monkeypatch.setitem(sys.modules, "udfs.spark.arrow_form", None)
+    with pytest.raises(PolicyError, match='form="pandas"'):
+        register(films, "f", policy)
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        ("local", True),
+        ("local[2]", True),
+        ("local[*,3]", True),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://h:7077", False),
+        ("yarn", False),
+        ("k8s://local", False),
+        (None, False),
+    ],
+)
+def test_the_master_says_whether_workers_share_a_machine(master, local):
+    conf = SimpleNamespace(get=lambda name, default: master)
+    assert is_local(SimpleNamespace(conf=conf)) == local
+
+
+class TestShipping:
+    def carried(self, policy, location):
+        return Carried.of(policy, {"table": location})
+
+    def test_by_uri(self, films, policy, expected, tmp_path):
+        located = ship(films, policy.mechanism.artifacts(), f"file://{tmp_path}/tables")["table"]
+        assert located.uri == f"file://{tmp_path}/tables/{located.name}"
+        elsewhere = located.model_copy(update={"path": str(tmp_path / "not-here")})
+        assert elsewhere.find().sha256 == policy.mechanism.table.sha256
+        register(films, "private_review", policy, form=FORMS[0], artifacts=str(tmp_path / "more"))
+        assert column(films, "SELECT private_review(review, id) FROM films ORDER BY n") == expected
+        assert [path.name for path in (tmp_path / "more").iterdir()] == [located.name]
+
+    def test_by_the_session_files(self, films, policy, expected, tmp_path):
+        table = policy.mechanism.table
+        name = f"dptext-{table.sha256}.safetensors"
+        add_to_session(films, table, name)
+        add_to_session(films, table, name)
+        located = Location(sha256=table.sha256, name=name, path=str(tmp_path / "not-here"))
+        films.udf.register("look", probe(self.carried(policy, located).written()))
+        assert len(column(films, "SELECT look(id) FROM films")) == len(ROWS)
+
+    def test_another_content_is_refused(self, policy, tmp_path):
+        wrong = tmp_path / "table.safetensors"
+        wrong.write_bytes(b"something else")
+        located = Location(sha256=policy.mechanism.table.sha256, name="table", path=str(wrong))
+        with pytest.raises(ArtifactError, match="its hash differs"):
+            located.find()
+
+    def test_nowhere(self, policy, tmp_path):
+        located = Location(sha256="ab" * 32, name="table", path=str(tmp_path / "not-here"))
+        with pytest.raises(ArtifactError, match=r"did not reach this worker(.|\n)*artifacts="):
+            located.find()
+
+    def test_a_broken_upload_is_refused_and_not_kept(self, policy, tmp_path):
+        (tmp_path / "table").write_bytes(b"cut")
+        located = Location(sha256="cd" * 32, name="broken", path="/none", uri=f"file://{tmp_path}/table")
+        for _ in range(2):
+            with pytest.raises(ArtifactError, match="its hash differs"):
+                located.find()
+
+    def test_another_configuration_is_refused(self, films, policy):
+        carried = Carried.of(policy, ship(films, policy.mechanism.artifacts()))
+        assert carried.column_policy().mechanism == policy.mechanism
+        with pytest.raises(PolicyError, match=r"another hash here(.|\n)*same version"):
+            carried.model_copy(update={"cfg": "00" * 32}).column_policy()
+
+    def test_workers_build_nothing(self, films, policy, monkeypatch):
+        carried = Carried.of(policy, ship(films, policy.mechanism.artifacts()))
+
+        def build(*_):
+            raise AssertionError
+
+        monkeypatch.setattr(CusText, "parts", build)
+        monkeypatch.setattr(CusText, "table_description", build)
+        assert carried.column_policy().mechanism.cfg() == policy.mechanism.cfg()
+
+
+def test_what_is_carried_is_plain_and_stable(films, policy):
+    first, second = (Carried.of(policy, ship(films, policy.mechanism.artifacts())).written() for _ in range(2))
+    assert first == second
+    assert Carried.model_validate_json(first).written() == first
+    assert pickle.loads(pickle.dumps(first)) == first
