@@ -20,7 +20,7 @@ Order = npt.NDArray[np.uint32]
 
 _NEAR = 32  # words that a short list holds
 _BLOCK = 256  # words whose short lists are made at once
-_REPORTS = 10
+_REPORT_SECONDS = 5
 
 log = logging.getLogger("dptext_etl.embeddings")
 
@@ -42,13 +42,14 @@ def nearest_walk(vectors: WordVectors, start: int = 0, metric: Metric = "euclide
     total = len(vectors)
     walk = _Walk(vectors, metric)
     order = np.empty(total, dtype=np.uint32)
-    began, current = time.perf_counter(), start
+    began = said = time.monotonic()
+    current = start
     for place in range(total):
         order[place] = current
         walk.use(current)
-        if place and place * _REPORTS // total != (place - 1) * _REPORTS // total:
-            seconds = time.perf_counter() - began
-            log.info("list of neighbours: %d of %d words after %.0f s", place, total, seconds)
+        if (now := time.monotonic()) - said >= _REPORT_SECONDS:
+            said = now
+            log.info("list of neighbours: %d of %d words after %.0f s", place, total, now - began)
         if place + 1 < total:
             current = walk.after(current)
     return order
