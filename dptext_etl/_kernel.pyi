@@ -131,6 +131,9 @@ def uniforms(
     count: int,
     threads: int | None = None,
 ) -> Column: ...
+def radial_noise(
+    record_keys: _Arrow, records: _Arrow, positions: _Arrow, purpose: int, dimensions: int, threads: int | None = None
+) -> Column: ...
 def uniform_choices(
     record_keys: _Arrow,
     records: _Arrow,

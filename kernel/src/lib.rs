@@ -47,6 +47,7 @@ mod policy;
 #[cfg(feature = "python")]
 mod py;
 mod reading;
+mod radial;
 mod release;
 mod sampler;
 mod stream;

@@ -10,6 +10,7 @@ use crate::column::type_name;
 use crate::errors::{Error, Result};
 use crate::near::{self, Block, Law};
 use crate::occurrences::Occurrences;
+use crate::radial;
 use crate::threads;
 use crate::uniforms::{choices, signed_uniforms};
 
@@ -162,8 +163,28 @@ fn uniform_choices(
     })
 }
 
+/// Noise of density exp(-|eta|) for every draw, `dimensions` coordinates each; a slot is 4 words per dimension.
+#[pyfunction]
+#[pyo3(signature = (record_keys, records, positions, purpose, dimensions, threads=None))]
+fn radial_noise(
+    py: Python<'_>,
+    record_keys: Chunks,
+    records: Chunks,
+    positions: Chunks,
+    purpose: u32,
+    dimensions: usize,
+    threads: Option<usize>,
+) -> PyResult<Column> {
+    detached(py, || {
+        let keys = keys(&record_keys)?;
+        let draws = Occurrences::new(keys, numbers(&records, "records")?, numbers(&positions, "positions")?)?;
+        radial::radial_noise(&draws, purpose, dimensions, threads::count(threads)?).map(column)
+    })
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NearLaw>()?;
     module.add_function(wrap_pyfunction!(uniforms, module)?)?;
+    module.add_function(wrap_pyfunction!(radial_noise, module)?)?;
     module.add_function(wrap_pyfunction!(uniform_choices, module)?)
 }
