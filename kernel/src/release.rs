@@ -141,10 +141,30 @@ mod tests {
 
     const WORDS: &str = "alpha\nbeta\ngamma\ndelta";
 
+    fn whole(numbers: &[u64]) -> Vec<u8> {
+        numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
+    }
+
+    fn half(numbers: &[u32]) -> Vec<u8> {
+        numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
+    }
+
+    fn open(name: &str, tensors: &[(&str, Dtype, Vec<u8>)], stated: &[(&str, &str)]) -> std::sync::Arc<LawFile> {
+        let views = tensors.iter().map(|(name, dtype, bytes)| {
+            let size = dtype.bitsize() / 8;
+            (*name, TensorView::new(*dtype, vec![bytes.len() / size], bytes).unwrap())
+        });
+        let stated = stated.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+        let file = serialize(views, Some(stated)).unwrap();
+        let path = std::env::temp_dir().join(format!("dptext-kernel-test-{name}-{}", std::process::id()));
+        std::fs::write(&path, &file).unwrap();
+        let law = LawFile::open(path.to_str().unwrap(), &hex(&Sha256::digest(&file))).unwrap();
+        std::fs::remove_file(path).unwrap();
+        law
+    }
+
     /// Four words that draw from each other with weights 1, 2, 3, 4.
     fn table(name: &str) -> std::sync::Arc<LawFile> {
-        let whole = |numbers: &[u64]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
-        let half = |numbers: &[u32]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect::<Vec<_>>();
         let tensors = [
             ("inputs", Dtype::U8, WORDS.as_bytes().to_vec()),
             ("kept", Dtype::U8, b"the".to_vec()),
@@ -154,16 +174,16 @@ mod tests {
             ("row_offsets", Dtype::U64, whole(&[0, 4, 8, 12, 16])),
             ("cumulative", Dtype::U64, whole(&[1, 3, 6, 10].repeat(4))),
         ];
-        let views = tensors.iter().map(|(name, dtype, bytes)| {
-            let size = dtype.bitsize() / 8;
-            (*name, TensorView::new(*dtype, vec![bytes.len() / size], bytes).unwrap())
-        });
-        let file = serialize(views, None).unwrap();
-        let path = std::env::temp_dir().join(format!("dptext-kernel-test-{name}-{}", std::process::id()));
-        std::fs::write(&path, &file).unwrap();
-        let table = LawFile::open(path.to_str().unwrap(), &hex(&Sha256::digest(&file))).unwrap();
-        std::fs::remove_file(path).unwrap();
-        table
+        open(name, &tensors, &[])
+    }
+
+    /// Two lists of four words and a pad.
+    fn lists(name: &str, law: &str) -> std::sync::Arc<LawFile> {
+        let tensors = [
+            ("inputs", Dtype::U8, format!("{WORDS}\n{PAD}").into_bytes()),
+            ("lists", Dtype::U32, half(&[0, 1, 2, 3, 4, 3, 4, 0, 2, 1])),
+        ];
+        open(name, &tensors, &[("format", "dptext-lists/1"), ("law", law)])
     }
 
     fn policy(punctuation: &str) -> InputPolicy {
@@ -198,5 +218,30 @@ mod tests {
         assert_eq!(table.row(&policy("drop"), "7").unwrap(), (outputs, vec![vec![1; 4]]));
         assert_eq!(table.row(&policy("drop"), "The").unwrap(), (vec!["the".to_owned()], vec![vec![1]]));
         assert!(table.row(&policy("drop"), "alpha beta").is_err());
+    }
+
+    /// Every position is drawn once here too, of the lists' stream as of the tokens', whatever becomes of the length.
+    #[test]
+    fn laws_on_lists_draw_each_position_once() {
+        let laws = [r#"{"tem":{"weights":[9,3],"outside":1}}"#, r#"{"geometric":{"rate":[1,2]}}"#];
+        let rows = (0..80).map(|i| (i % 9 > 0).then(|| format!("Alpha, unknown {i} beta! ").repeat(i % 5)));
+        let array: Box<dyn Array> = Box::new(Utf8ViewArray::from_slice(rows.collect::<Vec<_>>()));
+        let texts = Strings::new(&[array]).unwrap();
+        let key = |row: usize, _: Option<&str>| Ok(Key::new([row as u8; 32]));
+        for (number, law) in laws.iter().enumerate() {
+            let lists = lists(&format!("lists-{number}"), law);
+            for (length, draws) in
+                [(r#""disclose""#, None), (r#""fixed""#, Some(20)), (r#"{"noisy":[1,19]}"#, Some(20))]
+            {
+                let rest = r#""case":"lower","numbers":"uniform","oov":"drop","null":"pass","n_max":20"#;
+                let policy = format!(r#"{{"punctuation":"drop","length":{length},{rest}}}"#);
+                let policy = InputPolicy::from_json(&policy).unwrap();
+                let one = lists.release(&policy, &texts, &key, 1).unwrap();
+                assert_eq!(one.text, lists.release(&policy, &texts, &key, 3).unwrap().text);
+                let charged = |i: u32| if i.is_multiple_of(9) { 0 } else { draws.unwrap_or(i % 5 * 3) };
+                assert!(one.positions.iter().zip(0..).all(|(&n, i)| n == charged(i)), "{law} {length}");
+                assert_eq!(one.positions, positions(&lists.vocabulary, &policy, &texts, 2).unwrap());
+            }
+        }
     }
 }
