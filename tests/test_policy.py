@@ -166,3 +166,16 @@ def test_the_json_schema_names_every_entry():
 def test_caps():
     assert Cap(epsilon=3.0).measure == "pure"
     assert Cap(measure="zcdp", rho=1.0).period == "all"
+
+
+def test_paths_of_a_mechanisms_public_inputs_are_taken_from_the_policys_folder(tmp_path):
+    inputs = {"vectors": "public/v.npz", "sensitive": "public/s.txt"}
+    mechanism = {"name": "santext", "epsilon": 1.0, "variant": "plus", "p": 1.0, **inputs}
+    written = "{ " + ", ".join(f"{name} = {json.dumps(value)}" for name, value in mechanism.items()) + " }"
+    (tmp_path / "privacy.toml").write_text(
+        TOML.replace('{ name = "custext", epsilon = 2.0, k = 20 }', written).replace('allow = ["cluster"]', "")
+    )
+    (column,) = Policy.load(tmp_path / "privacy.toml").columns
+    assert {name: column.mechanism[name] for name in inputs} == {
+        name: str(tmp_path / value) for name, value in inputs.items()
+    }

@@ -34,6 +34,8 @@ _MARGIN = 1e-11
 """More than all rounding in the sums that a certificate compares: a few dozen steps on numbers up to 200."""
 _FAR = 100.0
 """Exponent (epsilon times diameter, halved) from which on no metric claim is looked for: far weights are all wmin."""
+_WIDER = 1.5
+"""|ln(1 + z)| <= 1.5 |z| for |z| <= 0.25."""
 _LOGGED = 2**30  # cells above which progress is logged
 
 
@@ -145,27 +147,23 @@ class DistanceLaw:
 
             max r - min r + max over d(x, x') > 0 of (A(x') - A(x) - epsilon d(x, x') / 2)
 
-        bounds what is left of it beyond epsilon d(x, x'). Words at distance 0 have equal rows. The search ends as soon
-        as the sum is above 0: it can only grow. `inputs` and `outputs` must be the same words.
+        bounds what is left of it beyond epsilon d(x, x'). r is bounded by what rounding can do, A is computed from the
+        integers. Words at distance 0 have equal rows. The search ends as soon as the sum is above 0: it can only grow.
+        `inputs` and `outputs` must be the same words.
         """
-        half, scale, norms = self.epsilon / 2, self.inputs.scale, self.inputs.norms.astype(np.float64)
+        half, norms = self.epsilon / 2 * self.inputs.scale, self.inputs.norms.astype(np.float64)
+        spread = 2 * _weight_rounding(self.exponent / 2, len(self.outputs))
         totals = np.full(len(self.inputs), np.nan)
-        low, high, slack = math.inf, -math.inf, -math.inf
+        left = -math.inf if math.isfinite(spread) else math.inf
         for rows in self._blocks("the certificate of the metric claim"):
-            products = self.inputs.products(rows, self.outputs).astype(np.float64)
-            distances = np.sqrt(norms[rows, None] + norms - 2 * products) * (scale * half)
-            weights = self.weights(rows).astype(np.float64)
-            totals[rows] = np.log(weights.sum(axis=1))
-            residue = np.log(weights, out=weights)
-            residue += distances
-            low, high = min(low, float(residue.min())), max(high, float(residue.max()))
-            seen = int(rows[-1]) + 1
-            distances = distances[:, :seen]
-            gaps = np.abs(totals[:seen] - totals[rows, None]) - distances
-            slack = max(slack, float(gaps[distances > 0].max(initial=-math.inf)))
-            if high - low + slack + _MARGIN > 0:
+            totals[rows] = np.log(self.weights(rows).sum(axis=1).astype(np.float64))
+            seen = slice(0, int(rows[-1]) + 1)
+            squared = norms[rows, None] + norms[seen] - 2.0 * self.inputs.products(rows, self.inputs)[:, seen]
+            gaps = np.abs(totals[seen] - totals[rows, None]) - np.sqrt(squared) * half
+            left = max(left, spread + _MARGIN + float(gaps[squared > 0].max(initial=-math.inf)))
+            if left > 0:
                 break
-        return high - low + slack + _MARGIN
+        return left
 
     def _blocks(self, purpose: str) -> Iterator[Ids]:
         """Cut the inputs into blocks; long work says in the log how far it is."""
@@ -184,8 +182,8 @@ def rounding_within_slack(epsilon: float, diameter: float, step: float, m: int) 
 
     Without rounding, the log ratio of two words at distance d stays below epsilon d by at least
     (1 - exp(-epsilon d)) / m: in the bound of one sum of weights by the other, the term of the word itself is never
-    attained. Two words of a grid are 0 or at least one step apart. Rounding moves the logarithm of a weight by at most
-    exp(epsilon D / 2) / S and that of a sum by m / S, beside the error of the exponential function.
+    attained. Two words of a grid are 0 or at least one step apart. What rounding does to two weights and to two sums
+    must be less.
 
     Args:
         epsilon: Per unit of distance.
@@ -193,13 +191,23 @@ def rounding_within_slack(epsilon: float, diameter: float, step: float, m: int) 
         step: One grid step, in the same unit.
         m: Words; all of them are inputs and outputs.
     """
-    top, half = float(2 ** weight_bits(m)), epsilon * diameter / 2
+    half = epsilon * diameter / 2
     if half > _FAR:
         return False
-    function = (16 * half + 64) * _ROUNDING  # error of ln of an unrounded weight
-    weight = function + math.exp(half) / top
-    total = function + m / top
-    if weight > 0.25:
-        return False
+    total = _WIDER * (_function_rounding(half) + m / 2.0 ** weight_bits(m))
     slack = -math.expm1(-epsilon * step) / m
-    return 2 * 1.5 * (weight + total) <= slack * (1 - 1e-6)
+    return 2 * (_weight_rounding(half, m) + total) <= slack * (1 - 1e-6)
+
+
+def _weight_rounding(half: float, m: int) -> float:
+    """Bound |ln w - ln S + epsilon d / 2|, where `half` is the largest exponent, epsilon D / 2; infinite where useless.
+
+    The floor, and the least weight, move a weight by less than 1, and it is not below S exp(-half) by more than that.
+    """
+    moved = _function_rounding(half) + math.exp(min(half, _FAR)) / 2.0 ** weight_bits(m)
+    return _WIDER * moved if moved <= 0.25 else math.inf
+
+
+def _function_rounding(half: float) -> float:
+    """Bound the error of ln(exp(-t)) as it is computed, t up to `half`: eight roundings of t, and the series."""
+    return (16 * half + 64) * _ROUNDING

@@ -1,0 +1,252 @@
+"""SanText's draws, one by one, against the layout of `stream.md` read in Python; and bugs that must not get past this.
+
+The path that releases texts groups words, weighs each once and draws by blocks and threads. Here every word is drawn
+alone, from its explicit weights, at its own position of its own record's stream.
+"""
+
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_etl import _kernel
+from dptext_etl.families import distance, vector
+from dptext_etl.families.vector import UNKNOWN
+from dptext_etl.keys import RecordKeys
+from dptext_etl.mechanisms.santext import SanText
+from dptext_etl.sampling import integer_weights
+
+KEYS = [bytes(range(at, at + 32)) for at in (50, 61, 72, 83)]
+TEXTS = [
+    "good the wordaa nonesuch good good wordbx",
+    "The GOOD, wordaa!  42 wordcc wordcd",
+    "",
+    "good good good good good good good good good good good good good good good good good good good good",
+]
+
+
+def record_keys(keys=KEYS):
+    return pa.array(keys, pa.binary(32))
+
+
+def texts(given=TEXTS):
+    return pa.array(given, pa.large_string())
+
+
+def words_of(text):
+    return [word.lower() for word, is_word in _kernel.split(text) if is_word]
+
+
+def overflow(key, purpose, position):
+    """The overflow words of a position, in sequence."""
+    at = 0
+    while True:
+        yield from _kernel.stream_words(key, purpose | 2**31, position, at, 8)
+        at += 8
+
+
+def coin(key, position, p):
+    """Bernoulli(p) as stream.md has it: purpose 3, width 0, an integer below p's denominator."""
+    share = Fraction(repr(p))
+    bound = 2**64 // share.denominator * share.denominator
+    word = next(word for word in overflow(key, 3, position) if word < bound)
+    return word % share.denominator < share.numerator
+
+
+def alone(mechanism, key, text):
+    """The release of one text, drawn word by word; independent of the mechanism's `choose`."""
+    words, outputs = mechanism.words, list(mechanism.law.outputs.words)
+    columns = [words.index[word] for word in outputs]
+    width = 2 if len(outputs) > 4_096 else 1
+    released = []
+    for position, word in enumerate(words_of(text)):
+        if word not in words.index:
+            released.append(outputs[_kernel.below(key, 1, position, len(outputs), width)])
+        elif mechanism.shows_words and word not in outputs and not coin(key, position, mechanism.p):
+            released.append(word)
+        else:
+            squared = words.squared_distances([words.index[word]], columns)[0].astype(float)
+            scores = -(np.sqrt(squared) * words.scale)
+            weights = integer_weights(scores, mechanism.law.exponent, low=-mechanism.diameter, high=0.0)
+            released.append(outputs[_kernel.draw(key, 1, position, weights.tolist(), width)])
+    return " ".join(released)
+
+
+def matches(mechanism, given=TEXTS, keys=KEYS):
+    """Whether a batch is released as its texts are alone."""
+    released = mechanism.release_with_keys(texts(given), record_keys(keys)).text.to_pylist()
+    return released == [alone(mechanism, key, text) for key, text in zip(keys, given, strict=True)]
+
+
+VARIANTS = [
+    {},
+    {"variant": "plus", "p": 1.0},
+    {"variant": "plus", "p": 0.3},
+    {"variant": "plus", "p": 0.3, "sensitive_share": 0.9},
+]
+
+
+@pytest.mark.parametrize("options", VARIANTS)
+@pytest.mark.parametrize("epsilon", [0.5, 5.0])
+def test_every_word_is_drawn_as_alone(small_vectors, epsilon, options):
+    assert matches(SanText(epsilon=epsilon, vectors=small_vectors, **options))
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory):
+    """5,000 words: draws of two levels."""
+    random = np.random.default_rng(11)
+    words = np.array([*(f"w{chr(97 + i // 676)}{chr(97 + i // 26 % 26)}{chr(97 + i % 26)}" for i in range(5_000))])
+    path = tmp_path_factory.mktemp("many") / "many.npz"
+    np.savez(path, words=words, vectors=random.normal(size=(5_000, 4)).astype(np.float32))
+    return str(path)
+
+
+@pytest.mark.parametrize("options", [{}, {"variant": "plus", "p": 0.5, "sensitive_share": 0.9}, {"limit": 4_097}])
+def test_two_levels_above_4096_words(many, options):
+    mechanism = SanText(epsilon=1.0, vectors=many, **options)
+    assert mechanism.law.width == 2
+    assert matches(mechanism, ["waaa wbbc zzz waaa waab wfxh", "weee wdef unknown", "waaa", "wabc waaa"])
+
+
+def test_one_level_up_to_4096_words(many):
+    mechanism = SanText(epsilon=1.0, vectors=many, limit=4_096)
+    assert mechanism.law.width == 1
+    assert matches(mechanism, ["waaa wbbc zzz waaa waab", "weee wdef unknown", "waaa", "wabc waaa"])
+
+
+@pytest.mark.parametrize("options", [*VARIANTS, {"length": "fixed", "n_max": 9}])
+@pytest.mark.parametrize("cells", [1, 200, 2**22])
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_batch_order_blocks_and_threads_change_nothing(small_vectors, options, cells, threads, monkeypatch):
+    mechanism = SanText(epsilon=4.0, vectors=small_vectors, **options)
+    whole = mechanism.release_with_keys(texts(), record_keys()).text.to_pylist()
+    monkeypatch.setattr(distance, "CELLS", cells)
+    monkeypatch.setenv("DPTEXT_THREADS", threads)
+    assert mechanism.release_with_keys(texts(), record_keys()).text.to_pylist() == whole
+    backwards = mechanism.release_with_keys(texts(TEXTS[::-1]), record_keys(KEYS[::-1])).text.to_pylist()
+    assert backwards == whole[::-1]
+    for key, text, expected in zip(KEYS, TEXTS, whole, strict=True):
+        assert mechanism.release_with_keys(texts([text]), record_keys([key])).text.to_pylist() == [expected]
+
+
+def test_the_width_of_the_product_changes_nothing(small_vectors):
+    """float32 and float64 products of the same grid are the same integers, so the same weights and draws."""
+    mechanism = SanText(epsilon=4.0, limit=300)
+    assert mechanism.words._floats.dtype == np.float32
+    narrow = mechanism.release_with_keys(texts(), record_keys())
+    fresh = SanText(epsilon=4.0, limit=300)
+    vector._shared.cache_clear()
+    fresh.words.__dict__["_floats"] = fresh.words._floats.astype(np.float64)
+    try:
+        assert fresh.release_with_keys(texts(), record_keys()).text.equals(narrow.text)
+    finally:
+        vector._shared.cache_clear()
+
+
+def test_frozen_release():
+    """The bytes of one configuration, for good: another result here is another version of the mechanism."""
+    mechanism = SanText(epsilon=6.0, limit=1_000)
+    assert mechanism.cfg() == "b73429aabe0591eb22f66e3589d2f6c956358117b184cafbb90b92bae6efa16b"
+    released = mechanism.release_with_keys(texts(["The film was good, the music 42 zzxqv"]), record_keys(KEYS[:1]))
+    assert released.text.to_pylist() == ["writers film largest leave enough make approximately complete"]
+
+
+# Planted bugs: each must be seen by the check above that is there for it.
+
+
+class Memoised(SanText):
+    """The same word becomes the same word all over the batch."""
+
+    def choose(self, draws):
+        chosen = super().choose(draws)
+        first = {word: at for at, word in reversed(list(enumerate(draws.words.tolist())))}
+        return chosen[[first[word] for word in draws.words.tolist()]]
+
+
+class PublicSeed(SanText):
+    """Every record draws from one key that everybody knows."""
+
+    def choose(self, draws):
+        keys = pa.array([bytes(32)] * len(draws.keys), pa.binary(32))
+        return super().choose(draws._replace(keys=keys))
+
+
+class OnePosition(SanText):
+    """Every word of a record draws from one position."""
+
+    def choose(self, draws):
+        return super().choose(draws._replace(positions=np.zeros_like(draws.positions)))
+
+
+class NextRow(SanText):
+    """Every word draws from the row of its neighbour in the vocabulary."""
+
+    def choose(self, draws):
+        shifted = np.where(draws.words == UNKNOWN, draws.words, (draws.words + 1) % len(self.words))
+        return super().choose(draws._replace(words=shifted.astype(np.uint32)))
+
+
+class OfTheBatch(SanText):
+    """Only words of the batch are drawn."""
+
+    def choose(self, draws):
+        present = np.unique(draws.words[draws.words != UNKNOWN])
+        chosen = super().choose(draws)
+        return present[chosen % len(present)]
+
+
+class UnknownFirst(SanText):
+    """Unknown words all become the first word."""
+
+    def choose(self, draws):
+        return np.where(draws.words == UNKNOWN, 0, super().choose(draws)).astype(np.uint32)
+
+
+class UnknownKept(SanText):
+    """Unknown words stay, as in the papers."""
+
+    def input_policy(self):
+        return {**super().input_policy(), "oov": "keep", "numbers": "keep"}
+
+
+class HeadsForAll(SanText):
+    """SanText+ that draws every word: p is ignored."""
+
+    def _drawn_again(self, draws):
+        return np.ones(len(draws.words), dtype=bool)
+
+
+@pytest.mark.parametrize(
+    ("planted", "options"),
+    [
+        *((bug, {}) for bug in (Memoised, PublicSeed, OnePosition, NextRow, OfTheBatch, UnknownFirst, UnknownKept)),
+        (HeadsForAll, {"variant": "plus", "p": 0.3}),
+    ],
+)
+def test_planted_bugs_are_seen(small_vectors, planted, options):
+    assert matches(SanText(epsilon=5.0, vectors=small_vectors, **options))
+    assert not matches(planted(epsilon=5.0, vectors=small_vectors, **options))
+
+
+def test_equal_words_and_equal_texts_draw_apart(small_vectors):
+    """Within a text, across records, and across keys: what memoised draws and public seeds cannot give."""
+    mechanism = SanText(epsilon=0.5, vectors=small_vectors)
+    text = " ".join(["good"] * 200)
+    key = _kernel.ReleaseKey(_kernel.Secret.from_bytes(bytes(range(1, 33))), "d", "c", "r", mechanism.cfg())
+    first, second = mechanism.release(texts([text, text]), RecordKeys(key, pa.array(["a", "b"]))).text.to_pylist()
+    assert len(set(first.split(" "))) > 50
+    assert first != second
+    other = _kernel.ReleaseKey(_kernel.Secret.from_bytes(bytes(range(2, 34))), "d", "c", "r", mechanism.cfg())
+    assert mechanism.release(texts([text]), RecordKeys(other, pa.array(["a"]))).text.to_pylist() != [first]
+
+
+def test_a_law_from_floats_would_lose_outputs(small_vectors):
+    """Softmax in float64, as published, gives probability zero at its own epsilon over these vectors: a planted bug."""
+    mechanism = SanText(epsilon=300.0, vectors=small_vectors)
+    words = mechanism.words
+    distances = np.sqrt(words.squared_distances(slice(None), slice(None)).astype(float)) * words.scale
+    floats = np.exp(-300.0 * distances / 2)
+    assert (floats / floats.sum(axis=1, keepdims=True)).min() == 0.0
+    assert all(chance > 0 for word in ("good", "wordaa") for chance in mechanism.transition(word)[1])
