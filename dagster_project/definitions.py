@@ -1,4 +1,4 @@
-"""The code location: one policy, two partitions, and a sample of notes that is written when it is missing.
+"""The code location: one policy, two partitions, an asset downstream, and a sample of notes, written when missing.
 
 In a project of your own this file is two lines: `build_definitions("privacy.toml")` and its import.
 """
@@ -7,10 +7,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import dagster as dg
+
 from dagster_project.sample import write_missing
+from dagster_project.topics import MONTHS, topics
 from dptext_etl.orchestration import build_definitions
 
 POLICY = Path(__file__).with_name("privacy.toml")
 
 write_missing(POLICY.parent / "data")
-defs = build_definitions(POLICY)
+defs = dg.Definitions.merge(build_definitions(POLICY, partitions=MONTHS), dg.Definitions(assets=[topics]))

@@ -6,7 +6,7 @@ by itself, and every step may be a process of its own.
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import dagster as dg
@@ -15,6 +15,7 @@ from dptext_etl import runner
 from dptext_etl.orchestration import facts, handover
 from dptext_etl.orchestration.failures import told
 from dptext_etl.orchestration.names import names
+from dptext_etl.orchestration.partitions import in_run
 from dptext_etl.orchestration.resources import deployed, needed
 from dptext_etl.orchestration.settings import Settings, after_gates
 from dptext_etl.policy import Policy
@@ -86,18 +87,11 @@ def published_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
     return published
 
 
-def partitions_of(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Sequence[str | None]:
-    """Return the partitions that a step runs for: one, a range, or None alone where the dataset has none."""
-    if context.has_partition_key:
-        return [context.partition_key]
-    return list(context.partition_keys) if context.has_partition_key_range else [None]
-
-
 def _each_partition(context: dg.AssetExecutionContext, policy: Policy, action: str, step: Step) -> Result:
     """Take a step for every partition of the run; what is said of one is kept with that one."""
     with told(action):
         policy = deployed(policy, context)
-        for partition in partitions_of(context):
+        for partition in in_run(context) or [None]:
             context.add_asset_metadata(step(policy, partition, _teller(context, partition)), partition_key=partition)
     return dg.MaterializeResult()
 

@@ -65,7 +65,7 @@ def build_definitions(
     parts = partitions_definition(policy, partitions)
     settings = Settings(parts, backfill_policy(backfill, parts), pool, automation_condition)
     steps = [staged_asset(policy, settings), *([published_asset(policy, settings)] if policy.publish else [])]
-    checks = [gate_checks(policy), *([published_checks(policy)] if policy.publish else [])]
+    checks = [gate_checks(policy, settings), *([published_checks(policy, settings)] if policy.publish else [])]
     return dg.Definitions(
         assets=[raw_asset(policy, settings), *steps],
         asset_checks=[item for item in checks if item is not None],

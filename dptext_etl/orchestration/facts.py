@@ -48,6 +48,7 @@ def of_staged(staged: StagedRun) -> Metadata:
         "dagster/row_count": staged.rows["released"],
         **_rows(staged.rows),
         "words": words,
+        "seconds": round(staged.seconds, 3),
         "words per second": round(words / staged.seconds) if staged.seconds else 0,
         **pictures.of_spends(staged),
         "columns dropped unread": ", ".join(staged.dropped) or "none",

@@ -12,6 +12,14 @@ _NOTHING_NEW = "nothing new is staged, so there was nothing to judge"
 _NOT_EVALUATED = "not evaluated: another gate failed before it"
 
 
+def selected(
+    context: dg.AssetCheckExecutionContext, results: Iterable[dg.AssetCheckResult]
+) -> Iterator[dg.AssetCheckResult]:
+    """Return the results that a run asks for: all of them, unless somebody executes a check by itself."""
+    asked = {(key.asset_key, key.name) for key in context.selected_asset_check_keys}
+    return (result for result in results if (result.asset_key, result.check_name) in asked)
+
+
 class Findings:
     """Collects the verdicts of a run.
 

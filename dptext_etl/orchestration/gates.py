@@ -12,16 +12,19 @@ import dagster as dg
 from dptext_etl import runner
 from dptext_etl.checks import require
 from dptext_etl.checks.gates import catalogue
+from dptext_etl.errors import InputError
 from dptext_etl.orchestration import handover, reports
-from dptext_etl.orchestration.assets import partitions_of
 from dptext_etl.orchestration.failures import told
-from dptext_etl.orchestration.findings import Findings
+from dptext_etl.orchestration.findings import Findings, selected
+from dptext_etl.orchestration.handover import is_staged
 from dptext_etl.orchestration.names import names
+from dptext_etl.orchestration.partitions import to_judge
 from dptext_etl.orchestration.resources import deployed, needed
+from dptext_etl.orchestration.settings import Settings
 from dptext_etl.policy import Policy
 
 
-def gate_checks(policy: Policy) -> dg.AssetChecksDefinition:
+def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     """Return the step that evaluates every gate on the staged rows; the published asset waits for all of them."""
     name = names(policy)
     known = catalogue(policy)
@@ -36,13 +39,15 @@ def gate_checks(policy: Policy) -> dg.AssetChecksDefinition:
         specs=specs,
         description="Every gate, before anything is published (amendment A1): none compares a row with its raw text.",
         required_resource_keys=needed(policy),
+        can_subset=True,
     )
     def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        found = Findings(name.staged, partitions_of(context))
-        runs = []
         with told("evaluating the gates"):
             here = deployed(policy, context)
-            for partition in found.partitions:
+            partitions = to_judge(context, settings.partitions, lambda partition: is_staged(here, partition))
+            found = Findings(name.staged, partitions)
+            runs = []
+            for partition in partitions:
                 staged = handover.find_run(here, partition)
                 verdicts = runner.check(staged)
                 handover.leave_verdicts(staged, verdicts)
@@ -50,9 +55,10 @@ def gate_checks(policy: Policy) -> dg.AssetChecksDefinition:
                 runs.append((partition, staged))
                 if not found.passed:  # the release name is burnt: no other partition can be judged under it
                     break
-            said = reports.results(policy, name.staged, runs)
-        yield from found.results(known)
-        yield from said
+            if not runs:
+                raise InputError(*handover.NOTHING)
+            results = [*found.results(known), *reports.results(policy, name.staged, runs)]
+        yield from selected(context, results)
         with told("evaluating the gates"):
             for partition, staged in runs:
                 if staged.shards:

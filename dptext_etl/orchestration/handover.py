@@ -22,6 +22,8 @@ from dptext_etl.runner.reload import from_json, to_json
 _RUN = "run.handover"
 _VERDICTS = "verdicts.handover"
 _AGAIN = "materialise the staged asset again"
+NOTHING = ("nothing is staged that could be checked or published", "materialise the staged asset first")
+"""What there is to say where no run was left."""
 
 
 def leave_run(staged: StagedRun) -> None:
@@ -29,6 +31,11 @@ def leave_run(staged: StagedRun) -> None:
     folder = staged.layout.staging
     (folder / _VERDICTS).unlink(missing_ok=True)
     _write(folder / _RUN, {"policy": _stamp(staged.policy), "run": to_json(staged)})
+
+
+def is_staged(policy: Policy, partition: str | None) -> bool:
+    """Whether a step has left a run of a partition."""
+    return (Layout.of(policy, partition).staging / _RUN).exists()
 
 
 def find_run(policy: Policy, partition: str | None) -> StagedRun:
@@ -41,7 +48,7 @@ def find_run(policy: Policy, partition: str | None) -> StagedRun:
     """
     found = _read(Layout.of(policy, partition).staging / _RUN)
     if found is None:
-        raise InputError("nothing is staged that could be checked or published", "materialise the staged asset first")
+        raise InputError(*NOTHING)
     if found["policy"] != _stamp(policy):
         raise PolicyError("the policy changed since its rows were staged", _AGAIN)
     with seam("reading what the step before left", InputError, _AGAIN):

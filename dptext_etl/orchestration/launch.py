@@ -109,6 +109,7 @@ def materialize(
     home: str | Path | None = None,
     ledger: LedgerResource | None = None,
     key: KeyResource | None = None,
+    also: Sequence[dg.AssetsDefinition] = (),
     quiet: bool = True,
 ) -> MaterializationSummary:
     """Run the job of a policy once per partition, in this process.
@@ -120,6 +121,7 @@ def materialize(
             Nothing is kept if absent.
         ledger: The ledger of this deployment; the policy's if absent.
         key: The noise key of this deployment; the policy's if absent.
+        also: Assets that read what is published, of the same partitions, to be materialised in the same run.
         quiet: Keep Dagster's own log off the terminal; it is in the instance.
 
     Returns:
@@ -130,7 +132,9 @@ def materialize(
     """
     policy = policy if isinstance(policy, Policy) else Policy.load(policy)
     defs = build_definitions(policy, partitions=partitions, ledger=ledger, key=key)
-    job = defs.resolve_job_def(names(policy).job)
+    if also:
+        defs = dg.Definitions.merge(defs, dg.Definitions(assets=also))
+    job = defs.resolve_implicit_global_asset_job_def() if also else defs.resolve_job_def(names(policy).job)
     keys: Sequence[str | None] = job.partitions_def.get_partition_keys() if job.partitions_def else [None]
     with _instance(home) as instance:
         done = [_run(job, partition, instance, quiet=quiet) for partition in keys]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -65,6 +65,31 @@ def discovered(template: str) -> list[str]:
     files = Path(path.anchor).glob(str(path.relative_to(path.anchor)).replace(PARTITION, "*"))
     matches = (name.fullmatch(found.as_posix()) for found in files)
     return sorted({match["partition"] for match in matches if match})
+
+
+def in_run(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> list[str | None]:
+    """Return the partitions that a run names: one, or those of a range; empty where it names none."""
+    if context.has_partition_key:
+        return [context.partition_key]
+    return list(context.partition_keys) if context.has_partition_key_range else []
+
+
+def to_judge(
+    context: dg.AssetCheckExecutionContext,
+    partitions: dg.PartitionsDefinition | None,
+    there: Callable[[str | None], bool],
+) -> list[str | None]:
+    """Return the partitions that a check looks at: those of its run, or, by itself, all where there is something.
+
+    Args:
+        context: The step.
+        partitions: The dataset's partitions, or None.
+        there: Whether there is something to judge of a partition.
+    """
+    if partitions is None:
+        return [None]
+    keys = partitions.get_partition_keys(dynamic_partitions_store=context.op_execution_context.instance)
+    return in_run(context) or [name for name in keys if there(name)]
 
 
 def _check(policy: Policy, partitions: dg.PartitionsDefinition) -> None:

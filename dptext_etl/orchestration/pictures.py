@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -56,9 +58,17 @@ def of_remaining(remaining: Mapping[str, Any]) -> dict[str, dg.MarkdownMetadataV
 
 def _histogram(spends: Mapping[float, int], column: str) -> dg.MarkdownMetadataValue:
     axes = _axes(f"Epsilon per record, column {column}", "epsilon charged", "records")
-    axes.hist(list(spends), bins=_BINS, weights=list(spends.values()), color=_INK, edgecolor="white")
+    axes.hist(list(spends), bins=_edges(sorted(spends)), weights=list(spends.values()), color=_INK, edgecolor="white")
     axes.set_xlim(left=0)
     return _picture(axes, f"histogram of the epsilon charged per record in column {column}")
+
+
+def _edges(amounts: Sequence[float]) -> list[float]:
+    """Cut a range where no amount lies: spends are multiples of a step, and a bin holds equally many of them."""
+    step = min((after - before for before, after in pairwise(amounts)), default=1.0)
+    steps = round((amounts[-1] - amounts[0]) / step) + 1
+    width = step * -(-steps // _BINS)
+    return [amounts[0] - step / 2 + width * number for number in range(math.ceil(steps * step / width) + 1)]
 
 
 def _quantiles(used: Mapping[str, int | str], limit: int, component: str, unit: str) -> dg.MarkdownMetadataValue:

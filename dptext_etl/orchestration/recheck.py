@@ -9,22 +9,24 @@ from pathlib import Path
 
 import dagster as dg
 
-from dptext_etl.checks import leaks, published
+from dptext_etl.checks import Verdict, leaks, published
 from dptext_etl.checks.gates import catalogue
-from dptext_etl.errors import GateError
-from dptext_etl.orchestration.assets import partitions_of
+from dptext_etl.errors import GateError, InputError
 from dptext_etl.orchestration.failures import told
-from dptext_etl.orchestration.findings import Findings
+from dptext_etl.orchestration.findings import Findings, selected
 from dptext_etl.orchestration.names import names
+from dptext_etl.orchestration.partitions import to_judge
 from dptext_etl.orchestration.resources import deployed, needed
+from dptext_etl.orchestration.settings import Settings
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
 
+_NOTHING = ("nothing is published that could be checked", "materialise the published asset first")
 _LEFT_OUT = {"canaries_present", "canaries_native", leaks.NAME}
 """Gates over canary rows and raw texts: neither is published."""
 
 
-def published_checks(policy: Policy) -> dg.AssetChecksDefinition | None:
+def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition | None:
     """Return the step that judges the published table, or None where it lies in an object store."""
     if is_remote(policy.sink.removeprefix("file://")):
         return None
@@ -40,18 +42,33 @@ def published_checks(policy: Policy) -> dg.AssetChecksDefinition | None:
         ],
         description="What is published, judged again without raw data; what reads it waits for this.",
         required_resource_keys=needed(policy),
+        can_subset=True,
     )
     def recheck(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
-        found = Findings(name.published, partitions_of(context))
         with told("checking the published table"):
             here = deployed(policy, context)
-            for partition in found.partitions:
-                found.add(partition, published.check_published(Path(Layout.of(here, partition).sink), here))
-        yield from found.results(known)
+            partitions = to_judge(context, settings.partitions, lambda partition: _manifest(here, partition).exists())
+            found = Findings(name.published, partitions)
+            for partition in partitions:
+                found.add(partition, _verdicts(here, partition))
+            if not partitions:
+                raise InputError(*_NOTHING)
+        yield from selected(context, found.results(known))
         with told("checking the published table"):
             _require(found)
 
     return recheck
+
+
+def _manifest(policy: Policy, partition: str | None) -> Path:
+    return Path(Layout.of(policy, partition).sink) / published.MANIFEST
+
+
+def _verdicts(policy: Policy, partition: str | None) -> tuple[Verdict, ...]:
+    manifest = _manifest(policy, partition)
+    if not manifest.exists():
+        raise InputError(*_NOTHING)
+    return published.check_published(manifest.parent, policy)
 
 
 def _require(found: Findings) -> None:

@@ -44,7 +44,7 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
         policy = Path(request.params.policy or root / f"{request.target_path.stem}.toml").absolute()
         if not policy.exists():
             source = request.params.source
-            text = _template(policy.stem) if source is None else _guessed(Path(source).absolute(), policy.parent)
+            text = _template(policy.stem) if source is None else _guessed(Path(source).absolute(), policy)
             with seam(f"writing the policy {policy}", InputError, "the folder must be there and writable by you"):
                 policy.write_text(text, encoding="utf-8")
         scaffold_component(request, {"policy": _said(policy, root)})
@@ -56,11 +56,11 @@ def _said(policy: Path, root: Path) -> str:
     return f"{_ROOT}/{policy.relative_to(root.absolute()).as_posix()}" if inside else str(policy)
 
 
-def _guessed(source: Path, folder: Path) -> str:
+def _guessed(source: Path, policy: Path) -> str:
     from dptext_etl import runner
 
-    with chdir(folder):
-        return runner.init(os.path.relpath(source, folder), key=_KEY)
+    with chdir(policy.parent):
+        return runner.init(os.path.relpath(source, policy.parent), dataset=policy.stem, key=_KEY)
 
 
 _KEY = "env:DPTEXT_SECRET"

@@ -14,11 +14,12 @@ MARGIN = 1.2
 """Words are counted by white space here; the mechanism may count a few more."""
 
 
-def init(path: str | Path, *, key: str = "file:dptext.key") -> str:
+def init(path: str | Path, *, dataset: str | None = None, key: str = "file:dptext.key") -> str:
     """Write a policy that works for a file, after one pass that counts words and distinct values.
 
     Args:
         path: Parquet, CSV or NDJSON file, folder, glob or URL, as it is found from where the policy will be saved.
+        dataset: Name of the dataset; the file's if absent.
         key: Reference to the noise key.
 
     Returns:
@@ -29,7 +30,13 @@ def init(path: str | Path, *, key: str = "file:dptext.key") -> str:
     """
     source = str(path)
     found = guess(source)
-    sections = (_guesses(found), _places(source), _roles(found), _spending(found, key), *map(_column, found.texts))
+    sections = (
+        _guesses(found),
+        _places(source, dataset or _name(source)),
+        _roles(found),
+        _spending(found, key),
+        *map(_column, found.texts),
+    )
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
@@ -43,8 +50,7 @@ def _guesses(found: Guess) -> list[str]:
     ]
 
 
-def _places(source: str) -> list[str]:
-    name = _name(source)
+def _places(source: str, name: str) -> list[str]:
     lines = [
         "# The dataset is part of every key: never rename it. A release name pins these settings and one text per id:",
         "# changed data or settings take a new name, at full spend.",
