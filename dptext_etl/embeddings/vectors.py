@@ -69,7 +69,7 @@ class WordVectors:
         path = DATA / f"{DEFAULT_VECTORS}.safetensors" if source == DEFAULT_VECTORS else Path(source)
         sha256 = sha256_file(path)
         kind = kind_of(path)
-        if kind == "grid" and limit is None:
+        if kind == "grid" and (limit is None or limit >= len(_grid(path, sha256)[0])):
             artifact = Artifact.open(path, sha256)
         else:
             artifact = store(

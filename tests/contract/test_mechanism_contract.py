@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import catalog, privatize
+from dptext_etl.artifacts import Artifact
 from dptext_etl.column import release, spends
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE, Disclosure, GuaranteeClass, Spend
@@ -168,3 +169,22 @@ def test_a_failure_never_quotes_or_passes_a_text(policy, monkeypatch):
     assert caught.value.__context__ is None
     assert caught.value.__cause__ is None
     assert FOREIGN not in "".join(traceback.format_exception_only(caught.value))
+
+
+def test_it_reads_its_artifacts_where_they_are_put_and_builds_none(
+    policy, mechanism, texts, ids, tmp_path, monkeypatch
+):
+    expected = privatize(texts, ids, policy).to_pylist()
+    arrived = {}
+    for role, artifact in mechanism.artifacts().items():
+        path = tmp_path / role / f"arrived{artifact.path.suffix}"
+        path.parent.mkdir()
+        path.write_bytes(artifact.path.read_bytes())
+        arrived[role] = Artifact.open(path, artifact.sha256)
+    cfg, worker = mechanism.cfg(), tmp_path / "cache of a worker"
+    monkeypatch.setenv("DPTEXT_CACHE", str(worker))
+    placed = catalog.build({"name": mechanism.name, **mechanism.model_dump(mode="json")}).placed(arrived)
+    assert placed.cfg() == cfg
+    assert privatize(texts, ids, policy.model_copy(update={"mechanism": placed})).to_pylist() == expected
+    if mechanism.reproducible:
+        assert not worker.exists() or not any(worker.iterdir())
