@@ -130,20 +130,50 @@ def mechanism(name: str) -> str:
             [[shown(cost[k]) for k in ("epsilon", "delta", "epsilon_tight", "rho", "log10_odds")]],
         ),
     ]
-    if "table" in facts:
-        found = facts["table"]
-        lines += [
-            "## The table, from its integers",
-            table(
-                ("", ""),
-                [
-                    ("exact ε of one draw", shown(found["epsilon_table"])),
-                    ("disclosed by the output set", f"{found['disclosed_bits_per_token']:.2f} bits per word"),
-                    ("output words", f"{found['output_words']:,}"),
-                ],
-            ),
-        ]
+    if facts["consent"]:
+        lines.append("A policy that uses it says so: " + ", ".join(f"`{line}`" for line in facts["consent"]) + ".")
+    if "law" in facts:
+        lines += law(facts)
     return "\n\n".join(lines) + "\n"
+
+
+def law(facts: dict[str, Any]) -> list[str]:
+    """Return the parts of a page that say what one draw can tell, what lengths can be hidden, and an example."""
+    found, example = facts["law"], facts["example"]
+    metric = found["metric"]
+    by_distance = "no claim"
+    if metric:
+        by_distance = f"{shown(metric['epsilon'])} per unit of `{metric['name']}`, at most {shown(metric['diameter'])}"
+    outputs = "not fixed" if found["output_words"] is None else f"{found['output_words']:,}"
+    kind = "exact, from the integers that are drawn from" if found["is_exact"] else "an upper bound"
+    rows = [
+        (
+            "declared ε of one draw",
+            f"{shown(found['epsilon_word'])}: {shown(found['times_epsilon'])} times the parameter",
+        ),
+        (f"worst case of one draw ({kind})", shown(found["epsilon_worst"])),
+        ("by distance (METRIC)", by_distance),
+        ("disclosed beside the draw", f"{found['disclosed_bits_per_token']:.2f} bits per word"),
+        ("unknown words and numbers", found["unknown_words"]),
+        ("output words", outputs),
+    ]
+    lengths = [
+        (f"`{item['length']}`", f"refused: {item['refused']}")
+        if item["class"] is None
+        else (f"`{item['length']}`", f"`{item['class']}`, discloses {', '.join(item['disclosures'])}")
+        for item in facts["lengths"]
+    ]
+    by = "" if example["samples"] is None else f" (frequencies of {example['samples']:,} draws)"
+    drawn = [(item["word"], f"{item['probability']:.5f}") for item in example["outputs"][:6]]
+    return [
+        "## One draw",
+        table(("", ""), rows),
+        "## The number of words",
+        table(("length", ""), lengths),
+        "## An example",
+        f"What `{example['word']}` becomes{by}; it stays with probability {example['stays']:.5f}.",
+        table(("output", "probability"), [*drawn, ("…", "")]),
+    ]
 
 
 def shown(amount: float | str) -> str:

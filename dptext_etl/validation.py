@@ -30,5 +30,10 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
             super().__exit__(kind, exc, tb)
             return
         problems = exc.errors(include_input=False, include_url=False)
-        said = "; ".join(f"{'.'.join(map(str, item['loc'])) or self._what}: {item['msg']}" for item in problems)
+        said = "; ".join(_sentence(item["loc"], item["msg"]) for item in problems)
         self.leave(PolicyError(f"{self._what}: {said}", self._hint))
+
+
+def _sentence(loc: tuple[int | str, ...], said: str) -> str:
+    where = ".".join(map(str, loc))
+    return f"{where}: {said}" if where else said.removeprefix("Value error, ")

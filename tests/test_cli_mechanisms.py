@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl.cli import explain, mechanisms, parameters, preview, samples
+from dptext_etl.cli import explain, laws, mechanisms, parameters, preview, samples
 from dptext_etl.cli.app import app
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
@@ -47,7 +47,7 @@ def test_explain_states_the_exact_law(small_vectors):
     assert {item["word"]: Fraction(item["exact"]) for item in found["example"]["outputs"]} == dict(
         zip(words, law, strict=True)
     )
-    assert found["table"]["epsilon_table"] == mechanism.epsilon_table <= 1.5
+    assert found["law"]["epsilon_table"] == found["law"]["epsilon_worst"] == mechanism.epsilon_table <= 1.5
     telling = found["example"]["most_telling"]
     worst = max(
         (own / other, seen, word)
@@ -78,6 +78,74 @@ def test_explain_is_readable(small_vectors):
         "probability",
     ):
         assert words in shown
+
+
+def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
+    """From the mechanism itself: exact where it is exact, a bound where it is not, and it says which."""
+    law = laws.law(word_mechanism)
+    assert law["epsilon_worst"] <= law["epsilon_word"] * (1 + 1e-12)
+    assert law["epsilon_word"] == pytest.approx(law["times_epsilon"] * word_mechanism.epsilon) or math.isinf(
+        law["epsilon_word"]
+    )
+    if law["is_exact"]:
+        assert law["epsilon_worst"] == law["epsilon_table"]
+    claim = word_mechanism.metric_claim
+    assert (law["metric"] is None) is (claim is None)
+    if claim is not None:
+        assert law["epsilon_word"] <= float(claim.epsilon) * float(claim.diameter) * (1 + 1e-9)
+    example = laws.worked(word_mechanism, "good")
+    listed = math.fsum(item["probability"] for item in example["outputs"])
+    assert listed + example["others"]["probability"] == pytest.approx(1.0)
+    assert 0 <= example["stays"] <= 1
+    if example["most_telling"] is not None:
+        assert example["most_telling"]["log10_odds"] <= law["log10_odds"] * (1 + 1e-9)
+
+
+def test_explain_says_what_each_length_gives(word_mechanism):
+    told = laws.lengths(word_mechanism)
+    assert [item["length"] for item in told] == list(laws.LENGTHS)
+    by = {item["length"]: item for item in told}
+    if word_mechanism.hides_length:
+        assert by["fixed"]["class"] == by["noisy"]["class"] == "PURE_LDP"
+        assert by["fixed"]["disclosures"] == ["nullness"]
+    assert "length" in by["disclose"]["disclosures"]
+    for item in told:
+        assert (item["class"] is None) is ("refused" in item)
+        assert item.get("refused", "would hide nothing: x").partition(": ")[0].endswith("would hide nothing")
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "instead"),
+    [
+        (("custext", "length=fixed", "n_max=9"), "its words disclose cluster", 'use length "disclose"'),
+        (("custext", "norm=row"), "the published code, not the paper", 'norm "cluster" or mode "faithful"'),
+        (("santext", "length=fixed"), "needs n_max", "of 1 and more"),
+        (("santext", "length=noisy", "n_max=9"), "the price of length", "both or neither"),
+        (
+            ("santext", "variant=plus", "length=fixed", "n_max=9"),
+            "its words disclose sens_class",
+            'use length "disclose"',
+        ),
+        (("diffractor", "mode=faithful", "length=fixed", "n_max=9"), "would hide nothing", 'use length "disclose"'),
+        (("diffractor", "variant=geometric", "gamma=9"), "gamma belongs to variant", "tem"),
+    ],
+)
+def test_what_has_no_theorem_is_refused_with_the_reason_and_what_has_one(given, said, instead):
+    name, *parameters = given
+    done = dptext("explain", name, *(word for item in parameters for word in ("-p", item)))
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert instead in done.stderr
+    assert f"Hint: parameters of {name}" in done.stderr
+    assert "Value error" not in done.stderr
+
+
+def test_explain_prints_the_lines_that_a_policy_needs():
+    assert facts("explain", "custext")["consent"] == ['allow = ["cluster"]']
+    plus = ("explain", "santext", "-p", "variant=plus", "-p", "limit=300")
+    assert facts(*plus)["consent"] == ['allow = ["sens_class"]', 'accept = ["UMLDP"]']
+    assert facts(*plus, "-p", "p=1")["consent"] == []
+    assert facts("explain", "santext", "-p", "mode=faithful", "-p", "limit=300")["consent"][-1] == "publish = false"
 
 
 def test_a_word_outside_the_vocabulary_is_uniform(small_vectors):

@@ -42,7 +42,7 @@ def test_the_catalog_and_the_command_line_find_it(copy):
     explained = json.loads(python(copy, "-m", "dptext_etl.cli", "explain", NAME, "--word", "monday", "--json"))
     assert explained["name"] == NAME
     assert explained["parameters"][0]["meaning"] == "Per word."
-    assert explained["table"]["epsilon_table"] <= 1.0
+    assert explained["law"]["epsilon_table"] <= 1.0
 
 
 def test_its_docstring_example_runs(copy):

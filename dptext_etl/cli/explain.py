@@ -22,8 +22,10 @@ KEYS = (
     "parameters",
     "configuration",
     "cfg",
+    "consent",
     "spend",
-    "table",
+    "lengths",
+    "law",
     "example",
 )
 
@@ -41,8 +43,8 @@ def explain(
     Required parameters that are not given take the values of the mechanism's own small example.
     """
     from dptext_etl import catalog
-    from dptext_etl.cli import facts, parameters, terminal
-    from dptext_etl.families.table import TableMechanism
+    from dptext_etl.cli import facts, laws, parameters, terminal
+    from dptext_etl.families.words import WordMechanism
 
     kind = catalog.load(name)
     given = parameters.parse(kind, name, parameter)
@@ -57,11 +59,13 @@ def explain(
         "parameters": [{**item, "value": getattr(mechanism, item["name"])} for item in facts.parameters(kind)],
         "configuration": mechanism.configuration(),
         "cfg": mechanism.cfg(),
+        "consent": facts.consent(mechanism),
         "spend": facts.cost(mechanism, words),
     }
-    if isinstance(mechanism, TableMechanism):
-        found["table"] = facts.table(mechanism)
-        found["example"] = facts.worked(mechanism, word)
+    if isinstance(mechanism, WordMechanism):
+        found["lengths"] = laws.lengths(mechanism)
+        found["law"] = laws.law(mechanism)
+        found["example"] = laws.worked(mechanism, word)
     if as_json:
         terminal.emit(found)
     else:
@@ -77,7 +81,7 @@ def _show(found: dict[str, Any]) -> None:
     terminal.pairs(
         {
             "class": f"{claim['class']}: {claim['meaning']}",
-            "epsilon is per": claim["unit"],
+            "epsilon is per": claim["unit"] + _times(found),
             "neighbours": claim["neighbours"],
             "assumptions": claim["assumptions"],
             "publishable": found["publishable"],
@@ -106,30 +110,63 @@ def _show(found: dict[str, Any]) -> None:
             "rho (zCDP)": cost["rho"],
         }
     )
-    if "table" in found:
-        _show_table(found)
+    if found["consent"]:
+        terminal.say("A policy that uses it says so: " + ", ".join(found["consent"]))
+    if "law" in found:
+        _show_lengths(found["lengths"])
+        _show_law(found["law"])
+        _show_example(found["example"])
 
 
-def _show_table(found: dict[str, Any]) -> None:
+def _show_lengths(lengths: list[dict[str, Any]]) -> None:
     from dptext_etl.cli import terminal
 
-    facts, example = found["table"], found["example"]
-    terminal.heading("The table, from its integers")
+    terminal.heading("The number of words")
     terminal.pairs(
         {
-            "worst ratio": f"{facts['worst_ratio']:.6g} (epsilon {facts['epsilon_table']:.6f} of {_epsilon(found)})",
-            "disclosed": f"{facts['disclosed_bits_per_token']:.2f} bits per word, by its output set",
-            "output words": facts["output_words"],
-            "sha256": facts["sha256"],
+            item["length"]: f"refused: {item['refused']}"
+            if item["class"] is None
+            else f"{item['class']}; discloses {', '.join(item['disclosures'])}"
+            for item in lengths
         }
     )
-    terminal.heading(f"Example: the word {example['word']!r} becomes")
-    shown = example["outputs"][:_SHOWN]
+
+
+def _show_law(law: dict[str, Any]) -> None:
+    from dptext_etl.cli import terminal
+
+    terminal.heading("One draw" + (", from the integers that are drawn from" if law["is_exact"] else ""))
+    worst = f"{law['epsilon_worst']:.6f}: a factor of {terminal.number(law['worst_ratio'])}"
+    metric = law["metric"]
+    terminal.pairs(
+        {
+            "declared": f"{terminal.number(law['epsilon_word'])} between any two words"
+            f" ({terminal.number(law['times_epsilon'])} times the parameter epsilon)",
+            "worst ratio": f"{worst} ({'exact' if law['is_exact'] else 'an upper bound'})",
+            "by distance": "no metric claim"
+            if metric is None
+            else f"{metric['epsilon']:.6g} per unit of {metric['name']}, which is {metric['diameter']:.6g} at most",
+            "disclosed": f"{law['disclosed_bits_per_token']:.2f} bits per word, beside the draw",
+            "unknown words": law["unknown_words"],
+            "output words": law["output_words"],
+            "artifacts": law["artifacts"],
+        }
+    )
+
+
+def _show_example(example: dict[str, Any]) -> None:
+    from dptext_etl.cli import terminal
+
+    by = "" if example["samples"] is None else f" (frequencies of {example['samples']:,} draws)"
+    terminal.heading(f"Example: the word {example['word']!r} becomes{by}")
+    rows = [(item["word"], f"{item['probability']:.6f}") for item in example["outputs"][:_SHOWN]]
     rest = example["outputs"][_SHOWN:]
-    rows = [(item["word"], f"{item['probability']:.6f}") for item in shown]
-    if rest:
-        rows.append((f"{len(rest)} others", f"{sum(item['probability'] for item in rest):.6f}"))
+    words = len(rest) + example["others"]["words"]
+    if words:
+        share = sum(item["probability"] for item in rest) + example["others"]["probability"]
+        rows.append((f"{words:,} others", f"{share:.6f}"))
     terminal.table(("output", "probability"), rows)
+    terminal.say(f"It stays as it is with probability {example['stays']:.6f}.")
     telling = example["most_telling"]
     if telling is None:
         return
@@ -140,10 +177,11 @@ def _show_table(found: dict[str, Any]) -> None:
     )
 
 
+def _times(found: dict[str, Any]) -> str:
+    times = found["law"]["times_epsilon"] if "law" in found else 1.0
+    return "" if times == 1.0 else f", and unit of distance: between any two words a draw costs {times:.6g} times it"
+
+
 def _with_odds(epsilon: float, log10_odds: float) -> str:
     odds = f"{epsilon:,.6g}: the odds between two texts can move by 10^{log10_odds:.1f}"
     return odds if log10_odds < _VACUOUS else f"{odds}, which bounds nothing in practice"
-
-
-def _epsilon(found: dict[str, Any]) -> Any:
-    return next(item["value"] for item in found["parameters"] if item["name"] == "epsilon")

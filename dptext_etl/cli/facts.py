@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import math
 import re
 import types
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 if TYPE_CHECKING:
-    from fractions import Fraction
-
-    from dptext_etl.families.table import TableMechanism
     from dptext_etl.guarantee import Guarantee
     from dptext_etl.mechanism import Mechanism
-
-
-_COMPARED = 256
 
 
 def parameters(kind: type[Mechanism]) -> list[dict[str, Any]]:
@@ -73,42 +66,20 @@ def cost(mechanism: Mechanism, words: int) -> dict[str, Any]:
     }
 
 
-def table(mechanism: TableMechanism) -> dict[str, Any]:
-    """Return what the stored integers say: the exact worst case of one draw, and what the output set tells."""
-    outputs = mechanism.output_words()
-    worst = math.inf if mechanism.epsilon_table is None else mechanism.epsilon_table
-    return {
-        "epsilon_table": worst,
-        "worst_ratio": math.exp(worst),
-        "log10_odds": worst / math.log(10),
-        "disclosed_bits_per_token": mechanism.disclosed_bits_per_token,
-        "output_words": None if outputs is None else len(outputs),
-        "sha256": mechanism.table.sha256,
-    }
+def consent(mechanism: Mechanism) -> list[str]:
+    """Return the entries that a policy needs to use the mechanism: disclosures and classes to consent to."""
+    from dptext_etl.guarantee import DEFAULT_ALLOWED, GuaranteeClass
 
-
-def worked(mechanism: TableMechanism, word: str) -> dict[str, Any]:
-    """Return the exact law of one word, and the output that tells most about it against another word of its set."""
-    law = dict(zip(*mechanism.transition(word), strict=True))
-    return {
-        "word": word,
-        "outputs": [
-            {"word": seen, "probability": float(chance), "exact": f"{chance.numerator}/{chance.denominator}"}
-            for seen, chance in sorted(law.items(), key=lambda item: (-item[1], item[0]))
-        ],
-        "stays": float(law.get(word, 0)),
-        "most_telling": _most_telling(mechanism, law) if word in law and len(law) <= _COMPARED else None,
-    }
-
-
-def _most_telling(mechanism: TableMechanism, law: dict[str, Fraction]) -> dict[str, Any]:
-    ratio, other, seen = max(
-        (law[seen] / chance, other, seen)
-        for other in law
-        for seen, chance in zip(*mechanism.transition(other), strict=True)
-        if seen in law
-    )
-    return {"seen": seen, "instead_of": other, "ratio": float(ratio), "log10_odds": math.log10(ratio)}
+    claim = mechanism.guarantee
+    lines = []
+    told = ", ".join(f'"{item.value}"' for item in sorted(claim.disclosures - DEFAULT_ALLOWED))
+    if told:
+        lines.append(f"allow = [{told}]")
+    if claim.guarantee_class is GuaranteeClass.UMLDP:
+        lines.append(f'accept = ["{claim.guarantee_class.value}"]')
+    if not mechanism.publishable:
+        lines.append("publish = false")
+    return lines
 
 
 def type_name(annotation: Any) -> str:

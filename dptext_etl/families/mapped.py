@@ -69,6 +69,11 @@ class MappedMechanism(WordMechanism):
         return None if ratio is None else float(ratio)
 
     @property
+    def epsilon_table_is_exact(self) -> bool:
+        """Whether `epsilon_table` is attained: the stored law's description says where it is a bound."""
+        return bool(self._facts.get("epsilon_table_is", "exact") == "exact")
+
+    @property
     def disclosed_bits_per_token(self) -> float:
         """What the disclosed output set tells about a uniform vocabulary word: its entropy, in bits."""
         return float(self._facts.get("disclosed_bits_per_token", 0.0))

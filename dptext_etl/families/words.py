@@ -75,7 +75,8 @@ class WordMechanism(Mechanism):
         told = sorted(self.word_disclosures)
         if told or not self.pads or self.mode == "faithful":
             reason = f"its words disclose {', '.join(told)}" if told else "faithful mode and this mechanism keep it"
-            msg = f'length "{self.length}" would hide nothing: {reason} (amendment A7); use length "disclose"'
+            msg = f'length "{self.length}" would hide nothing: {reason} (amendment A7); use length "disclose", or a '
+            msg += "mechanism whose words disclose nothing: `dptext explain NAME` lists what each can hide"
             raise ValueError(msg)
         least = 2 if self.length == "noisy" else 1
         if "n_max" not in self.model_fields_set or self.n_max < least:
@@ -146,6 +147,11 @@ class WordMechanism(Mechanism):
     def epsilon_table(self) -> float | None:
         """Exact pure parameter of one draw, computed from what the sampler uses (section 2.3); None where unknown."""
         return None
+
+    @property
+    def epsilon_table_is_exact(self) -> bool:
+        """Whether `epsilon_table` is attained by two words, or an upper bound of what is."""
+        return True
 
     @property
     def epsilon_tight(self) -> float | None:

@@ -1,0 +1,139 @@
+"""Facts about the law of one word: its exact worst case, its metric claim, what it discloses, a worked example."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from dptext_etl.families.words import WordMechanism
+
+COMPARED = 256
+"""Outputs up to which all words of a law are compared with each other."""
+LISTED = 300
+"""Outputs that a worked example writes down, the likeliest ones."""
+SAMPLES = 1_000
+"""Draws behind a worked example where a law cannot be written as fractions."""
+LENGTHS = ("disclose", "fixed", "noisy")
+
+
+def law(mechanism: WordMechanism) -> dict[str, Any]:
+    """Return what one draw can tell at most, exactly where that is known, and what is told beside it.
+
+    `epsilon_table` is the exact parameter of what the sampler uses, or None; `epsilon_worst` is that, or else the least
+    bound there is; `is_exact` says which.
+    """
+    declared = float(mechanism.epsilon_per_word)
+    exact, tight, outputs = mechanism.epsilon_table, mechanism.epsilon_tight, mechanism.output_words()
+    worst = min(declared, *(amount for amount in (exact, tight) if amount is not None), math.inf)
+    metric = mechanism.metric_claim
+    return {
+        "epsilon_word": declared,
+        "times_epsilon": declared / mechanism.epsilon,
+        "epsilon_table": exact,
+        "epsilon_worst": worst,
+        "is_exact": exact is not None and mechanism.epsilon_table_is_exact,
+        "worst_ratio": _power(worst),
+        "log10_odds": worst / math.log(10),
+        "metric": None
+        if metric is None
+        else {"name": metric.metric, "epsilon": float(metric.epsilon), "diameter": float(metric.diameter)},
+        "disclosed_bits_per_token": mechanism.disclosed_bits_per_token,
+        "unknown_words": _unknown(mechanism),
+        "output_words": None if outputs is None else len(outputs),
+        "artifacts": {role: artifact.sha256 for role, artifact in sorted(mechanism.artifacts().items())},
+    }
+
+
+def lengths(mechanism: WordMechanism) -> list[dict[str, Any]]:
+    """Return what each way of treating a text's length gives: the class of the guarantee, or why it is refused."""
+    from dptext_etl import catalog
+    from dptext_etl.errors import PolicyError
+
+    chosen = mechanism.model_dump(exclude_unset=True)
+    found: list[dict[str, Any]] = []
+    for length in LENGTHS:
+        options: dict[str, Any] = {"length": length, "epsilon_length": None, "n_max": mechanism.n_max}
+        if length == "noisy":
+            options |= {"epsilon_length": mechanism.epsilon_length or 1.0}
+        try:
+            other = catalog.build({"name": mechanism.name, **chosen, **options})
+        except PolicyError as refused:
+            reason = str(refused).splitlines()[0].removeprefix(f"{mechanism.name}: ").partition("; use ")[0]
+            found.append({"length": length, "class": None, "refused": reason})
+        else:
+            claim = other.guarantee
+            found.append(
+                {"length": length, "class": claim.guarantee_class.value, "disclosures": sorted(claim.disclosures)}
+            )
+    return found
+
+
+def worked(mechanism: WordMechanism, word: str) -> dict[str, Any]:
+    """Return the law of one word: exact where it can be written down, else frequencies of draws under a random key.
+
+    With it the output that tells most about the word against another word of its output set, where the set is small.
+    """
+    from dptext_etl.errors import PolicyError
+
+    try:
+        law = dict(zip(*mechanism.transition(word), strict=True))
+    except PolicyError:
+        return _sampled(mechanism, word)
+    outputs = [
+        {"word": seen, "probability": float(chance), "exact": f"{chance.numerator}/{chance.denominator}"}
+        for seen, chance in sorted(law.items(), key=lambda item: (-item[1], item[0]))
+    ]
+    if len(outputs) > LISTED:
+        for item in outputs[:LISTED]:
+            del item["exact"]
+    return {
+        "word": word,
+        "samples": None,
+        **_listed(outputs),
+        "stays": float(law.get(word, 0)),
+        "most_telling": _most_telling(mechanism, law) if word in law and 1 < len(law) <= COMPARED else None,
+    }
+
+
+def _sampled(mechanism: WordMechanism, word: str) -> dict[str, Any]:
+    counts = Counter(mechanism.sample_many(word, SAMPLES))
+    ranked = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    outputs = [{"word": seen, "probability": count / SAMPLES} for seen, count in ranked]
+    stays = counts[word] / SAMPLES
+    return {"word": word, "samples": SAMPLES, **_listed(outputs), "stays": stays, "most_telling": None}
+
+
+def _listed(outputs: list[dict[str, Any]]) -> dict[str, Any]:
+    rest = outputs[LISTED:]
+    return {
+        "outputs": outputs[:LISTED],
+        "others": {"words": len(rest), "probability": math.fsum(item["probability"] for item in rest)},
+    }
+
+
+def _most_telling(mechanism: WordMechanism, law: dict[str, Fraction]) -> dict[str, Any]:
+    ratio, other, seen = max(
+        (law[seen] / chance, other, seen)
+        for other in law
+        for seen, chance in zip(*mechanism.transition(other), strict=True)
+        if seen in law and chance
+    )
+    return {"seen": seen, "instead_of": other, "ratio": float(ratio), "log10_odds": math.log10(ratio)}
+
+
+def _unknown(mechanism: WordMechanism) -> str:
+    policy = mechanism.input_policy()
+    told = {
+        "uniform": "drawn uniformly from all output words",
+        "drop": "vanish before words are counted",
+        "keep": "released in clear",
+    }
+    return told[policy["oov"]]
+
+
+def _power(exponent: float) -> float:
+    return math.exp(exponent) if exponent < 700 else math.inf
