@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -45,7 +46,7 @@ class GeometricLaw:
         They are irrational, so each is rounded to the grid; what is left of the sum goes to the place itself. Against
         the exact law an entry is wrong by half a grid step, the place itself by as much per place of the list.
         """
-        inner, end = self._tails(places)
+        inner, end = _tails(self.rate, places)
         steps = [inner[abs(other - place)] for other in range(places)]
         steps[0], steps[-1] = end[place], end[places - 1 - place]
         steps[place] += (1 << GRID_BITS) - sum(steps)
@@ -55,25 +56,30 @@ class GeometricLaw:
         """An upper bound of the probability of the place itself, at most 2**-64 above it."""
         with localcontext() as context:
             context.prec = 40
-            a = self._ratio()
+            a = _ratio(self.rate)
             edge = place in (0, places - 1)
             chance = 1 / (1 + a) if edge else (1 - a) / (1 + a)
             return min(Fraction(1), Fraction(math.ceil(chance * 2**64), 2**64))
 
-    def _ratio(self) -> Decimal:
-        return (-Decimal(self.rate.numerator) / Decimal(self.rate.denominator)).exp()
 
-    def _tails(self, places: int) -> tuple[list[int], list[int]]:
-        """In grid steps, by distance: the chance of a place inside the list, and of an end of it."""
-        guard = GRID_BITS + 64 + places.bit_length()
-        with localcontext() as context:
-            context.prec = int((guard + 64) * math.log10(2)) + 1
-            a = self._ratio()
-            ratio, inside, end = (int(value * 2**guard) for value in (a, (1 - a) / (1 + a), 1 / (1 + a)))
-        inner, outer, power = [], [], 1 << guard
-        shift = 2 * guard - GRID_BITS
-        for _ in range(places):
-            inner.append((power * inside + (1 << (shift - 1))) >> shift)
-            outer.append((power * end + (1 << (shift - 1))) >> shift)
-            power = (power * ratio) >> guard
-        return inner, outer
+def _ratio(rate: Fraction) -> Decimal:
+    """exp(-rate), to the precision of the context."""
+    return (-Decimal(rate.numerator) / Decimal(rate.denominator)).exp()
+
+
+@lru_cache(maxsize=4)
+def _tails(rate: Fraction, places: int) -> tuple[list[int], list[int]]:
+    """In grid steps, by distance: the chance of a place inside the list, and of an end of it."""
+    guard = GRID_BITS + 64 + places.bit_length()
+    with localcontext() as context:
+        context.prec = int((guard + 64) * math.log10(2)) + 1
+        a = _ratio(rate)
+        ratio, inside, end = (int(value * 2**guard) for value in (a, (1 - a) / (1 + a), 1 / (1 + a)))
+    inner, outer, power = [], [], 1 << guard
+    shift = 2 * guard - GRID_BITS
+    half = 1 << (shift - 1)
+    for _ in range(places):
+        inner.append((power * inside + half) >> shift)
+        outer.append((power * end + half) >> shift)
+        power = (power * ratio) >> guard
+    return inner, outer
