@@ -93,21 +93,20 @@ class DistanceLaw:
         own record's key and its own position.
 
         Args:
-            draws: Words known to `inputs`.
+            draws: Words known to `inputs`, in their order (`Draws.by_word`).
         """
-        order = np.argsort(draws.words, kind="stable")
-        sorted_draws = draws.take(order)
-        distinct, starts = np.unique(sorted_draws.words, return_index=True)
-        ends = np.append(starts, len(order))
-        chosen = np.empty(len(order), np.uint32)
+        starts = np.flatnonzero(draws.words[1:] != draws.words[:-1]) + 1
+        ends = np.concatenate([[0], starts, [len(draws.words)]]) if len(draws.words) else np.zeros(1, np.int64)
+        distinct = draws.words[ends[:-1]].astype(np.int64)
+        chosen = np.empty(len(draws.words), np.uint32)
         step = max(1, CELLS // len(self.outputs))
         for first in range(0, len(distinct), step):
-            rows = distinct[first : first + step].astype(np.int64)
-            part = slice(ends[first], ends[first + len(rows)])
-            some = sorted_draws.take(part)
-            row = np.repeat(np.arange(len(rows), dtype=np.uint32), np.diff(ends[first : first + len(rows) + 1]))
-            drawn = self._kernel_law.draw(*self._block(rows), pa.array(row), *some.arrays())
-            chosen[order[part]] = pa.array(drawn).to_numpy()
+            rows = distinct[first : first + step]
+            bounds = ends[first : first + len(rows) + 1]
+            part = slice(bounds[0], bounds[-1])
+            row = np.repeat(np.arange(len(rows), dtype=np.uint32), np.diff(bounds))
+            drawn = self._kernel_law.draw(*self._block(rows), pa.array(row), *draws.take(part).arrays())
+            chosen[part] = pa.array(drawn).to_numpy()
         return chosen
 
     def worst_log_ratio(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -26,6 +26,8 @@ from dptext_etl.families.words import PAD, WordMechanism
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Released
 
+AT_ONCE = 2**23
+"""Draws that are worked on at once, 40 bytes each."""
 UNKNOWN = 2**32 - 1
 """Number of every word outside the vocabulary."""
 
@@ -50,6 +52,13 @@ class Draws(NamedTuple):
     def take(self, some: npt.NDArray[Any] | slice) -> Draws:
         """Return some of the draws, by a mask, by numbers or by a slice."""
         return Draws(self.words[some], self.records[some], self.positions[some], self.keys)
+
+    def by_word(self) -> tuple[Draws, npt.NDArray[np.int64]]:
+        """Return the draws in the order of their words, unknown ones last, and where each was; in linear time."""
+        order = np.argsort(self.words.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by their digits
+        if len(order) and self.words.max() >= 2**16 - 1:
+            order = order[np.argsort((self.words >> 16).astype(np.uint16)[order], kind="stable")]
+        return self.take(order), order
 
     def arrays(self) -> tuple[pa.Array, pa.Array, pa.Array]:
         """Return keys, records and positions as the kernel takes them."""
@@ -132,9 +141,11 @@ class VectorMechanism(WordMechanism):
     def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
         """Release under given record keys: for tests that fix the stream; everything else calls `release`."""
         policy = self._input_policy_json
-        words, offsets = (pa.array(part) for part in self._vocabulary.encode(texts, policy, record_keys))
-        chosen = self.choose(_draws(words, offsets, record_keys)) if len(words) else np.empty(0, np.uint32)
-        out = pa.array(self._vocabulary.assemble(texts, offsets, pa.array(chosen), policy))
+        words, offsets = (pa.array(part).to_numpy() for part in self._vocabulary.encode(texts, policy, record_keys))
+        chosen = np.empty(len(words), np.uint32)
+        for first, last in _parts(offsets):
+            chosen[offsets[first] : offsets[last]] = self.choose(_draws(words, offsets, record_keys, first, last))
+        out = pa.array(self._vocabulary.assemble(texts, pa.array(offsets), pa.array(chosen), policy))
         return Released(out.field("text"), out.field("positions"))
 
     @abstractmethod
@@ -170,12 +181,24 @@ def _write(path: Path, found: Any) -> None:
     path.write_bytes(canon({"found": found}))
 
 
-def _draws(words: pa.Array, offsets: pa.Array, keys: pa.Array) -> Draws:
-    starts = offsets.to_numpy()
-    counts = np.diff(starts)
-    records = np.repeat(np.arange(len(counts), dtype=np.uint32), counts.astype(np.int64))
-    positions = np.arange(len(words), dtype=np.uint64) - np.repeat(starts[:-1], counts.astype(np.int64))
-    return Draws(words.to_numpy(), records, positions, keys)
+def _parts(offsets: npt.NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
+    """Cut rows into parts of at most `AT_ONCE` draws, longer rows alone: what a batch needs beside its text."""
+    first, rows = 0, len(offsets) - 1
+    while first < rows:
+        last = int(np.searchsorted(offsets, offsets[first] + np.uint64(AT_ONCE), side="right")) - 1
+        last = max(first + 1, min(last, rows))
+        if offsets[last] > offsets[first]:
+            yield first, last
+        first = last
+
+
+def _draws(words: Indices, offsets: npt.NDArray[np.uint64], keys: pa.Array, first: int, last: int) -> Draws:
+    starts = offsets[first : last + 1] - offsets[first]
+    counts = np.diff(starts).astype(np.int64)
+    records = np.repeat(np.arange(first, last, dtype=np.uint32), counts)
+    positions = np.arange(len(records), dtype=np.uint64)
+    positions -= np.repeat(starts[:-1], counts)
+    return Draws(words[offsets[first] : offsets[last]], records, positions, keys)
 
 
 @lru_cache(maxsize=4)

@@ -89,6 +89,9 @@ class SanText(VectorMechanism):
         if self.sensitive is not None and "sensitive_share" in self.model_fields_set and self.sensitive_share != 0.5:
             msg = "sensitive words are given by a list or by a share of the vocabulary, not by both"
             raise ValueError(msg)
+        if Fraction(repr(self.p)).denominator >= 2**64:
+            msg = "p is finer than a coin of 64 bits: give it with at most 18 decimals"
+            raise ValueError(msg)
         return self
 
     @property
@@ -143,17 +146,24 @@ class SanText(VectorMechanism):
 
     def choose(self, draws: Draws) -> Indices:
         """Draw an output for every word; unknown ones uniformly, for SanText+ some words stay."""
-        chosen = draws.words.copy()
-        unknown = draws.words == UNKNOWN
-        if unknown.any():
-            some = draws.take(unknown)
-            drawn = _kernel.uniform_choices(*some.arrays(), TOKEN, self.law.width, len(self._output_ids))
-            chosen[unknown] = self._output_ids[pa.array(drawn).to_numpy()]
-        drawing = ~unknown
+        ordered, order = draws.by_word()
+        known = int(np.searchsorted(ordered.words, UNKNOWN))
+        kept = ordered.words.copy()
+        kept[known:] = self._uniform(ordered.take(slice(known, None)))
+        some = ordered.take(slice(known))
         if self.shows_words:
-            drawing[drawing] = self._drawn_again(draws.take(drawing))
-        chosen[drawing] = self._output_ids[self.law.draw(draws.take(drawing))]
+            drawn = self._drawn_again(some)
+            kept[:known][drawn] = self._output_ids[self.law.draw(some.take(drawn))]
+        else:
+            kept[:known] = self._output_ids[self.law.draw(some)]
+        chosen = np.empty_like(kept)
+        chosen[order] = kept
         return chosen
+
+    def _uniform(self, draws: Draws) -> npt.NDArray[np.int64]:
+        drawn = _kernel.uniform_choices(*draws.arrays(), TOKEN, self.law.width, len(self._output_ids))
+        outputs: npt.NDArray[np.int64] = self._output_ids[pa.array(drawn).to_numpy()]
+        return outputs
 
     def _drawn_again(self, draws: Draws) -> npt.NDArray[np.bool_]:
         """Whether each known word is drawn: sensitive ones always, others where their coin of probability p says so.
