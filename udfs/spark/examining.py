@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from inspect import signature
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -89,11 +90,13 @@ def polars_schema(frame: DataFrame, policy: Policy) -> pl.Schema:
     """
     from pyspark.sql.pandas.types import to_arrow_type
 
+    zone = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
+    options = zone if "timezone" in signature(to_arrow_type).parameters else {}  # Spark 4.0 and newer
     wanted = wanted_columns(policy)
     types = {}
     for field in frame.schema.fields:
         with seam(f"finding the Arrow type of column {field.name!r}", InputError, "cast the column, or drop it"):
-            arrow = to_arrow_type(field.dataType) if field.name in wanted else pa.null()
+            arrow = to_arrow_type(field.dataType, **options) if field.name in wanted else pa.null()
         types[field.name] = pl.Series(pa.array([], arrow)).dtype
     return pl.Schema(types)
 

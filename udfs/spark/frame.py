@@ -25,6 +25,7 @@ from dptext_etl.runner import RunSummary, StagedRun, check, publish
 from dptext_etl.runner.attempt import Attempt, refuse_other_rows, refuse_over_cap, row_counts
 from dptext_etl.runner.planting import plan_canaries
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.roles import wanted_columns
 from dptext_etl.runner.shards import Checkpoint
 from dptext_etl.runner.stage import nothing
 from dptext_etl.runner.summary import summarise
@@ -136,6 +137,7 @@ def stage_frame(
             order = Order(
                 policy=written(policy),
                 columns=tuple(carried),
+                names=wanted_columns(policy),
                 refs=refs,
                 job=attempt.job,
                 staging=staging.folder,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from inspect import signature
 from typing import Any
 
 from dptext_etl.errors import PolicyError, seam
@@ -39,8 +40,6 @@ def gpu_profile(spark: Any, gpus: int) -> Any:
 
 
 def _takes_profiles() -> bool:
-    import inspect
-
     from pyspark.sql import DataFrame
 
-    return "profile" in inspect.signature(DataFrame.mapInArrow).parameters
+    return "profile" in signature(DataFrame.mapInArrow).parameters

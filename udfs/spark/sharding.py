@@ -58,7 +58,8 @@ def planted(frame: DataFrame, plans: Iterable[CanaryPlan], policy: Policy) -> Da
         policy: The run's policy.
 
     Returns:
-        The rows with the columns `CANARY` and `SHARD`.
+        The rows with the columns `CANARY` and `SHARD`, the wanted ones under names that Spark does not parse (dots and
+        all): `wanted_columns` says which is which.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -72,7 +73,8 @@ def planted(frame: DataFrame, plans: Iterable[CanaryPlan], policy: Policy) -> Da
         spread = whole.repartitionById(count, (F.col(SHARD) - F.lit(first)).cast("int"))
     else:  # before Spark 4.1
         spread = whole.repartitionByRange(count, SHARD)
-    return spread.sortWithinPartitions(F.col(SHARD), named(policy.id))
+    ordered = spread.sortWithinPartitions(F.col(SHARD), named(policy.id))
+    return ordered.toDF(*(f"c{at}" for at in range(len(frame.columns))), CANARY, SHARD)
 
 
 def _canaries(frame: DataFrame, plans: list[CanaryPlan], policy: Policy) -> DataFrame:
@@ -89,11 +91,14 @@ def _canaries(frame: DataFrame, plans: list[CanaryPlan], policy: Policy) -> Data
         return frame.sparkSession.createDataFrame(rows, schema)
 
 
-def pieces(batches: Iterable[pa.RecordBatch], most: int, step: int) -> Iterator[tuple[int, pl.DataFrame]]:
+def pieces(
+    batches: Iterable[pa.RecordBatch], names: tuple[str, ...], most: int, step: int
+) -> Iterator[tuple[int, pl.DataFrame]]:
     """Cut the rows of a task, which come shard by shard, into numbered frames that are computed together.
 
     Args:
-        batches: Rows with the column `SHARD`, in its order.
+        batches: Rows as `planted` gives them.
+        names: The wanted columns.
         most: Rows of a frame at most; only a shard that one subject fills is cut further.
         step: Number of shards of the run: what the numbers of further cuts of a shard are apart.
 
@@ -103,7 +108,9 @@ def pieces(batches: Iterable[pa.RecordBatch], most: int, step: int) -> Iterator[
     held: list[pl.DataFrame] = []
     count, shard, number = 0, -1, -1
     for batch in batches:
-        for part in pl.DataFrame(batch).partition_by(SHARD, maintain_order=True):
+        table = pl.DataFrame(batch)
+        table.columns = [*names, CANARY, SHARD]
+        for part in table.partition_by(SHARD, maintain_order=True):
             if part[SHARD][0] != shard:
                 if count:
                     yield number, _whole(held)

@@ -45,6 +45,7 @@ class Order:
     Attributes:
         policy: The run's policy as JSON, without storage options.
         columns: The policies of its text columns, each as `Carried` writes it.
+        names: The columns of a row, in their order.
         refs: Registered release of each text column.
         job: Name of the attempt in the ledger.
         staging: The run's staging folder.
@@ -56,6 +57,7 @@ class Order:
 
     policy: str
     columns: tuple[str, ...]
+    names: tuple[str, ...]
     refs: Mapping[str, ReleaseRef]
     job: str
     staging: Path
@@ -144,7 +146,7 @@ def read(record: str) -> Done:
 def _work(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[Done]:
     shards: Shards | None = None
     try:
-        for number, planted in pieces(batches, order.most, order.step):
+        for number, planted in pieces(batches, order.names, order.most, order.step):
             if shards is None:
                 order.board.require()
                 shards = _shards(order)
@@ -180,5 +182,5 @@ def _shards(order: Order) -> Shards:
 @lru_cache(maxsize=8)
 def _policies(written: str, carried: tuple[str, ...]) -> tuple[Policy, list[ColumnPolicy]]:
     """Read what an order carries, once per worker process: artifacts are verified, references resolved."""
-    columns = [Carried.model_validate_json(column).policy() for column in carried]
+    columns = [Carried.model_validate_json(column).column_policy() for column in carried]
     return Policy.parse(json.loads(written)), columns

@@ -1,0 +1,209 @@
+"""A run over a Spark frame releases what a run over the same rows releases, at the same charge."""
+
+import datetime as dt
+import json
+import subprocess
+import sys
+from decimal import Decimal
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+from dptext_etl import ColumnPolicy
+from dptext_etl.checks.canaries import policy_tokens
+from dptext_etl.checks.canary_search import find
+from dptext_etl.keys import resolve
+from dptext_etl.ledger import Scope
+from dptext_etl.runner import check, publish, scan_published
+from udfs.spark import privatize_frame
+from udfs.spark.frame import stage_frame
+
+
+def frame_of(spark, job, parts=3):
+    return spark.read.parquet(str(job.folder / "raw.parquet")).repartition(parts)
+
+
+def published(job, by="id"):
+    return scan_published(str(job.folder / "published")).collect().sort(by)
+
+
+def used(job):
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        return ledger.remaining(Scope.of(job.policy())).used
+
+
+def test_the_release_and_the_charge_are_those_of_a_run(spark, make_job):
+    job, other = make_job("spark"), make_job("polars")
+    expected = other.run()
+    summary = privatize_frame(frame_of(spark, job), job.policy())
+    assert_frame_equal(published(job), published(other))
+    assert used(job) == used(other)
+    assert (summary.rows, summary.words, summary.spend) == (expected.rows, expected.words, expected.spend)
+    assert [gate["name"] for gate in summary.gates] == [gate["name"] for gate in expected.gates]
+    assert summary.version == 1
+    assert json.loads(json.dumps(summary.as_dict(), allow_nan=False)) == summary.as_dict()
+
+
+def test_a_shard_holds_at_most_shard_rows_and_its_canaries(spark, job):
+    staged = stage_frame(frame_of(spark, job), job.policy(shard_rows=30, cap=None))
+    shards = [pl.read_parquet(part) for part in staged.parts]
+    assert sum(shard.height for shard in shards) == 240 + 8 * len(staged.canaries)
+    for shard, plan in zip(shards, staged.canaries, strict=True):
+        assert shard.filter(~pl.col("__dptext_canary")).height <= 30
+        assert set(shard.filter("__dptext_canary")["id"]) == set(plan.ids())
+
+
+def test_again_and_otherwise_partitioned_costs_nothing_and_gives_the_same_bytes(spark, job):
+    first = privatize_frame(frame_of(spark, job, 1), job.policy())
+    before, charged = job.files(), job.charged()
+    second = privatize_frame(frame_of(spark, job, 7).orderBy("stars"), job.policy())
+    assert job.files() == before
+    assert job.charged() == charged
+    assert (second.rows["new"], second.rows["replayed"]) == (0, 240)
+    assert (second.version, second.manifest, second.changed) == (first.version, first.manifest, False)
+
+
+def test_a_run_and_a_spark_run_are_one_release(spark, job):
+    job.run()
+    before = published(job)
+    summary = privatize_frame(frame_of(spark, job), job.policy())
+    assert (summary.rows["new"], summary.rows["replayed"]) == (0, 240)
+    assert_frame_equal(published(job), before)
+
+
+IDS = {
+    "int": lambda i: i - 5,
+    "decimal": lambda i: Decimal(i) / 4,
+    "date": lambda i: dt.date(2020, 1, 1) + dt.timedelta(days=i),
+    "timestamp": lambda i: dt.datetime(2020, 1, 1, 0, 0, 0, 250 + i, dt.UTC),
+    "binary": lambda i: i.to_bytes(2, "big"),
+    "struct": lambda i: {"shop": f"s{i % 3}", "number": i},
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+def test_ids_of_every_type(spark, make_job, reviews, kind):
+    raw = reviews().with_columns(pl.Series("id", [IDS[kind](i) for i in range(240)]))
+    job, other = make_job("spark", raw), make_job("polars", raw)
+    other.run(shard_rows=200)
+    summary = privatize_frame(frame_of(spark, job), job.policy(shard_rows=200))
+    assert summary.rows["released"] == 240
+    order = pl.col("id").struct.field("number") if kind == "struct" else "id"
+    assert published(job, order)["review"].to_list() == published(other, order)["review"].to_list()
+    assert published(job, order).schema == published(other, order).schema
+
+
+def test_the_policy_of_one_column(spark, job):
+    whole = job.policy()
+    column = ColumnPolicy(**dict(whole.column_policies()[0]))
+    entries = {"sink": whole.sink, "ledger": whole.ledger.url, "cap": whole.cap.model_dump(), "keep": ["stars"]}
+    renamed = frame_of(spark, job).withColumnRenamed("id", "record")
+    summary = privatize_frame(renamed, column, id="record", subject="user_id", **entries)
+    assert summary.rows["released"] == 240
+    job.run(column=[whole.columns[0].model_dump()], sink=str(job.folder / "other"))
+    other = scan_published(str(job.folder / "other")).collect().sort("id")
+    assert_frame_equal(published(job, "record").rename({"record": "id"}), other)
+
+
+def test_the_path_of_a_policy_and_a_partition(spark, job):
+    policy = job.policy(source="{partition}.parquet", sink=str(job.folder / "out" / "{partition}"))
+    (job.folder / "privacy.toml").write_text(toml(policy))
+    summary = privatize_frame(frame_of(spark, job), job.folder / "privacy.toml", partition="2026-10")
+    assert (summary.partition, summary.rows["released"]) == ("2026-10", 240)
+    assert summary.published.endswith("out/2026-10")
+
+
+def toml(policy):
+    """Write the policy of these tests as TOML: tables in one line."""
+
+    def value(item):
+        if isinstance(item, dict):
+            return "{" + ", ".join(f"{name} = {value(one)}" for name, one in item.items() if one is not None) + "}"
+        return json.dumps(item) if not isinstance(item, list) else f"[{', '.join(map(value, item))}]"
+
+    facts = policy.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return "\n".join(f"{name} = {value(item)}" for name, item in facts.items())
+
+
+def test_incremental_runs_add_parts(spark, make_job, reviews, save):
+    job, other = make_job("spark", incremental=True), make_job("polars", incremental=True)
+    for item in (job, other):
+        if item is job:
+            privatize_frame(frame_of(spark, item), item.policy())
+        else:
+            item.run()
+        save(reviews(400), item.folder / "raw.parquet")
+    summary = privatize_frame(frame_of(spark, job), job.policy())
+    assert summary.rows["already_published"] == 240
+    assert summary.rows["new"] == 160
+    other.run()
+    assert_frame_equal(published(job), published(other))
+    again = privatize_frame(frame_of(spark, job), job.policy())
+    assert (again.rows["released"], again.changed) == (0, False)
+    assert used(job) == used(other)
+
+
+def test_progress_counts_up_to_all_rows(spark, job):
+    seen = []
+    privatize_frame(frame_of(spark, job), job.policy(), progress=seen.append)
+    release = [report for report in seen if report.phase == "release"]
+    assert [report.rows_done for report in release] == sorted(report.rows_done for report in release)
+    assert (release[0].rows_done, release[-1].rows_done, release[-1].rows_total) == (0, 240, 240)
+    assert seen[-1].phase == "publish"
+
+
+def test_nothing_raw_is_left_in_any_artefact(spark, job, sentinel, capfd, caplog):
+    caplog.set_level("DEBUG", logger="dptext_etl")
+    policy = job.policy()
+    staged = stage_frame(frame_of(spark, job), policy)
+    verdicts = check(staged)
+    everything = job.files("published.staging")
+    assert sorted({path.rpartition(".")[2] for path in everything}) == ["draws", "json", "parquet"]
+    publish(staged, verdicts)
+    everything |= job.files()
+    everything |= {path.name: path.read_bytes() for path in job.folder.glob("ledger*")}
+    everything["said"] = "\n".join([caplog.text, repr(staged), *capfd.readouterr()]).encode()
+    tokens = [word for words in policy_tokens(policy, resolve(policy.key)).values() for word in words]
+    for name, content in everything.items():
+        assert not sum(find([sentinel, *tokens], content).values()), name
+    assert not list((job.folder / "published.staging").rglob("board-*"))
+
+
+def test_a_kept_column_and_a_column_with_dots(spark, job):
+    frame = frame_of(spark, job).withColumnRenamed("stars", "st.ars `x`")
+    summary = privatize_frame(frame, job.policy(keep=["st.ars `x`"]))
+    assert summary.rows["released"] == 240
+    assert "st.ars `x`" in scan_published(summary.published).collect_schema()
+
+
+CONNECT = """
+import json, os, sys
+from pyspark.sql import SparkSession
+from dptext_etl import Policy
+from udfs.spark import privatize_frame
+values, settings = json.loads(sys.argv[1])
+os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"}
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+assert not hasattr(spark, "_jvm")
+policy = Policy.parse(values)
+frame = spark.read.parquet(policy.source).repartition(3)
+summaries = [privatize_frame(frame, policy).as_dict() for _ in range(2)]
+print(json.dumps([summary["rows"] for summary in summaries]))
+"""
+
+
+@pytest.mark.slow
+def test_spark_connect(java, spark_settings, make_job, reviews):
+    raw = reviews().with_columns(id=dt.datetime(2020, 1, 1, tzinfo=dt.UTC) + pl.duration(seconds=pl.int_range(240)))
+    job, other = make_job("connect", raw), make_job("polars", raw)
+    other.run()
+    settings = " ".join(f"--conf '{name}={value}'" for name, value in spark_settings.items())
+    given = json.dumps([job.policy().model_dump(mode="json", by_alias=True), settings])
+    done = subprocess.run([sys.executable, "-c", CONNECT, given], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    first, second = json.loads(done.stdout)
+    assert (first["new"], second["new"], second["replayed"]) == (240, 0, 240)
+    assert_frame_equal(published(job), published(other))
+    assert used(job) == used(other)

@@ -1,0 +1,301 @@
+"""Tasks that die, run twice or leak: one release, one charge, and gates that look at what the executors made."""
+
+import json
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+from dptext_etl import Policy
+from dptext_etl.errors import GateError, LedgerError
+from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.runner import check, publish, scan_published
+from dptext_etl.runner.attempt import Attempt
+from udfs.spark import privatize_frame
+from udfs.spark.carried import Carried
+from udfs.spark.frame import stage_frame
+from udfs.spark.tasks import Order, read, records, written
+
+
+def frame_of(spark, job, parts=3):
+    return spark.read.parquet(str(job.folder / "raw.parquet")).repartition(parts)
+
+
+def published(job):
+    return scan_published(str(job.folder / "published")).collect().sort("id")
+
+
+def used(job):
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        return ledger.remaining(Scope.of(job.policy())).used
+
+
+@pytest.fixture
+def undisturbed(spark, make_job):
+    job = make_job("undisturbed")
+    privatize_frame(frame_of(spark, job), job.policy())
+    return job
+
+
+@pytest.mark.parametrize(
+    ("how", "step"),
+    [("raises", "reserved"), ("dies", "computed"), ("dies", "staged"), ("raises", "staged"), ("dies", "committed")],
+)
+def test_every_task_fails_once_after_a_step_and_is_retried(spark, undisturbed, make_job, how, step):
+    job = make_job("job")
+    failures = job.folder / "failures"
+    failures.mkdir()
+
+    def checkpoint(name):
+        import os
+
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        if task is None or name != step or task.attemptNumber():
+            return
+        (failures / f"{task.partitionId()}").touch()
+        if how == "dies":
+            os._exit(13)
+        raise ValueError("zzqsentinelqzz")
+
+    staged = stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
+    assert len(list(failures.iterdir())) == len(staged.canaries)
+    publish(staged, check(staged))
+    assert job.files() == undisturbed.files()
+    assert job.charged() == undisturbed.charged()
+    assert used(job) == used(undisturbed)
+
+
+DRIVER = """
+import json, os, signal, sys
+values, step, times = json.loads(sys.argv[1])
+os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": values.pop("settings")}
+from pathlib import Path
+from pyspark.sql import SparkSession
+from dptext_etl import Policy
+from udfs.spark.frame import stage_frame
+driver, seen = os.getpid(), Path(values.pop("seen"))
+def checkpoint(name):
+    import os, signal
+    from pyspark import TaskContext
+    if name == step:
+        if TaskContext.get() is not None:
+            (seen / f"{TaskContext.get().partitionId()}-{os.urandom(4).hex()}").touch()
+            if len(list(seen.iterdir())) < times:
+                return
+        os.kill(driver, signal.SIGKILL)
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+policy = Policy.parse(values)
+stage_frame(spark.read.parquet(policy.source), policy, checkpoint=checkpoint)
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_killed_half_way_and_a_run_that_goes_on(spark, spark_settings, undisturbed, make_job):
+    job = make_job("killed")
+    settings = " ".join(f"--conf '{name}={value}'" for name, value in spark_settings.items())
+    for step, times in (("staged", 2), ("committed", 3)):
+        seen = job.folder / step
+        seen.mkdir()
+        values = job.policy().model_dump(mode="json", by_alias=True)
+        values |= {"settings": f"{settings} pyspark-shell", "seen": str(seen)}
+        given = json.dumps([values, step, times])
+        done = subprocess.run([sys.executable, "-c", DRIVER, given], capture_output=True, text=True, check=False)
+        assert done.returncode == -9, done.stderr[-2000:]
+        assert not (job.folder / "published" / "manifest.json").exists()
+    summary = privatize_frame(frame_of(spark, job), job.policy())
+    assert summary.rows["resumed"] + summary.rows["replayed"] > 0
+    assert job.files() == undisturbed.files()
+    assert job.charged() == undisturbed.charged()
+    assert used(job) == used(undisturbed)
+    left = {path.name for path in (job.folder / "published.staging").rglob("*") if path.is_file()}
+    assert left == {"manifest.draft.json"}
+
+
+def test_a_run_in_one_process_goes_on_with_what_executors_staged(spark, job):
+    """Shards are cut otherwise there, so they are computed again; nothing is charged again."""
+    stage_frame(frame_of(spark, job), job.policy())
+    charged = used(job)
+    summary = job.run()
+    assert summary.rows["replayed"] == 240
+    assert used(job) == charged
+
+
+@pytest.mark.parametrize("kind", ["passing through", "passing through for some rows", "another column's text"])
+def test_a_leak_on_the_executors_is_stopped_by_the_gates(spark, job, kind, sentinel):
+    def checkpoint(name):
+        from pyspark import TaskContext
+
+        if TaskContext.get() is None:
+            return
+        import pyarrow as pa
+
+        from dptext_etl.families.mapped import MappedMechanism
+        from dptext_etl.mechanism import Released
+
+        if name == "reserved" and not hasattr(MappedMechanism, "_kept"):
+            real = MappedMechanism._kept = MappedMechanism.release
+
+            def leaking(self, texts, keys):
+                released = real(self, texts, keys)
+                raw = texts.cast(pa.large_string())
+                if kind == "passing through for some rows":
+                    raw = pa.concat_arrays([raw[: len(raw) // 2], released.text[len(raw) // 2 :]])
+                elif kind == "another column's text":
+                    raw = pa.array([f"{a} {b}" for a, b in zip(released.text, raw, strict=True)], pa.large_string())
+                return Released(raw, released.positions)
+
+            MappedMechanism.release = leaking
+        elif name == "staged" and hasattr(MappedMechanism, "_kept"):
+            MappedMechanism.release = MappedMechanism._kept
+            del MappedMechanism._kept
+
+    staged = stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
+    verdicts = check(staged)
+    fired = {verdict.name for verdict in verdicts if not verdict.passed}
+    assert {"canaries_foreign", "words_in_output_set"} <= fired
+    with pytest.raises(GateError) as caught:
+        publish(staged, verdicts)
+    assert sentinel not in str(caught.value)
+    assert not (job.folder / "published" / "manifest.json").exists()
+    with pytest.raises(LedgerError, match="burnt"):
+        privatize_frame(frame_of(spark, job), job.policy())
+
+
+class Bench:
+    """The tasks of a run, without Spark: what one of them is given, and as many attempts at it as wanted."""
+
+    def __init__(self, job):
+        self.policy = job.policy(shard_rows=1000)
+        attempt = Attempt.of(self.policy, None)
+        attempt.layout.staging.mkdir(parents=True)
+        with Ledger.open(self.policy.ledger.url) as ledger:
+            refs = attempt.register(ledger, "string")
+        columns = tuple(Carried.of(item, {}).written() for item in attempt.columns)
+        raw = pl.read_parquet(self.policy.source)
+        names = ("id", "stars", "review", "note", "user_id")
+        marks = {"__dptext_canary": False, "__dptext_shard": pl.lit(0, pl.Int32)}
+        self.batches = raw.select(*names).with_columns(**marks).to_arrow().to_batches(max_chunksize=100)
+        self.order = Order(
+            written(self.policy),
+            columns,
+            names,
+            refs,
+            attempt.job,
+            attempt.layout.staging,
+            1,
+            1000,
+            "release",
+            lambda _: None,
+        )
+        self.order.board.put_up()
+
+    def attempt(self):
+        return records(self.order, iter(self.batches))
+
+    def staged(self):
+        return {path.name for path in self.order.staging.glob("shard-*.parquet")}
+
+
+@pytest.fixture
+def drifting(monkeypatch):
+    """A mechanism that gives other bytes whenever it computes again, as a model on another machine may."""
+    from dptext_etl.families.mapped import MappedMechanism
+    from dptext_etl.mechanism import Released
+
+    real, calls = MappedMechanism.release, []
+
+    def release(self, texts, keys):
+        calls.append(self)
+        released = real(self, texts, keys)
+        turned = released.text.take([*range(len(calls), len(released.text)), *range(len(calls))])
+        return Released(turned, released.positions)
+
+    monkeypatch.setattr(MappedMechanism, "release", release)
+    return calls
+
+
+def test_two_attempts_one_after_the_other_release_the_first_bytes(job, drifting):
+    bench = Bench(job)
+    first, second = (read(next(bench.attempt())) for _ in range(2))
+    assert first.shard == second.shard
+    assert (first.outcomes["RESERVED"], second.outcomes["COMMITTED"]) == (240, 240)
+    assert len(drifting) == 2  # two columns, computed once
+    assert len(bench.staged()) == 1
+
+
+@pytest.mark.parametrize("step", ["computed", "staged", "committed"])
+def test_an_attempt_that_was_overtaken_gives_way(job, drifting, step):
+    """Speculation: while one attempt is between two steps, another one does all of it."""
+    from dataclasses import replace
+
+    bench = Bench(job)
+    overtaken = []
+
+    def checkpoint(name):
+        if name == step and not overtaken:
+            overtaken.append(None)
+            overtaken.append(read(next(bench.attempt())))
+
+    slow = read(next(records(replace(bench.order, checkpoint=checkpoint), iter(bench.batches))))
+    fast = overtaken[1]
+    assert slow.shard == fast.shard
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        assert {(row["records"], row["committed"]) for row in ledger.show()} == {(240, 240)}
+
+
+def test_an_attempt_that_died_between_two_columns_is_finished_by_the_next(job, drifting):
+    from dataclasses import replace
+
+    bench = Bench(job)
+
+    def checkpoint(name):
+        if name == "committed":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(records(replace(bench.order, checkpoint=checkpoint), iter(bench.batches)))
+    with job.ledger() as ledger:
+        assert sorted(row["committed"] for row in ledger.show()) == [0, 240]
+    assert read(next(bench.attempt())).outcomes["PENDING"] == 240
+    assert len(drifting) == 2
+    with job.ledger() as ledger:
+        assert [row["committed"] for row in ledger.show()] == [240, 240]
+
+
+def test_what_was_staged_and_then_changed_is_not_taken_up(job, drifting):
+    bench = Bench(job)
+    read(next(bench.attempt()))
+    path = next(bench.order.staging.glob("shard-*.parquet"))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(LedgerError, match="gave other bytes"):
+        read(next(bench.attempt()))
+
+
+def test_a_task_that_outlived_its_run_stops(job, drifting):
+    bench = Bench(job)
+    tasks = bench.attempt()
+    bench.order.board.put_up()
+    bench.order.board.stop()
+    assert list(tasks) == []
+    assert not drifting
+    bench.order.board.take_down()
+    with pytest.raises(Exception, match="cannot use the staging folder"):
+        read(next(bench.attempt()))
+
+
+def test_only_names_and_references_travel(job, sentinel):
+    bench = Bench(job)
+    carried = json.dumps([bench.order.policy, bench.order.columns])
+    key = (job.folder / "noise.key").read_text().strip()
+    assert key not in carried
+    assert sentinel not in carried
+    secretive = job.policy(storage_options={"secret": "hunter2hunter2"})
+    assert "hunter2" not in written(secretive)
+    assert Policy.parse(json.loads(bench.order.policy)) == bench.policy

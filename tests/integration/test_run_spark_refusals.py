@@ -1,0 +1,204 @@
+"""What a run refuses, a run over a Spark frame refuses with the same words, and spends nothing."""
+
+import polars as pl
+import pytest
+
+from dptext_etl import ColumnPolicy
+from dptext_etl.errors import BudgetError, DPTextError, InputError, KeyReferenceError, LedgerError, PolicyError
+from dptext_etl.ledger import Scope
+from dptext_etl.mechanism import Mechanism
+from dptext_etl.runner import scan_published
+from udfs.spark import frame as door
+from udfs.spark import privatize_frame, profile
+from udfs.spark.board import Board
+
+
+def frame_of(spark, job, parts=3):
+    return spark.read.parquet(str(job.folder / "raw.parquet")).repartition(parts)
+
+
+def refusal(act):
+    with pytest.raises(DPTextError) as caught:
+        act()
+    return type(caught.value), str(caught.value)
+
+
+BAD = {
+    "repeated ids": (lambda raw: raw.with_columns(id=pl.lit("same")), {}),
+    "null ids": (lambda raw: raw.with_columns(id=pl.when(pl.col("id") > "r00100").then("id")), {}),
+    "unknown subjects": (lambda raw: raw.with_columns(user_id=pl.lit(None, pl.String)), {}),
+    "no rows": (lambda raw: raw.clear(), {}),
+    "no id column": (lambda raw: raw.drop("id"), {}),
+    "none of the columns": (lambda raw: raw.select("secret"), {}),
+    "ids that are floats": (lambda raw: raw.with_columns(id=pl.int_range(240) / 3), {}),
+    "texts that are numbers": (lambda raw: raw.with_columns(review=pl.col("stars")), {}),
+    "columns that nobody names": (lambda raw: raw, {"strict_columns": True}),
+    "a key that was printed": (lambda raw: raw, {"key": "printed"}),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_the_words_are_those_of_a_run(spark, make_job, reviews, case):
+    bad, changes = BAD[case]
+    job = make_job("bad", bad(reviews()))
+    if changes.get("key") == "printed":
+        key = job.folder / "printed.key"
+        key.write_text(bytes(range(32)).hex())
+        key.chmod(0o600)
+        changes = {"key": f"file:{key}"}
+    said = refusal(lambda: privatize_frame(frame_of(spark, job), job.policy(**changes)))
+    assert said == refusal(lambda: job.run(**changes))
+    assert not (job.folder / "ledger.db").exists()
+    assert not (job.folder / "published" / "manifest.json").exists()
+
+
+def test_changed_texts(spark, make_job, reviews, save):
+    job, other = make_job("spark"), make_job("polars")
+    privatize_frame(frame_of(spark, job), job.policy())
+    other.run()
+    before = job.charged()
+    for item in (job, other):
+        save(reviews().with_columns(review=pl.lit("other words")), item.folder / "raw.parquet")
+    kind, said = refusal(lambda: privatize_frame(frame_of(spark, job), job.policy()))
+    assert kind is InputError
+    assert said.partition("records changed")[2] == refusal(other.run)[1].partition("records changed")[2]
+    assert job.charged() == before
+    assert not list((job.folder / "published.staging").rglob("board-*"))
+
+
+def capped(epsilon, **more):
+    return {"cap": {"measure": "pure", "epsilon": epsilon, "period": "2026"}, **more}
+
+
+def test_records_over_the_cap_are_left_out_the_same_ones_every_time(spark, make_job):
+    one, two = make_job("one"), make_job("two")
+    summary = privatize_frame(frame_of(spark, one), one.policy(**capped(100.0)))
+    again = privatize_frame(frame_of(spark, two, 5).orderBy("review"), two.policy(**capped(100.0)))
+    assert summary.rows["quarantined"] == again.rows["quarantined"] > 0
+    assert summary.rows["quarantined"] + summary.rows["released"] == 240
+    assert one.files() == two.files()
+    listed = pl.concat([pl.read_parquet(path) for path in (one.folder / "published.staging").rglob("quarantine-*")])
+    assert listed.height == summary.rows["quarantined"]
+    assert not set(listed["id"]) & set(scan_published(summary.published).collect()["id"])
+    with one.ledger() as ledger:
+        assert ledger.verify().ok
+        assert max(ledger.remaining(Scope.of(one.policy(**capped(100.0)))).used["eps_pure"].values()) <= 100 * 10**6
+
+
+def test_a_subject_that_fills_a_shard_alone_is_cut_and_judged_in_the_order_of_ids(spark, make_job, reviews):
+    raw = reviews().with_columns(user_id=pl.lit("one"))
+    job, other = make_job("spark", raw), make_job("polars", raw.sort("id"))
+    summary = privatize_frame(frame_of(spark, job), job.policy(**capped(900.0)))
+    expected = other.run(**capped(900.0))
+    assert summary.rows == expected.rows
+    mine, theirs = (scan_published(str(item.folder / "published")).collect().sort("id") for item in (job, other))
+    assert mine.equals(theirs)
+    assert summary.rows["quarantined"] > 100
+
+
+def test_refuse_charges_and_computes_nothing(spark, job):
+    with pytest.raises(BudgetError, match="nothing was computed or charged") as caught:
+        privatize_frame(frame_of(spark, job), job.policy(**capped(100.0, on_cap="refuse")))
+    assert caught.value.exit_code == 3
+    with job.ledger() as ledger:
+        left = ledger.remaining(Scope("reviews", "2026"))
+        assert all(amount == 0 for amount in left.used["eps_pure"].values())
+        assert ledger.verify().ok
+    assert not list((job.folder / "published.staging").rglob("shard-*"))
+
+
+def test_refuse_with_a_cap_that_fits(spark, make_job):
+    job, other = make_job("spark"), make_job("polars")
+    summary = privatize_frame(frame_of(spark, job), job.policy(on_cap="refuse"))
+    assert summary.rows == other.run(on_cap="refuse").rows
+
+
+def test_a_frame_that_gives_other_rows_every_time(spark, job):
+    def some(batches):
+        import os
+
+        for batch in batches:
+            yield batch.slice(int.from_bytes(os.urandom(2), "big") % 50)
+
+    frame = frame_of(spark, job)
+    frame = frame.mapInArrow(some, frame.schema)
+    with pytest.raises(InputError, match="changed while it was read"):
+        privatize_frame(frame, job.policy())
+    assert not (job.folder / "published" / "manifest.json").exists()
+
+
+def test_columns_of_ours_and_columns_of_one_name(spark, job):
+    frame = frame_of(spark, job)
+    for name in ("__dptext_canary", "__dptext_shard"):
+        with pytest.raises(InputError, match="is ours"):
+            privatize_frame(frame.withColumnRenamed("secret", name), job.policy())
+    with pytest.raises(InputError, match="several columns 'stars'"):
+        privatize_frame(frame.withColumnRenamed("secret", "stars"), job.policy())
+
+
+def test_a_sqlite_ledger_and_executors_elsewhere(spark, job, monkeypatch):
+    monkeypatch.setattr(door, "is_local", lambda _: False)
+    with pytest.raises(LedgerError, match="file of one machine") as caught:
+        privatize_frame(frame_of(spark, job), job.policy())
+    assert "local master" in caught.value.hint
+    assert not (job.folder / "ledger.db").exists()
+
+
+def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
+    with pytest.raises(PolicyError, match="hands out no GPUs"):
+        privatize_frame(frame_of(spark, job), job.policy(), gpus_per_task=1)
+    with pytest.raises(PolicyError, match="whole number"):
+        privatize_frame(frame_of(spark, job), job.policy(), gpus_per_task=-1)
+    monkeypatch.setattr(profile, "is_local", lambda _: False)
+    asked = profile.gpu_profile(spark, 2).taskResources
+    assert {name: request.amount for name, request in asked.items()} == {"cpus": 1.0, "gpu": 2.0}
+    assert profile.gpu_profile(spark, 0) is None
+
+
+def test_an_executor_that_does_not_see_the_staging_folder(spark, job):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Board, "put_up", lambda self: None)
+        with pytest.raises(InputError, match="cannot use the staging folder") as caught:
+            privatize_frame(frame_of(spark, job), job.policy())
+    assert "share" in caught.value.hint
+    assert job.charged() == {"note": (0, 0), "review": (0, 0)}
+
+
+def test_policies_of_one_column_that_make_no_run(spark, job):
+    whole = job.policy()
+    column = ColumnPolicy(**dict(whole.column_policies()[0]))
+    rest = {"id": "id", "sink": whole.sink, "ledger": whole.ledger.url}
+    for bad, error, words in (
+        (column.model_copy(update={"nonce": 1}), PolicyError, "nonce"),
+        (column.model_copy(update={"column": None}), PolicyError, "names no column"),
+        (column.model_copy(update={"key": column.secret}), KeyReferenceError, "reference"),
+    ):
+        with pytest.raises(error, match=words):
+            privatize_frame(frame_of(spark, job), bad, subject="user_id", **rest)
+    with pytest.raises(PolicyError, match="subject"):
+        privatize_frame(frame_of(spark, job), column, **rest)
+    with pytest.raises(PolicyError, match="ledger"):
+        privatize_frame(frame_of(spark, job), column, id="id", sink=whole.sink, subject="user_id")
+
+
+def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
+    def checkpoint(name):
+        from pyspark import TaskContext
+
+        if TaskContext.get() is not None and name == "reserved":
+            raise ValueError(sentinel)
+
+    with pytest.raises(DPTextError, match=r"computing on Spark failed \(\w+\)") as caught:
+        door.stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+    assert "run again" in caught.value.hint
+    assert sentinel not in "".join([str(caught.value), *capfd.readouterr()])
+
+
+def test_mechanisms_are_not_rebuilt_from_other_inputs(spark, job, monkeypatch):
+    """A worker whose configuration hash is another one refuses before it charges anything."""
+    real = Mechanism.cfg
+    monkeypatch.setattr(Mechanism, "cfg", lambda self: real(self)[::-1])
+    with pytest.raises(PolicyError, match="another hash"):
+        privatize_frame(frame_of(spark, job), job.policy())
+    assert job.charged() == {"note": (0, 0), "review": (0, 0)}
