@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 import dagster as dg
-from dagster.components.resolved.base import resolve_fields
-from pydantic import ConfigDict
+from pydantic import ConfigDict, Field
 
 from dptext_etl.orchestration.resources import KeyResource, LedgerResource
 from dptext_etl.orchestration.scaffold import PolicyScaffolder
@@ -26,26 +25,31 @@ def _said(sentence: str, **options: Any) -> dg.Resolver:
     return resolver
 
 
-class TimePartitions(dg.Model, dg.Resolvable):
+class TimePartitions(dg.Model):
     """Partitions by time; their names stand for "{partition}" in the policy."""
 
     type: Literal["hourly", "daily", "weekly", "monthly"]
-    start_date: Annotated[str, _said("The first partition, by its name.")]
-    end_date: Annotated[str | None, _said("The name after that of the last partition; without end if absent.")] = None
-    fmt: Annotated[str | None, _said("Names, as for strftime; 2026-01, 2026-01-31, 2026-01-31T23 if absent.")] = None
-    timezone: Annotated[str | None, _said("Where a day begins; UTC if absent.")] = None
+    start_date: str = Field(description="The first partition, by its name.")
+    end_date: str | None = Field(None, description="The name after that of the last partition; without end if absent.")
+    fmt: str | None = Field(None, description="Names, as for strftime; 2026-01, 2026-01-31, 2026-01-31T23 if absent.")
+    timezone: str | None = Field(None, description="Where a day begins; UTC if absent.")
 
 
 def _partitions(context: dg.ResolutionContext, given: Any) -> Sequence[str] | dg.PartitionsDefinition | None:
-    if isinstance(given, str):  # a template: "{{ … }}"
+    if isinstance(given, str):
         found: Sequence[str] | dg.PartitionsDefinition = context.resolve_value(given)
         return found
-    if given is None or not isinstance(given, TimePartitions.model()):
-        return None if given is None else [str(context.resolve_value(name)) for name in given]
-    said = dict(resolve_fields(given, TimePartitions, context))
+    if not isinstance(given, TimePartitions):
+        return None if given is None else [_name(context, name) for name in given]
+    said = {field: _name(context, value) for field, value in given.model_dump(exclude_none=True).items()}
     made, fmt = _CALENDAR[said.pop("type")]
-    definition: dg.PartitionsDefinition = made(**{**said, "fmt": said["fmt"] or fmt})
+    definition: dg.PartitionsDefinition = made(**{"fmt": fmt, **said})
     return definition
+
+
+def _name(context: dg.ResolutionContext, said: str) -> str:
+    """Fill in a template; anything else stays as it is written (Dagster would make a number of 202601)."""
+    return str(context.resolve_value(said)) if "{{" in said else said
 
 
 class LedgerAttributes(dg.Model, dg.Resolvable):
@@ -69,7 +73,7 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
         Sequence[str] | dg.PartitionsDefinition | None,
         dg.Resolver(
             _partitions,
-            model_field_type=Sequence[str] | TimePartitions.model() | str | None,
+            model_field_type=Sequence[str] | TimePartitions | str | None,
             description='Values of "{partition}": names, or time partitions; the files that match if absent.',
         ),
     ] = None
@@ -80,7 +84,7 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
         _said(
             "When Dagster stages by itself; never if absent.",
             model_field_type=str | None,
-            examples=["{{ automation_condition.eager() }}"],
+            examples=["{{ dg.AutomationCondition.eager() }}"],
         ),
     ] = None
     executor: Annotated[

@@ -1,0 +1,194 @@
+"""The Dagster component: YAML becomes the same definitions as Python, and scaffolding writes files that load."""
+
+import importlib.metadata
+from textwrap import dedent
+
+import polars as pl
+import pytest
+
+dg = pytest.importorskip("dagster", reason="dagster is not installed")
+
+from dagster.components.core.component_tree import ComponentTree  # noqa: E402
+from dagster.components.resolved.errors import ResolutionException  # noqa: E402
+
+from dptext_etl.errors import InputError, PolicyError  # noqa: E402
+from dptext_etl.orchestration import PolicyComponent  # noqa: E402
+from dptext_etl.orchestration.scaffold import PolicyScaffolder, ScaffoldOptions  # noqa: E402
+from dptext_etl.policy import Policy  # noqa: E402
+
+STEPS = ("staged_notes", "published_notes")
+
+
+@pytest.fixture
+def folder(tmp_path, small_vectors):
+    (tmp_path / "privacy.toml").write_text(
+        dedent(f"""\
+            dataset = "notes"
+            release = "1"
+            source = "raw/{{partition}}.parquet"
+            sink = "published/{{partition}}"
+            id = "id"
+            unit = "record"
+            key = "env:DPTEXT_SECRET"
+            ledger = {{ url = "sqlite:///ledger.db" }}
+            [[column]]
+            name = "note"
+            mechanism = {{ name = "custext", epsilon = 2.0, k = 5, vectors = "{small_vectors}" }}
+            allow = ["cluster"]
+            """)
+    )
+    return tmp_path
+
+
+def load(folder, **attributes):
+    policy = str(folder / "privacy.toml")
+    component = PolicyComponent.from_attributes_dict(attributes={"policy": policy, **attributes})
+    return component.build_defs(ComponentTree.for_test().load_context)
+
+
+def keys(defs):
+    return defs.resolve_job_def("privatize_notes").partitions_def.get_partition_keys()
+
+
+def test_the_component_is_registered():
+    found = importlib.metadata.entry_points(group="dagster_dg_cli.registry_modules")
+    (ours,) = (point for point in found if point.name == "dptext_etl")
+    module = ours.load()
+    assert "PolicyComponent" in dir(module)
+    assert module.PolicyComponent is PolicyComponent
+
+
+def test_a_policy_becomes_definitions(folder):
+    defs = load(folder, partitions=["a", "b"])
+    dg.Definitions.validate_loadable(defs)
+    assert keys(defs) == ["a", "b"]
+    assert {"ledger_notes", "key_notes", "table_notes"} <= set(defs.resources)
+    assert defs.executor is None
+
+
+@pytest.mark.parametrize(
+    ("said", "first"),
+    [
+        ({"type": "monthly", "start_date": "2026-01", "end_date": "2026-03"}, ["2026-01", "2026-02"]),
+        ({"type": "daily", "start_date": "2026-01-30", "end_date": "2026-02-01"}, ["2026-01-30", "2026-01-31"]),
+        ({"type": "weekly", "start_date": "2026-01-04", "end_date": "2026-01-18"}, ["2026-01-04", "2026-01-11"]),
+        (
+            {"type": "hourly", "start_date": "2026-01-01T00", "end_date": "2026-01-01T02"},
+            ["2026-01-01T00", "2026-01-01T01"],
+        ),
+        ({"type": "monthly", "start_date": "202601", "end_date": "202602", "fmt": "%Y%m"}, ["202601"]),
+    ],
+)
+def test_time_partitions_have_names_that_can_stand_in_a_path(folder, said, first):
+    assert keys(load(folder, partitions=said)) == first
+
+
+def test_names_stay_as_they_are_written(folder):
+    assert keys(load(folder, partitions=["007", "202601", "1e3", "0x10"])) == ["007", "202601", "1e3", "0x10"]
+
+
+def test_partitions_can_be_a_template(folder):
+    months = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-02")
+    context = ComponentTree.for_test().load_context.with_rendering_scope({"months": months})
+    said = {"policy": str(folder / "privacy.toml"), "partitions": "{{ months }}"}
+    component = PolicyComponent.from_attributes_dict(attributes=said, context=context)
+    assert component.partitions is months
+
+
+def test_the_rest_of_the_attributes(folder):
+    defs = load(
+        folder,
+        partitions=["a"],
+        backfill="single_run",
+        pool="heavy",
+        automation_condition="{{ dg.AutomationCondition.eager() }}",
+        executor="multiprocess",
+        ledger={"url": "sqlite:///elsewhere.db", "id_key": "file:ids.key"},
+        key="file:other.key",
+    )
+    graph = defs.resolve_asset_graph()
+    staged, published = (graph.get(dg.AssetKey(name)) for name in STEPS)
+    assert staged.pools == {"heavy"}
+    assert staged.automation_condition.get_label() == "eager"
+    assert published.automation_condition.get_label() == "after the gates"
+    assert staged.backfill_policy == published.backfill_policy == dg.BackfillPolicy.single_run()
+    assert defs.executor is dg.multiprocess_executor
+    assert defs.resources["ledger_notes"].url == "sqlite:///elsewhere.db"
+    assert defs.resources["key_notes"].reference == "file:other.key"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"backfill": "all"},
+        {"partitions": {"type": "yearly", "start_date": "2026"}},
+        {"partition": ["a"]},
+        {"policy": 3},
+    ],
+)
+def test_what_the_schema_does_not_know_is_refused(folder, wrong):
+    with pytest.raises((ValueError, ResolutionException)):
+        load(folder, **{"partitions": ["a"], **wrong})
+
+
+def test_a_policy_that_is_not_there_is_told(folder):
+    with pytest.raises(PolicyError, match="cannot be read"):
+        load(folder, policy=str(folder / "no.toml"))
+
+
+def test_every_attribute_is_described():
+    properties = PolicyComponent.get_model_cls().model_json_schema()["properties"]
+    assert set(properties) == set(PolicyComponent.model_fields)
+    assert all(item.get("description") for item in properties.values())
+
+
+def scaffold(folder, **options):
+    target = folder / "defs" / "calls"
+    target.mkdir(parents=True)
+    request = dg.ScaffoldRequest(
+        type_name="dptext_etl.orchestration.PolicyComponent",
+        target_path=target,
+        scaffold_format="yaml",
+        project_root=folder,
+        params=ScaffoldOptions(**options),
+    )
+    PolicyScaffolder().scaffold(request)
+    return (target / "defs.yaml").read_text()
+
+
+def test_scaffolding_writes_a_policy_that_loads(tmp_path):
+    said = scaffold(tmp_path)
+    assert "policy: '{{ context.project_root }}/calls.toml'" in said
+    policy = Policy.load(tmp_path / "calls.toml")
+    assert (policy.dataset, policy.key) == ("calls", "env:DPTEXT_SECRET")
+
+
+def test_scaffolding_guesses_a_policy_for_a_table(tmp_path, monkeypatch):
+    rows = {
+        "ref": [f"r{i}" for i in range(30)],
+        "who": ["a", "b", "c"] * 10,
+        "said": ["some words were said here"] * 30,
+    }
+    (tmp_path / "raw").mkdir()
+    pl.DataFrame(rows).write_parquet(tmp_path / "raw" / "calls.parquet")
+    monkeypatch.chdir(tmp_path / "raw")
+    scaffold(tmp_path, source="calls.parquet")
+    policy = Policy.load(tmp_path / "calls.toml")
+    assert policy.dataset == "calls"
+    assert [column.name for column in policy.columns] == ["said"]
+    assert policy.id == "ref"
+    assert policy.source == str(tmp_path / "raw" / "calls.parquet")
+    assert 'source = "raw/calls.parquet"' in (tmp_path / "calls.toml").read_text()
+    assert policy.key == "env:DPTEXT_SECRET"
+
+
+def test_scaffolding_keeps_a_policy_that_is_there(folder):
+    before = (folder / "privacy.toml").read_text()
+    said = scaffold(folder, policy=str(folder / "privacy.toml"))
+    assert (folder / "privacy.toml").read_text() == before
+    assert "policy: '{{ context.project_root }}/privacy.toml'" in said
+
+
+def test_a_policy_that_cannot_be_written_is_told(tmp_path):
+    with pytest.raises(InputError, match="writing the policy"):
+        scaffold(tmp_path, policy=str(tmp_path / "no" / "where.toml"))
