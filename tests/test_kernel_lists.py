@@ -29,6 +29,7 @@ STRICT = {
     "n_max": 10_000,
 }
 DROP = {**STRICT, "oov": "drop", "numbers": "drop"}
+FAITHFUL = {**STRICT, "oov": "keep", "numbers": "keep"}
 TEM = {"tem": {"weights": [40, 20, 7], "outside": 3}}
 GEOMETRIC = {"geometric": {"rate": [1, 3]}}
 
@@ -238,6 +239,76 @@ def test_threads_and_order_do_not_matter(folder, law, length):
     assert counted == [0 if text is None else shown[i % 9] for i, text in enumerate(texts)]
 
 
+@st.composite
+def uneven(draw):
+    """Lists of some of the words each, every word on one at least."""
+    n = draw(st.integers(2, 9))
+    words = st.permutations(range(n))
+    lists = [draw(words)[: draw(st.integers(1, n))] for _ in range(draw(st.integers(1, 4)))]
+    missing = sorted(set(range(n)) - {word for order in lists for word in order})
+    lists[0] = [*lists[0], *missing]
+    return n, lists, draw(st.lists(st.integers(0, n - 1), max_size=12))
+
+
+def ends(lists):
+    return np.cumsum([0, *map(len, lists)]).astype(np.uint64)
+
+
+@given(uneven(), st.sampled_from([TEM, GEOMETRIC]), st.binary(min_size=32, max_size=32))
+@settings(deadline=None, max_examples=200)
+def test_uneven_lists_choose_among_those_that_hold_the_word(folder, case, law, key):
+    n, lists, words = case
+    table = make(folder / "uneven", names(n), np.concatenate(lists), law, list_offsets=ends(lists))
+    assert (table.lists, table.max_set) == (len(lists), max(map(len, lists)))
+    drawn = []
+    for position, word in enumerate(words):
+        holding = [np.array([order]) for order in lists if word in order]
+        oracle = oracle_tem if "tem" in law else oracle_geometric
+        drawn.append(oracle(key, position, word, holding[oracle_list(key, position, len(holding))], law))
+    out = release(table, ["unknown " + text(words)], key, FAITHFUL)
+    assert out == [{"text": " ".join(["unknown", *(f"w{word}x" for word in drawn)]), "positions": len(words)}]
+    if "tem" in law:
+        for word in range(n):
+            outputs, weights = table.row(f"w{word}x", json.dumps(FAITHFUL))
+            exact = dict.fromkeys(outputs, Fraction(0))
+            holding = [order for order in lists if word in order]
+            for order in holding:
+                row = explicit(law, len(order), order.index(word))
+                for other, weight in zip(order, row, strict=True):
+                    exact[f"w{other}x"] += Fraction(weight, len(holding) * sum(row))
+            assert [Fraction(weight, sum(weights)) for weight in weights] == list(exact.values())
+            assert all(exact.values())
+
+
+def test_one_level_and_two_on_lists_of_unequal_length(folder):
+    lists = [list(range(5000)), list(range(0, 5000, 5)), list(range(4096))]
+    table = make(folder / "levels", names(5000), np.concatenate(lists), TEM, list_offsets=ends(lists))
+    assert table.width == 2
+    words, key = [0, 5, 4090, 4095, 4096, 4999] * 9, b"\x0b" * 32
+    expected = []
+    for position, word in enumerate(words):
+        holding = [order for order in lists if word in order]
+        order = holding[oracle_list(key, position, len(holding))]
+        weights = explicit(TEM, len(order), order.index(word))
+        expected.append(f"w{order[_kernel.draw(key, TOKEN, position, weights, 2)]}x")
+    assert release(table, [text(words)], key, FAITHFUL)[0]["text"].split() == expected
+
+
+def test_uneven_lists_serve_no_policy_that_hides_unknown_words(folder):
+    table = make(folder / "refused", names(3), [0, 1, 2, 0, 1], TEM, list_offsets=ends([[0] * 3, [0] * 2]))
+    column, keys = pa.array(["w1x"]), pa.array([b"\x01" * 32], pa.binary(32))
+    for policy in (STRICT, DROP, {**FAITHFUL, "oov": "uniform"}, {**FAITHFUL, "numbers": "drop"}):
+        for refused in (
+            lambda policy=policy: table.release_with_keys(keys, column, json.dumps(policy)),
+            lambda policy=policy: table.positions(column, json.dumps(policy)),
+            lambda policy=policy: table.row("w1x", json.dumps(policy)),
+        ):
+            with pytest.raises(PolicyError, match="common vocabulary"):
+                refused()
+    even = make(folder / "even", names(3), [0, 1, 2, 2, 0, 1], TEM, list_offsets=ends([[0] * 3] * 2))
+    assert len(release(even, ["w1x"], b"\x01" * 32)) == 1
+
+
 BROKEN = {
     "lists missing": {"lists": None},
     "no lists": {"lists": np.array([], np.uint32)},
@@ -252,6 +323,19 @@ BROKEN = {
     "inputs missing": {"inputs": None},
     "inputs twice": {"inputs": blob(["a", "b", "c", "a"])},
     "an empty word": {"inputs": blob(["a", "", "b", "c"])},
+    "offsets beyond": {"list_offsets": np.array([0, 5], np.uint64)},
+    "offsets short": {"list_offsets": np.array([0, 3], np.uint64)},
+    "offsets fall": {"list_offsets": np.array([0, 3, 2, 4], np.uint64)},
+    "offsets of nothing": {"list_offsets": np.array([], np.uint64)},
+    "no list at all": {"list_offsets": np.array([0], np.uint64)},
+    "an empty list": {"list_offsets": np.array([0, 0, 4], np.uint64)},
+    "huge offsets": {"list_offsets": np.array([0, 2**64 - 1], np.uint64)},
+    "signed offsets": {"list_offsets": np.array([0, 4], np.int64)},
+    "a word on no list": {"lists": np.arange(3, dtype=np.uint32), "list_offsets": np.array([0, 2, 3], np.uint64)},
+    "too many uneven lists": {
+        "lists": np.concatenate([np.arange(4), np.zeros(300)]).astype(np.uint32),
+        "list_offsets": np.array([0, *range(4, 305)], np.uint64),
+    },
     "outputs of its own": {"outputs": blob(["a", "b", "c", "d"])},
 }
 

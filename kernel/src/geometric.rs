@@ -11,17 +11,14 @@ use crate::sampler::Draws;
 pub struct Geometric {
     num: u64,
     den: u64,
-    last: i64,
 }
 
 impl Geometric {
-    /// The law over a list of `len` places.
-    pub fn new(num: u64, den: u64, len: usize) -> Result<Self> {
+    pub fn new(num: u64, den: u64) -> Result<Self> {
         if !is_rate(num, den) {
             return Err(malformed("its law's rate is no fraction in lowest terms of whole numbers from 1 to 2^48"));
         }
-        let last = i64::try_from(len).ok().and_then(|len| len.checked_sub(1)).filter(|&last| last >= 0);
-        Ok(Self { num, den, last: last.ok_or_else(|| malformed("a list has no places"))? })
+        Ok(Self { num, den })
     }
 }
 
@@ -34,9 +31,10 @@ impl PlaceLaw for Geometric {
     }
 
     #[inline(always)]
-    fn draw(&self, place: usize, position: u64, _slot: &[u64], draws: &mut Draws<'_>) -> Result<usize> {
+    fn draw(&self, len: usize, place: usize, position: u64, _slot: &[u64], draws: &mut Draws<'_>) -> Result<usize> {
         let step = discrete_laplace(self.num, self.den, &mut draws.beyond(position)?)?;
-        Ok((place as i64).saturating_add(step).clamp(0, self.last) as usize)
+        let last = len.saturating_sub(1) as i64;
+        Ok((place as i64).saturating_add(step).clamp(0, last) as usize)
     }
 
     fn weight(&self, _place: usize, _other: usize) -> Result<u64> {
@@ -53,13 +51,13 @@ mod tests {
     #[test]
     fn a_step_is_kept_within_the_list() {
         let key = [5; 32];
-        let law = Geometric::new(1, 2, 4).unwrap();
+        let law = Geometric::new(1, 2).unwrap();
         let mut draws = Draws::new(Stream::new(&key, purpose::TOKEN).unwrap(), 1);
         let stream = Stream::new(&key, purpose::TOKEN).unwrap();
         let mut seen = [0; 4];
         for position in 0..400 {
             let step = discrete_laplace(1, 2, &mut stream.overflow(position)).unwrap();
-            let found = law.draw(1, position, &[], &mut draws).unwrap();
+            let found = law.draw(4, 1, position, &[], &mut draws).unwrap();
             assert_eq!(found as i64, (1 + step).clamp(0, 3));
             seen[found] += 1;
         }
@@ -67,11 +65,10 @@ mod tests {
     }
 
     #[test]
-    fn rates_and_lengths_out_of_reach_are_refused() {
+    fn rates_out_of_reach_are_refused() {
         for (num, den) in [(0, 1), (1, 0), (2, 4), (1 << 49, 1), (1, (1 << 48) + 1)] {
-            assert!(Geometric::new(num, den, 4).is_err(), "{num}/{den}");
+            assert!(Geometric::new(num, den).is_err(), "{num}/{den}");
         }
-        assert!(Geometric::new(1, 1, 0).is_err());
-        assert!(Geometric::new(3, 4, 1).is_ok());
+        assert!(Geometric::new(3, 4).is_ok());
     }
 }

@@ -1,6 +1,7 @@
 //! What every law of words is to the loops over columns: one record's draws, and one word's exact weights.
 
 use crate::errors::Result;
+use crate::policy::InputPolicy;
 use crate::reading::Reading;
 use crate::stream::Words;
 
@@ -30,6 +31,11 @@ pub struct Facts {
 /// A law of output words given an input word. It is asked once per record; the loop over words is its own.
 pub trait Law: Send + Sync {
     fn facts(&self) -> Facts;
+
+    /// Refuses an input policy that the law does not serve.
+    fn check(&self, _policy: &InputPolicy) -> Result<()> {
+        Ok(())
+    }
 
     /// Draws an output for each word that needs one into `room.drawn`; position p is the p-th of them.
     fn draw(&self, key: &[u8; 32], reading: &Reading, room: &mut Room) -> Result<()>;

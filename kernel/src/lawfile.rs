@@ -42,12 +42,15 @@ enum Named {
 }
 
 /// The law of a file of lists of words that are their own outputs.
-fn on_lists(file: &Mapped, len: usize) -> Result<Box<dyn Law>> {
+fn on_lists(file: &Mapped, inputs: usize) -> Result<Box<dyn Law>> {
     let named = file.metadata.get("law").and_then(|law| serde_json::from_str(law).ok());
-    let lists = Lists::new(file, len)?;
+    let lists = Lists::new(file, inputs)?;
     Ok(match named.ok_or_else(|| malformed("it names no law that this version knows"))? {
-        Named::Tem { weights, outside } => Box::new(OnLists { lists, law: Tem::new(&weights, outside, len)? }),
-        Named::Geometric { rate: (num, den) } => Box::new(OnLists { lists, law: Geometric::new(num, den, len)? }),
+        Named::Tem { weights, outside } => {
+            let law = Tem::new(&weights, outside, &lists.lens())?;
+            Box::new(OnLists { lists, law })
+        }
+        Named::Geometric { rate: (num, den) } => Box::new(OnLists { lists, law: Geometric::new(num, den)? }),
     })
 }
 
@@ -112,12 +115,20 @@ impl LawFile {
         key: &(dyn Fn(usize, Option<&str>) -> Result<Key> + Sync),
         threads: usize,
     ) -> Result<Released> {
+        self.law.check(policy)?;
         release::release(&*self.law, &self.vocabulary, policy, texts, key, threads)
+    }
+
+    /// The draws that each row is charged.
+    pub fn positions(&self, policy: &InputPolicy, texts: &Strings, threads: usize) -> Result<Vec<u32>> {
+        self.law.check(policy)?;
+        release::positions(&self.vocabulary, policy, texts, threads)
     }
 
     /// The exact law of one word: output words and their integer weights, one row or several that are drawn from with
     /// equal probability.
     pub fn row(&self, policy: &InputPolicy, word: &str) -> Result<(Vec<String>, Vec<Vec<u64>>)> {
+        self.law.check(policy)?;
         let row = release::row(&*self.law, &self.vocabulary, policy, word)?;
         Ok(match row {
             Row::Copy(word) => (vec![word], vec![vec![1]]),

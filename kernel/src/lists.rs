@@ -1,11 +1,15 @@
 //! List laws: words in several orders, one of them drawn for every token, and a law of places on it ("dptext-lists/1",
 //! `privacy.md` 3.4). The choice of the list does not look at the word.
 
+use std::collections::BTreeSet;
+use std::ops::Range;
+
 use safetensors::Dtype;
 
 use crate::errors::{Error, Result};
 use crate::law::{resize, ExactRow, Facts, Law, Room};
-use crate::mapped::{malformed, Mapped};
+use crate::mapped::{malformed, spans, Mapped};
+use crate::policy::{InputPolicy, Unknown};
 use crate::reading::{Fate, Reading};
 use crate::sampler::Draws;
 use crate::stream::{purpose, Stream};
@@ -17,45 +21,82 @@ pub trait PlaceLaw: Send + Sync {
     /// Words per slot of the tokens' stream.
     fn width(&self) -> usize;
 
-    /// The place drawn at `position`, whose slot is at hand.
-    fn draw(&self, place: usize, position: u64, slot: &[u64], draws: &mut Draws<'_>) -> Result<usize>;
+    /// The place of a list of `len` that is drawn at `position`, whose slot is at hand.
+    fn draw(&self, len: usize, place: usize, position: u64, slot: &[u64], draws: &mut Draws<'_>) -> Result<usize>;
 
     /// The integer weight of another place.
     fn weight(&self, place: usize, other: usize) -> Result<u64>;
 }
 
-/// Orders of the same words: each holds every word once.
+/// Orders of words. Even lists hold every word once each; uneven ones hold some words, and are for modes alone that
+/// claim nothing.
 pub struct Lists {
-    /// Words of one list.
-    pub len: usize,
+    /// How many words there are.
+    inputs: usize,
     /// How many lists there are.
-    pub count: usize,
+    count: usize,
+    /// Where each list lies among `words`.
+    spans: Vec<Range<usize>>,
     /// Words by list and place.
     words: Vec<u32>,
-    /// Places by word and list.
+    /// Places by word and list; `ABSENT` where the list does not hold the word.
     places: Vec<u32>,
+    even: bool,
 }
+
+const ABSENT: u32 = u32::MAX;
+
+/// Uneven lists, at most: what is stored of them grows with lists times words.
+const MOST: usize = 255;
 
 impl Lists {
     /// The lists of a file with this many words.
-    pub fn new(file: &Mapped, len: usize) -> Result<Self> {
+    pub fn new(file: &Mapped, inputs: usize) -> Result<Self> {
         let words = file.numbers::<u32>(file.needed("lists", Dtype::U32)?)?.to_vec();
-        let count = words.len().checked_div(len).unwrap_or(0);
-        if count == 0 || count * len != words.len() {
-            return Err(malformed("lists does not hold a whole number of lists of all words"));
+        let spans = match file.place("list_offsets", Dtype::U64)? {
+            Some(offsets) => spans(file.numbers::<u64>(offsets)?, words.len(), "list_offsets")?,
+            None => {
+                let count = words.len().checked_div(inputs).unwrap_or(0);
+                (0..count).map(|list| list * inputs..(list + 1) * inputs).collect()
+            }
+        };
+        let count = spans.len();
+        if count == 0 || spans.iter().any(Range::is_empty) || spans.last().is_some_and(|last| last.end != words.len()) {
+            return Err(malformed("lists does not hold a whole number of lists"));
         }
-        let mut places = vec![u32::MAX; words.len()];
-        for (list, order) in words.chunks_exact(len).enumerate() {
-            for (place, &word) in (0..u32::MAX).zip(order) {
+        if count > MOST && count * inputs > words.len() {
+            return Err(malformed("there are more than 255 lists of lengths of their own"));
+        }
+        let mut places = vec![ABSENT; count * inputs];
+        for (list, span) in spans.iter().enumerate() {
+            for (place, &word) in (0..ABSENT).zip(words.get(span.clone()).unwrap_or_default()) {
                 let known = places.get_mut(word as usize * count + list);
                 let known = known.ok_or_else(|| malformed("a list names a word that is not there"))?;
-                if *known != u32::MAX {
+                if *known != ABSENT {
                     return Err(malformed("a list names a word twice"));
                 }
                 *known = place;
             }
         }
-        Ok(Self { len, count, words, places })
+        if places.chunks_exact(count).any(|word| word.iter().all(|&place| place == ABSENT)) {
+            return Err(malformed("a word is on no list"));
+        }
+        let even = !places.contains(&ABSENT);
+        Ok(Self { inputs, count, spans, words, places, even })
+    }
+
+    /// Lengths of the lists, each once.
+    pub fn lens(&self) -> BTreeSet<usize> {
+        self.spans.iter().map(Range::len).collect()
+    }
+
+    fn longest(&self) -> usize {
+        self.lens().last().copied().unwrap_or(0)
+    }
+
+    #[inline(always)]
+    fn len(&self, list: usize) -> usize {
+        self.spans.get(list).map_or(0, Range::len)
     }
 
     #[inline(always)]
@@ -66,7 +107,33 @@ impl Lists {
 
     #[inline(always)]
     fn word(&self, list: usize, place: usize) -> Result<u32> {
-        self.words.get(list * self.len + place).copied().ok_or_else(missing)
+        let start = self.spans.get(list).ok_or_else(missing)?.start;
+        self.words.get(start + place).copied().ok_or_else(missing)
+    }
+
+    /// The lists that hold a word, in order.
+    fn holding(&self, word: u32) -> impl Iterator<Item = usize> + Clone + '_ {
+        let first = word as usize * self.count;
+        let places = self.places.get(first..first + self.count).unwrap_or_default();
+        places.iter().enumerate().filter(|(_, place)| **place != ABSENT).map(|(list, _)| list)
+    }
+
+    /// The list that is drawn at `position` for a word, among those that hold it; one alone is not drawn.
+    #[inline(always)]
+    fn choose(&self, word: u32, position: u64, slot: &[u64], draws: &mut Draws<'_>) -> Result<usize> {
+        if self.even {
+            return if self.count == 1 {
+                Ok(0)
+            } else {
+                Ok(draws.uniform(position, slot, self.count as u64)? as usize)
+            };
+        }
+        let holding = self.holding(word);
+        let chosen = match holding.clone().count() {
+            1 => 0,
+            count => draws.uniform(position, slot, count as u64)? as usize,
+        };
+        holding.clone().nth(chosen).ok_or_else(missing)
     }
 }
 
@@ -82,7 +149,18 @@ pub struct OnLists<P> {
 
 impl<P: PlaceLaw> Law for OnLists<P> {
     fn facts(&self) -> Facts {
-        Facts { name: P::NAME, lists: self.lists.count, sets: 1, max_set: self.lists.len, width: self.law.width() }
+        let max_set = self.lists.longest();
+        Facts { name: P::NAME, lists: self.lists.count, sets: 1, max_set, width: self.law.width() }
+    }
+
+    /// On uneven lists the choice of the list looks at the word: no bound holds, so they serve no policy that hides
+    /// unknown words.
+    fn check(&self, policy: &InputPolicy) -> Result<()> {
+        if self.lists.even || (policy.oov == Unknown::Keep && policy.numbers == Unknown::Keep) {
+            return Ok(());
+        }
+        Err(Error::policy("lists of different words have no bound, so unknown words and numbers must be kept in clear")
+            .hint("build the lists over a common vocabulary, or use mode faithful"))
     }
 
     fn draw(&self, key: &[u8; 32], reading: &Reading, room: &mut Room) -> Result<()> {
@@ -99,32 +177,36 @@ impl<P: PlaceLaw> Law for OnLists<P> {
             let (slot, list_slot) = (slots.next().unwrap_or_default(), list_slots.next().unwrap_or_default());
             room.drawn.push(match fate {
                 Fate::Draw(word) => {
-                    let list = match lists.count {
-                        1 => 0,
-                        more => choices.uniform(position, list_slot, more as u64)? as usize,
-                    };
-                    let place = self.law.draw(lists.place(list, word)?, position, slot, &mut tokens)?;
-                    lists.word(list, place)?
+                    let list = lists.choose(word, position, list_slot, &mut choices)?;
+                    let place = lists.place(list, word)?;
+                    lists.word(list, self.law.draw(lists.len(list), place, position, slot, &mut tokens)?)?
                 }
-                _ => tokens.uniform(position, slot, lists.len as u64)? as u32,
+                _ => tokens.uniform(position, slot, lists.inputs as u64)? as u32,
             });
         }
         Ok(())
     }
 
-    /// One row for each list. Their totals differ where the word stands near an end of one of them.
+    /// One row for each list that holds the word. Their totals differ where it stands near an end of one of them.
     fn row(&self, input: u32) -> Result<ExactRow> {
         let lists = &self.lists;
-        let on_list = |list: usize| {
-            let mut weights = vec![0; lists.len];
+        let mut reached = vec![false; lists.inputs];
+        let mut on_list = |list: usize| {
+            let mut weights = vec![0; lists.inputs];
             let place = lists.place(list, input)?;
-            for other in 0..lists.len {
-                let word = lists.word(list, other)?;
-                *weights.get_mut(word as usize).ok_or_else(missing)? = self.law.weight(place, other)?;
+            for other in 0..lists.len(list) {
+                let word = lists.word(list, other)? as usize;
+                *weights.get_mut(word).ok_or_else(missing)? = self.law.weight(place, other)?;
+                *reached.get_mut(word).ok_or_else(missing)? = true;
             }
             Ok(weights)
         };
-        let weights = (0..lists.count).map(on_list).collect::<Result<Vec<_>>>()?;
-        Ok(ExactRow { outputs: (0..lists.len as u32).collect(), weights })
+        let mut weights = lists.holding(input).map(&mut on_list).collect::<Result<Vec<_>>>()?;
+        for row in &mut weights {
+            let mut reached = reached.iter();
+            row.retain(|_| reached.next() == Some(&true));
+        }
+        let outputs = (0..u32::MAX).zip(&reached).filter(|(_, reached)| **reached).map(|(word, _)| word).collect();
+        Ok(ExactRow { outputs, weights })
     }
 }

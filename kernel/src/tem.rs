@@ -1,6 +1,8 @@
 //! The truncated exponential mechanism over the places of a list (`privacy.md` 3.4): a weight for every distance up to
 //! a reach, and one weight for all places beyond. Sums of weights have a closed form, so that none is stored per place.
 
+use std::collections::BTreeSet;
+
 use crate::errors::{Error, Result};
 use crate::lists::PlaceLaw;
 use crate::mapped::malformed;
@@ -10,8 +12,8 @@ use crate::weights::{BLOCK, ONE_LEVEL};
 
 /// The weights of all places of a list, seen from any one of them.
 pub struct Tem {
-    /// Places of the list.
-    len: usize,
+    /// Words per slot: 2 if a list is drawn from in two levels.
+    width: usize,
     /// The largest distance that has a weight of its own.
     reach: usize,
     /// Sums of the weights from distance `reach` on one side to `reach` on the other: element `k` is that of the first `k`.
@@ -20,9 +22,11 @@ pub struct Tem {
     outside: u64,
 }
 
-/// The places of the list that have a weight of their own, and where their sums begin and end.
+/// What is seen from one place of a list: the places that have a weight of their own, and their sum.
 #[derive(Clone, Copy)]
 struct Near {
+    len: usize,
+    place: usize,
     first: usize,
     end: usize,
     sum_before: u64,
@@ -30,9 +34,10 @@ struct Near {
 }
 
 impl Tem {
-    /// Weights by distance from 0, then that of all other places of a list of `len`.
-    pub fn new(weights: &[u64], outside: u64, len: usize) -> Result<Self> {
-        let weights = weights.get(..len).unwrap_or(weights);
+    /// Weights by distance from 0, then that of all other places, for lists of these lengths.
+    pub fn new(weights: &[u64], outside: u64, lens: &BTreeSet<usize>) -> Result<Self> {
+        let longest = lens.last().copied().unwrap_or(0);
+        let weights = weights.get(..longest).unwrap_or(weights);
         let reach = weights.len().checked_sub(1).ok_or_else(|| malformed("its law has no weights"))?;
         let mut window = Vec::with_capacity(2 * weights.len());
         let mut sum = 0u128;
@@ -41,12 +46,12 @@ impl Tem {
             sum += u128::from(*weight);
             window.push(sum as u64);
         }
-        if sum + len as u128 * u128::from(outside) > u128::from(u64::MAX) {
+        if sum + longest as u128 * u128::from(outside) > u128::from(u64::MAX) {
             return Err(malformed("the weights' sum is 2^64 or more"));
         }
-        let law = Self { len, reach, window, outside };
-        for place in 0..len {
-            if law.total(&law.near(place)?) == 0 {
+        let law = Self { width: if longest > ONE_LEVEL { 2 } else { 1 }, reach, window, outside };
+        for (len, place) in lens.iter().flat_map(|&len| (0..len).map(move |place| (len, place))) {
+            if law.near(len, place)?.total(outside) == 0 {
                 return Err(malformed("a place has no weight above zero"));
             }
         }
@@ -54,39 +59,36 @@ impl Tem {
     }
 
     #[inline(always)]
-    fn near(&self, place: usize) -> Result<Near> {
+    fn near(&self, len: usize, place: usize) -> Result<Near> {
         let first = place.saturating_sub(self.reach);
-        let end = self.len.min(place + self.reach + 1);
+        let end = len.min(place + self.reach + 1);
         let (from, to) = (first + self.reach - place, end + self.reach - place);
         match (self.window.get(from), self.window.get(to)) {
-            (Some(&before), Some(&after)) => Ok(Near { first, end, sum_before: before, sum: after - before }),
+            (Some(&before), Some(&after)) => {
+                Ok(Near { len, place, first, end, sum_before: before, sum: after - before })
+            }
             _ => Err(Error::internal("a place lies outside its list")),
         }
     }
 
-    #[inline(always)]
-    fn total(&self, near: &Near) -> u64 {
-        (self.len - (near.end - near.first)) as u64 * self.outside + near.sum
-    }
-
-    /// The sum of the weights of the first `count` places, seen from `place`.
-    fn sum_of(&self, place: usize, near: &Near, count: usize) -> u64 {
+    /// The sum of the weights of the first `count` places.
+    fn sum_of(&self, near: &Near, count: usize) -> u64 {
         let far = count.min(near.first) + count.saturating_sub(near.end);
-        let inside = count.clamp(near.first, near.end) + self.reach - place;
+        let inside = count.clamp(near.first, near.end) + self.reach - near.place;
         let inside = self.window.get(inside).copied().unwrap_or(0) - near.sum_before;
         far as u64 * self.outside + inside
     }
 
     /// The first place whose running sum exceeds `chosen`, which is below the total.
     #[inline(always)]
-    fn first_above(&self, place: usize, near: &Near, chosen: u64) -> usize {
+    fn first_above(&self, near: &Near, chosen: u64) -> usize {
         let left = near.first as u64 * self.outside;
         if chosen < left {
             return (chosen / self.outside) as usize;
         }
         let rest = chosen - left;
         if rest < near.sum {
-            let from = near.first + self.reach - place;
+            let from = near.first + self.reach - near.place;
             let sums = self.window.get(from + 1..).unwrap_or_default();
             return near.first + sums.partition_point(|&sum| sum - near.sum_before <= rest);
         }
@@ -95,18 +97,24 @@ impl Tem {
 
     /// The place that a slot's words choose, exactly as from explicit weights (`stream.md`).
     #[inline(always)]
-    fn choose(&self, place: usize, slot: &[u64], more: &mut Overflow<'_>) -> Result<usize> {
-        let near = self.near(place)?;
-        let chosen = below(self.total(&near), first(slot)?, more)?;
-        let found = self.first_above(place, &near, chosen);
-        if self.len <= ONE_LEVEL {
+    fn choose(&self, near: &Near, slot: &[u64], more: &mut Overflow<'_>) -> Result<usize> {
+        let chosen = below(near.total(self.outside), first(slot)?, more)?;
+        let found = self.first_above(near, chosen);
+        if near.len <= ONE_LEVEL {
             return Ok(found);
         }
         let start = found / BLOCK * BLOCK;
-        let before = self.sum_of(place, &near, start);
-        let block = self.sum_of(place, &near, self.len.min(start + BLOCK)) - before;
+        let before = self.sum_of(near, start);
+        let block = self.sum_of(near, near.len.min(start + BLOCK)) - before;
         let chosen = below(block, second(slot)?, more)?;
-        Ok(self.first_above(place, &near, before + chosen))
+        Ok(self.first_above(near, before + chosen))
+    }
+}
+
+impl Near {
+    #[inline(always)]
+    fn total(&self, outside: u64) -> u64 {
+        (self.len - (self.end - self.first)) as u64 * outside + self.sum
     }
 }
 
@@ -114,16 +122,12 @@ impl PlaceLaw for Tem {
     const NAME: &'static str = "tem";
 
     fn width(&self) -> usize {
-        if self.len > ONE_LEVEL {
-            2
-        } else {
-            1
-        }
+        self.width
     }
 
     #[inline(always)]
-    fn draw(&self, place: usize, position: u64, slot: &[u64], draws: &mut Draws<'_>) -> Result<usize> {
-        self.choose(place, slot, &mut draws.beyond(position)?)
+    fn draw(&self, len: usize, place: usize, position: u64, slot: &[u64], draws: &mut Draws<'_>) -> Result<usize> {
+        self.choose(&self.near(len, place)?, slot, &mut draws.beyond(position)?)
     }
 
     fn weight(&self, place: usize, other: usize) -> Result<u64> {
@@ -157,12 +161,12 @@ mod tests {
     }
 
     fn agrees(weights: &[u64], outside: u64, len: usize, place: usize, words: u64) {
-        let law = Tem::new(weights, outside, len).unwrap();
+        let law = Tem::new(weights, outside, &[len, len + 3].into()).unwrap();
         let explicit = explicit(weights, outside, len, place);
         let sums = running_sums(&explicit).unwrap();
-        let near = law.near(place).unwrap();
+        let near = law.near(len, place).unwrap();
         let total = *sums.last().unwrap();
-        assert_eq!(law.total(&near), total);
+        assert_eq!(near.total(outside), total);
         for (other, &weight) in explicit.iter().enumerate() {
             assert_eq!(law.weight(place, other).unwrap(), weight);
         }
@@ -179,7 +183,7 @@ mod tests {
             for second in [random(&mut state), 0, u64::MAX, 1] {
                 let slot = [first, second];
                 let expected = Weights::from_running(&sums).draw(&slot, &mut stream.overflow(3)).unwrap();
-                let found = law.choose(place, &slot, &mut stream.overflow(3)).unwrap();
+                let found = law.choose(&near, &slot, &mut stream.overflow(3)).unwrap();
                 assert_eq!(found, expected, "{len} places, seen from {place}");
             }
         }
@@ -222,15 +226,15 @@ mod tests {
             agrees(&[0, 7], 1, len, 0, 5);
             agrees(&[0, 7], 0, len, len - 1, 5);
         }
-        assert!(Tem::new(&[0, 0, 1], 0, 2).is_err(), "no place of two is two away");
+        assert!(Tem::new(&[0, 0, 1], 0, &[2].into()).is_err(), "no place of two is two away");
     }
 
     #[test]
     fn totals_of_nothing_and_of_too_much_are_refused() {
-        assert!(Tem::new(&[], 1, 5).is_err());
-        assert!(Tem::new(&[0], 0, 5).is_err());
-        assert!(Tem::new(&[u64::MAX], 1, 5).is_err());
-        assert!(Tem::new(&[1], u64::MAX / 4, 5).is_err());
-        assert!(Tem::new(&[u64::MAX], 0, 5).is_ok());
+        assert!(Tem::new(&[], 1, &[5].into()).is_err());
+        assert!(Tem::new(&[0], 0, &[5].into()).is_err());
+        assert!(Tem::new(&[u64::MAX], 1, &[5].into()).is_err());
+        assert!(Tem::new(&[1], u64::MAX / 4, &[5].into()).is_err());
+        assert!(Tem::new(&[u64::MAX], 0, &[5].into()).is_ok());
     }
 }

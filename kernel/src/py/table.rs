@@ -16,7 +16,7 @@ use crate::errors::{Error, Result};
 use crate::ids;
 use crate::lawfile::LawFile;
 use crate::policy::InputPolicy;
-use crate::release::{self, Released};
+use crate::release::Released;
 use crate::threads;
 
 /// A table file, mapped and verified; one per process and hash.
@@ -167,8 +167,7 @@ impl PyTable {
     fn positions(&self, py: Python<'_>, texts: Chunks, input_policy: &str, threads: Option<usize>) -> PyResult<Column> {
         detached(py, || {
             let (policy, texts) = (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?);
-            release::positions(&self.file.vocabulary, &policy, &texts, threads::count(threads)?)
-                .map(|rows| Column(counts(rows)))
+            self.file.positions(&policy, &texts, threads::count(threads)?).map(|rows| Column(counts(rows)))
         })
     }
 
