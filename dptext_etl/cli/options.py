@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -13,6 +13,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on std
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file, such as privacy.toml.")]
 Partition = Annotated[
     str | None, typer.Option(metavar="NAME", help='What replaces "{partition}" in the policy\'s source and sink.')
+]
+Engine = Annotated[
+    Literal["polars", "spark"],
+    typer.Option(help="What computes: this process (polars), or the executors of the Spark that is configured here."),
 ]
 MechanismName = Annotated[str, typer.Argument(metavar="NAME", help="A mechanism; `dptext mechanisms` lists them.")]
 Parameters = Annotated[

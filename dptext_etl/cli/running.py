@@ -10,16 +10,18 @@ from dptext_etl.cli import balance, terminal
 
 if TYPE_CHECKING:
     from dptext_etl.policy import Policy
-    from dptext_etl.runner import Progress
+    from dptext_etl.runner import Progress, RunSummary
+    from dptext_etl.runner.progress import Listener
 
 
-def execute(policy: Policy, *, partition: str | None, as_json: bool) -> None:
+def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str = "polars") -> None:
     """Run a policy and print what it did: counts, spends and verdicts, never a text or an id."""
     from dptext_etl import runner
 
+    run = _on_spark if engine == "spark" else runner.run
     try:
         with progress_bar() as progress:
-            summary = runner.run(policy, partition=partition, progress=progress).as_dict()
+            summary = run(policy, partition=partition, progress=progress).as_dict()
     except KeyboardInterrupt:
         terminal.note("stopped: nothing is lost, the same command goes on from here")
         raise
@@ -27,6 +29,18 @@ def execute(policy: Policy, *, partition: str | None, as_json: bool) -> None:
         terminal.emit(summary)
     else:
         show(summary)
+
+
+def _on_spark(policy: Policy, *, partition: str | None, progress: Listener | None) -> RunSummary:
+    """Run a policy on the Spark that is configured here, else on all cores of this machine."""
+    from udfs.spark.session import require_spark, session
+
+    require_spark()
+    from udfs.spark import privatize_frame
+    from udfs.spark.source import read_source
+
+    with session() as spark:
+        return privatize_frame(read_source(spark, policy, partition), policy, partition=partition, progress=progress)
 
 
 def show(summary: Mapping[str, Any]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from inspect import signature
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
@@ -90,7 +90,7 @@ def polars_schema(frame: DataFrame, policy: Policy) -> pl.Schema:
     """
     from pyspark.sql.pandas.types import to_arrow_type
 
-    zone = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
+    zone: dict[str, Any] = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
     options = zone if "timezone" in signature(to_arrow_type).parameters else {}  # Spark 4.0 and newer
     wanted = wanted_columns(policy)
     types = {}

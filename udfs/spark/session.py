@@ -1,0 +1,73 @@
+"""A Spark session for a command: the one that is configured around it, or a local one of its own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dptext_etl.errors import PolicyError, seam
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_CONF_DIR")
+"""Where somebody has configured Spark: spark-submit, its arguments, a Connect server, a folder of settings."""
+_OWN: dict[str, Any] = {
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "OFF",
+    "spark.sql.session.timeZone": "UTC",
+}
+"""Settings of a local session: nothing listens beyond this machine, and no library's message quotes a row."""
+JAVA = "install Java 17 or newer (on Debian: apt-get install openjdk-17-jre-headless) and set JAVA_HOME if need be"
+
+
+@contextmanager
+def session() -> Iterator[SparkSession]:
+    """Start a session for the block, or take the one that runs, which stays.
+
+    Without any configuration around it the session is local: all cores of this machine.
+
+    Raises:
+        PolicyError: pyspark or Java is missing, or Spark does not start.
+    """
+    require_spark()
+    from pyspark.sql import SparkSession
+
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        yield running
+        return
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = SparkSession.builder.appName("dptext")
+    if not any(name in os.environ for name in _SURROUNDINGS):
+        builder = builder.master("local[*]").config(map=_OWN)
+    with seam("starting Spark", PolicyError, f"is it configured as it should be? Otherwise {JAVA}"):
+        made = builder.getOrCreate()
+    try:
+        yield made
+    finally:
+        made.stop()
+
+
+def require_spark() -> None:
+    """Say what is missing before Spark does.
+
+    Raises:
+        PolicyError: pyspark is not installed, or there is no Java for a session on this machine.
+    """
+    if find_spec("pyspark") is None:
+        raise PolicyError("the Spark engine needs pyspark, which is not installed", "pip install 'dptext-etl[spark]'")
+    if "SPARK_REMOTE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return  # Java runs elsewhere, or runs already
+    home = os.environ.get("JAVA_HOME")
+    if not (Path(home, "bin", "java").is_file() if home else shutil.which("java")):
+        raise PolicyError("the Spark engine needs a Java runtime, and none was found", JAVA)

@@ -1,0 +1,61 @@
+"""The source of a policy as a Spark frame, with the columns and types that the Polars engine finds in it."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from dptext_etl.errors import InputError, seam
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.roles import Table
+from dptext_etl.runner.source import READ_HINT, Files
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_TEXT_FORMATS = {
+    "csv": {"header": "true", "multiLine": "true", "escape": '"', "mode": "FAILFAST", "enforceSchema": "false"},
+    "ndjson": {"mode": "FAILFAST"},
+}
+
+
+def read_source(spark: SparkSession, policy: Policy, partition: str | None = None) -> DataFrame:
+    """Read a policy's source: Parquet, CSV or NDJSON.
+
+    Args:
+        spark: The session; its executors see the files under the same paths, object stores included.
+        policy: The policy.
+        partition: Which partition, where the policy has a place for one.
+
+    Raises:
+        InputError: Nothing there, or columns that do not fit.
+    """
+    layout = Layout.of(policy, partition)
+    files = Files.find(layout)
+    paths = [path if "://" in path else f"file://{path}" for path in files.paths]
+    if files.format == "parquet":
+        with seam("opening the source with Spark", InputError, READ_HINT):
+            return spark.read.parquet(*paths)
+    table = Table.open(policy, layout)
+    reader = spark.read.options(**_TEXT_FORMATS[files.format])
+    if files.format == "csv":  # "" is an empty text, nothing at all is null; by default Spark makes both null
+        reader = reader.option("nullValue", secrets.token_hex(16))
+    found = pl.Schema({name: table.schema.get(name, pl.String()) for name in _names(files)})
+    with seam("opening the source with Spark", InputError, READ_HINT):
+        reader = reader.schema(_spark_schema(found))
+        return reader.csv(paths) if files.format == "csv" else reader.json(paths)
+
+
+def _names(files: Files) -> list[str]:
+    with seam("reading the source", InputError, READ_HINT):
+        return files.scan(all_text=True).collect_schema().names()
+
+
+def _spark_schema(schema: pl.Schema) -> StructType:
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest()).schema)
