@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import bench_custext
+import bench_spark
 from measuring import HERE, Row, amount, show, task
 
 LEDGER_RECORDS = 10_000_000
@@ -25,7 +26,7 @@ def main() -> None:
     began = time.perf_counter()
     load = os.getloadavg()[0]
     rows: list[Row] = []
-    for part in (bench_custext.column, bench_custext.mapping, bench_custext.growth, run, ledger):
+    for part in (bench_custext.column, bench_custext.mapping, bench_custext.growth, run, ledger, bench_spark.rows):
         found = part()
         print(show(found), flush=True)
         rows += found

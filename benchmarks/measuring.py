@@ -42,10 +42,10 @@ class Row:
         return {"work": self.work, "measured": self.measured, "against": self.against, "ratio": ratio, "goal": goal}
 
 
-def task(name: str, *, threads: int = 1, **parameters: Any) -> dict[str, Any]:
-    """Run one task of `tasks.py` in a process of its own; {} with a sentence on stderr where its data is absent."""
+def task(name: str, *, threads: int = 1, script: str = "tasks.py", **parameters: Any) -> dict[str, Any]:
+    """Run one task of a script in a process of its own; {} with a sentence on stderr where its data is absent."""
     env = {**os.environ, **dict.fromkeys(THREADS, str(threads))}
-    command = [sys.executable, str(HERE / "tasks.py"), name, json.dumps(parameters)]
+    command = [sys.executable, str(HERE / script), name, json.dumps(parameters)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode == SKIPPED:
         print(done.stderr.strip(), file=sys.stderr)
