@@ -1,0 +1,125 @@
+"""The component by Dagster's own command line, in a project of its own: list, scaffold, check, launch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("dagster", reason="dagster is not installed")
+pytest.importorskip("dagster_dg_cli", reason="dagster-dg-cli is not installed")
+
+from dptext_etl import Policy, _kernel
+
+TYPE = "dptext_etl.orchestration.PolicyComponent"
+PROJECT = """\
+[project]
+name = "clinic"
+version = "0.1.0"
+
+[tool.dg]
+directory_type = "project"
+
+[tool.dg.project]
+root_module = "clinic"
+"""
+DEFINITIONS = """\
+from pathlib import Path
+
+import dagster as dg
+
+
+@dg.definitions
+def defs():
+    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+"""
+
+
+@pytest.fixture
+def project(tmp_path, reviews, save):
+    """A project as `create-dagster project` lays it out, and a table of two months."""
+    room = tmp_path / "src" / "clinic"
+    (room / "defs").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text(PROJECT)
+    (room / "__init__.py").touch()
+    (room / "defs" / "__init__.py").touch()
+    (room / "definitions.py").write_text(DEFINITIONS)
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    for number, month in enumerate(("2026-01", "2026-02")):
+        save(reviews(60, 60 * number), tmp_path / "raw" / f"{month}.parquet")
+    _kernel.Secret().write(str(tmp_path / "noise.key"))
+    return tmp_path
+
+
+@pytest.fixture
+def dg(project):
+    """Run `dg` in the project: dg("list", "defs")."""
+    env = {
+        **os.environ,
+        "DAGSTER_HOME": str(project / "home"),
+        "DAGSTER_DISABLE_TELEMETRY": "yes",
+        "PYTHONPATH": str(project / "src"),
+        "DPTEXT_SECRET": (project / "noise.key").read_text().strip(),
+        "COLUMNS": "200",
+    }
+
+    def run(*arguments):
+        program = Path(sys.executable).with_name("dg")
+        done = subprocess.run([program, *arguments], cwd=project, env=env, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    return run
+
+
+def privacy(project, small_vectors):
+    """Turn the scaffolded policy into one with partitions and small tables."""
+    path = project / "reviews.toml"
+    said = path.read_text()
+    said = said.replace("raw/2026-01.parquet", "raw/{partition}.parquet").replace(
+        "published/reviews", "published/{partition}"
+    )
+    path.write_text(said.replace('name = "custext"', f'name = "custext", k = 5, vectors = "{small_vectors}"'))
+    return Policy.load(path)
+
+
+@pytest.mark.slow
+def test_from_nothing_to_a_published_partition(project, dg, small_vectors, sentinel):
+    code, said = dg("list", "components")
+    assert code == 0, said
+    assert TYPE in said
+
+    code, said = dg("scaffold", "defs", TYPE, "reviews", "--source", "raw/2026-01.parquet")
+    assert code == 0, said
+    policy = privacy(project, small_vectors)
+    assert policy.dataset == "reviews"
+    assert "review" in {column.name for column in policy.columns}
+
+    defs = project / "src" / "clinic" / "defs" / "reviews" / "defs.yaml"
+    months = "  partitions: {type: monthly, start_date: '2026-01', end_date: '2026-03'}\n  executor: in_process\n"
+    defs.write_text(defs.read_text().rstrip() + "\n" + months)
+    assert dg("check", "yaml") == (0, "All component YAML validated successfully.\n")
+
+    code, said = dg("list", "defs")
+    assert code == 0, said
+    for name in ("raw_reviews", "staged_reviews", "published_reviews", "privatize_reviews", "canaries_foreign"):
+        assert name in said
+
+    code, said = dg("launch", "--assets", "*", "--partition", "2026-02")
+    assert code == 0, said
+    assert sentinel not in said
+    assert (project / "published" / "2026-02" / "manifest.json").exists()
+    assert not (project / "published" / "2026-01").exists()
+
+
+@pytest.mark.slow
+def test_wrong_yaml_is_told_by_its_line(project, dg):
+    room = project / "src" / "clinic" / "defs" / "reviews"
+    room.mkdir()
+    (room / "defs.yaml").write_text(f"type: {TYPE}\nattributes:\n  polcy: privacy.toml\n")
+    code, said = dg("check", "yaml")
+    assert code == 1
+    assert "defs.yaml:" in said
+    assert "polcy" in said
+    assert "'policy' is a required property" in said
