@@ -1,0 +1,194 @@
+"""MADLIB: a word's vector is moved at random, and the word nearest to where it lands is released.
+
+Paper: Feyisetan, Balle, Drake and Diethe 2020, "Privacy- and Utility-Preserving Textual Analysis via Calibrated
+Multivariate Perturbations" (section 3). The noise eta has density proportional to exp(-epsilon |eta|) in the vectors'
+own units: a uniform direction, and a length from Gamma(k, 1 / epsilon). What holds here (spec: privacy.md section 3.3):
+
+* The nearest word is found exactly. The moved vector is rounded to a grid 2**16 times as fine as the vectors' own, or
+  as fine as exact arithmetic allows; the rest is arithmetic on whole numbers, the same on every machine and device.
+* Noise has full relative precision down to 2**-128 (amendment A9) and is made of IEEE operations alone. That real
+  numbers stand for a continuous density is the assumption IDEAL_LAPLACE, which every ledger row carries.
+* epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, which
+  is what the ledger charges; `Madlib.aligned` takes that product instead.
+* Unknown words and numbers vanish before words are counted: they have no vector that could be moved.
+* A word's law is an integral over its cell and has no fractions: `sample_many` draws from it, `survival` bounds it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Literal, NoReturn, Self
+
+import numpy as np
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.embeddings.search import NearestWords
+from dptext_etl.errors import PolicyError
+from dptext_etl.families.radial import least_tail, longest_noise
+from dptext_etl.families.simulated import radial_survivals
+from dptext_etl.families.vector import Draws, Indices, VectorMechanism
+from dptext_etl.families.words import MetricClaim
+from dptext_etl.guarantee import Disclosure, Guarantee
+
+VECTOR = 5
+"""Purpose of the stream that moves vectors; a slot is four words per dimension."""
+
+IDEAL = "IDEAL_LAPLACE"
+
+_CELLS = 2**20  # coordinates of noise held at once
+_WIDER = 1 + Fraction(1, 2**50)
+"""More than the rounding of the diameter: one square root and one product."""
+
+
+class Madlib(VectorMechanism):
+    """MADLIB, or FBDD (Feyisetan et al. 2020).
+
+    Attributes:
+        epsilon: Per word and unit of distance; a draw costs epsilon times the diameter of the vocabulary at most.
+
+    Example:
+        >>> mechanism = Madlib.example()
+        >>> len(mechanism.sample_many("good", 5)), mechanism.survival("good") < 1
+        (5, True)
+    """
+
+    reproducible: ClassVar[bool] = True
+
+    @property
+    def unknown(self) -> Literal["uniform", "drop"]:
+        """Unknown words vanish: a uniform draw would be out of band."""
+        return "drop"
+
+    @property
+    def bounded_range(self) -> bool:
+        """A draw is pure, but no range-bounded exponential mechanism."""
+        return False
+
+    def input_policy(self) -> dict[str, Any]:
+        """As for all word mechanisms; unknown words and numbers are dropped in faithful mode too."""
+        return {**super().input_policy(), "numbers": "drop", "oov": "drop"}
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """As for all word mechanisms, with the assumption on continuous noise; no unknown word is ever kept."""
+        stated = super().guarantee
+        return replace(
+            stated,
+            disclosures=stated.disclosures - {Disclosure.OOV, Disclosure.NUMBERS},
+            assumptions=stated.assumptions | {IDEAL},
+        )
+
+    @property
+    def epsilon_per_word(self) -> Fraction:
+        """Epsilon times the diameter, and what rounding may have taken from it."""
+        return Fraction(repr(self.epsilon)) * Fraction(self.diameter) * _WIDER
+
+    @property
+    def metric_claim(self) -> MetricClaim | None:
+        """Epsilon per unit of Euclidean distance; a noisy length is no distance of words."""
+        if self.mode == "faithful" or self.length == "noisy":
+            return None
+        return MetricClaim(self.epsilon, "euclidean", self.diameter)
+
+    @classmethod
+    def aligned(cls, epsilon: float, **parameters: Any) -> Self:
+        """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / diameter.
+
+        Args:
+            epsilon: Of one draw, over the largest distance.
+            parameters: All others.
+        """
+        made = super().aligned(epsilon, **parameters)
+        while made.epsilon_per_word > Fraction(repr(epsilon)):
+            made = made.model_copy(update={"epsilon": float(np.nextafter(made.epsilon, 0.0))})
+        return made
+
+    @property
+    def _rate(self) -> float:
+        """Epsilon per step of the vectors' grid."""
+        return self.epsilon * self.words.scale
+
+    @cached_property
+    def search(self) -> NearestWords:
+        """The exact search, on a grid fine enough for the vectors and coarse enough for the largest noise.
+
+        Raises:
+            PolicyError: Noise of this epsilon leaves what can be computed exactly.
+        """
+        words = self.words
+        longest_word = float(np.sqrt(words.norms.max(initial=0))) + 1
+        return NearestWords(words, longest_word + longest_noise(words.vectors.shape[1]) / self._rate + 1)
+
+    def choose(self, draws: Draws) -> Indices:
+        """Move every word's vector by noise of its own, and take the nearest word."""
+        words, search = self.words.vectors, self.search
+        dimensions = words.shape[1]
+        chosen = np.empty(len(draws.words), np.uint32)
+        rows = max(1, _CELLS // dimensions)
+        for start in range(0, len(chosen), rows):
+            some = draws.take(slice(start, start + rows))
+            noise = pa.array(_kernel.radial_noise(*some.arrays(), VECTOR, dimensions)).to_numpy()
+            moved = noise.reshape(-1, dimensions) / self._rate
+            moved += words[some.words]
+            chosen[start : start + rows] = search.nearest(search.rounded(moved))
+        return chosen
+
+    def transition(self, word: str) -> NoReturn:
+        """Refuse: the law of a word is an integral over its cell, which no fractions express.
+
+        Raises:
+            PolicyError: Always.
+        """
+        self.number_of(word)
+        raise PolicyError(
+            "the exact law of a word under continuous noise cannot be written as fractions",
+            "sample_many(word, n) draws from it; survival(word) bounds the chance that a word comes back",
+        )
+
+    def survival(self, word: str) -> Fraction:
+        """Return an upper bound of the probability that `word` comes back as itself.
+
+        It does only where its moved vector stays on its own side of the plane half-way to the nearest word elsewhere,
+        give or take the rounding of the moved vector. Of words at one place only the first ever comes back.
+
+        Raises:
+            PolicyError: `word` is no single word of the vocabulary.
+        """
+        number = self.number_of(word)
+        squared = self.words.squared_distances([number], slice(None))[0]
+        if (squared[:number] == 0).any():
+            return Fraction(0)
+        elsewhere = squared[squared > 0]
+        return self._stays(float(np.sqrt(elsewhere.min()))) if len(elsewhere) else Fraction(1)
+
+    def simulated_survivals(self, word: str, trials: int) -> int:
+        """Simulate from the paper's formula, apart from the code that releases, how often a word comes back.
+
+        Raises:
+            PolicyError: `word` is no single word of the vocabulary.
+        """
+        slack = 0.5**self.search.bits / 2 * float(np.sqrt(self.words.vectors.shape[1]))
+        return radial_survivals(self.words, self.number_of(word), self._rate, trials, slack)
+
+    def largest_probability(self) -> float:
+        """Return an upper bound of the probability with which a draw gives any one word.
+
+        A draw ends at a word's own place no likelier than if the nearest other place were as far as the diameter, and
+        at any other place with probability 1/2 at most, give or take the rounding of the moved vector.
+        """
+        vectors = self.words.vectors
+        return 1.0 if bool((vectors == vectors[0]).all()) else float(self._stays(self.diameter / self.words.scale))
+
+    def _stays(self, steps: float) -> Fraction:
+        """Bound the chance of not going more than half of so many steps in one direction."""
+        dimensions = self.words.vectors.shape[1]
+        rounding = 0.5**self.search.bits / 2 * float(np.sqrt(dimensions))
+        return 1 - Fraction(least_tail(dimensions, (steps / 2 + rounding) * self._rate * (1 + 2.0**-40)))
+
+    @classmethod
+    def example(cls) -> Self:
+        """Epsilon 60 per unit of distance over the first 400 words of the embedded vectors."""
+        return cls(epsilon=60.0, limit=400)
