@@ -18,6 +18,8 @@ from dptext_etl.families.words import PAD, WordMechanism
 SAMPLES = 256
 PAD_SAMPLES = 2_048
 """Draws behind an estimated chance: of a word, and of the padding, which stands at most positions."""
+TRIALS = 2_048
+"""Of a simulation of a word's survival."""
 
 _ROUNDING = 1 + 1e-12
 
@@ -34,22 +36,26 @@ class Chances:
         self._mechanism = mechanism
         self._words = frozenset(words)
         self._survival: dict[str, float] = {}
+        self._survivors: dict[str, int | None] = {}
         self._laws: dict[str, dict[str, float]] = {}
         self._samples: dict[str, Counter[str]] = {}
         self.exact = self._has_laws()
 
-    def survival(self, word: str) -> float:
-        """Bound the probability that `word` comes back as itself."""
+    def survival(self, word: str, alarm: float) -> float:
+        """Bound the probability that `word` comes back as itself; a simulated bound is wrong with chance `alarm`."""
         if word not in self._survival:
             self._survival[word] = round_up(self._mechanism.survival(word))
-        return self._survival[word]
+            self._survivors[word] = None if self.exact else self._mechanism.simulated_survivals(word, TRIALS)
+        survivors = self._survivors[word]
+        simulated = 1.0 if survivors is None else upper_bound(survivors, TRIALS, alarm)
+        return min(self._survival[word], simulated)
 
     def within(self, word: str, targets: frozenset[str], alarm: float) -> float:
         """Bound the probability that one draw for `word`, or for `PAD`, gives one of `targets`.
 
         A mechanism without a law in fractions is asked for samples, under a key that is thrown away: what is counted
         bounds the chance of the other targets, at a confidence of 1 - `alarm`. The chance that `word` itself comes
-        back is never estimated from the code that is under suspicion.
+        back is never estimated from the code that is under suspicion: it has a bound, or a simulation of its own.
 
         Args:
             word: A word of the column, or `PAD`.
@@ -61,8 +67,8 @@ class Chances:
             return min(1.0, sum(law.get(target, 0.0) for target in targets) * _ROUNDING)
         samples = self._sampled(word)
         hits = sum(samples[target] for target in targets - {word})
-        itself = self.survival(word) if word in targets else 0.0
-        return min(1.0, itself + upper_bound(hits, samples.total(), alarm))
+        itself = self.survival(word, alarm / 2) if word in targets else 0.0
+        return min(1.0, itself + upper_bound(hits, samples.total(), alarm / 2))
 
     def _has_laws(self) -> bool:
         try:

@@ -3,12 +3,13 @@
 Great Expectations quotes the values that it rejects, in results, in exceptions and in Data Docs, whatever a suite asks
 for (its issue 8780). The classes here hand out counts, in every result format:
 
-* metrics of ours return whole numbers, and the values that a map expectation would collect are never asked for;
+* every metric is one of ours and returns whole numbers: the values that a map expectation would collect are never
+  asked for, and nothing of Great Expectations' own evaluates a frame, where Spark's message could quote a cell;
 * `Redacted` lets nothing but numbers into a result, whatever result format a caller sets;
 * a metric that fails raises our own error with a type's name, so no message and no traceback holds a cell.
 
 An expectation's arguments are stored in suites, results and pages. They are a policy: names, parameters, references.
-The engine is pandas.
+Tables are pandas or Spark frames, classic or Spark Connect.
 
 Example:
     >>> from dptext_etl.checks.expectations import validate  # doctest: +SKIP
@@ -17,23 +18,18 @@ Example:
 
 from __future__ import annotations
 
-import json
 import os
-from functools import lru_cache
-from typing import Any, ClassVar, Literal, NamedTuple
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import polars as pl
 
-from dptext_etl.checks.canary_words import policy_tokens
-from dptext_etl.checks.gate_columns import ColumnsGate
-from dptext_etl.checks.gate_foreign import ForeignGate
-from dptext_etl.checks.gate_ledger import LedgerGate
-from dptext_etl.checks.gate_words import inside_output_set
-from dptext_etl.checks.lineage import Lineage
+from dptext_etl.checks import spark_tallies, tallies
 from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
-from dptext_etl.errors import GateError, InputError, seam
-from dptext_etl.ledger import Ledger
-from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.checks.tallies import Counts, Tally, known
+from dptext_etl.checks.tallies import written as written
+from dptext_etl.errors import GateError, seam
+from dptext_etl.policy import Policy
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
@@ -43,34 +39,14 @@ from great_expectations.core.metric_domain_types import MetricDomainTypes
 from great_expectations.core.result_format import ResultFormat
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
-from great_expectations.expectations.expectation import BatchExpectation, ColumnMapExpectation, Expectation
+from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
+from great_expectations.expectations.expectation import BatchExpectation, Expectation
 from great_expectations.expectations.expectation_configuration import parse_result_format
-from great_expectations.expectations.metrics.map_metric_provider.column_condition_partial import (
-    column_condition_partial,
-)
-from great_expectations.expectations.metrics.map_metric_provider.column_map_metric_provider import (
-    ColumnMapMetricProvider,
-)
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
 
-Counts = dict[str, int]
-
-
-class _Known(NamedTuple):
-    policy: Policy
-    columns: dict[str, ColumnPolicy]
-
-
-def written(policy: Policy) -> str:
-    """Write a policy as an expectation's argument: names, parameters and references; no storage options."""
-    return json.dumps(policy.model_dump(mode="json", by_alias=True, exclude={"storage_options"}), sort_keys=True)
-
-
-@lru_cache(maxsize=16)
-def _known(policy: str) -> _Known:
-    read = Policy.parse(json.loads(policy))
-    return _Known(read, {spec.name: column for spec, column in zip(read.columns, read.column_policies(), strict=True)})
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 
 class Redacted:
@@ -102,9 +78,19 @@ class _TableMetric(TableMetricProvider):
     metric_name: str
 
     @staticmethod
-    def count(table: pl.DataFrame, policy: str) -> Counts:
-        """Return how much was "checked", and how many of each problem there are."""
+    def tally(policy: str) -> Callable[[], Tally]:
+        """Prepare the counting."""
         raise NotImplementedError
+
+    @classmethod
+    def count(cls, table: pl.DataFrame, **arguments: str) -> Counts:
+        """Count over a table that is here."""
+        return tallies.count(cls.tally(**arguments), table)
+
+    @classmethod
+    def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
+        """Count over a Spark frame."""
+        return spark_tallies.count(cls.tally(**arguments), table)
 
     @metric_value(engine=PandasExecutionEngine)
     def _pandas(
@@ -116,65 +102,63 @@ class _TableMetric(TableMetricProvider):
         runtime_configuration: Any,  # noqa: ARG002
     ) -> Counts:
         with seam(f"evaluating {cls.metric_name}", GateError):
-            table, _, _ = execution_engine.get_compute_domain(metric_domain_kwargs, domain_type=MetricDomainTypes.TABLE)
+            table = _whole(execution_engine, metric_domain_kwargs)
             counts: Counts = cls.count(pl.from_pandas(table), **metric_value_kwargs)
             return counts
+
+    @metric_value(engine=SparkDFExecutionEngine)
+    def _spark(
+        cls,  # noqa: N805
+        execution_engine: Any,
+        metric_domain_kwargs: Any,
+        metric_value_kwargs: Any,
+        metrics: Any,  # noqa: ARG002
+        runtime_configuration: Any,  # noqa: ARG002
+    ) -> Counts:
+        with seam(f"evaluating {cls.metric_name}", GateError):
+            table = _whole(execution_engine, metric_domain_kwargs)
+            counts: Counts = cls.count_on_spark(table, **metric_value_kwargs)
+            return counts
+
+
+def _whole(execution_engine: Any, domain: Any) -> Any:
+    return execution_engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)[0]
 
 
 class _Columns(_TableMetric):
     metric_name = "table.dptext_columns"
     value_keys = ("policy",)
 
-    @staticmethod
-    def count(table: pl.DataFrame, policy: str) -> Counts:
-        known = _known(policy).policy
-        gate = ColumnsGate(known, Lineage.declared(known), marked=False)
-        gate.feed(table.schema)
-        found = gate.verdict().counts
-        return {"checked": table.width, **{name: int(found[name]) for name in ("missing", "unknown", "mistyped")}}
+    @classmethod
+    def count(cls, table: pl.DataFrame, **arguments: str) -> Counts:
+        return tallies.columns(table.schema, **arguments)
+
+    @classmethod
+    def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
+        return tallies.columns(spark_tallies.polars_schema(table), **arguments)
 
 
 class _Canaries(_TableMetric):
     metric_name = "table.dptext_canaries"
     value_keys = ("policy",)
-
-    @staticmethod
-    def count(table: pl.DataFrame, policy: str) -> Counts:
-        known, columns = _known(policy)
-        gate = ForeignGate(known, policy_tokens(known, next(iter(columns.values())).secret))
-        gate.feed(table)
-        return {"checked": table.height, "hits": int(gate.verdict().counts["hits"])}
+    tally = staticmethod(tallies.canaries)
 
 
 class _Ledgered(_TableMetric):
     metric_name = "table.dptext_ledgered"
     value_keys = ("policy",)
+    tally = staticmethod(tallies.ledgered)
 
-    @staticmethod
-    def count(table: pl.DataFrame, policy: str) -> Counts:
-        known, columns = _known(policy)
-        with Ledger.open(known.ledger.url, known.ledger.id_key, create=False, read_only=True) as ledger:
-            found = {name: ledger.find(column) for name, column in columns.items()}
-            gate = LedgerGate(known, ledger, {name: ref for name, ref in found.items() if ref is not None})
-            gate.feed(table)
-        counts = {name: int(count) for name, count in gate.verdict().counts.items()}
-        return {"checked": counts.pop("cells"), **counts}
+    @classmethod
+    def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
+        spark_tallies.require_reach(table, known(arguments["policy"]).policy.ledger.url)
+        return super().count_on_spark(table, **arguments)
 
 
-class _InOutputSet(ColumnMapMetricProvider):
-    condition_metric_name = "column_values.dptext_in_output_set"
-    condition_value_keys = ("policy",)
-
-    @column_condition_partial(engine=PandasExecutionEngine)
-    def _pandas(cls, column: Any, policy: str, **_: Any) -> Any:  # noqa: N805
-        with seam("evaluating column_values.dptext_in_output_set", GateError):
-            mechanism = _known(policy).columns[column.name].mechanism
-            words = mechanism.output_words()
-            if words is None:
-                msg = "a faithful mechanism has no fixed output words"
-                raise InputError(msg)
-            inside = inside_output_set(pl.Series(pl.from_pandas(column)), pl.Series(sorted(words), dtype=pl.String))
-            return pd.Series(inside.to_numpy(), index=column.index)
+class _OutputSet(_TableMetric):
+    metric_name = "table.dptext_output_set"
+    value_keys = ("policy", "column")
+    tally = staticmethod(tallies.words)  # type: ignore[assignment]  (one argument more)
 
 
 class _TableExpectation(Redacted, BatchExpectation):
@@ -208,20 +192,15 @@ class ExpectReleasedRowsToBeLedgered(_TableExpectation):
     metric_dependencies: ClassVar[tuple[str, ...]] = (_Ledgered.metric_name,)
 
 
-class ExpectColumnValuesToStayInOutputSet(Redacted, ColumnMapExpectation):
+class ExpectColumnValuesToStayInOutputSet(_TableExpectation):
     """Expect every word of a text column to be an output word of its mechanism; all of them, in all rows."""
 
-    policy: str
-    mostly: Literal[1] = 1
+    column: str
     row_condition: Literal[None] = None
 
-    map_metric: ClassVar[str] = _InOutputSet.condition_metric_name
-    success_keys: ClassVar[tuple[str, ...]] = ("mostly", "policy")
+    metric_dependencies: ClassVar[tuple[str, ...]] = (_OutputSet.metric_name,)
+    success_keys: ClassVar[tuple[str, ...]] = ("policy", "column")
     args_keys: ClassVar[tuple[str, ...]] = ("column", "policy")
-
-    def _counts(self, metrics: Any) -> Counts:
-        outside = int(metrics[f"{self.map_metric}.unexpected_count"])
-        return {"checked": int(metrics["table.row_count"]), "rows_outside": outside}
 
 
 def suite_for(policy: Policy) -> gx.ExpectationSuite:
@@ -243,11 +222,11 @@ def suite_for(policy: Policy) -> gx.ExpectationSuite:
     return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release}", expectations=expectations)
 
 
-def validate(frame: pl.DataFrame | pd.DataFrame, policy: Policy) -> VerdictRecord:
+def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: Policy) -> VerdictRecord:
     """Validate a released table against its policy's suite.
 
     Args:
-        frame: The released table, without canary rows.
+        frame: The released table, without canary rows: Polars, pandas or Spark.
         policy: Its policy.
 
     Returns:
@@ -255,11 +234,15 @@ def validate(frame: pl.DataFrame | pd.DataFrame, policy: Policy) -> VerdictRecor
     """
     suite = suite_for(policy)
     with seam("validating with Great Expectations", GateError):
-        table = frame.to_pandas(use_pyarrow_extension_array=True) if isinstance(frame, pl.DataFrame) else frame
         context = gx.get_context(mode="ephemeral")
         context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
-        asset = context.data_sources.add_pandas("dptext").add_dataframe_asset("released")
-        batch = asset.add_batch_definition_whole_dataframe("whole").get_batch({"dataframe": table})
+        if spark_tallies.is_spark(frame):
+            source, table = context.data_sources.add_spark("dptext", persist=False), frame
+        else:
+            source = context.data_sources.add_pandas("dptext")
+            table = frame.to_pandas(use_pyarrow_extension_array=True) if isinstance(frame, pl.DataFrame) else frame
+        definition = source.add_dataframe_asset("released").add_batch_definition_whole_dataframe("whole")
+        batch = definition.get_batch({"dataframe": table})
         results = batch.validate(suite, result_format=ResultFormat.SUMMARY.value).results
         return VerdictRecord(suite.name, len(suite.expectations), tuple(map(_outcome, results)))
 

@@ -145,19 +145,20 @@ class _Survivors:
         """
         found: dict[int, Counter[float]] = {shard: Counter() for shard in self._texts}
         chances = Chances(self._mechanism, {word for texts in self._texts.values() for text in texts for word in text})
-        if not self._mechanism.hides_length:
-            for shard, texts in self._texts.items():
-                found[shard].update(chances.survival(word) for text in texts for word in text)
-            return found, alarm
         estimates = sum(len({*text, PAD}) for texts in self._texts.values() for text in texts)
         share = alarm / 2 / max(1, estimates)
+        left = alarm if chances.exact else alarm / 2
+        if not self._mechanism.hides_length:
+            for shard, texts in self._texts.items():
+                found[shard].update(chances.survival(word, share) for text in texts for word in text)
+            return found, left
         for shard, texts in self._texts.items():
             for text in texts:
                 targets = frozenset(text)
                 for word, times in Counter(text).items():
                     found[shard][chances.within(word, targets, share)] += times
                 found[shard][chances.within(PAD, targets, share)] += self._mechanism.n_max - len(text)
-        return found, alarm if chances.exact else alarm / 2
+        return found, left
 
 
 def _limit(coins: Counter[float], alarm: float) -> int:

@@ -229,6 +229,13 @@ class WordMechanism(Mechanism):
         outputs = zip(*self.transition(word), strict=True)
         return sum((chance for output, chance in outputs if output == word), Fraction(0))
 
+    def simulated_survivals(self, word: str, trials: int) -> int | None:  # noqa: ARG002
+        """Return in how many of `trials` the word comes back, simulated apart from the code that releases.
+
+        For laws that `transition` cannot write down and `survival` bounds widely; None elsewhere.
+        """
+        return None
+
     def largest_probability(self) -> float:
         """Return an upper bound of the probability with which a draw gives any one word; 1 where none is known."""
         outputs = self.output_words()
