@@ -32,7 +32,8 @@ test: $(DONE)/kernel $(DONE)/dev ## Run all tests (Rust, then Python)
 	@$(BIN)/python -m pytest
 
 test-spark35: $(DONE)/kernel $(DONE)/spark35 | require-java ## Run the tests of the pandas form on Spark 3.5, in an environment of their own
-	@.venv-spark35/bin/python -m pytest tests/contract/test_spark_engines.py tests/test_spark_functions.py -k "not connect and not arrow"
+	@.venv-spark35/bin/python -m pytest tests/contract/test_engines.py tests/test_spark_functions.py tests/test_spark_ledger.py \
+		-k "spark and not connect and not arrow" -p no:cacheprovider
 
 lint: $(DONE)/kernel $(DONE)/dev ## Check style, types, import directions and the kernel's lints
 	@$(BIN)/ruff check .

@@ -87,7 +87,9 @@ def follow(page: Path, folder: Path, env: dict[str, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_example_runs(page, tmp_path):
+def test_every_example_runs(page, tmp_path, request):
+    if "SparkSession" in page.read_text(encoding="utf-8"):
+        request.getfixturevalue("java")
     if shutil.which("bash") is None:
         pytest.skip("shell examples need bash")
     follow(page, tmp_path, environment())

@@ -12,12 +12,14 @@ from dptext_etl.ledger import Scope
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import Cap, LedgerSpec
 
-pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
-from udfs.spark import register, worker
-from udfs.spark.carried import Carried
-from udfs.spark.ledger_url import founded, is_file
+from udfs.spark import register as register_as  # noqa: E402
+from udfs.spark import worker  # noqa: E402
+from udfs.spark.carried import Carried  # noqa: E402
+from udfs.spark.ledger_url import founded, is_file  # noqa: E402
 
+FORM = "arrow" if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1) else "pandas"
 ROWS = [(f"r{i}", f"a good film number {'again ' * (i % 3)}", f"u{i % 4}", i) for i in range(60)]
 LOCAL = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: "local[2]"))
 
@@ -45,6 +47,10 @@ def films(spark):
     frame = spark.createDataFrame(ROWS, "id string, review string, user string, n int").repartition(2)
     frame.createOrReplaceTempView("films")
     return spark
+
+
+def register(spark, name, policy, **terms):
+    return register_as(spark, name, policy, **{"form": FORM, **terms})
 
 
 def texts(rows=ROWS):
@@ -136,7 +142,7 @@ def test_rows_over_the_cap_stop_the_query_if_asked(films, policy, url):
 
 def test_records_can_stand_for_themselves(films, policy, url):
     register(films, "private_review", policy, ledger=LedgerSpec(url=url), unit="record")
-    assert column(films, "SELECT private_review(text => review, id => id) FROM films ORDER BY n") == expected(policy)
+    assert column(films, "SELECT private_review(review, id) FROM films ORDER BY n") == expected(policy)
     assert counts(url)["committed"] == len(ROWS)
 
 
@@ -315,3 +321,23 @@ def test_models_are_sent_to_a_run(policy, url, monkeypatch):
 def test_a_cap_needs_a_ledger(films, policy):
     with pytest.raises(PolicyError, match="ledger="):
         register(films, "private_review", policy, cap=Cap(epsilon=1))
+
+
+def test_a_stream_that_lost_its_checkpoint_replays_for_nothing(films, policy, url, tmp_path):
+    register(films, "private_review", policy, ledger=url, cap=Cap(epsilon=10_000))
+    source = films.table("films")
+    source.write.parquet(str(tmp_path / "in"))
+
+    def run(name):
+        def publish(batch, number):
+            released = batch.selectExpr("n", "private_review(review, id, user) AS review")
+            released.write.mode("overwrite").parquet(f"{tmp_path / name}/batch={number}")
+
+        stream = films.readStream.schema(source.schema).parquet(str(tmp_path / "in")).writeStream
+        stream = stream.option("checkpointLocation", str(tmp_path / f"checkpoint {name}")).trigger(availableNow=True)
+        stream.foreachBatch(publish).start().awaitTermination()
+        return [row.review for row in films.read.parquet(str(tmp_path / name)).orderBy("n").collect()]
+
+    assert run("first") == run("second") == expected(policy)
+    assert charged(url) == EVERYBODY
+    assert counts(url)["committed"] == len(ROWS)
