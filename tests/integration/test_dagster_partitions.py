@@ -1,0 +1,133 @@
+"""Partitions in Dagster: by name and by time, a run for each, or one run for all of a backfill."""
+
+import polars as pl
+import pytest
+
+dg = pytest.importorskip("dagster", reason="dagster is not installed")
+
+from dptext_etl import Policy  # noqa: E402
+from dptext_etl.mechanism import Released  # noqa: E402
+from dptext_etl.mechanisms.custext import CusText  # noqa: E402
+from dptext_etl.orchestration import build_definitions, materialize  # noqa: E402
+
+from .test_dagster_job import GATES, PUBLISHED, STAGED  # noqa: E402
+
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+MONTHS = ("2026-01", "2026-02", "2026-03")
+
+
+@pytest.fixture
+def months(make_job, save, reviews):
+    """A job over three months."""
+    job = make_job()
+    for number, name in enumerate(MONTHS):
+        save(reviews(60, 60 * number), job.folder / "raw" / f"{name}.parquet")
+    job.values |= {
+        "source": f"{job.folder}/raw/{{partition}}.parquet",
+        "sink": f"{job.folder}/published/{{partition}}",
+        "shard_rows": 50,
+    }
+    return job
+
+
+def backfill(policy, instance, first, last):
+    """Take a range of partitions in one run."""
+    defs = build_definitions(policy, backfill="single_run")
+    tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
+    job = defs.resolve_job_def("privatize_reviews")
+    return job.execute_in_process(run_config=QUIET, instance=instance, tags=tags, raise_on_error=False)
+
+
+@pytest.fixture
+def instance():
+    with dg.DagsterInstance.ephemeral() as instance:
+        yield instance
+
+
+def published(job):
+    return sorted(path.parent.name for path in job.folder.glob("published/*/manifest.json"))
+
+
+def test_time_partitions_name_the_files(months):
+    calendar = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-03")
+    summary = materialize(months.policy(), partitions=calendar)
+    assert summary.success
+    assert [run.partition for run in summary.runs] == ["2026-01", "2026-02"]
+    assert published(months) == ["2026-01", "2026-02"]
+
+
+def test_a_month_without_a_file_is_told(months):
+    calendar = dg.MonthlyPartitionsDefinition("2026-04", fmt="%Y-%m", end_date="2026-05")
+    summary = materialize(months.policy(), partitions=calendar)
+    assert summary.exit_code == 2
+    assert "there is no file" in summary.runs[0].message
+
+
+def test_a_backfill_in_one_run_is_the_same_release(months, make_job, instance):
+    assert backfill(months.policy(), instance, "2026-01", "2026-03").success
+    files, charged = months.files(), months.charged()
+    materialize(months.policy())
+    assert published(months) == list(MONTHS)
+    assert months.files() == files
+    assert months.charged() == charged
+
+
+def test_what_is_said_of_a_partition_is_kept_with_it(months, save, reviews, instance):
+    save(reviews(20, 500), months.folder / "raw" / "2026-02.parquet")
+    result = backfill(months.policy(), instance, "2026-01", "2026-02")
+    assert result.success
+    for asset in (STAGED, PUBLISHED):
+        said = {}
+        for name in ("2026-01", "2026-02"):
+            wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(asset), asset_partitions=[name])
+            (record,) = instance.fetch_materializations(wanted, limit=10).records
+            said[name] = record.asset_materialization.metadata["dagster/row_count"].value
+        assert said == {"2026-01": 60, "2026-02": 20}
+    checks = {check.check_name: check for check in result.get_asset_check_evaluations() if check.blocking}
+    assert set(GATES) <= set(checks)
+    assert checks["rows_ledgered"].metadata["2026-01: cells"].value > 0
+    assert "2026-02: " in checks["rows_ledgered"].description
+
+
+class LeakyInFebruary(CusText):
+    """Gives back the texts of February as they were."""
+
+    def release(self, texts, keys):
+        released = super().release(texts, keys)
+        february = any("februarymark" in (text or "") for text in texts.to_pylist())
+        return Released(texts.cast(released.text.type), released.positions) if february else released
+
+
+class LeakyInFebruaryPolicy(Policy):
+    def column_policies(self):
+        return [
+            c.model_copy(update={"mechanism": LeakyInFebruary(**c.mechanism.model_dump())})
+            for c in super().column_policies()
+        ]
+
+
+def test_one_fired_gate_publishes_no_partition_of_the_run(months, reviews, save, instance, sentinel):
+    marked = reviews(60, 60).with_columns(review=pl.lit("februarymark ") + pl.col("review"))
+    save(marked, months.folder / "raw" / "2026-02.parquet")
+    policy = LeakyInFebruaryPolicy.model_validate(months.policy().model_dump(by_alias=True, exclude_none=True))
+    result = backfill(policy, instance, "2026-01", "2026-03")
+    assert not result.success
+    assert published(months) == []
+    failed = next(e.step_failure_data.user_failure_data for e in result.all_events if e.is_step_failure)
+    assert failed.metadata["exit_code"].value == 4
+    assert "canaries_foreign" in failed.description
+    assert sentinel not in failed.description
+    checks = {check.check_name: check for check in result.get_asset_check_evaluations() if check.blocking}
+    assert "2026-02: " in checks["canaries_foreign"].description
+    assert not any(check.passed for check in checks.values())  # March was not judged: the name is burnt
+    assert "not evaluated" in checks["raw_column_absent"].description
+    assert checks["raw_column_absent"].metadata["2026-01: missing"].value == 0
+
+
+def test_names_of_a_dynamic_definition_are_asked_at_run_time(months, instance):
+    dynamic = dg.DynamicPartitionsDefinition(name="months")
+    instance.add_dynamic_partitions("months", ["2026-03"])
+    defs = build_definitions(months.policy(), partitions=dynamic)
+    job = defs.resolve_job_def("privatize_reviews")
+    assert job.execute_in_process(run_config=QUIET, instance=instance, partition_key="2026-03").success
+    assert published(months) == ["2026-03"]

@@ -1,0 +1,259 @@
+"""Dagster runs as processes of their own: several at once, killed ones, one process per step, a pool's limit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+dg = pytest.importorskip("dagster", reason="dagster is not installed")
+
+from dptext_etl import Ledger  # noqa: E402
+from dptext_etl.ledger import Scope  # noqa: E402
+
+from .test_dagster_privacy import kept  # noqa: E402
+
+pytestmark = pytest.mark.slow
+PARTS = ("a", "b", "c")
+SETTINGS = "telemetry:\n  enabled: false\n"
+LOCATION = """\
+import json, os, time
+from pathlib import Path
+
+import dagster as dg
+
+from dptext_etl import Policy
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.orchestration import assets, build_definitions
+
+HERE = Path(__file__).parent
+PATIENCE = 400
+
+
+def mark(name):
+    (HERE / "marks" / name).touch()
+
+
+def marked(pattern, count):
+    until = time.monotonic() + PATIENCE
+    while len(list((HERE / "marks").glob(pattern))) < count:
+        if time.monotonic() > until:
+            raise TimeoutError(pattern)
+        time.sleep(0.05)
+
+
+class Accelerated(CusText):
+    accelerated = True
+
+
+class AcceleratedPolicy(Policy):
+    def column_policies(self):
+        return [
+            item.model_copy(update={{"mechanism": Accelerated(**item.mechanism.model_dump())}})
+            for item in super().column_policies()
+        ]
+
+
+policy = {policy}.parse(json.loads((HERE / "policy.json").read_text()))
+stage = assets.runner.stage
+{body}
+defs = build_definitions(policy, partitions={partitions}, {options})
+"""
+
+
+class Location:
+    """A code location in a folder, with an instance of Dagster beside it."""
+
+    def __init__(self, job):
+        self.job, self.folder, self.home = job, job.folder, job.folder / "home"
+        self.home.mkdir()
+        (self.folder / "marks").mkdir()
+        (self.home / "dagster.yaml").write_text(SETTINGS)
+        with dg.DagsterInstance.from_config(
+            str(self.home)
+        ) as instance:  # two processes at once must not make its tables
+            assert instance.get_runs_count() == 0
+            assert not instance.all_asset_keys()
+        self._started = 0
+
+    def write(self, policy, body="", options="", kind="Policy", partitions=PARTS):
+        (self.folder / "policy.json").write_text(json.dumps(policy.model_dump(mode="json", by_alias=True)))
+        said = LOCATION.format(body=body, options=options, policy=kind, partitions=partitions and list(partitions))
+        (self.folder / "location.py").write_text(said)
+
+    def start(self, *command):
+        env = {**os.environ, "DAGSTER_HOME": str(self.home), "DAGSTER_DISABLE_TELEMETRY": "yes"}
+        program = [sys.executable, "-m", "dagster", *command, "-f", str(self.folder / "location.py")]
+        self._started += 1
+        log = self.folder / f"process-{self._started}.log"
+        with log.open("w") as said:
+            process = subprocess.Popen(program, cwd=self.folder, env=env, stdout=said, stderr=subprocess.STDOUT)
+        return process, log
+
+    def run(self, partition):
+        tags = json.dumps({"dagster/partition": partition})
+        return self.start("job", "execute", "-j", "privatize_reviews", *(["--tags", tags] if partition else []))
+
+    def marks(self, pattern="*"):
+        return sorted(path.name for path in (self.folder / "marks").glob(pattern))
+
+    def verified(self):
+        with Ledger.open(str(self.folder / "ledger.db"), read_only=True, create=False) as ledger:
+            report = ledger.verify()
+            assert report.ok, report.problems
+            return ledger.remaining(Scope("reviews", "2026")).used
+
+
+def ended(started):
+    process, log = started
+    return process.wait(), log.read_text()
+
+
+def both_ended(*started):
+    """Wait for all of them, and say all of what they said where one failed."""
+    outcomes = [ended(item) for item in started]
+    assert {code for code, _ in outcomes} == {0}, "\n".join(said for _, said in outcomes)
+
+
+def partitioned(job, save, reviews):
+    for number, name in enumerate(PARTS):
+        save(reviews(120, 120 * number), job.folder / "raw" / f"{name}.parquet")
+    return job.policy(
+        source=f"{job.folder}/raw/{{partition}}.parquet", sink=f"{job.folder}/published/{{partition}}", shard_rows=50
+    )
+
+
+@pytest.fixture
+def undisturbed(make_job, save, reviews):
+    """The same partitions, released one after the other by the runner alone."""
+    from dptext_etl import run
+
+    job = make_job("undisturbed")
+    policy = partitioned(job, save, reviews)
+    for name in PARTS:
+        run(policy, partition=name)
+    with job.ledger() as ledger:
+        used = ledger.remaining(Scope("reviews", "2026")).used
+    return job, used
+
+
+def test_steps_can_be_processes_of_their_own(make_job, sentinel):
+    alone, several = make_job("alone"), make_job("several")
+    alone.run()
+    location = Location(several)
+    location.write(several.policy(), options="executor=dg.multiprocess_executor", partitions=None)
+    code, said = ended(location.run(None))
+    assert code == 0, said
+    assert said.count("Launching subprocess for") == 4
+    assert several.files() == alone.files()
+    assert several.charged() == alone.charged()
+    assert sentinel not in said
+    assert sentinel.encode() not in kept(location.home)
+
+
+def test_two_runs_at_once_over_one_ledger(undisturbed, make_job, save, reviews):
+    reference, used = undisturbed
+    location = Location(make_job("together"))
+    meeting = """
+def together(policy, *, partition, **options):
+    mark(f"there-{partition}")
+    marked("there-*", 2)
+    return stage(policy, partition=partition, **options)
+assets.runner.stage = together
+"""
+    location.write(partitioned(location.job, save, reviews), meeting)
+    both_ended(location.run("a"), location.run("b"))
+    assert location.marks() == ["there-a", "there-b"]
+    code, said = ended(location.run("c"))
+    assert code == 0, said
+    assert location.job.files() == reference.files()
+    assert location.job.charged() == reference.charged()
+    assert location.verified() == used
+
+
+def test_two_runs_of_one_partition_charge_once(undisturbed, make_job, save, reviews):
+    location = Location(make_job("twice"))
+    waiting = """
+def waiting(policy, *, partition, **options):
+    mark(f"there-{os.getpid()}")
+    marked("there-*", 2)
+    return stage(policy, partition=partition, **options)
+assets.runner.stage = waiting
+"""
+    location.write(partitioned(location.job, save, reviews), waiting)
+    outcomes = [ended(run) for run in [location.run("a"), location.run("a")]]
+    assert any(code == 0 for code, _ in outcomes), outcomes
+    for code, said in outcomes:
+        assert code == 0 or "under way" in said or "nothing is staged" in said or "not judged" in said, said
+    code, said = ended(location.run("a"))
+    assert code == 0, said
+    charged = location.job.charged()["review"]
+    reference, _ = undisturbed
+    assert charged[0] == charged[1] == reference.charged()["review"][0] // len(PARTS)
+    location.verified()
+
+
+KILLED = """
+def until_killed(policy, *, partition, **options):
+    def checkpoint(name):
+        if partition == "b" and name == "committed":
+            mark("half-way")
+            marked("never", 1)
+    return stage(policy, partition=partition, checkpoint=checkpoint, **options)
+if "DPTEXT_TEST_KILL" in os.environ:
+    assets.runner.stage = until_killed
+"""
+
+
+def test_a_backfill_that_was_killed_goes_on(undisturbed, make_job, save, reviews, monkeypatch):
+    reference, used = undisturbed
+    location = Location(make_job("killed"))
+    location.write(partitioned(location.job, save, reviews), KILLED, options='backfill="single_run"')
+    everything = ("asset", "materialize", "--select", "*", "--partition-range", "a...c")
+    monkeypatch.setenv("DPTEXT_TEST_KILL", "1")
+    backfill = location.start(*everything)
+    while "half-way" not in location.marks():
+        assert backfill[0].poll() is None, backfill[1].read_text()
+        time.sleep(0.05)
+    os.kill(backfill[0].pid, signal.SIGKILL)
+    assert ended(backfill)[0] == -signal.SIGKILL
+    assert not (location.folder / "published").exists() or not list(location.folder.glob("published/*/manifest.json"))
+    monkeypatch.delenv("DPTEXT_TEST_KILL")
+    code, said = ended(location.start(*everything))
+    assert code == 0, said
+    assert location.job.files() == reference.files()
+    assert location.job.charged() == reference.charged()
+    assert location.verified() == used
+
+
+POOL = """
+def counted(policy, *, partition, **options):
+    (HERE / "marks" / f"in-{partition}").touch()
+    marked("loaded-*", 2)
+    time.sleep(6)
+    if len(list((HERE / "marks").glob("in-*"))) > 1:
+        mark("both")
+    try:
+        return stage(policy, partition=partition, **options)
+    finally:
+        (HERE / "marks" / f"in-{partition}").unlink()
+assets.runner.stage = counted
+mark(f"loaded-{os.getpid()}")
+"""
+
+
+@pytest.mark.parametrize(("slots", "both"), [(1, False), (2, True)])
+def test_a_pool_lets_runs_on_a_gpu_take_turns(make_job, save, reviews, slots, both):
+    location = Location(make_job("pool"))
+    location.write(partitioned(location.job, save, reviews), POOL, kind="AcceleratedPolicy")
+    with dg.DagsterInstance.from_config(str(location.home)) as instance:
+        instance.event_log_storage.set_concurrency_slots("gpu", slots)
+    both_ended(location.run("a"), location.run("b"))
+    assert ("both" in location.marks()) == both
+    assert location.marks("in-*") == []
+    assert len(location.marks("loaded-*")) == 2
+    manifests = location.folder.glob("published/*/manifest.json")
+    assert sorted(path.parent.name for path in manifests) == ["a", "b"]
