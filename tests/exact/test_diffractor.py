@@ -1,0 +1,245 @@
+"""1-Diffractor's draws: word for word those of the stream, of its exact law, and of no other (sections 3.4 and 9)."""
+
+import itertools
+import json
+import math
+from collections import Counter
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy import stats
+
+from dptext_etl import _kernel
+from dptext_etl.errors import PolicyError
+from dptext_etl.mechanisms.diffractor import Diffractor
+
+from .listed_words import KEYS, drawn, permuted, spelling, write
+from .test_discrete_laplace import Oracle
+
+SECRET = _kernel.Secret.from_bytes(bytes(range(50, 82)))
+TOKEN, LIST = 1, 2
+VARIANTS = ["tem", "geometric"]
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory):
+    """Makes a file of permuted lists of `count` words."""
+    folder = tmp_path_factory.mktemp("lists")
+    return lambda count, number: permuted(folder, count, number)
+
+
+def expected(mechanism, orders, known, key):
+    """The same by the stream's definition: explicit weights, one integer per draw; an independent discrete Laplace."""
+    epsilon, width = mechanism.epsilon, 2 if max(map(len, orders)) > 4_096 else 1
+    for position, word in enumerate(known):
+        if word is None:
+            yield spelling(_kernel.below(key, TOKEN, position, len(orders[0]), width))
+            continue
+        holding = [np.asarray(order) for order in orders if word in order]
+        order = holding[_kernel.below(key, LIST, position, len(holding), 1) if len(holding) > 1 else 0]
+        places = len(order)
+        place = int(np.flatnonzero(order == word)[0])
+        if mechanism.variant == "geometric":
+            step = Oracle(key, TOKEN, position).laplace(Fraction(repr(epsilon)))
+            yield spelling(order[min(max(place + step, 0), places - 1)])
+            continue
+        away = np.abs(np.arange(places) - place)
+        top = 2 ** min(46, 62 - (max(map(len, orders)) - 1).bit_length())
+        by_distance = [explicit(top, epsilon, gap, mechanism.gamma) for gap in range(mechanism.gamma + 1)]
+        weights = [by_distance[min(int(steps), mechanism.gamma)] for steps in away]
+        yield spelling(order[_kernel.draw(key, TOKEN, position, weights, width)])
+
+
+def explicit(top, epsilon, gap, gamma):
+    """The weight of section 2.2 by high-precision arithmetic."""
+    from decimal import Decimal, localcontext
+
+    with localcontext() as context:
+        context.prec = 50
+        least = int(top * (-Decimal(repr(epsilon)) * gamma / 2).exp()) + 1
+        return max(least, int(top * (-Decimal(repr(epsilon)) * gap / 2).exp()))
+
+
+@pytest.mark.parametrize(("places", "number"), [(9, 1), (9, 3), (300, 2), (5_000, 1), (5_000, 3)])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_draw_is_the_streams(lists, places, number, variant):
+    path, orders = lists(places, number)
+    mechanism = Diffractor(epsilon=0.75, variant=variant, lists=path)
+    random = np.random.default_rng(places)
+    known = [0, places - 1, *random.integers(places, size=40).tolist()]
+    if variant == "tem":
+        known[5] = known[17] = None
+    text = " ".join("zzxqv" if word is None else spelling(word) for word in known)
+    for key in KEYS:
+        assert drawn(mechanism, text, key) == list(expected(mechanism, orders, known, key))
+
+
+def test_unknown_words_vanish_before_geometric_words_are_counted(lists):
+    path, orders = lists(9, 3)
+    mechanism = Diffractor(epsilon=0.75, variant="geometric", lists=path)
+    known = [3, 8, 0]
+    text = f"zzxqv {spelling(3)} 42, {spelling(8)}! qqq {spelling(0)} 7"
+    assert drawn(mechanism, text, KEYS[0]) == list(expected(mechanism, orders, known, KEYS[0]))
+    assert mechanism.positions(pa.array([text, "zzxqv 42"])).to_pylist() == [3, 0]
+    with pytest.raises(PolicyError):
+        mechanism.transition("zzxqv")
+
+
+ORDERS = [list(range(9)), [4, 1, 7, 0, 8, 2, 6, 3, 5], [8, 6, 4, 2, 0, 1, 3, 5, 7]]
+GOLDEN = {
+    ("tem", 1): "iafbcihdeicbfbcchcaiecfg",
+    ("tem", 3): "iaadbfhhbahbaiahcciffaff",
+    ("geometric", 1): "ebaehbihhbadfbfgfhaaacdf",
+    ("geometric", 3): "ebifacihaiedfefgdhceebdf",
+}
+
+
+@pytest.mark.parametrize(("variant", "number"), GOLDEN)
+def test_golden_draws_stay_frozen(tmp_path, variant, number):
+    path = write(tmp_path / "lists.safetensors", 9, ORDERS[:number])
+    mechanism = Diffractor(epsilon=0.5, variant=variant, lists=path)
+    text = " ".join(spelling(word % 9) for word in range(24))
+    released = drawn(mechanism, text, KEYS[0])
+    assert "".join(word[1:] for word in released) == GOLDEN[variant, number]
+    assert released == list(expected(mechanism, ORDERS[:number], [word % 9 for word in range(24)], KEYS[0]))
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize("number", [1, 3])
+def test_transition_is_the_published_law(lists, variant, number):
+    path, orders = lists(9, number)
+    mechanism = Diffractor(epsilon=0.5, variant=variant, gamma=5 if variant == "geometric" else 3, lists=path)
+    a = math.exp(-0.5)
+    for word in range(9):
+        law = np.zeros(9)
+        for order in orders:
+            at = np.argsort(order)
+            gap = np.abs(at - at[word])
+            if variant == "tem":
+                chances = np.exp(-0.5 * np.minimum(gap, 3) / 2)
+                chances /= chances.sum()
+            else:
+                ends = (at == 0) | (at == 8)
+                chances = np.where(ends, 1 / (1 + a), (1 - a) / (1 + a)) * a**gap
+            law += chances / number
+        outputs, probabilities = mechanism.transition(spelling(word))
+        assert outputs == [spelling(other) for other in range(9)]
+        assert sum(probabilities) == 1
+        np.testing.assert_allclose([float(p) for p in probabilities], law, rtol=1e-11)
+        assert float(mechanism.survival(spelling(word))) == pytest.approx(law[word], rel=1e-11)
+        assert law.max() <= mechanism.largest_probability()
+        if variant == "tem":
+            _, weights = mechanism._mapped.row(spelling(word), json.dumps(mechanism.input_policy()))
+            assert [Fraction(weight, sum(weights)) for weight in weights] == probabilities
+    if variant == "tem":
+        assert set(mechanism.transition("zzxqv")[1]) == {Fraction(1, 9)}
+
+
+def test_distance_is_the_largest_over_the_lists(lists):
+    path, orders = lists(9, 3)
+    tem, geometric = (Diffractor(epsilon=1.0, variant=variant, lists=path) for variant in VARIANTS)
+    for one, other in ((0, 8), (2, 3), (4, 4)):
+        largest = max(abs(int(np.argsort(order)[one]) - int(np.argsort(order)[other])) for order in orders)
+        assert geometric.distance(spelling(one), spelling(other)) == largest
+        assert tem.distance(spelling(one), spelling(other)) == min(5, largest)
+    with pytest.raises(PolicyError, match="on the lists"):
+        tem.distance(spelling(0), "zzxqv")
+
+
+# Statistics: the same checks on the mechanism and on mechanisms with planted bugs.
+
+
+def flaws(draw, mechanism, word, n=60_000):
+    """What is wrong with n draws of a word: `draw(secret, n)` gives outputs."""
+    found = set()
+    sample = draw(SECRET, n)
+    law = dict(zip(*mechanism.transition(word), strict=True))
+    counts = Counter(sample)
+    cells = [(counts[output], n * float(chance)) for output, chance in law.items()]
+    rare = [cell for cell in cells if cell[1] < 5]
+    cells = [cell for cell in cells if cell[1] >= 5] + ([tuple(map(sum, zip(*rare, strict=True)))] if rare else [])
+    observed, wanted = map(np.array, zip(*(cell for cell in cells if cell[1] > 1e-6), strict=True))
+    if set(counts) - set(law) or stats.chisquare(observed, wanted * observed.sum() / wanted.sum()).pvalue < 1e-6:
+        found.add("law")
+    equal = np.mean([one == next_ for one, next_ in itertools.pairwise(sample)])
+    by_chance = float(sum(chance * chance for chance in law.values()))
+    if abs(equal - by_chance) > 6 * math.sqrt(by_chance * (1 - by_chance) * 3 / n):
+        found.add("dependent")
+    if draw(_kernel.Secret.from_bytes(bytes(range(60, 92))), n) == sample:
+        found.add("public")
+    return found
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(("places", "number"), [(9, 1), (9, 3), (60, 3)])
+def test_s1_draws_follow_the_law(lists, variant, places, number):
+    mechanism = Diffractor(epsilon=0.75, variant=variant, lists=lists(places, number)[0])
+    for word in (spelling(0), spelling(places // 2)):
+        sample = lambda secret, n, word=word: mechanism.sample_many(word, n, secret=secret)
+        assert flaws(sample, mechanism, word, 200_000 if word == spelling(0) else 60_000) == set()
+
+
+def test_planted_bugs_of_the_sampler_are_seen(lists):
+    path, orders = lists(9, 3)
+    mechanism, word = Diffractor(epsilon=3.0, lists=path), spelling(4)
+    one_list = [Diffractor(epsilon=3.0, lists=write(f"{path}.{k}", 9, [order])) for k, order in enumerate(orders)]
+
+    def memoised(secret, n):
+        return mechanism.sample_many(word, 1, secret=secret) * n
+
+    def public_seed(secret, n):
+        return mechanism.sample_many(word, n, secret=SECRET)
+
+    def list_used_twice(secret, n):
+        samples = [one.sample_many(word, n, secret=secret) for one in one_list]
+        return [samples[(0, 0, 1)[i % 3]][i] for i in range(n)]
+
+    def list_of_the_word(secret, n):
+        return one_list[hash(len(word)) % 3].sample_many(word, n, secret=secret)
+
+    def all_lists(secret, n):
+        samples = [one.sample_many(word, n, secret=secret) for one in one_list]
+        choice = np.random.default_rng(3).integers(3, size=n)
+        return [samples[choice[i]][i] for i in range(n)]
+
+    assert "dependent" in flaws(memoised, mechanism, word)
+    assert "public" in flaws(public_seed, mechanism, word)
+    assert "law" in flaws(list_used_twice, mechanism, word)
+    assert "law" in flaws(list_of_the_word, mechanism, word)
+    assert flaws(all_lists, mechanism, word) == set()
+
+
+def test_the_list_is_uniform_and_anew_for_every_word(tmp_path):
+    """Neighbours that only one list gives a word tell which list was taken."""
+    count = 60
+    orders = [np.roll(np.arange(0, count), 0), np.arange(0, count * 7, 7) % count, np.arange(0, count * 13, 13) % count]
+    mechanism = Diffractor(epsilon=6.0, gamma=2, lists=write(tmp_path / "l.safetensors", count, orders))
+    beside = []
+    for order in orders:
+        at = int(np.flatnonzero(order == 30)[0])
+        beside.append({spelling(order[at - 1]), spelling(order[at + 1])})
+    assert len(set.union(*beside)) == 6
+    sample = mechanism.sample_many(spelling(30), 200_000, secret=SECRET)
+    taken = [
+        next(k for k, words in enumerate(beside) if word in words) for word in sample if any(word in b for b in beside)
+    ]
+    assert stats.chisquare(np.bincount(taken)).pvalue > 1e-6
+    pairs = np.bincount([3 * one + two for one, two in zip(taken[:-1:2], taken[1::2], strict=False)])
+    assert stats.chisquare(pairs).pvalue > 1e-6
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_faithful_draws_among_the_lists_that_hold_a_word(tmp_path, variant):
+    path = write(tmp_path / "lists.safetensors", 9, [np.arange(8), np.arange(1, 9)[::-1]])
+    mechanism = Diffractor(epsilon=1.0, variant=variant, mode="faithful", lists=path)
+    known, orders = [0, 5, 8, 7, 0, 8, 5, 6, 5], [np.arange(8), np.arange(1, 9)[::-1]]
+    released = drawn(mechanism, " ".join(map(spelling, known)), KEYS[0])
+    assert released == list(expected(mechanism, orders, known, KEYS[0]))
+    first = dict(zip(*mechanism.transition(spelling(0)), strict=True))
+    assert first[spelling(8)] == 0
+    assert first[spelling(0)] > 0
+    for word in (0, 5, 8):  # on the first list, on both, on the second; no stopwords
+        sample = lambda secret, n, word=word: mechanism.sample_many(spelling(word), n, secret=secret)
+        assert flaws(sample, mechanism, spelling(word), 20_000) == set()
