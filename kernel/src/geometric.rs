@@ -5,7 +5,7 @@ use crate::errors::{Error, Result};
 use crate::laplace::{discrete_laplace, is_rate};
 use crate::lists::PlaceLaw;
 use crate::mapped::malformed;
-use crate::sampler::Draws;
+use crate::stream::Overflow;
 
 /// Steps of rate `num / den` per place.
 pub struct Geometric {
@@ -24,6 +24,7 @@ impl Geometric {
 
 impl PlaceLaw for Geometric {
     const NAME: &'static str = "geometric";
+    const OVERFLOWS: bool = true;
 
     /// Unknown words alone read slots.
     fn width(&self) -> usize {
@@ -31,8 +32,8 @@ impl PlaceLaw for Geometric {
     }
 
     #[inline(always)]
-    fn draw(&self, len: usize, place: usize, position: u64, _slot: &[u64], draws: &mut Draws<'_>) -> Result<usize> {
-        let step = discrete_laplace(self.num, self.den, &mut draws.beyond(position)?)?;
+    fn draw(&self, len: usize, place: usize, _slot: &[u64], more: &mut Overflow<'_>) -> Result<usize> {
+        let step = discrete_laplace(self.num, self.den, more)?;
         let last = len.saturating_sub(1) as i64;
         Ok((place as i64).saturating_add(step).clamp(0, last) as usize)
     }
@@ -52,12 +53,11 @@ mod tests {
     fn a_step_is_kept_within_the_list() {
         let key = [5; 32];
         let law = Geometric::new(1, 2).unwrap();
-        let mut draws = Draws::new(Stream::new(&key, purpose::TOKEN).unwrap(), 1);
         let stream = Stream::new(&key, purpose::TOKEN).unwrap();
         let mut seen = [0; 4];
         for position in 0..400 {
             let step = discrete_laplace(1, 2, &mut stream.overflow(position)).unwrap();
-            let found = law.draw(4, 1, position, &[], &mut draws).unwrap();
+            let found = law.draw(4, 1, &[], &mut stream.overflow(position)).unwrap();
             assert_eq!(found as i64, (1 + step).clamp(0, 3));
             seen[found] += 1;
         }

@@ -51,6 +51,8 @@ pub struct Room {
     pub slots: Words,
     /// Slots of the lists' stream.
     pub lists: Words,
+    /// The tokens' first overflow words.
+    pub ahead: Words,
     /// Outputs by position.
     pub drawn: Vec<u32>,
 }

@@ -29,6 +29,7 @@ mod errors;
 mod geometric;
 mod ids;
 mod keys;
+mod lanes;
 mod laplace;
 mod law;
 mod lawfile;

@@ -7,12 +7,13 @@ use std::ops::Range;
 use safetensors::Dtype;
 
 use crate::errors::{Error, Result};
+use crate::lanes::AHEAD;
 use crate::law::{resize, ExactRow, Facts, Law, Room};
 use crate::mapped::{malformed, spans, Mapped};
 use crate::policy::{InputPolicy, Unknown};
 use crate::reading::{Fate, Reading};
 use crate::sampler::Draws;
-use crate::stream::{purpose, Stream};
+use crate::stream::{purpose, Overflow, Stream};
 
 /// A law of places of a list, given a place.
 pub trait PlaceLaw: Send + Sync {
@@ -21,8 +22,11 @@ pub trait PlaceLaw: Send + Sync {
     /// Words per slot of the tokens' stream.
     fn width(&self) -> usize;
 
-    /// The place of a list of `len` that is drawn at `position`, whose slot is at hand.
-    fn draw(&self, len: usize, place: usize, position: u64, slot: &[u64], draws: &mut Draws<'_>) -> Result<usize>;
+    /// Whether every draw starts with overflow words, so that they are worth making ahead.
+    const OVERFLOWS: bool;
+
+    /// The place of a list of `len` that a slot and the words beyond it choose.
+    fn draw(&self, len: usize, place: usize, slot: &[u64], more: &mut Overflow<'_>) -> Result<usize>;
 
     /// The integer weight of another place.
     fn weight(&self, place: usize, other: usize) -> Result<u64>;
@@ -171,15 +175,20 @@ impl<P: PlaceLaw> Law for OnLists<P> {
         let mut choices = Draws::new(Stream::new(key, purpose::LIST)?, 1);
         resize(&mut room.lists, if lists.count > 1 { count } else { 0 });
         choices.slots(0, &mut room.lists)?;
+        resize(&mut room.ahead, if P::OVERFLOWS { count * AHEAD } else { 0 });
+        tokens.ahead(0, &mut room.ahead);
         let (mut slots, mut list_slots) = (room.slots.chunks_exact(width), room.lists.chunks_exact(1));
+        let mut ahead = room.ahead.chunks_exact(AHEAD);
         room.drawn.clear();
         for (position, fate) in (0..).zip(reading.drawn()) {
             let (slot, list_slot) = (slots.next().unwrap_or_default(), list_slots.next().unwrap_or_default());
+            let ahead = ahead.next().unwrap_or_default();
             room.drawn.push(match fate {
                 Fate::Draw(word) => {
                     let list = lists.choose(word, position, list_slot, &mut choices)?;
                     let place = lists.place(list, word)?;
-                    lists.word(list, self.law.draw(lists.len(list), place, position, slot, &mut tokens)?)?
+                    let mut more = tokens.beyond(position)?.with(ahead);
+                    lists.word(list, self.law.draw(lists.len(list), place, slot, &mut more)?)?
                 }
                 _ => tokens.uniform(position, slot, lists.inputs as u64)? as u32,
             });

@@ -92,6 +92,11 @@ impl<'k> Draws<'k> {
         below(bound, first(slot)?, &mut more)
     }
 
+    /// The first words beyond their slots of the positions `first ..`; draws are made from them by `Overflow::with`.
+    pub fn ahead(&self, first: u64, out: &mut [u64]) {
+        self.stream.ahead(first, out);
+    }
+
     /// The words of `position` beyond its slot, for draws that a slot's words do not decide alone.
     #[inline(always)]
     pub fn beyond(&mut self, position: u64) -> Result<Overflow<'k>> {

@@ -5,6 +5,7 @@ use chacha20::ChaCha20;
 use zeroize::Zeroizing;
 
 use crate::errors::{Error, Result};
+use crate::lanes;
 
 /// Added to a purpose: the stream that a position's further words come from.
 pub const OVERFLOW: u32 = 1 << 31;
@@ -48,7 +49,12 @@ impl<'k> Stream<'k> {
 
     /// The words that the draw at `position` needs beyond its slot, from the first on.
     pub fn overflow(&self, position: u64) -> Overflow<'k> {
-        Overflow { key: self.key, purpose: self.purpose | OVERFLOW, position, next: 0 }
+        Overflow { key: self.key, purpose: self.purpose | OVERFLOW, position, next: 0, ahead: &[] }
+    }
+
+    /// The first overflow words of the positions `first ..`, as many of each as `lanes::AHEAD`, into `out`.
+    pub fn ahead(&self, first: u64, out: &mut [u64]) {
+        lanes::overflow_words(self.key, self.purpose, first, out);
     }
 }
 
@@ -58,9 +64,17 @@ pub struct Overflow<'k> {
     purpose: u32,
     position: u64,
     next: u64,
+    /// Words from the first on that are made already.
+    ahead: &'k [u64],
 }
 
-impl Overflow<'_> {
+impl<'k> Overflow<'k> {
+    /// With the position's first words at hand, as `Stream::ahead` makes them.
+    #[must_use]
+    pub fn with(self, ahead: &'k [u64]) -> Self {
+        Self { ahead, ..self }
+    }
+
     pub fn next_word(&mut self) -> Result<u64> {
         let mut word = [0u64; 1];
         keystream(self.key, self.purpose, self.position, self.next, &mut word)?;
@@ -71,7 +85,11 @@ impl Overflow<'_> {
 
     /// The next words, as many as `out` holds.
     pub fn fill(&mut self, out: &mut [u64]) -> Result<()> {
-        keystream(self.key, self.purpose, self.position, self.next, out)?;
+        let made = usize::try_from(self.next).ok().and_then(|next| self.ahead.get(next..next + out.len()));
+        match made {
+            Some(made) => out.copy_from_slice(made),
+            None => keystream(self.key, self.purpose, self.position, self.next, out)?,
+        }
         self.next += out.len() as u64;
         Ok(())
     }

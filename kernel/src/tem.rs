@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::errors::{Error, Result};
 use crate::lists::PlaceLaw;
 use crate::mapped::malformed;
-use crate::sampler::{below, first, second, Draws};
+use crate::sampler::{below, first, second};
 use crate::stream::Overflow;
 use crate::weights::{BLOCK, ONE_LEVEL};
 
@@ -120,14 +120,15 @@ impl Near {
 
 impl PlaceLaw for Tem {
     const NAME: &'static str = "tem";
+    const OVERFLOWS: bool = false;
 
     fn width(&self) -> usize {
         self.width
     }
 
     #[inline(always)]
-    fn draw(&self, len: usize, place: usize, position: u64, slot: &[u64], draws: &mut Draws<'_>) -> Result<usize> {
-        self.choose(&self.near(len, place)?, slot, &mut draws.beyond(position)?)
+    fn draw(&self, len: usize, place: usize, slot: &[u64], more: &mut Overflow<'_>) -> Result<usize> {
+        self.choose(&self.near(len, place)?, slot, more)
     }
 
     fn weight(&self, place: usize, other: usize) -> Result<u64> {
