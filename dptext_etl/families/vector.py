@@ -56,7 +56,7 @@ class Draws(NamedTuple):
     def by_word(self) -> tuple[Draws, npt.NDArray[np.int64]]:
         """Return the draws in the order of their words, unknown ones last, and where each was; in linear time."""
         order = np.argsort(self.words.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by their digits
-        if len(order) and self.words.max() >= 2**16 - 1:
+        if bool(((self.words >= UNKNOWN % 2**16) & (self.words != UNKNOWN)).any()):  # else the low half orders all
             order = order[np.argsort((self.words >> 16).astype(np.uint16)[order], kind="stable")]
         return self.take(order), order
 

@@ -123,12 +123,26 @@ def test_batch_order_blocks_and_threads_change_nothing(small_vectors, options, c
     mechanism = SanText(epsilon=4.0, vectors=small_vectors, **options)
     whole = mechanism.release_with_keys(texts(), record_keys()).text.to_pylist()
     monkeypatch.setattr(distance, "CELLS", cells)
+    monkeypatch.setattr(vector, "AT_ONCE", min(cells, 8))
     monkeypatch.setenv("DPTEXT_THREADS", threads)
     assert mechanism.release_with_keys(texts(), record_keys()).text.to_pylist() == whole
     backwards = mechanism.release_with_keys(texts(TEXTS[::-1]), record_keys(KEYS[::-1])).text.to_pylist()
     assert backwards == whole[::-1]
     for key, text, expected in zip(KEYS, TEXTS, whole, strict=True):
         assert mechanism.release_with_keys(texts([text]), record_keys([key])).text.to_pylist() == [expected]
+
+
+@pytest.mark.parametrize("largest", [3, 65_534, 65_535, 65_536, 300_000])
+def test_draws_are_sorted_by_word_unknown_ones_last(largest):
+    words = np.random.default_rng(2).integers(0, largest + 1, 5_000).astype(np.uint32)
+    words[::7] = UNKNOWN
+    words[3] = largest
+    draws = vector.Draws(words, np.arange(5_000, dtype=np.uint32), np.arange(5_000, dtype=np.uint64), record_keys())
+    ordered, order = draws.by_word()
+    assert (order == np.argsort(words, kind="stable")).all()
+    assert (ordered.words == words[order]).all()
+    assert (ordered.records == order).all()
+    assert (ordered.positions == order).all()
 
 
 def test_the_width_of_the_product_changes_nothing(small_vectors):
