@@ -318,6 +318,7 @@ def _entries(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
+_PUBLIC_INPUTS = frozenset({"vectors", "lists", "stopwords", "sensitive"})
 _PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("ledger", "id_key"))
 
 
@@ -330,10 +331,18 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             table[last] = _from_folder(table[last], folder)
     for column in values.get("column", ()):
         mechanism = column.get("mechanism") if isinstance(column, dict) else None
-        for name in ("vectors", "stopwords", "sensitive"):
-            if isinstance(mechanism, dict) and "/" in str(mechanism.get(name, "")):
-                mechanism[name] = _from_folder(mechanism[name], folder)
+        if isinstance(mechanism, dict):
+            for name in mechanism.keys() & _PUBLIC_INPUTS:
+                given = mechanism[name]
+                named = [_named(item, folder) for item in given] if isinstance(given, list) else _named(given, folder)
+                mechanism[name] = named
     return values
+
+
+def _named(reference: Any, folder: Path) -> Any:
+    """A path, told from the name of an embedded artifact by its slash or suffix, starts from the policy's folder."""
+    path = isinstance(reference, str) and ("/" in reference or Path(reference).suffix)
+    return _from_folder(reference, folder) if path else reference
 
 
 def _from_folder(reference: str, folder: Path) -> str:

@@ -179,3 +179,12 @@ def test_paths_of_a_mechanisms_public_inputs_are_taken_from_the_policys_folder(t
     assert {name: column.mechanism[name] for name in inputs} == {
         name: str(tmp_path / value) for name, value in inputs.items()
     }
+
+
+def test_lists_of_public_inputs_are_taken_from_the_policys_folder(tmp_path):
+    mechanism = '{ name = "diffractor", epsilon = 1.0, vectors = ["english-20k", "public/v.npz", "w.npz"] }'
+    (tmp_path / "privacy.toml").write_text(
+        TOML.replace('{ name = "custext", epsilon = 2.0, k = 20 }', mechanism).replace('allow = ["cluster"]', "")
+    )
+    (column,) = Policy.load(tmp_path / "privacy.toml").columns
+    assert list(column.mechanism["vectors"]) == ["english-20k", f"{tmp_path}/public/v.npz", f"{tmp_path}/w.npz"]
