@@ -21,6 +21,7 @@ from udfs.spark.ledger_url import founded, is_file  # noqa: E402
 
 FORM = "arrow" if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1) else "pandas"
 ROWS = [(f"r{i}", f"a good film number {'again ' * (i % 3)}", f"u{i % 4}", i) for i in range(60)]
+CLUSTER = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: "spark://head:7077"))
 LOCAL = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: "local[2]"))
 
 
@@ -280,14 +281,15 @@ def upper(release):
     return shouting
 
 
-def register_only(policy, url, **terms):
+def register_only(policy, ledger, session=LOCAL, **terms):
     """What `register` would carry, without a session."""
     from udfs.spark.functions import _account
     from udfs.spark.shipping import ship
 
     asked = {"cap": None, "on_cap": "quarantine", "unit": "subject", **terms}
-    account = _account(LOCAL, policy, LedgerSpec(url=url), **asked)
-    return Carried.of(policy, ship(LOCAL, policy.mechanism.artifacts()), ledger=account)
+    spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
+    account = _account(session, policy, spec, **asked)
+    return Carried.of(policy, ship(session, policy.mechanism.artifacts()), ledger=account)
 
 
 @pytest.mark.parametrize(("url", "file"), [("a.db", True), ("sqlite:///a.db", True), ("postgresql://h/d", False)])
@@ -296,20 +298,34 @@ def test_which_urls_are_files(url, file):
 
 
 def test_a_cluster_needs_a_ledger_on_a_server(url, tmp_path):
-    cluster = SimpleNamespace(conf=SimpleNamespace(get=lambda name, default: "spark://head:7077"))
     with pytest.raises(LedgerError, match=r"a file of one machine(.|\n)*local master"):
-        founded(cluster, url, None)
+        founded(CLUSTER, LedgerSpec(url=url))
     assert not (tmp_path / "ledger.db").exists()
 
 
-def test_a_url_with_a_password_stays_out_of_plans(monkeypatch):
-    with pytest.raises(LedgerError, match="by reference") as caught:
-        founded(LOCAL, "postgresql://user:hunter2@host/db", None)
+def test_a_url_with_a_password_stays_out_of_plans(films, policy, monkeypatch):
+    with pytest.raises(PolicyError, match="password") as caught:
+        register(films, "private_review", policy, ledger="postgresql://user:hunter2@127.0.0.1:1/db")
     assert "hunter2" not in str(caught.value)
-    monkeypatch.setenv("DPTEXT_TEST_LEDGER_URL", "postgresql://user:hunter2@host/db")
+    monkeypatch.setenv("DPTEXT_TEST_LEDGER_URL", "postgresql://user:hunter2@127.0.0.1:1/db")
     with pytest.raises(LedgerError) as caught:
-        founded(LOCAL, "env:DPTEXT_TEST_LEDGER_URL", None)
+        register(films, "private_review", policy, ledger="env:DPTEXT_TEST_LEDGER_URL")
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_ledger_in_postgresql_serves_any_master(postgres, policy, key, monkeypatch):
+    monkeypatch.setenv("DPTEXT_THREADS", "1")
+    monkeypatch.setenv("DPTEXT_TEST_LEDGER_URL", postgres.url(password=":pass-word"))
+    spec = LedgerSpec(url="env:DPTEXT_TEST_LEDGER_URL", id_key=key)
+    monkeypatch.setattr("udfs.spark.shipping.add_to_session", lambda spark, artifact, name: None)
+    carried = register_only(policy, spec, session=CLUSTER, unit="record", cap=Cap(epsilon=10_000)).written()
+    assert "pass-word" not in carried
+    for _ in range(2):
+        assert worker.release(carried, texts(), ids()).to_pylist() == expected(policy)
+    with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+        report = ledger.verify()
+    assert report.ok, report.problems
+    assert report.counts["records"] == report.counts["committed"] == len(ROWS)
 
 
 def test_models_are_sent_to_a_run(policy, url, monkeypatch):

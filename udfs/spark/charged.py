@@ -17,7 +17,6 @@ from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReleaseRef, ReserveResult
 from dptext_etl.policy import ColumnPolicy
 from udfs.spark.carried import CarriedLedger
-from udfs.spark.ledger_url import resolved
 
 
 class Account:
@@ -34,7 +33,7 @@ class Account:
     def __init__(self, policy: ColumnPolicy, ledger: CarriedLedger) -> None:
         self._policy = policy
         self._terms = ledger
-        self._ledger = Ledger.open(resolved(ledger.url), ledger.id_key, create=False)
+        self._ledger = Ledger.open(ledger.url, ledger.id_key, create=False)
         if self._ledger.ledger_id != ledger.ledger_id:
             msg = "the ledger that this worker finds is another one than the function was registered with"
             raise LedgerError(msg, "register the function again, where driver and workers see one ledger")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
+from dptext_etl.validation import validated
 from udfs.by_reference import require_reference
 from udfs.spark.carried import Carried, CarriedLedger
 from udfs.spark.ledger_url import founded
@@ -45,8 +46,9 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         spark: The session.
         name: Name of the SQL function.
         policy: The column's policy, with the column's name and a key reference that resolves on the workers.
-        ledger: Where rows are charged before they are returned: URL, path, or a reference to it ("env:NAME"). Without
-            one the function writes nothing, and what it returns is no publishable release.
+        ledger: Where rows are charged before they are returned: URL, path, a reference to it ("env:NAME"), or a
+            `LedgerSpec` with the key of its ids, which PostgreSQL asks for. Without one the function writes nothing,
+            and what it returns is no publishable release.
         form: "arrow" (Spark 4.1 and newer) or "pandas" (Spark 3.5, too).
         spend: Return `struct<text, positions, epsilon, delta>`, the declared pair of each record.
         cap: The most that a unit may lose; pinned in the ledger by its first use.
@@ -70,7 +72,8 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         )
     if ledger is None and cap is not None:
         raise PolicyError("a cap is kept by a ledger, and none is given", "give ledger=…")
-    spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
+    with validated("ledger", LedgerSpec.model_fields):
+        spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
     carried = Carried.of(
         policy,
         ship(spark, policy.mechanism.artifacts(), artifacts),
@@ -95,8 +98,8 @@ def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -
             "of what it released, so it cannot be charged here",
             "privatize_frame(df, policy, id=…) stages what it releases and charges it; or register without a ledger",
         )
-    url, ledger_id = founded(spark, spec.url, spec.id_key)
-    return CarriedLedger(url=url, id_key=spec.id_key, ledger_id=ledger_id, **terms)
+    told, ledger_id = founded(spark, spec)
+    return CarriedLedger(url=told.url, id_key=told.id_key, ledger_id=ledger_id, **terms)
 
 
 def _made(carried: str, form: str, *, spend: bool) -> Any:
