@@ -2,7 +2,7 @@
 
 Every step asks for the nearest unused word of the current one. Its own short list of near words, made once for a block
 of words around it, mostly answers; where all of them are used, a new block is made. The products of all blocks together
-are about half of one product of the vocabulary with itself, since used words leave the matrix.
+are at most about one product of the vocabulary with itself, since used words leave the matrix.
 """
 
 from __future__ import annotations
