@@ -47,8 +47,8 @@ mod polars_plugin;
 mod policy;
 #[cfg(feature = "python")]
 mod py;
-mod reading;
 mod radial;
+mod reading;
 mod release;
 mod sampler;
 mod stream;
