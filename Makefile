@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark35 lint bench docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-spark35 lint bench utility docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -45,6 +45,9 @@ lint: $(DONE)/kernel $(DONE)/dev ## Check style, types, import directions and th
 
 bench: $(DONE)/kernel $(DONE)/dev ## Measure, as ratios in one run (a few minutes); writes benchmarks/results.json
 	@$(BIN)/python benchmarks/bench.py
+
+utility: $(DONE)/kernel $(DONE)/eval ## Measure what word mechanisms leave of public texts; writes docs/utility.md
+	@$(BIN)/python docs/utility.py
 
 docs: $(DONE)/kernel $(DONE)/dev ## Build the documentation, strictly, into site/
 	@$(BIN)/mkdocs build --strict --quiet --site-dir site
@@ -91,6 +94,11 @@ $(DONE)/run: pyproject.toml constraints.txt | $(DONE)/venv
 $(DONE)/dev: pyproject.toml constraints.txt | $(DONE)/run
 	@echo "installing what development needs"
 	@.ci/install dagster gx spark dev
+	@touch $@
+
+$(DONE)/eval: pyproject.toml constraints.txt | $(DONE)/dev
+	@echo "installing what evaluation needs"
+	@.ci/install eval
 	@touch $@
 
 $(DONE)/kernel: $(KERNEL) pyproject.toml $(DONE)/run | require-cargo

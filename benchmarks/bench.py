@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import bench_custext
+import bench_diffractor
+import bench_santext
 import bench_spark
 from measuring import HERE, Row, amount, show, task
 
@@ -26,14 +28,15 @@ def main() -> None:
     began = time.perf_counter()
     load = os.getloadavg()[0]
     rows: list[Row] = []
-    for part in (bench_custext.column, bench_custext.mapping, bench_custext.growth, run, ledger, bench_spark.rows):
+    parts = (bench_custext.rows, bench_santext.rows, bench_diffractor.rows, run, ledger, bench_spark.rows)
+    for part in parts:
         found = part()
         print(show(found), flush=True)
         rows += found
     threads = f"{os.cpu_count()} threads, Python {platform.python_version()}"
     results = {
         "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{processor()}, {threads}, load {load:.1f} at the start",
+        "machine": f"{processor()}, {threads}, load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end",
         "rows": [row.cells() for row in rows],
     }
     (HERE / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")

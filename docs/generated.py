@@ -43,7 +43,6 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     pages = {
         "contributing.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"),
         "cli.md": command_line(),
-        "mechanisms/index.md": mechanisms(),
         **{f"mechanisms/{name}.md": mechanism(name) for name in available()},
     }
     for path, content in pages.items():
@@ -71,20 +70,17 @@ def explained(name: str) -> dict[str, Any]:
 
 
 def mechanisms() -> str:
-    """Return the page that lists all mechanisms."""
-    from dptext_etl import available
-
+    """Return the table of all mechanisms and variants, as `dptext mechanisms` knows them."""
+    command = [sys.executable, "-m", "dptext_etl.cli", "mechanisms", "--json"]
+    found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["mechanisms"]
     rows = []
-    for name in available():
-        facts = explained(name)
-        claim = facts["guarantee"]
-        disclosures = ", ".join(f"`{item}`" for item in claim["disclosures"])
-        rows.append((f"[{name}]({name}.md)", facts["summary"], f"`{claim['class']}`", claim["unit"], disclosures))
-    return (
-        "# Mechanisms\n\nWhat each one says of itself (`dptext explain NAME`). A new one is one file: "
-        "see [Contributing](../contributing.md).\n\n"
-        + table(("name", "what it does", "class", "ε is per", "discloses"), rows)
-    )
+    for item in found:
+        name = item["name"]
+        for variant in item["variants"]:
+            disclosed = ", ".join(f"`{one}`" for one in variant["disclosures"])
+            called = f"[{name}]({name}.md)" + (f" {variant['variant']}" if variant["variant"] else "")
+            rows.append((called, item["summary"], f"`{variant['class']}`", variant["epsilon_per"], disclosed))
+    return table(("name", "what it does", "class", "ε is per", "discloses"), rows)
 
 
 def mechanism(name: str) -> str:
@@ -314,6 +310,7 @@ def benchmarks() -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
+    "mechanisms": mechanisms,
     "policy_entries": policy_entries,
     "disclosures": disclosures,
     "classes": classes,
