@@ -12,8 +12,8 @@ from dptext_etl.cli import (
     explain,
     failures,
     init,
+    keeping,
     key,
-    ledger,
     mechanisms,
     plan,
     preview,
@@ -56,7 +56,7 @@ def dptext(
 for module in (init, plan, run, privatize, check, mechanisms, explain, preview, schema, demo):
     name = module.__name__.rpartition(".")[2]
     app.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
-app.add_typer(ledger.app, name="ledger")
+app.add_typer(keeping.commands, name="ledger")
 app.add_typer(key.app, name="key")
 
 

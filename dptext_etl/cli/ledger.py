@@ -13,8 +13,11 @@ from dptext_etl.cli.options import IdKey, Json, LedgerUrl
 if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger
 
-app = typer.Typer(no_args_is_help=True, help="Read a ledger: releases, balances, integrity, the public view.")
-_AMOUNTS = "millionths"
+app = typer.Typer(
+    no_args_is_help=True, help="Make, read, check and repair a ledger: releases, balances, integrity, the public view."
+)
+AMOUNTS = "millionths"
+_NOT_HELD = "the journal does not hold the anchor of event {}: it was cut, rewritten, or is an old copy"
 
 
 @app.command(cls=Command, epilog=epilog("dptext ledger show --ledger ledger.db", ("amounts", "releases")))
@@ -22,10 +25,10 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
     """List releases: class, disclosures, records, the most that one record has spent. Internal, not for publication."""
     from dptext_etl.cli import balance, terminal
 
-    with _open(ledger, id_key) as book:
+    with opened(ledger, id_key) as book:
         releases = book.show()
     if as_json:
-        terminal.emit({"amounts": _AMOUNTS, "releases": releases})
+        terminal.emit({"amounts": AMOUNTS, "releases": releases})
         return
     columns = (
         "dataset",
@@ -67,10 +70,10 @@ def remaining(
     """Show, per scope, what subjects (or records) have used of their cap and what is left."""
     from dptext_etl.cli import balance, terminal
 
-    with _open(ledger, id_key) as book:
+    with opened(ledger, id_key) as book:
         scopes = [_balance(book, pinned, subject) for pinned in book.caps()]
     if as_json:
-        terminal.emit({"amounts": _AMOUNTS, "scopes": scopes})
+        terminal.emit({"amounts": AMOUNTS, "scopes": scopes})
         return
     for found in scopes:
         balance.show(found)
@@ -78,14 +81,31 @@ def remaining(
         terminal.say("nothing was charged yet")
 
 
-@app.command(cls=Command, epilog=epilog("dptext ledger verify --ledger ledger.db", ("ok", "problems", "counts")))
-def verify(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+@app.command(
+    cls=Command,
+    epilog=epilog("dptext ledger verify --ledger ledger.db --anchor $(cat safe/anchor)", ("ok", "problems", "counts")),
+)
+def verify(
+    *,
+    ledger: LedgerUrl,
+    anchor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ANCHOR", help="What `dptext ledger anchor` printed earlier: is it still held? Repeatable."
+        ),
+    ] = None,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
     """Derive every balance again from the journal and its sealed batches; exit 2 if anything disagrees."""
     from dptext_etl.cli import terminal
     from dptext_etl.errors import LedgerError
+    from dptext_etl.ledger import Anchor
 
-    with _open(ledger, id_key) as book:
+    anchors = [Anchor.parse(text) for text in anchor or ()]
+    with opened(ledger, id_key) as book:
         report = book.verify()
+        report.problems.extend(_NOT_HELD.format(item.seq) for item in anchors if not book.holds(item))
     if as_json:
         terminal.emit(report.as_dict())
     else:
@@ -105,11 +125,12 @@ def export(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = True) -> 
     """Print what may be published about a ledger, as JSON: claims and constants, no number that depends on a text."""
     from dptext_etl.cli import terminal
 
-    with _open(ledger, id_key) as book:
+    with opened(ledger, id_key) as book:
         terminal.emit(book.export())
 
 
-def _open(url: str, id_key: str | None) -> Ledger:
+def opened(url: str, id_key: str | None) -> Ledger:
+    """Open a ledger to read it."""
     from dptext_etl.ledger import Ledger
 
     return Ledger.open(url, id_key, create=False, read_only=True)

@@ -2,6 +2,7 @@
 
 from dptext_etl.ledger.ledger import Ledger as Ledger
 from dptext_etl.ledger.remaining import Remaining as Remaining
+from dptext_etl.ledger.terms import Anchor as Anchor
 from dptext_etl.ledger.terms import Charge as Charge
 from dptext_etl.ledger.terms import CommitOutcome as CommitOutcome
 from dptext_etl.ledger.terms import Committed as Committed

@@ -9,6 +9,7 @@ from typing import Self
 from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.ledger import idkey
 from dptext_etl.ledger.cache import PartCache
+from dptext_etl.ledger.freezing import Freezes
 from dptext_etl.ledger.idkey import IdKey
 from dptext_etl.ledger.journal import Journal
 from dptext_etl.ledger.records import Records
@@ -30,6 +31,7 @@ class Book:
         segments: Sealed batches.
         releases: Pinned names.
         scopes: Caps.
+        freezes: Frozen datasets.
         records: The record index, states and digests.
         cache: Parts of runs that were read before.
     """
@@ -41,6 +43,7 @@ class Book:
     segments: Segments
     releases: Releases
     scopes: Scopes
+    freezes: Freezes
     records: Records
     cache: PartCache
 
@@ -57,14 +60,16 @@ class Book:
         cache = PartCache()
         journal = Journal(store, found[0], secrets.token_hex(4))
         segments = Segments(store)
+        releases, scopes = Releases(store, journal), Scopes(store, journal)
         return cls(
             store,
             found[0],
             IdKey(store, id_key, found[0]),
             journal,
             segments,
-            Releases(store, journal),
-            Scopes(store, journal),
+            releases,
+            scopes,
+            Freezes(store, journal, releases, scopes),
             Records(store, journal, segments, cache),
             cache,
         )

@@ -58,6 +58,7 @@ class Derived:
     sealed: dict[int, set[str]] = field(default_factory=dict)
     releases: dict[int, dict[str, Any]] = field(default_factory=dict)
     burnt: dict[tuple[str, str], int] = field(default_factory=dict)
+    frozen: dict[str, int] = field(default_factory=dict)
     scopes: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     caps: dict[int, list[tuple[int, str, list[int]]]] = field(default_factory=dict)
     members: set[tuple[int, str]] = field(default_factory=set)
@@ -144,8 +145,10 @@ class Happening(NamedTuple):
         self.derived.problems.append(f"{what} {self.seq} ({self.kind}): {said}")
 
     def require_usable(self, release: int) -> None:
-        """Note an event under a burnt name."""
+        """Note an event under a burnt name, or in a frozen dataset."""
         facts = self.derived.releases[release]
+        if facts["dataset"] in self.derived.frozen:
+            self.problem(f"the dataset {facts['dataset']} was frozen before")
         if (facts["dataset"], facts["release"]) in self.derived.burnt:
             self.problem(f"{self.derived.name(release)} was burnt before")
 
@@ -156,6 +159,14 @@ def _release(event: Happening) -> None:
 
 def _burn(event: Happening) -> None:
     event.derived.burnt.setdefault((event.facts["dataset"], event.facts["release"]), event.seq)
+
+
+def _freeze(event: Happening) -> None:
+    event.derived.frozen[event.facts["dataset"]] = event.seq
+
+
+def _thaw(event: Happening) -> None:
+    del event.derived.frozen[event.facts["dataset"]]
 
 
 def _cap_set(event: Happening) -> None:
@@ -236,6 +247,8 @@ Step = Callable[[Happening], None]
 _STEPS: dict[Event, Step] = {
     Event.RELEASE: _release,
     Event.BURN: _burn,
+    Event.FREEZE: _freeze,
+    Event.THAW: _thaw,
     Event.CAP_SET: _cap_set,
     Event.RESERVE: _reserve,
     Event.REPLAY: _replay,

@@ -63,6 +63,11 @@ class Journal:
         found = self._store.row("select seq, hash from event order by seq desc limit 1")
         return (0, self._genesis) if found is None else (found[0], found[1])
 
+    def hash_of(self, seq: int) -> bytes | None:
+        """Return the hash of an event, that of an empty ledger for 0, or None if there is no such event."""
+        found = self._store.row("select hash from event where seq=?", (seq,))
+        return (None if seq else self._genesis) if found is None else found[0]
+
     def append(self, kind: Event, **facts: Any) -> int:
         """Write one event and return its number."""
         last, before = self.head()

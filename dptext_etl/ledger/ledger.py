@@ -23,7 +23,7 @@ from dptext_etl.ledger.reserve import Request, reserve
 from dptext_etl.ledger.scopes import Pinned
 from dptext_etl.ledger.settle import abort, expire, rebuild
 from dptext_etl.ledger.store import open_store
-from dptext_etl.ledger.terms import U8, Charge, Mask, ReleaseRef, ReserveResult, Scope
+from dptext_etl.ledger.terms import U8, Anchor, Charge, Mask, ReleaseRef, ReserveResult, Scope
 from dptext_etl.policy import Cap, ColumnPolicy
 
 _REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
@@ -90,6 +90,19 @@ class Ledger(Reader):
             store.close()
             raise
         return cls(book)
+
+    @staticmethod
+    def migrate(url: str | Path, *, timeout: float = 60.0) -> int:
+        """Bring a ledger of an older schema to this version's, in one transaction, and return the schema it had.
+
+        Raises:
+            LedgerError: There is none, it is of a newer schema, or locked.
+        """
+        store = open_store(str(url), create=False, timeout=timeout, migrate=True)
+        try:
+            return store.version
+        finally:
+            store.close()
 
     def register(
         self,
@@ -281,12 +294,39 @@ class Ledger(Reader):
             ref: Any release of that name.
             reason: Name of the gate that fired; never a text.
         """
-        if not _REASON.fullmatch(reason):
-            raise LedgerError(
-                "the reason of a burn is the name of a gate: at most 200 letters, digits and . : , ( ) / + -"
-            )
+        _require_plain(reason, "burn")
         with self._book.store.transaction():
             self._book.releases.burn(ref, reason)
+
+    def freeze(self, dataset: str, reason: str, *, in_use: Sequence[str] = (), missing: Anchor | None = None) -> None:
+        """Stop everything in a dataset: nothing is registered, charged, committed or published until it is thawed.
+
+        Args:
+            dataset: Its name; it need not be known yet.
+            reason: Why, in a few plain words; never a text.
+            in_use: Release names known to be in use that this ledger may not know: they are burnt.
+            missing: An anchor that the ledger should hold and does not.
+        """
+        _require_plain(reason, "freeze")
+        with self._book.store.transaction():
+            self._book.freezes.freeze(dataset, reason, in_use, missing)
+
+    def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
+        """Go on after a loss: burn the dataset's releases and lower its caps by what may have been lost (A12).
+
+        Args:
+            dataset: A frozen dataset.
+            lost: The most that a unit may have been charged since the copy that is now in use, by component of the
+                dataset's caps: {"eps_pure": 40.0}, {"rho": …} or {"eps_approx": …, "delta": …}.
+
+        Returns:
+            The caps that hold now, in millionths, by scope: the policy must ask for no more.
+
+        Raises:
+            LedgerError: It is not frozen, or a component is not stated.
+        """
+        with self._book.store.transaction():
+            return self._book.freezes.thaw(dataset, lost)
 
     def expire(self, job: str) -> int:
         """Turn a job's open reservations into charges for good; returns how many.
@@ -321,3 +361,8 @@ class Ledger(Reader):
         if pinned.measure is None:
             rebuild(self._book, capped)
         return capped
+
+
+def _require_plain(reason: str, what: str) -> None:
+    if not _REASON.fullmatch(reason):
+        raise LedgerError(f"the reason of a {what} is short and plain: at most 200 letters, digits and . : , ( ) / + -")

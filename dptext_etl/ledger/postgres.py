@@ -38,6 +38,7 @@ class PostgresStore(Store):
         create: Make a new ledger if there is none.
         read_only: Never write.
         timeout: Seconds to wait for another writer, and for the server.
+        migrate: Bring a ledger of an older schema to this version's.
 
     Raises:
         LedgerError: No server, no such database, no ledger there, a newer schema, no access, or no psycopg.
@@ -45,7 +46,9 @@ class PostgresStore(Store):
 
     key_file = None
 
-    def __init__(self, url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> None:
+    def __init__(
+        self, url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
+    ) -> None:
         self.read_only = read_only
         self._conninfo, self.schema = _read(url)
         self.name = _public_name(self._conninfo, self.schema)
@@ -56,7 +59,7 @@ class PostgresStore(Store):
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = self._connect()
         try:
             with self._translated():
-                self._prepare(create=create and not read_only)
+                self._prepare(create=create and not read_only, migrate=migrate)
         except BaseException:
             self.close()
             raise
@@ -82,7 +85,7 @@ class PostgresStore(Store):
             return connection
         raise AssertionError
 
-    def _prepare(self, *, create: bool) -> None:
+    def _prepare(self, *, create: bool, migrate: bool) -> None:
         """Check that the schema is a ledger of a known version, or make it one."""
         tables = {name for (name,) in self.rows(_TABLES, (self.schema,))}
         if "meta" not in tables:
@@ -94,10 +97,19 @@ class PostgresStore(Store):
                     f"there is no ledger at {self.name}", "`dptext run` and Ledger.open(url) make one"
                 )
             self._make()
-        version = self.row("select value from meta where name='schema'")
-        if version is None or int(version[0]) > VERSION:
-            msg = f"{self.name} has ledger schema {version and version[0]}; this version of dptext-etl knows {VERSION}"
-            raise LedgerError(msg, "upgrade dptext-etl; nothing was read or changed")
+        self.version = self._stored_version()
+        self.require_version(migrate=migrate)
+        if self.version < VERSION:
+            with self.transaction():
+                self.version = self._stored_version()
+                self.migrate()
+                self.execute("update meta set value=? where name='schema'", (str(VERSION),))
+
+    def _stored_version(self) -> int:
+        found = self.row("select value from meta where name='schema'")
+        if found is None:
+            raise LedgerError(f"{self.name} was never finished as a ledger", "drop the schema: it holds no charge")
+        return int(found[0])
 
     def _make(self) -> None:
         with self.transaction():
@@ -267,6 +279,9 @@ def _dialect(sql: str) -> str:
     sql = sql.replace("%", "%%").replace("?", "%s")
     if sql.startswith("insert or ignore "):
         sql = sql.replace("insert or ignore ", "insert ", 1) + " on conflict do nothing"
+    elif sql.lstrip().startswith("create table"):
+        for old, new in ((" strict, without rowid", ""), (" strict", ""), (" integer", " bigint"), (" blob", " bytea")):
+            sql = sql.replace(old, new)
     elif sql.startswith("insert or replace into meta "):
         sql = sql.replace("insert or replace ", "insert ", 1) + " on conflict(name) do update set value=excluded.value"
     return sql
@@ -274,9 +289,6 @@ def _dialect(sql: str) -> str:
 
 def _translated_schema() -> Iterator[str]:
     """Write the tables as PostgreSQL reads them; blobs are random bytes, which it need not try to compress."""
-    sql = re.sub(r"--[^\n]*", "", SCHEMA)
-    for old, new in ((" strict, without rowid", ""), (" strict", ""), (" integer", " bigint"), (" blob", " bytea")):
-        sql = sql.replace(old, new)
-    yield from (statement for statement in sql.split(";\n") if statement.strip())
+    yield from (statement for statement in re.sub(r"--[^\n]*", "", SCHEMA).split(";\n") if statement.strip())
     for table, column in (("segment", "data"), ("run_part", "data"), ("batch", "state")):
         yield f"alter table {table} alter column {column} set storage external"

@@ -12,7 +12,7 @@ from dptext_etl.ledger.batch import record_ids
 from dptext_etl.ledger.book import Book
 from dptext_etl.ledger.hids import binaries
 from dptext_etl.ledger.remaining import Remaining, remaining, used
-from dptext_etl.ledger.terms import I64, Committed, Mask, ReleaseRef, Scope, State, VerifyReport
+from dptext_etl.ledger.terms import I64, Anchor, Committed, Mask, ReleaseRef, Scope, State, VerifyReport
 from dptext_etl.ledger.verify import verify
 
 
@@ -100,6 +100,28 @@ class Reader:
         """Return what may be published about the ledger: no number in it depends on a text (section 7.1)."""
         with self._book.store.snapshot():
             return views.export(self._book)
+
+    def anchor(self) -> Anchor:
+        """Return the head of the journal, to be kept where the ledger's keepers cannot change it."""
+        with self._book.store.snapshot():
+            seq, head = self._book.journal.head()
+        return Anchor(self._book.ledger_id, seq, head.hex())
+
+    def holds(self, anchor: Anchor) -> bool:
+        """Whether the journal still holds an anchor: if not, it was cut, rewritten, or is an old copy."""
+        if anchor.ledger != self._book.ledger_id:
+            return False
+        with self._book.store.snapshot():
+            return self._book.journal.hash_of(anchor.seq) == bytes.fromhex(anchor.hash)
+
+    def settled(self, dataset: str, missing: Anchor) -> bool:
+        """Whether the loss of an anchor was settled: the dataset was frozen for it, and thawed since."""
+        with self._book.store.snapshot():
+            return self._book.freezes.settled(dataset, missing)
+
+    def frozen(self) -> list[str]:
+        """Return the datasets in which nothing is charged or published."""
+        return [dataset for (dataset,) in self._book.store.rows("select dataset from frozen order by dataset")]
 
     def verify(self) -> VerifyReport:
         """Derive everything again from the journal and its sealed batches, and say what does not agree."""

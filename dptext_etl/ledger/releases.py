@@ -58,6 +58,7 @@ class Releases:
         """
         dataset, column, release = names["dataset"], names["column"], names["release"]
         where = f"release {release!r} of {dataset}.{column}"
+        refuse_frozen(self._store, dataset)
         self._refuse_burnt(dataset, release)
         pinned = self._store.row("select distinct id_type from release where dataset=? and col=?", (dataset, column))
         if pinned is not None and pinned[0] != names["id_type"]:
@@ -97,6 +98,7 @@ class Releases:
         found = self._store.row("select dataset, col, release, cfg from release where id=?", (ref.id,))
         if found != (ref.dataset, ref.column, ref.release, ref.cfg):
             raise LedgerError(f"{ref} is not registered in this ledger", "call Ledger.register first")
+        refuse_frozen(self._store, ref.dataset)
         self._refuse_burnt(ref.dataset, ref.release)
 
     def require_publishable(self, ref: ReleaseRef) -> None:
@@ -115,18 +117,38 @@ class Releases:
         known = self._store.row("select 1 from release where dataset=? and release=?", (ref.dataset, ref.release))
         if known is None:
             raise LedgerError(f"{ref} is not registered in this ledger")
-        if self._burnt(ref.dataset, ref.release):
+        self.burn_name(ref.dataset, ref.release, reason)
+
+    def burn_all(self, dataset: str, reason: str) -> None:
+        """Burn all release names of a dataset."""
+        for (release,) in self._store.rows("select distinct release from release where dataset=?", (dataset,)):
+            self.burn_name(dataset, release, reason)
+
+    def burn_name(self, dataset: str, release: str, reason: str) -> None:
+        """Burn a release name, whether or not this ledger knows it."""
+        if self._burnt(dataset, release):
             return
-        seq = self._journal.append(Event.BURN, dataset=ref.dataset, release=ref.release, reason=reason)
-        self._store.execute("update release set burnt=? where dataset=? and release=?", (seq, ref.dataset, ref.release))
+        seq = self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
+        self._store.execute("insert into burnt values(?,?,?)", (dataset, release, seq))
+        self._store.execute("update release set burnt=? where dataset=? and release=?", (seq, dataset, release))
 
     def _burnt(self, dataset: str, release: str) -> bool:
-        query = "select 1 from release where dataset=? and release=? and burnt is not null"
-        return self._store.row(query, (dataset, release)) is not None
+        return self._store.row("select 1 from burnt where dataset=? and release=?", (dataset, release)) is not None
 
     def _refuse_burnt(self, dataset: str, release: str) -> None:
         if self._burnt(dataset, release):
-            msg = (
-                f"release {release!r} of {dataset} is burnt: a gate fired, and nothing further happens under this name"
-            )
-            raise LedgerError(msg, f"mend the defect, then {_NEW_NAME}")
+            msg = f"release {release!r} of {dataset} is burnt: nothing further happens under this name"
+            raise LedgerError(msg, f"if a gate fired, mend the defect; then {_NEW_NAME}")
+
+
+def refuse_frozen(store: Store, dataset: str) -> None:
+    """Refuse a dataset that is frozen (see `ledger.freezing`).
+
+    Raises:
+        LedgerError: It is; the reason is said.
+    """
+    found = store.row("select body from event join frozen on frozen.seq = event.seq where dataset=?", (dataset,))
+    if found is not None:
+        reason = json.loads(found[0])["reason"]
+        hint = "`dptext ledger thaw` burns its release names and charges what may have been lost"
+        raise LedgerError(f"the dataset {dataset} is frozen: {reason}", hint)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-VERSION = 1
+VERSION = 2
 APPLICATION = 0x64707478
 """`pragma application_id` of a ledger: "dptx"."""
 
@@ -60,8 +60,27 @@ create table run_part(
     run integer, part integer, piece integer, data blob not null, primary key(run, part, piece)
 ) strict;
 
+-- Datasets that nothing is charged or published in, and the event that froze each.
+create table frozen(dataset text primary key, seq integer not null) strict;
+
+-- Release names that never come back, also such as this ledger never saw itself.
+create table burnt(dataset text, release text, seq integer not null, primary key(dataset, release)) strict;
+
 create table publication(
     release integer, nonce integer, version text, manifest text not null, rows integer not null,
     primary key(release, nonce, version)
 ) strict
 """
+
+MIGRATIONS = {
+    2: """create table frozen(dataset text primary key, seq integer not null) strict;
+create table burnt(dataset text, release text, seq integer not null, primary key(dataset, release)) strict;
+insert into burnt select distinct dataset, release, burnt from release where burnt is not null"""
+}
+"""What brings a ledger of the version before to a version, one statement after the other."""
+
+
+def steps(version: int) -> list[str]:
+    """Return the statements that bring a ledger from `version` to `VERSION`."""
+    wanted = range(version + 1, VERSION + 1)
+    return [statement for number in wanted for statement in MIGRATIONS[number].split(";\n")]

@@ -114,20 +114,21 @@ class Scopes:
             shown = " and ".join(f"{amount / MICRO:g}" for amount in pinned.limits)
             msg = f"the cap of {scope} is pinned at {shown}; the policy asks for more"
             raise LedgerError(msg, "raise it on purpose: Ledger.set_cap(scope, cap, raising=True)")
-        self._journal.append(
-            Event.CAP_SET,
-            scope=pinned.id,
-            name=scope.name,
-            dataset=scope.dataset,
-            period=scope.period,
-            unit=scope.unit,
-            measure=cap.measure,
-            limits=list(asked),
-        )
-        self._store.execute(
-            "update scope set measure=?, limits=? where id=?", (cap.measure, json.dumps(asked), pinned.id)
-        )
+        self._pin(pinned._replace(measure=cap.measure, limits=asked), scope.name, scope.period, scope.dataset)
         return pinned._replace(measure=cap.measure, limits=asked)
+
+    def lower(self, pinned: Pinned, limits: list[int], dataset: str) -> str:
+        """Lower the limits of a capped scope and return the scope in words."""
+        name, period = self._store.rows("select name, period from scope where id=?", (pinned.id,))[0]
+        self._pin(pinned._replace(limits=tuple(limits)), name, period, dataset)
+        return f"{name}, period {period}"
+
+    def _pin(self, pinned: Pinned, name: str, period: str, dataset: str) -> None:
+        said = {"scope": pinned.id, "name": name, "dataset": dataset, "period": period, "unit": pinned.unit}
+        cap = {"measure": pinned.measure, "limits": list(pinned.limits)}
+        self._journal.append(Event.CAP_SET, **said, **cap)
+        written = json.dumps(list(pinned.limits))
+        self._store.execute("update scope set measure=?, limits=? where id=?", (pinned.measure, written, pinned.id))
 
 
 def _pinned(row: tuple[Any, ...]) -> Pinned:

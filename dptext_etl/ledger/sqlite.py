@@ -35,12 +35,15 @@ class SqliteStore(Store):
         create: Make a new ledger if there is none.
         read_only: Never write; the file must exist.
         timeout: Seconds to wait for another writer.
+        migrate: Bring a ledger of an older schema to this version's.
 
     Raises:
         LedgerError: No ledger there, another kind of file, a newer schema, or no access.
     """
 
-    def __init__(self, path: Path, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> None:
+    def __init__(
+        self, path: Path, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
+    ) -> None:
         self.path = path
         self.name = str(path)
         self.key_file = path.with_name(path.name + KEY_SUFFIX)
@@ -56,7 +59,7 @@ class SqliteStore(Store):
         self._owner = os.getpid()
         try:
             with self._translated():
-                self._prepare()
+                self._prepare(migrate=migrate)
         except BaseException:
             self._connection.close()
             raise
@@ -85,7 +88,7 @@ class SqliteStore(Store):
             )
         raise AssertionError
 
-    def _prepare(self) -> None:
+    def _prepare(self, *, migrate: bool) -> None:
         """Check that the file is a ledger of a known schema, or make it one."""
         run = self._connection.execute
         run(f"pragma page_size={PAGE_BYTES}")
@@ -95,17 +98,18 @@ class SqliteStore(Store):
             raise LedgerError(
                 f"{self.path} is a database of another kind", "name a ledger, or a file that does not exist"
             )
-        if version > VERSION:
-            msg = f"{self.path} has ledger schema {version}; this version of dptext-etl knows {VERSION}"
-            raise LedgerError(msg, "upgrade dptext-etl; nothing was read or changed")
         if empty and self.read_only:
             raise LedgerError(f"{self.path} is empty, not a ledger")
+        self.version = VERSION if empty else version
+        self.require_version(migrate=migrate)
         if not self.read_only:
             self._use_log()
             run("pragma synchronous=full")
             run(f"pragma journal_size_limit={WAL_BYTES}")
         if empty:
             self._make_schema()
+        elif self.version < VERSION:
+            self._migrate()
 
     def _use_log(self) -> None:
         """Switch to a write-ahead log; SQLite does not wait for others by itself here."""
@@ -127,6 +131,12 @@ class SqliteStore(Store):
             for statement in SCHEMA.split(";\n"):
                 self._connection.execute(statement)
             self._connection.execute(f"pragma application_id={APPLICATION}")
+            self._connection.execute(f"pragma user_version={VERSION}")
+
+    def _migrate(self) -> None:
+        with self.transaction():
+            (self.version,) = self._connection.execute("pragma user_version").fetchone()
+            self.migrate()
             self._connection.execute(f"pragma user_version={VERSION}")
 
     @contextmanager

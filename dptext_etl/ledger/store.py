@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.schema import VERSION, steps
 
 PREFIX = "sqlite:///"
 POSTGRES = ("postgresql://", "postgres://")
@@ -31,11 +32,13 @@ class Store(ABC):
 
     Attributes:
         name: How messages call it; holds no password.
+        version: Schema that it had when it was opened.
         key_file: Where the id key lies if none is named; None where it must be named.
         read_only: Never write.
     """
 
     name: str
+    version: int
     key_file: Path | None
     read_only: bool
 
@@ -64,12 +67,32 @@ class Store(ABC):
         found = self.rows(sql, values)
         return found[0] if found else None
 
+    def migrate(self) -> None:
+        """Bring the tables to this version's schema; called inside a transaction."""
+        for statement in steps(self.version):
+            self.execute(statement)
+
+    def require_version(self, *, migrate: bool) -> None:
+        """Refuse a schema that this version of the library does not write.
+
+        Raises:
+            LedgerError: It is newer, or older and not to be migrated.
+        """
+        if self.version > VERSION:
+            msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl knows {VERSION}"
+            raise LedgerError(msg, "upgrade dptext-etl; nothing was read or changed")
+        if self.version < VERSION and (not migrate or self.read_only):
+            msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl writes {VERSION}"
+            raise LedgerError(msg, "`dptext ledger migrate` changes it, once and for all writers; take a copy first")
+
     @abstractmethod
     def close(self) -> None:
         """Let go of it."""
 
 
-def open_store(url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0) -> Store:
+def open_store(
+    url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
+) -> Store:
     """Open the place that a ledger URL names.
 
     Args:
@@ -78,6 +101,7 @@ def open_store(url: str, *, create: bool = True, read_only: bool = False, timeou
         create: Make a new ledger if there is none.
         read_only: Never write.
         timeout: Seconds to wait for another writer.
+        migrate: Bring a ledger of an older schema to this version's.
 
     Raises:
         LedgerError: Another kind of URL, or what the kinds themselves refuse.
@@ -86,10 +110,10 @@ def open_store(url: str, *, create: bool = True, read_only: bool = False, timeou
     if url.startswith(POSTGRES):
         from dptext_etl.ledger.postgres import PostgresStore
 
-        return PostgresStore(url, create=create, read_only=read_only, timeout=timeout)
+        return PostgresStore(url, create=create, read_only=read_only, timeout=timeout, migrate=migrate)
     from dptext_etl.ledger.sqlite import SqliteStore
 
-    return SqliteStore(location(url), create=create, read_only=read_only, timeout=timeout)
+    return SqliteStore(location(url), create=create, read_only=read_only, timeout=timeout, migrate=migrate)
 
 
 def resolved(url: str) -> str:

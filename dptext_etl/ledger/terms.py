@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dptext_etl.errors import LedgerError
 from dptext_etl.policy import Policy
 
 Unit = Literal["subject", "record"]
@@ -32,6 +33,8 @@ class Event(StrEnum):
     ABORT = "ABORT"
     PUBLISH = "PUBLISH"
     BURN = "BURN"
+    FREEZE = "FREEZE"
+    THAW = "THAW"
 
 
 class State(IntEnum):
@@ -66,6 +69,37 @@ class CommitOutcome(IntEnum):
     """Committed before with the same digest."""
     DIVERGED = 2
     """Committed before with another digest, which stays; this row must not be published."""
+
+
+@dataclass(frozen=True)
+class Anchor:
+    """The head of a ledger's journal at a moment: kept elsewhere, it shows later whether the ledger still holds it.
+
+    Attributes:
+        ledger: The ledger's own name.
+        seq: Number of its last event.
+        hash: Hash of that event, 64 hex digits: it fixes all events before it.
+    """
+
+    ledger: str
+    seq: int
+    hash: str
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{self.seq}:{self.hash}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read what `str` wrote.
+
+        Raises:
+            LedgerError: It is something else.
+        """
+        ledger, _, rest = text.strip().partition(":")
+        seq, _, head = rest.partition(":")
+        if not seq.isdecimal() or len(head) != 64 or set(head) - set("0123456789abcdef"):
+            raise LedgerError("an anchor reads LEDGER:NUMBER:HASH", "paste what `dptext ledger anchor` printed")
+        return cls(ledger, int(seq), head)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,9 @@ def verify(book: Book) -> VerifyReport:
     derived = derive(book)
     problems = derived.problems
     _same(problems, "release", _releases(derived), _stored_releases(book))
+    _same(problems, "frozen dataset", derived.frozen, dict(book.store.rows("select dataset, seq from frozen")))
+    burnt = {row[:2]: row[2] for row in book.store.rows("select dataset, release, seq from burnt")}
+    _same(problems, "burnt name", derived.burnt, burnt)
     _same(problems, "publication", _publications(derived), _stored_publications(book))
     _same(problems, "counts of release", _tallies(derived), _stored_tallies(book))
     _same(problems, "batch", _batches(derived), _stored_batches(book))

@@ -14,6 +14,7 @@ from dptext_etl.errors import BudgetError, InputError, KeyReferenceError
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner import durable
+from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.charging import Column
 from dptext_etl.runner.claims import register
 from dptext_etl.runner.layout import Layout
@@ -82,9 +83,12 @@ class Attempt:
         """Pin the releases of the text columns.
 
         Raises:
-            LedgerError: The name is burnt or pinned to something else.
+            LedgerError: The name is burnt or pinned to something else, or the ledger is not the one of earlier runs.
         """
-        return {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
+        require_same_ledger(ledger, self.layout, self.policy)
+        refs = {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
+        remember(ledger, self.layout, self.policy.release)
+        return refs
 
 
 def shards_of(  # noqa: PLR0917

@@ -12,6 +12,7 @@ from dptext_etl.checks.gates import Verdict, require
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
+from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.incremental import continues
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.manifest import Manifest, Part, draft
@@ -136,6 +137,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
     ledger = staged.policy.ledger
     with Ledger.open(ledger.url, ledger.id_key, create=False) as book:
         book.published(list(staged.refs.values()), _name(manifest), manifest.digest, manifest.rows)
+        remember(book, staged.layout, staged.policy.release)
 
 
 def _same(before: Manifest, now: Manifest) -> bool:

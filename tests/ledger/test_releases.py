@@ -58,7 +58,7 @@ def test_a_burnt_name_is_burnt_in_every_column(kit):
 
 
 def test_the_reason_of_a_burn_is_no_text(kit):
-    with pytest.raises(LedgerError, match="the name of a gate"):
+    with pytest.raises(LedgerError, match="short and plain"):
         kit.ledger.burn(kit.ref(), "row says: ‘my secret’")
 
 

@@ -1,0 +1,67 @@
+"""Noticing that a ledger was lost or restored: the staging area remembers the head of the ledger it last worked with.
+
+A restored copy has forgotten charges, and a new ledger knows none; both look like a fresh start. What a run left in
+staging, inside the boundary and apart from the ledger, tells the difference (amendment A12).
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger import Anchor, Ledger
+from dptext_etl.policy import Policy
+from dptext_etl.runner import durable
+from dptext_etl.runner.layout import Layout
+
+FILE = "ledger.json"
+_REASON = "this ledger does not hold what an earlier run left in it: it was lost, restored from a copy, or replaced"
+
+
+class Memory(NamedTuple):
+    """What staging remembers of its ledger: a head, and the release names that were used here."""
+
+    anchor: Anchor
+    releases: tuple[str, ...]
+
+
+def require_same_ledger(ledger: Ledger, layout: Layout, policy: Policy) -> None:
+    """Freeze the dataset if the ledger does not hold the head that an earlier run saw.
+
+    Raises:
+        LedgerError: It does not; nothing is charged until `Ledger.thaw` has settled what may have been lost.
+    """
+    seen = _remembered(layout)
+    if seen is None or ledger.holds(seen.anchor) or ledger.settled(policy.dataset, seen.anchor):
+        return
+    ledger.freeze(policy.dataset, _REASON, in_use=seen.releases, missing=seen.anchor)
+    msg = f"the dataset {policy.dataset} is frozen: {_REASON}"
+    hint = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and take a new release name"
+    raise LedgerError(msg, hint)
+
+
+def remember(ledger: Ledger, layout: Layout, release: str) -> None:
+    """Keep the ledger's head and a release name that it is about to hold, durably."""
+    before = _remembered(layout)
+    names = {release, *(before.releases if before else ())}
+    text = json.dumps({"anchor": str(ledger.anchor()), "releases": sorted(names)}).encode()
+    durable.write(_place(layout), lambda file: file.write(text), action="remembering the ledger's head")
+
+
+def _remembered(layout: Layout) -> Memory | None:
+    try:
+        found = json.loads(_place(layout).read_bytes())
+        return Memory(Anchor.parse(found["anchor"]), tuple(found["releases"]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError, LedgerError):
+        broken = f"{_place(layout)} cannot be read"
+    hint = "it says which ledger the runs of this sink use: restore it, or remove it if you are sure of the ledger"
+    raise LedgerError(broken, hint)
+
+
+def _place(layout: Layout) -> Path:
+    """One for all releases and partitions that are staged together."""
+    return layout.staging.parent.parent / FILE

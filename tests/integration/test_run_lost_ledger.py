@@ -1,0 +1,85 @@
+"""A ledger restored from a copy, or lost: the next run notices, freezes the dataset, and says how to go on (A12)."""
+
+import json
+import shutil
+
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl.cli.app import app
+from dptext_etl.errors import LedgerError
+
+
+def ledger_files(job):
+    return sorted(job.folder.glob("ledger.db*"))
+
+
+def dptext(*arguments):
+    outcome = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert outcome.exit_code == 0, outcome.output
+    return json.loads(outcome.stdout)
+
+
+def test_a_ledger_restored_from_an_old_copy_is_noticed(make_job, tmp_path, reviews, save):
+    job = make_job()
+    job.run()
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for path in ledger_files(job):
+        shutil.copy2(path, copy)
+    save(reviews(300), job.folder / "raw.parquet")
+    job.run(release="2026-12")
+    for path in ledger_files(job):
+        path.unlink()
+    for path in copy.iterdir():
+        shutil.copy2(path, job.folder)
+    for release in ("2026-12", "2027-01"):
+        with pytest.raises(LedgerError, match="the dataset reviews is frozen: this ledger does not hold"):
+            job.run(release=release)
+    assert dptext("ledger", "freeze", "reviews", "--reason", "x", "--ledger", job.folder / "ledger.db")["frozen"] == [
+        "reviews"
+    ]
+    caps = dptext("ledger", "thaw", "reviews", "--lost", "eps_pure=400", "--ledger", job.folder / "ledger.db")["caps"]
+    assert caps == {"dataset:reviews, period 2026": {"eps_pure": 600_000_000}}
+    with pytest.raises(LedgerError, match="pinned at 600; the policy asks for more"):
+        job.run(release="2027-01")
+    cap = {"measure": "pure", "epsilon": 600.0, "period": "2026"}
+    for release in ("2026-11", "2026-12"):
+        with pytest.raises(LedgerError, match="is burnt"):
+            job.run(release=release, cap=cap)
+    assert job.run(release="2027-01", cap=cap).rows["new"] > 0
+    assert job.run(release="2027-01", cap=cap).rows["new"] == 0
+    assert dptext("ledger", "verify", "--ledger", job.folder / "ledger.db")["ok"]
+
+
+def test_a_lost_ledger_is_noticed(make_job):
+    job = make_job()
+    job.run()
+    for path in ledger_files(job):
+        path.unlink()
+    with pytest.raises(LedgerError, match="bring the right ledger back"):
+        job.run()
+    dptext("ledger", "thaw", "reviews", "--ledger", job.folder / "ledger.db")
+    with pytest.raises(LedgerError, match="'2026-11' of reviews is burnt"):
+        job.run()
+
+
+def test_a_ledger_that_went_on_elsewhere_is_the_same(make_job):
+    job = make_job()
+    job.run()
+    before = dptext("ledger", "anchor", "--ledger", job.folder / "ledger.db")["anchor"]
+    job.run(release="2026-12")
+    assert dptext("ledger", "verify", "--anchor", before, "--ledger", job.folder / "ledger.db")["ok"]
+    forged = before[:-4] + "0000"
+    outcome = CliRunner().invoke(
+        app, ["ledger", "verify", "--anchor", forged, "--ledger", str(job.folder / "ledger.db")]
+    )
+    assert outcome.exit_code == 2
+    assert "does not hold the anchor of event" in outcome.output
+
+
+def test_a_ledger_is_made_and_migrated_by_command(tmp_path):
+    place = tmp_path / "new.db"
+    assert dptext("ledger", "init", "--ledger", place)["made"]
+    assert not dptext("ledger", "init", "--ledger", place)["made"]
+    assert dptext("ledger", "migrate", "--ledger", place) == {"from": 2, "to": 2}
