@@ -190,5 +190,5 @@ class Madlib(VectorMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Epsilon 60 per unit of distance over the first 400 words of the embedded vectors."""
-        return cls(epsilon=60.0, limit=400)
+        """Epsilon 20 per unit of distance over the first 400 words of the embedded vectors."""
+        return cls(epsilon=20.0, limit=400)
