@@ -185,6 +185,7 @@ from dptext_etl import Policy
 from udfs.spark import privatize_frame
 values, settings = json.loads(sys.argv[1])
 os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"}
+os.environ["SPARK_TESTING"] = "1"  # the server takes a free port
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
 assert not hasattr(spark, "_jvm")
 policy = Policy.parse(values)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from inspect import signature
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
-import pyarrow as pa
 
+from dptext_etl.checks.spark_tallies import polars_schema
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.identity import refuse_gaps, refuse_repeated
@@ -67,7 +66,7 @@ def examine(frame: DataFrame, policy: Policy, layout: Layout) -> Examined:
         PolicyError: The sink holds something that the run does not fit.
     """
     require_free_names(frame, policy)
-    schema = polars_schema(frame, policy)
+    schema = polars_schema(frame, wanted_columns(policy))
     roles = Roles.of(policy, schema)
     rows = frame.select(*(named(name) for name in wanted_columns(policy)))
     manifest = Manifest.read(layout)
@@ -80,25 +79,6 @@ def examine(frame: DataFrame, policy: Policy, layout: Layout) -> Examined:
     with seam("comparing the frame with what is published", InputError, HINT):
         wanted = rows.count()
     return Examined(rows, roles, id_dtype, total, wanted, manifest.digest, len(manifest.parts))
-
-
-def polars_schema(frame: DataFrame, policy: Policy) -> pl.Schema:
-    """Return the columns of a frame with the types that shards will have; null for those that nobody reads.
-
-    Raises:
-        InputError: A column has no Arrow type.
-    """
-    from pyspark.sql.pandas.types import to_arrow_type
-
-    zone: dict[str, Any] = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
-    options = zone if "timezone" in signature(to_arrow_type).parameters else {}  # Spark 4.0 and newer
-    wanted = wanted_columns(policy)
-    types = {}
-    for field in frame.schema.fields:
-        with seam(f"finding the Arrow type of column {field.name!r}", InputError, "cast the column, or drop it"):
-            arrow = to_arrow_type(field.dataType, **options) if field.name in wanted else pa.null()
-        types[field.name] = pl.Series(pa.array([], arrow)).dtype
-    return pl.Schema(types)
 
 
 def _count(rows: DataFrame, policy: Policy) -> int:

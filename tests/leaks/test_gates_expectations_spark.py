@@ -1,0 +1,191 @@
+"""The same expectations over Spark frames: the same counts, and nothing quoted, whatever fails and wherever."""
+
+import json
+import logging
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+from dptext_etl.checks import spark_tallies, tallies
+from dptext_etl.errors import GateError, LedgerError
+from dptext_etl.policy import Policy
+
+gx = pytest.importorskip("great_expectations")
+
+from dptext_etl.checks import expectations as dptx  # noqa: E402  (needs great_expectations)
+
+FORMATS = [
+    "BASIC",
+    {"result_format": "COMPLETE", "include_unexpected_rows": True, "unexpected_index_column_names": ["id"]},
+]
+
+
+@pytest.fixture(scope="module")
+def frames(spark, bench, tmp_path_factory):
+    """Make a Spark frame of a Polars frame, by way of a file, in two partitions."""
+
+    def make(table):
+        path = tmp_path_factory.mktemp("frame") / "table.parquet"
+        table.write_parquet(path)
+        return spark.read.parquet(str(path)).repartition(2)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def leaking(bench):
+    """A release in which every text passed through, canary rows included."""
+    return bench.raw.with_columns(pl.col("review").fill_null("none")).with_columns(pl.col("review").alias("stars"))
+
+
+@pytest.fixture(scope="module")
+def forbidden(bench):
+    """Words of raw and released texts, and canary words."""
+    texts = [*bench.raw["review"].drop_nulls(), *bench.published["review"].drop_nulls()]
+    return {
+        word for text in texts for word in text.lower().replace(",", " ").replace("!", " ").split() if len(word) > 5
+    }
+
+
+def quoted(said, forbidden):
+    return sorted(word for word in forbidden if word in said.lower())
+
+
+def test_a_correct_release_holds(bench, frames):
+    record = dptx.validate(frames(bench.published), bench.policy)
+    record.require()
+    assert record.evaluated == record.expected == 5
+    assert record == dptx.validate(bench.published, bench.policy)
+
+
+@pytest.mark.parametrize(
+    ("bug", "stopped_by"),
+    [
+        (lambda table: table.drop("stars"), {"expect_table_columns_to_be_published"}),
+        (lambda table: table.with_columns(pl.col("note").shift(1)), {"expect_released_rows_to_be_ledgered"}),
+        (
+            lambda table: table.with_columns(pl.col("note").str.to_titlecase()),
+            {"expect_released_rows_to_be_ledgered", "expect_column_values_to_stay_in_output_set"},
+        ),
+        (lambda table: table.with_columns(note=pl.lit(7)), None),
+        (lambda table: table.drop("note"), None),
+        (lambda table: table.clear(), None),
+    ],
+)
+def test_planted_bugs_are_counted_as_polars_counts_them(bench, frames, bug, stopped_by):
+    record = dptx.validate(frames(bug(bench.published)), bench.policy)
+    expected = dptx.validate(bug(bench.published), bench.policy)
+    assert record == expected
+    assert not record.success
+    if stopped_by is not None:
+        assert {item.name for item in record.outcomes if not item.success} == stopped_by
+
+
+def batch_of(frame, **context):
+    context = gx.get_context(**(context or {"mode": "ephemeral"}))
+    context.variables.progress_bars = dptx.ProgressBarsConfig(globally=False, metric_calculations=False)
+    asset = context.data_sources.add_spark("made").add_dataframe_asset("released")
+    return context, asset.add_batch_definition_whole_dataframe("whole"), {"dataframe": frame}
+
+
+@pytest.mark.parametrize("result_format", FORMATS, ids=str)
+def test_a_users_own_context_checkpoint_and_data_docs_quote_nothing(
+    bench, frames, leaking, forbidden, result_format, tmp_path, caplog, capfd
+):
+    """`suite_for(policy)` joins a context that somebody has already, with results as detailed as they come."""
+    caplog.set_level(logging.DEBUG)
+    context, definition, parameters = batch_of(frames(leaking), mode="file", project_root_dir=tmp_path)
+    suite = context.suites.add(dptx.suite_for(bench.policy))
+    validation = context.validation_definitions.add(gx.ValidationDefinition(name="v", data=definition, suite=suite))
+    docs = gx.checkpoint.UpdateDataDocsAction(name="docs")
+    checkpoint = gx.Checkpoint(
+        name="c", validation_definitions=[validation], actions=[docs], result_format=result_format
+    )
+    outcome = context.checkpoints.add(checkpoint).run(batch_parameters=parameters)
+    assert not outcome.success
+    pages = [path for path in tmp_path.rglob("*") if path.suffix in {".html", ".json", ".yml"}]
+    assert any(path.suffix == ".html" and "validations" in path.parts for path in pages)
+    said = [path.read_text(encoding="utf-8", errors="replace") for path in pages]
+    said += [str(outcome), caplog.text, *capfd.readouterr()]
+    assert not {word for text in said for word in quoted(text, forbidden)}
+    assert any('"hits"' in text for text in said)
+
+
+def test_a_frame_that_fails_while_it_is_evaluated_quotes_nothing(bench, frames, forbidden):
+    """Spark's message of a failed cast holds the cell; none of it reaches a result."""
+    frame = frames(bench.published).selectExpr("id", "stars", "review", "cast(review as bigint) as note")
+    with pytest.raises(Exception, match="cast") as caught:
+        frame.collect()
+    assert quoted(str(caught.value), forbidden)  # that is what there is to keep in
+    _, definition, parameters = batch_of(frame)
+    result = definition.get_batch(parameters).validate(dptx.suite_for(bench.policy), result_format="COMPLETE")
+    said = json.dumps(result.to_json_dict())
+    assert not result.success
+    assert "counting on Spark failed" in said
+    assert not quoted(said, forbidden)
+    record = dptx.validate(frame, bench.policy)
+    assert any(item.errored for item in record.outcomes)
+    with pytest.raises(GateError, match="could not be evaluated") as refused:
+        record.require()
+    assert not quoted(str(refused.value), forbidden)
+
+
+def test_a_ledger_out_of_reach_is_said(bench, frames, monkeypatch):
+    real = spark_tallies.require_reach
+    monkeypatch.setattr(spark_tallies, "require_reach", lambda _, url: real(Elsewhere, url))
+    record = dptx.validate(frames(bench.published), bench.policy)
+    assert {item.name for item in record.outcomes if item.errored} == {"expect_released_rows_to_be_ledgered"}
+
+
+class Elsewhere:
+    class sparkSession:  # noqa: N801
+        class conf:  # noqa: N801
+            @staticmethod
+            def get(name, default=None):
+                return "spark://somewhere:7077"
+
+
+def test_a_sqlite_ledger_is_for_one_machine():
+    with pytest.raises(LedgerError, match="file of one machine"):
+        spark_tallies.require_reach(Elsewhere, "sqlite:///ledger.db")
+    spark_tallies.require_reach(Elsewhere, "postgresql://somewhere/ledger")
+
+
+def test_workers_stay_light(bench):
+    """What an executor imports for a tally knows nothing of Great Expectations."""
+    code = "import sys, dptext_etl.checks.spark_tallies; print('great_expectations' in sys.modules)"
+    assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
+    assert Policy.parse(json.loads(tallies.written(bench.policy))) == bench.policy
+
+
+CONNECT = """
+import json, os, sys
+folder, settings = sys.argv[1:]
+os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"}
+os.environ["SPARK_TESTING"] = "1"  # the server takes a free port
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.remote("local[2]").getOrCreate()
+from dptext_etl.checks.expectations import validate
+from dptext_etl.policy import Policy
+policy = Policy.parse(json.loads(open(f"{folder}/policy.json").read()))
+for name in ("published", "raw"):
+    record = validate(spark.read.parquet(f"{folder}/{name}.parquet"), policy)
+    print(json.dumps(record.as_dict()))
+"""
+
+
+@pytest.mark.slow
+def test_spark_connect(bench, java, spark_settings, tmp_path, leaking):
+    bench.published.write_parquet(tmp_path / "published.parquet")
+    leaking.write_parquet(tmp_path / "raw.parquet")
+    (tmp_path / "policy.json").write_text(tallies.written(bench.policy))
+    settings = " ".join(f"--conf '{name}={value}'" for name, value in spark_settings.items())
+    asked = [sys.executable, "-c", CONNECT, str(tmp_path), settings]
+    done = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    good, bad = (json.loads(line) for line in done.stdout.splitlines())
+    assert (good["success"], good["evaluated"]) == (True, 5)
+    assert bad == json.loads(json.dumps(dptx.validate(leaking, bench.policy).as_dict()))
+    assert bench.sentinel.lower() not in (done.stdout + done.stderr).lower()
