@@ -266,7 +266,7 @@ class Policy(_Model):
                 raise ValueError(msg)
             if self.cap is not None and column.mechanism.guarantee.guarantee_class is GuaranteeClass.UMLDP:
                 msg = f"column {column.column!r}: {column.mechanism.name} costs an infinite amount on every measure, "
-                msg += "class UMLDP: no cap can hold it; leave cap out, or give finite mechanisms a policy of their own"
+                msg += "class UMLDP: no cap can hold it; it takes a dataset of its own, without a cap"
                 raise ValueError(msg)
         return self
 

@@ -194,7 +194,7 @@ class SanText(VectorMechanism):
     def epsilon_table(self) -> float | None:
         """Exact pure parameter of one draw from the realised integers of all pairs of words, unknown ones included.
 
-        Found once per configuration and machine: about a minute and a half for 65,000 words. The log says how far.
+        Found once per configuration and machine, in seconds for 20,000 words, minutes for 65,000: the log says how far.
         """
         if self.shows_words:
             return None

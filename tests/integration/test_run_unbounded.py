@@ -5,7 +5,7 @@ import json
 import polars as pl
 import pytest
 
-from dptext_etl.errors import DisclosureError, LedgerError, PolicyError
+from dptext_etl.errors import DisclosureError, DPTextError, LedgerError, PolicyError
 from dptext_etl.runner import plan, scan_published
 
 ACCEPT = {"allow": ["sens_class"], "accept": ["UMLDP"]}
@@ -36,7 +36,7 @@ def test_no_other_class_can_be_accepted(job, named):
 def test_no_cap_can_hold_it(job, measure):
     with pytest.raises(PolicyError, match="no cap can hold it") as caught:
         job.policy(**{**columns(job), "cap": measure})
-    assert "leave cap out" in str(caught.value)
+    assert "a dataset of its own, without a cap" in str(caught.value)
 
 
 def test_a_whole_run(job, reviews, sentinel):
@@ -74,6 +74,14 @@ def test_what_it_spent_closes_every_later_cap(job):
     with pytest.raises(LedgerError, match="charges that are infinite on pure") as caught:
         job.run(**capped)
     assert "new period" in str(caught.value)
+
+
+def test_a_cap_that_the_ledger_holds_refuses_it_before_anything_is_computed(job):
+    job.run()
+    with pytest.raises(DPTextError, match="has a cap") as caught:
+        job.run(**columns(job), release="later")
+    assert caught.value.hint
+    assert not list((job.folder / "published.staging" / "later").rglob("shard-*.parquet"))
 
 
 def test_with_p_one_it_is_an_ordinary_mechanism(job):
