@@ -1,6 +1,7 @@
 """Copy counts: bounds are exact, they gate only where the policy pays for it, and they hold nothing but counts."""
 
 import json
+from collections import Counter
 from fractions import Fraction
 
 import numpy as np
@@ -17,7 +18,9 @@ from dptext_etl.checks.leaks import (
     report,
 )
 from dptext_etl.column import release
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.words import PAD
+from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanisms.custext import CusText
 
 
@@ -154,3 +157,36 @@ def test_reports_hold_numbers_and_the_columns_name(small_vectors):
     found = count_copies(raw, raw.str.to_lowercase(), pl.Series([2, 2]))
     said = repr(found) + repr(report(policy(small_vectors), {"text": found})) + json.dumps(found.as_dict())
     assert "sentinelword" not in said.lower()
+
+
+def test_the_largest_probability_of_every_word_mechanism_bounds_its_laws(word_mechanism):
+    bound = Fraction(word_mechanism.largest_probability())
+    words = [word for word in word_mechanism.input_words() if word.isalpha()]
+    for word in [*words[:12], *words[-3:], *([PAD] if word_mechanism.hides_length else [])]:
+        try:
+            chances = word_mechanism.transition(word)[1]
+        except PolicyError:
+            assert word_mechanism.survival(word) <= bound
+            most = max(Counter(word_mechanism.sample_many(word, 200)).values())
+            assert most / 200 <= float(bound) + 0.2
+            continue
+        if len(chances) > 1 and Disclosure.STOPWORDS not in word_mechanism.word_disclosures:
+            assert max(chances) <= bound
+            assert word == PAD or word_mechanism.survival(word) <= bound
+    assert 0 < bound <= 1
+
+
+def test_survival_is_that_of_the_law(word_mechanism):
+    """Where the law can be written down it is read from it; the geometric one's may be larger by rounding."""
+    for word in [word for word in word_mechanism.input_words() if word.isalpha()][:8]:
+        try:
+            law = zip(*word_mechanism.transition(word), strict=True)
+        except PolicyError:
+            trials = 2_048
+            simulated = word_mechanism.simulated_survivals(word, trials) / trials
+            assert simulated <= float(word_mechanism.survival(word)) + 0.06
+            drawn = word_mechanism.sample_many(word, trials).count(word) / trials
+            assert drawn <= simulated + 0.06
+            continue
+        exact = sum(chance for output, chance in law if output == word)
+        assert exact <= word_mechanism.survival(word) <= exact + Fraction(1, 2**60)

@@ -153,7 +153,19 @@ def test_help_is_the_default_and_lists_every_target():
     shown = make()
     phony = re.search(r"^\.PHONY: (.*)$", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
     targets = {name for name in phony.group(1).split() if not name.startswith("require-")}
-    assert targets == {"help", "demo", "test", "test-spark35", "lint", "bench", "docs", "wheel", "develop", "clean"}
+    assert targets == {
+        "help",
+        "demo",
+        "test",
+        "test-spark35",
+        "lint",
+        "bench",
+        "utility",
+        "docs",
+        "wheel",
+        "develop",
+        "clean",
+    }
     assert {line.split()[1] for line in shown.stdout.splitlines()} == targets
 
 
