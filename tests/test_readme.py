@@ -20,7 +20,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-NOT_HERE = ("make", "git clone", "cd ", "pip ", "dagster dev", "python -m pytest", ". .venv/")
+NOT_HERE = ("make", "git clone", "cd ", "pip ", "dagster ", "dg ", "python -m pytest", ". .venv/")
 BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CONTINUES = re.compile(r"\A<!-- continues (\S+) -->")
 
@@ -99,4 +99,4 @@ def test_every_example_runs(page, tmp_path, request):
 def test_every_block_says_its_language(page):
     fences = re.findall(r"^```(\w*)", page.read_text(encoding="utf-8"), flags=re.MULTILINE)
     assert fences[1::2] == [""] * (len(fences) // 2)
-    assert set(fences[::2]) <= {"python", "sh", "toml", "text", "sql", ""}
+    assert set(fences[::2]) <= {"python", "sh", "toml", "yaml", "text", "sql", ""}
