@@ -16,6 +16,7 @@ from pathlib import Path
 
 import bench_custext
 import bench_diffractor
+import bench_madlib
 import bench_santext
 import bench_spark
 from measuring import HERE, Row, amount, show, task
@@ -28,7 +29,15 @@ def main() -> None:
     began = time.perf_counter()
     load = os.getloadavg()[0]
     rows: list[Row] = []
-    parts = (bench_custext.rows, bench_santext.rows, bench_diffractor.rows, run, ledger, bench_spark.rows)
+    parts = (
+        bench_custext.rows,
+        bench_santext.rows,
+        bench_madlib.rows,
+        bench_diffractor.rows,
+        run,
+        ledger,
+        bench_spark.rows,
+    )
     for part in parts:
         found = part()
         print(show(found), flush=True)

@@ -16,7 +16,8 @@ import measuring
 from measuring import Row, amount, main
 from plain_loops import ENOUGH, PUBLISHED
 
-SIZES = (10_000, 100_000, 1_000_000)
+SIZES = (10_000, 30_000, 100_000)
+WORDS = 20_000
 VOCABULARIES = (5_000, 20_000, 65_000)
 
 
@@ -64,8 +65,8 @@ def column() -> list[Row]:
 
 
 def vocabularies() -> list[Row]:
-    """A hundred thousand words of IMDb over 5,000, 20,000 and 65,000 random vectors of 300 dimensions."""
-    found = {size: task("madlib", limit=size, source="random") for size in VOCABULARIES}
+    """Some words of IMDb over 5,000, 20,000 and 65,000 random vectors of 300 dimensions."""
+    found = {size: task("madlib", words=WORDS, limit=size, source="random") for size in VOCABULARIES}
     if not all(found.values()):
         return []
     rates = {size: one["words"] / one["cpu"] for size, one in found.items()}
@@ -90,7 +91,7 @@ def vocabularies() -> list[Row]:
 
 
 def growth() -> list[Row]:
-    """From 10^4 to 10^6 words of text: the rate must not fall."""
+    """From 10^4 to 10^5 words of text: the rate must not fall."""
     found = {size: task("madlib", words=size) for size in SIZES}
     if not all(found.values()):
         return []
@@ -98,15 +99,15 @@ def growth() -> list[Row]:
     largest = found[max(found)]
     return [
         Row(
-            "MADLIB column, 10^4, 10^5, 10^6 words of text",
+            "MADLIB column, 10^4, 3 x 10^4, 10^5 words of text",
             ", ".join(amount(rate) for rate in rates.values()) + " words/CPU-s",
-            "its rate at 10^5 words",
-            rates[max(rates)] / rates[100_000],
+            "its rate at 10^4 words",
+            rates[max(rates)] / rates[min(rates)],
             ">= 0.8: linear",
-            rates[max(rates)] >= 0.8 * rates[100_000],
+            rates[max(rates)] >= 0.8 * rates[min(rates)],
         ),
         Row(
-            "memory that 10^6 words take",
+            "memory that 10^5 words take",
             f"{largest['peak'] / 2**20:,.0f} MiB more at the peak, result included",
             f"the column's text: {largest['bytes'] / 2**20:,.0f} MiB",
             largest["peak"] / largest["bytes"],
