@@ -30,7 +30,7 @@ MOST_BITS = 16
 """A finer grid than 2**-16 steps of the words' own changes no answer that matters."""
 
 _EXACT = 2**53
-_CELLS = 2**22  # guesses held at once
+_ROWS, _CELLS = 256, 2**24  # points and guesses held at once, at most
 _CELLS_CUDA = 2**26  # exact products held at once on a GPU
 _UNIT = 2.0**-24  # rounding of float32
 _WIDER = 1 + 2.0**-40  # more than the rounding of the few steps that make a bound
@@ -102,7 +102,7 @@ class NearestWords:
     def _by_guess(self, points: Points) -> Nearest:
         matrix, longest = _guessing(self._vectors)
         found = np.empty(len(points), np.uint32)
-        rows = max(1, _CELLS // len(self._vectors))
+        rows = max(1, min(_ROWS, _CELLS // len(self._vectors)))
         for start in range(0, len(points), rows):
             some = points[start : start + rows]
             extended = np.empty((len(some), matrix.shape[1]), np.float32)
