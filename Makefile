@@ -14,6 +14,7 @@ endif
 VENV := .venv
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
+JAVA := command -v java >/dev/null || [[ -x "$${JAVA_HOME:-none}/bin/java" ]]
 KERNEL := Cargo.toml Cargo.lock $(shell find kernel -type f)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
@@ -28,6 +29,7 @@ demo: $(DONE)/kernel ## Run the whole job on a generated sample, then show a pla
 	@$(BIN)/dptext demo
 
 test: $(DONE)/kernel $(DONE)/dev ## Run all tests (Rust, then Python)
+	@{ $(JAVA); } || echo "no Java on this machine: Spark's tests are skipped (on Debian: apt-get install openjdk-17-jre-headless)"
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --lib
 	@$(BIN)/python -m pytest
 
@@ -77,8 +79,7 @@ require-cargo:
 	|| { echo "dptext_etl needs Rust (cargo) $$wanted or newer to build its kernel: install it from rustup.rs" >&2; exit 1; }
 
 require-java:
-	@command -v java >/dev/null || [[ -x "$${JAVA_HOME:-none}/bin/java" ]] \
-	|| { echo "Spark needs Java 17 or newer: install it (on Debian: apt-get install openjdk-17-jre-headless)" >&2; exit 1; }
+	@{ $(JAVA); } || { echo "Spark needs Java 17 or newer: install it (on Debian: apt-get install openjdk-17-jre-headless)" >&2; exit 1; }
 
 $(DONE)/venv: | require-python
 	@echo "setting up $(VENV)"

@@ -291,10 +291,13 @@ def test_a_plan_carries_configuration_locations_hashes_and_references_alone(film
     assert secret not in plans
 
 
-def test_deterministic_only_if_reproducible(films, policy, monkeypatch):
+def test_models_are_nondeterministic_so_that_a_sub_select_is_evaluated_once(films, policy, expected, monkeypatch):
     assert register(films, "private_review", policy, form=FORMS[0]).deterministic
     monkeypatch.setattr(CusText, "reproducible", False)
     assert not register(films, "private_review", policy, form=FORMS[0]).deterministic
+    chosen = films.sql("SELECT r FROM (SELECT n, private_review(review, id) r FROM films) WHERE r > 'm' ORDER BY n")
+    assert chosen._jdf.queryExecution().executedPlan().toString().count("EvalPython") == 1
+    assert [row.r for row in chosen.collect()] == [text for text in expected if text is not None and text > "m"]
 
 
 def test_refusals_name_what_to_do(films, policy, tmp_path, monkeypatch):
