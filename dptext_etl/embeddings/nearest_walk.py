@@ -1,8 +1,8 @@
 """A vocabulary as one list in which neighbours stand beside each other: a greedy walk from word to nearest unused word.
 
-Every step asks for the nearest unused word of the current one. Its own short list of near words, made once for a block
-of words around it, mostly answers; where all of them are used, a new block is made. The products of all blocks together
-are at most about one product of the vocabulary with itself, since used words leave the matrix.
+Every step asks for the nearest unused word of the current one. Its own short list of near words, made for a block of
+words around it, mostly answers; where all are used, a new block is made. Together the blocks take about what one
+product of the vocabulary with itself takes, since used words leave the matrix.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.embeddings.shortlist import FreeWords
-from dptext_etl.embeddings.vectors import Integers, Metric, WordVectors
+from dptext_etl.embeddings.vectors import Metric, WordVectors
 
 Order = npt.NDArray[np.uint32]
 
-_NEAR = 32  # words that a short list holds
-_BLOCK = 256  # words whose short lists are made at once
+_NEAR = 48  # words that a short list holds
+_FEW = 4  # of them unused: the list is made again when a word near by needs one
+_BLOCK = 512  # words whose short lists are made at once, at most
 _REPORT_SECONDS = 5
 
 log = logging.getLogger("dptext_etl.embeddings")
@@ -56,31 +57,34 @@ def nearest_walk(vectors: WordVectors, start: int = 0, metric: Metric = "euclide
 
 
 class _Walk:
-    """Unused words, and short lists of near ones."""
+    """Unused words, and a short list of near ones for most of them."""
 
     def __init__(self, vectors: WordVectors, metric: Metric) -> None:
+        self._none = len(vectors)  # fills short lists; counts as used
         self._free = FreeWords(vectors, metric)
-        self._used = bytearray(len(vectors))
-        self._near: dict[int, Integers] = {}
+        self._used = np.zeros(len(vectors) + 1, dtype=bool)
+        self._used[self._none] = True
+        self._near = np.full((len(vectors), _NEAR), self._none, dtype=np.int32)
 
     def use(self, word: int) -> None:
-        self._used[word] = 1
+        self._used[word] = True
         self._free.use(np.array([word]))
 
     def after(self, word: int) -> int:
         """The nearest unused word: the first unused one of its short list, which holds all that were nearer."""
-        for near in self._near.pop(word, np.empty(0, np.int64)).tolist():
-            if not self._used[near]:
-                return int(near)
-        return self._look(word)
+        unused = ~self._used[self._near[word]]
+        first = int(unused.argmax())
+        return int(self._near[word, first]) if unused[first] else self._look(word)
 
     def _look(self, word: int) -> int:
         self._free.first(0)  # used words leave the matrix
         (guess,) = self._free.guesses(np.array([word]))
         around = self._free.nearest(word, min(_BLOCK, self._free.left), guess)
-        block = np.array([near for near in around.tolist() if near not in self._near], dtype=np.int64)
+        block = around[(~self._used[self._near[around]]).sum(axis=1) <= _FEW]
         count = min(_NEAR + 1, self._free.left)  # one more: an unused word is its own neighbour
         for near, guess in zip(block.tolist(), self._free.guesses(block), strict=True):
             found = self._free.nearest(near, count, guess)
-            self._near[near] = found[found != near][:_NEAR]
+            found = found[found != near][:_NEAR]
+            self._near[near] = self._none
+            self._near[near, : len(found)] = found
         return int(around[0])
