@@ -60,7 +60,7 @@ def test_accuracy_is_one_where_a_word_tells_and_a_coin_where_none_does(utility):
 
 def test_the_verdict_tells_order_from_noise(utility):
     names = ("CusText+", "CusText", "SanText+, p = 0.2", "SanText", "MADLIB")
-    sizes = dict(zip(names, (0.9, 0.6, 0.8, 0.5, 0.4), strict=True))
+    sizes = dict(zip(names, (0.95, 0.85, 0.9, 0.75, 0.65), strict=True))
 
     def rows(**changes):
         found = {**sizes, **changes}
@@ -71,6 +71,9 @@ def test_the_verdict_tells_order_from_noise(utility):
         ]
 
     assert all("holds in 12 of 12" in line and "not hold" not in line for line in utility.verdicts(rows()))
-    swapped = utility.verdicts(rows(MADLIB=0.55))
+    swapped = utility.verdicts(rows(MADLIB=0.8))
     assert all("**does not hold**: SanText over MADLIB at ε = 1" in line for line in swapped)
-    assert all("level" in line for line in utility.verdicts(rows(MADLIB=0.5)))
+    assert all("level" in line for line in utility.verdicts(rows(MADLIB=0.75)))
+    *_, accuracy = utility.verdicts(rows(SanText=0.5, MADLIB=0.52))
+    assert "no better than a coin" in accuracy
+    assert "not hold" not in accuracy
