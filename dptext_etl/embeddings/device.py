@@ -27,9 +27,7 @@ def device() -> Device:
     if asked == "cpu":
         return "cpu"
     if asked not in ("auto", "cuda"):
-        raise PolicyError(
-            f"{SETTING} is auto, cpu or cuda", f"leave {SETTING} unset to use a GPU if there is one"
-        )
+        raise PolicyError(f"{SETTING} is auto, cpu or cuda", f"leave {SETTING} unset to use a GPU if there is one")
     if _sees_gpu(asked):
         return "cuda"
     if asked == "cuda":
