@@ -8,7 +8,7 @@ import pytest
 dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
 from dptext_etl import _kernel  # noqa: E402
-from dptext_etl.orchestration import assets, gates, materialize  # noqa: E402
+from dptext_etl.orchestration import assets, build_definitions, gates, materialize  # noqa: E402
 
 from .test_dagster_job import leaky  # noqa: E402
 
@@ -71,6 +71,50 @@ def test_canary_words_stay_beside_the_staged_rows(job, materialized):
     assert sum(find(words, kept(job.folder / "home")).values()) == 0
     for path in staged.layout.staging.glob("*.handover"):
         assert path.stat().st_mode & 0o077 == 0
+
+
+def partitioned(job, save, reviews):
+    for number, name in enumerate(("a", "b")):
+        save(reviews(120, 120 * number), job.folder / "raw" / f"{name}.parquet")
+    return job.policy(source=f"{job.folder}/raw/{{partition}}.parquet", sink=f"{job.folder}/published/{{partition}}")
+
+
+def test_a_backfill_in_one_run(job, save, reviews, sentinel, capfd):
+    policy = partitioned(job, save, reviews)
+    definitions = build_definitions(policy, backfill="single_run")
+    tags = {"dagster/asset_partition_range_start": "a", "dagster/asset_partition_range_end": "b"}
+    (job.folder / "home").mkdir()
+    (job.folder / "home" / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
+    with dg.DagsterInstance.from_config(str(job.folder / "home")) as instance:
+        done = definitions.resolve_job_def("privatize_reviews").execute_in_process(instance=instance, tags=tags)
+    assert done.success
+    assert b"report_copies" in kept(job.folder / "home")
+    assert_silent(job, sentinel, capfd)
+
+
+def test_a_table_that_was_tampered_with(job, materialized, save, sentinel, capfd):
+    policy = job.policy()
+    assert materialized(policy).success
+    part = job.folder / "published" / "v1" / "part-00000.parquet"
+    rows = pl.read_parquet(part).height
+    save(pl.read_parquet(job.folder / "raw.parquet").head(rows).select("id", "stars", "review", "note"), part)
+    checks = dg.define_asset_job("again", selection=dg.AssetSelection.checks_for_assets("published_reviews"))
+    defs = dg.Definitions.merge(build_definitions(policy), dg.Definitions(jobs=[checks]))
+    with dg.DagsterInstance.from_config(str(job.folder / "home")) as instance:
+        found = defs.resolve_job_def("again").execute_in_process(instance=instance, raise_on_error=False)
+    assert not found.success
+    assert_silent(job, sentinel, capfd)
+
+
+def test_an_asset_downstream(job, materialized, sentinel, capfd):
+    @dg.asset
+    def words(published_reviews: pl.LazyFrame) -> None:
+        assert published_reviews.collect().height == 240
+
+    done = materialize(job.policy(), also=[words], home=job.folder / "home", quiet=False)
+    assert done.success
+    assert "words" in done.runs[0].assets
+    assert_silent(job, sentinel, capfd)
 
 
 def test_a_fired_gate(job, materialized, sentinel, capfd):

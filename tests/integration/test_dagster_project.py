@@ -49,6 +49,7 @@ def test_dagster_materialises_a_partition_by_one_command(checkout):
     assert done.returncode == 0, done.stdout + done.stderr
     assert (checkout / "dagster_project/data/published/2026-01/manifest.json").exists()
     assert not (checkout / "dagster_project/data/published/2026-02").exists()
+    assert "topics" in done.stdout + done.stderr
     said = (done.stdout + done.stderr).encode() + everything(checkout / "dagster_project/home")
     notes = raw_notes(checkout)
     assert len(notes) > 500
@@ -74,9 +75,22 @@ def test_the_project_materialises_all_of_itself(checkout):
     summary = json.loads(done.stdout)
     assert summary["success"]
     assert [run["partition"] for run in summary["runs"]] == ["2026-01", "2026-02"]
-    assert summary["runs"][1]["assets"]["published_notes"]["rows quarantined"] > 0
+    published, topics = (summary["runs"][1]["assets"][name] for name in ("published_notes", "topics"))
+    assert published["rows quarantined"] > 0
+    assert topics["dagster/row_count"] == 4
+    failed = {check["name"] for check in summary["checks"] if not check["passed"]}
+    assert failed == {"report_left_out"}
     assert (checkout / "dagster_project/data/noise.key").stat().st_mode & 0o077 == 0
     assert not [note for note in raw_notes(checkout).unique() if note in done.stdout + done.stderr]
+
+
+@pytest.mark.slow
+def test_dg_launches_a_partition(checkout):
+    pytest.importorskip("dagster_dg_cli", reason="dagster-dg-cli is not installed")
+    chosen = ("-m", "dagster_project.definitions", "--assets", "*", "--partition", "2026-02")
+    done = shell(checkout, "dagster_dg_cli.cli", "launch", *chosen)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (checkout / "dagster_project/data/published/2026-02/manifest.json").exists()
 
 
 def test_loading_the_project_imports_nothing_heavy(checkout):
