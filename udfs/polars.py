@@ -29,11 +29,14 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.mapped import MappedMechanism
 from dptext_etl.guarantee import MICRO
 from udfs.by_reference import require_reference
+from udfs.polars_guard import RELEASED, RELEASES, guard
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from dptext_etl.policy import ColumnPolicy
+
+__all__ = ["SPEND", "DataFrameNamespace", "ExprNamespace", "LazyFrameNamespace", "guard"]
 
 SPEND = pl.Struct({"text": pl.String, "positions": pl.UInt32, "epsilon": pl.Float64, "delta": pl.Float64})
 """Type of a released column with `spend=True`."""
@@ -131,7 +134,7 @@ def _plugin(
 ) -> pl.Expr:
     return register_plugin_function(
         plugin_path=_kernel.__file__,
-        function_name="dptext_table",
+        function_name=RELEASES,
         args=[texts, ids],
         kwargs={
             "table_path": str(mechanism.table.path),
@@ -156,7 +159,10 @@ def _batches(texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, *, spend: bool)
     pair = pl.struct(texts.alias("text"), ids.alias("id"))
     release = _Release(policy, spend=spend)
     out = pl.map_batches([pair], release, return_dtype=SPEND if spend else pl.String, is_elementwise=True)
-    return out.alias(texts.meta.output_name())
+    marked = register_plugin_function(
+        plugin_path=_kernel.__file__, function_name=RELEASED, args=[out, ids], is_elementwise=True
+    )
+    return marked.alias(texts.meta.output_name())
 
 
 @dataclass(frozen=True)

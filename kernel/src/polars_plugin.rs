@@ -91,6 +91,17 @@ fn dptext_table(inputs: &[Series], context: CallerContext, kwargs: Arguments) ->
     StructChunked::from_series(name, released.positions.len(), columns.iter()).map(IntoSeries::into_series)
 }
 
+/// Marks what was released elsewhere, so that a plan shows where raw text ends: the first series as it is. The second,
+/// the record ids, is there for the plan to show too.
+#[polars_expr(output_type_func=same_field)]
+fn dptext_released(inputs: &[Series]) -> PolarsResult<Series> {
+    inputs.first().cloned().ok_or_else(|| failed(Error::internal("the marker takes a series")))
+}
+
+fn same_field(inputs: &[Field]) -> PolarsResult<Field> {
+    inputs.first().cloned().ok_or_else(|| failed(Error::internal("the marker takes a series")))
+}
+
 fn run(text: &Series, id: &Series, context: CallerContext, arguments: &Arguments) -> Result<Released> {
     let law = LawFile::open(&arguments.table_path, &arguments.table_sha256)?;
     let policy = InputPolicy::from_json(&arguments.input_policy)?;
