@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "docs"))
 
 
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
@@ -294,6 +293,7 @@ def gates() -> str:
 
 def text_shapes() -> str:
     """Return what becomes of unusual texts."""
+    sys.path.append(str(ROOT / "docs"))  # mkdocs takes away what a hook puts there while it is loaded
     import shapes
 
     header = ("shape", "text", "words", "strict", "strict, unknown words vanish", "faithful")

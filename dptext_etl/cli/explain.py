@@ -65,7 +65,7 @@ def explain(
     if isinstance(mechanism, WordMechanism):
         found["lengths"] = laws.lengths(mechanism)
         found["law"] = laws.law(mechanism)
-        found["example"] = laws.worked(mechanism, word)
+        found["example"] = laws.worked(mechanism, laws.known(mechanism, word) if word == WORD else word)
     if as_json:
         terminal.emit(found)
     else:

@@ -72,6 +72,12 @@ def lengths(mechanism: WordMechanism) -> list[dict[str, Any]]:
     return found
 
 
+def known(mechanism: WordMechanism, word: str) -> str:
+    """Return `word` if the mechanism knows it, else the first plain word that it knows."""
+    words = mechanism.input_words()
+    return word if word in words else next((other for other in words if other.isalpha()), word)
+
+
 def worked(mechanism: WordMechanism, word: str) -> dict[str, Any]:
     """Return the law of one word: exact where it can be written down, else frequencies of draws under a random key.
 
