@@ -72,7 +72,8 @@ class Chances:
 
     def _has_laws(self) -> bool:
         try:
-            self._law(next(iter(sorted(self._words)), PAD))
+            for word in sorted(self._words)[:1]:
+                self._law(word)
         except PolicyError:
             return False
         return True
