@@ -9,6 +9,7 @@ import numpy as np
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.book import Book
 from dptext_etl.ledger.columns import Column
+from dptext_etl.ledger.expost import settle
 from dptext_etl.ledger.hids import Bytes, Hids, Index
 from dptext_etl.ledger.records import Held, Places
 from dptext_etl.ledger.segments import LAYOUTS, seal
@@ -24,6 +25,7 @@ class Outputs(NamedTuple):
         identities: Of which text.
         digests: Of what was staged.
         positions: Draws made.
+        spent: Pure epsilon used, in millionths; None charges the worst case that was reserved.
     """
 
     records: Hids
@@ -31,6 +33,7 @@ class Outputs(NamedTuple):
     identities: Hids
     digests: Bytes
     positions: I64
+    spent: I64 | None = None
 
 
 def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs) -> U8:
@@ -43,7 +46,7 @@ def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs) -> U8:
         LedgerError: A record was not reserved with this identity, or took more positions than were reserved.
     """
     book.releases.require_usable(ref)
-    records, order, identities, digests, positions = outputs
+    records, order, identities, digests, positions, spent = outputs
     held = book.records.held(ref, records, order)
     _require_reserved(held, identities)
     done = held.state == State.COMMITTED
@@ -55,7 +58,9 @@ def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs) -> U8:
         outcome[done] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)
     new, diverged = (np.flatnonzero(outcome == kind) for kind in (CommitOutcome.COMMITTED, CommitOutcome.DIVERGED))
     if len(new):
-        _settle(book, ref, _seal(book, job, ref, Event.COMMIT, _columns(held, outputs, new)), held, new)
+        _move(book, ref, _seal(book, job, ref, Event.COMMIT, _columns(held, outputs, new)), held, new)
+        if spent is not None:
+            settle(book, job, ref, held.places.take(new), spent[new])
     if len(diverged):
         _seal(book, job, ref, Event.DIVERGED, _columns(held, outputs, diverged))
         _count(book, ref, diverged=len(diverged))
@@ -91,7 +96,7 @@ def _seal(book: Book, job: str, ref: ReleaseRef, kind: Event, columns: dict[str,
     return seq
 
 
-def _settle(book: Book, ref: ReleaseRef, seq: int, held: Held, new: Index) -> None:
+def _move(book: Book, ref: ReleaseRef, seq: int, held: Held, new: Index) -> None:
     places = held.places.take(new)
     expired = int((held.state[new] == State.EXPIRED).sum())
     book.records.move(places, State.COMMITTED)

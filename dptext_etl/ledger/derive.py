@@ -64,6 +64,7 @@ class Derived:
     members: set[tuple[int, str]] = field(default_factory=set)
     batches: dict[int, Batch] = field(default_factory=dict)
     aborted: dict[int, list[tuple[int, I64]]] = field(default_factory=dict)
+    settled: dict[int, list[tuple[int, I64, I64]]] = field(default_factory=dict)
     commit_parts: set[tuple[int, int]] = field(default_factory=set)
     tallies: dict[tuple[int, int], Counter[str]] = field(default_factory=dict)
     publications: dict[tuple[int, int, str], tuple[str, int]] = field(default_factory=dict)
@@ -227,6 +228,23 @@ def _move(event: Happening) -> None:
     tally[_COUNTED[event.kind]] += event.facts["rows"]
 
 
+def _settle(event: Happening) -> None:
+    """What committed rows gave back: each once, and no more than was reserved."""
+    event.require_usable(event.facts["release"])
+    for at, mine in Places(event.columns["batch"], event.columns["row"]).groups():
+        rows, spent = event.columns["row"][mine], event.columns["eps_pure"][mine]
+        batch = event.derived.batches.get(at)
+        if batch is None or not batch.holds(event.facts, rows):
+            event.problem(f"it speaks of rows that batch {at} did not reserve")
+            continue
+        before = [row for _, earlier, _ in event.derived.settled.get(at, []) for row in earlier.tolist()]
+        worst = event.book.segments.read(at, event.book.journal.facts(at), ["eps_pure"])["eps_pure"][rows]
+        committed = (batch.states[rows] == State.COMMITTED).all()
+        if len({*before, *rows.tolist()}) < len(before) + len(rows) or not committed or (spent > worst).any():
+            event.problem(f"rows of batch {at} do not stand where they could be so settled")
+        event.derived.settled.setdefault(at, []).append((event.seq, rows, spent))
+
+
 def _replay(event: Happening) -> None:
     for at in event.facts["attached"]:
         event.derived.batches[at].attached = True
@@ -254,6 +272,7 @@ _STEPS: dict[Event, Step] = {
     Event.REPLAY: _replay,
     Event.COMMIT: _outputs,
     Event.DIVERGED: _outputs,
+    Event.SETTLE: _settle,
     Event.EXPIRE: _move,
     Event.ABORT: _move,
     Event.PUBLISH: _publish,

@@ -153,14 +153,20 @@ class Ledger(Reader):
         configuration: Mapping[str, Any] | None = None,
         artifact_hashes: Mapping[str, str] | None = None,
         nonce: int = 0,
+        expost: bool = False,
     ) -> ReleaseRef:
         """Pin a release name to a configuration, or find it pinned to the same; everything stated is public.
+
+        `expost` says that the mechanism's number of steps is a function of what it releases or of coins that no text
+        decides, so that a commit may charge what was used (`privacy.md` section 7.2).
 
         Raises:
             LedgerError: The name is burnt or pinned to something else, or the ids of the column are of another type.
         """
         facts = stated(guarantee, worst_case)
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
+        if expost:
+            facts |= {"expost": True}
         names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg}
         names |= {"id_type": id_type, "mechanism": mechanism}
         with self._book.store.transaction():
@@ -243,6 +249,7 @@ class Ledger(Reader):
         *,
         positions: npt.ArrayLike | None = None,
         canary: Mask | None = None,
+        spent: npt.ArrayLike | None = None,
     ) -> U8:
         """Make what was computed and durably staged the release; the reserved charge stays as it is.
 
@@ -254,6 +261,8 @@ class Ledger(Reader):
             digests: Digests of the staged texts, fixed-size binary (32).
             positions: Draws made, at most as many as were reserved; 0 if not given.
             canary: Marks planted rows, as they were reserved.
+            spent: Pure epsilon that each record used, in millionths, at most what was reserved: charged instead of the
+                worst case, under a pure cap, for releases that were registered with `expost`.
 
         Returns:
             A `CommitOutcome` per record. A row that DIVERGED must not be published: the first commit is the release.
@@ -267,9 +276,10 @@ class Ledger(Reader):
         if not records.size == identities.size == len(staged):
             raise InputError("a commit has one idem key and one digest per record")
         drawn = whole(0 if positions is None else positions, records.size, "positions")
+        used = None if spent is None else whole(spent, records.size, "spent epsilons")
         with self._book.store.transaction():
             self._book.forget_dead_runs()
-            return commit(self._book, job, ref, Outputs(records, order, identities, staged, drawn))
+            return commit(self._book, job, ref, Outputs(records, order, identities, staged, drawn, used))
 
     def published(self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int) -> None:
         """Record a publication; the same one again changes nothing.

@@ -93,6 +93,13 @@ def _charges(derived: Derived, each: Pass, batches: list[int], names: tuple[str,
             ids.append(item.ids.take(picked))
             when.append(np.full(int(picked.sum()), event, np.int64))
             amounts.append(taken[:, picked] if event == item.batch else -taken[:, picked])
+        for event, rows, spent in derived.settled.get(item.batch, []) if names == ("eps_pure",) else []:
+            picked = mine & np.isin(item.rows, rows)
+            left = np.zeros(int(item.rows.max(initial=0)) + 1, np.int64)
+            left[rows[rows < len(left)]] = spent[rows < len(left)]
+            ids.append(item.ids.take(picked))
+            when.append(np.full(int(picked.sum()), event, np.int64))
+            amounts.append(left[item.rows[picked]][None] - taken[:, picked])
     return joined(ids), np.concatenate(when), np.concatenate(amounts, axis=1)
 
 

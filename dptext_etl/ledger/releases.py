@@ -112,6 +112,17 @@ class Releases:
         if not found[0] or json.loads(found[1])["class"] == GuaranteeClass.NONE:
             raise LedgerError(f"{ref} is not publishable", "faithful mechanisms are for benchmarks on public data")
 
+    def require_expost(self, ref: ReleaseRef) -> None:
+        """Refuse to charge what was used where the release was not registered so.
+
+        Raises:
+            LedgerError: It was not.
+        """
+        found = self._store.rows("select facts from release where id=?", (ref.id,))[0]
+        if not json.loads(found[0]).get("expost", False):
+            hint = "only mechanisms whose number of steps tells nothing of the input may; the worst case stays charged"
+            raise LedgerError(f"{ref} was not registered with ex-post charges", hint)
+
     def burn(self, ref: ReleaseRef, reason: str) -> None:
         """Burn a release name in all columns of its dataset: nothing further happens under it, charges stay."""
         known = self._store.row("select 1 from release where dataset=? and release=?", (ref.dataset, ref.release))

@@ -30,10 +30,14 @@ OUTPUTS: Layout = (("batch", 8), ("row", 4), ("positions", 4), ("digest", WIDTH)
 PLACES: Layout = (("batch", 8), ("row", 4))
 """A reserved row."""
 
+SETTLED: Layout = (*PLACES, ("eps_pure", 8))
+"""A reserved row, and what stays charged of its worst case."""
+
 LAYOUTS: Mapping[str, Layout] = {
     Event.RESERVE: CHARGES,
     Event.COMMIT: OUTPUTS,
     Event.DIVERGED: OUTPUTS,
+    Event.SETTLE: SETTLED,
     Event.EXPIRE: PLACES,
     Event.ABORT: PLACES,
 }

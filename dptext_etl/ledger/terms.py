@@ -29,6 +29,7 @@ class Event(StrEnum):
     REPLAY = "REPLAY"
     COMMIT = "COMMIT"
     DIVERGED = "DIVERGED"
+    SETTLE = "SETTLE"
     EXPIRE = "EXPIRE"
     ABORT = "ABORT"
     PUBLISH = "PUBLISH"

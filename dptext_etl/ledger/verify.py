@@ -115,7 +115,7 @@ def _stored_blobs(book: Book) -> dict[int, set[str]]:
     return blobs | {row[0]: blobs.get(row[0], set()) for row in book.store.rows(_SEALED)}
 
 
-_SEALED = "select seq from event where kind in ('RESERVE','COMMIT','DIVERGED','EXPIRE','ABORT')"
+_SEALED = "select seq from event where kind in ('RESERVE','COMMIT','DIVERGED','SETTLE','EXPIRE','ABORT')"
 
 
 def _scopes(book: Book, derived: Derived) -> None:

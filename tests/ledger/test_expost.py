@@ -1,0 +1,104 @@
+"""Ex-post charges: what was used instead of the worst case, on pure caps alone, never more than was reserved."""
+
+import numpy as np
+import pytest
+
+from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.ledger import Outcome, Scope
+from dptext_etl.policy import Cap
+
+MILLION = 1_000_000
+
+
+def spends(*epsilons):
+    return np.array(epsilons) * MILLION
+
+
+def test_the_difference_goes_back_to_the_unit(kit):
+    ref = kit.ref(expost=True)
+    kit.reserve(["a", "b", "c"], ["ann", "ann", "bob"], [4, 4, 4], cap=10, refs=[ref])
+    assert kit.used("ann", "bob") == [8, 4]
+    kit.commit(["a", "c"], ref=ref, spent=spends(1, 0))
+    assert kit.used("ann", "bob") == [5, 0]
+    assert kit.reserve(["d", "e"], ["ann", "ann"], [4, 4], cap=10, refs=[ref]) == [Outcome.RESERVED, Outcome.OVER_CAP]
+    kit.commit(["b"], ref=ref)
+    assert kit.used("ann") == [9], "without a word the worst case stays"
+    kit.sound()
+
+
+def test_what_was_committed_is_settled_once(kit):
+    ref = kit.ref(expost=True)
+    kit.reserve(["a"], ["ann"], [4], cap=10, refs=[ref])
+    assert kit.commit(["a"], ref=ref, spent=spends(3)) == [0]
+    assert kit.commit(["a"], ref=ref, spent=spends(1)) == [1], "the same again charges nothing and gives nothing back"
+    assert kit.commit(["a"], ref=ref, outputs="other", spent=spends(0)) == [2]
+    assert kit.used("ann") == [3]
+    assert kit.reserve(["a"], ["ann"], [4], cap=10, refs=[ref]) == [Outcome.COMMITTED]
+    kit.sound()
+
+
+def test_it_never_passes_the_reservation(kit):
+    ref = kit.ref(expost=True)
+    kit.reserve(["a", "b"], ["ann", "bob"], [4, 4], cap=10, refs=[ref])
+    for bad in (spends(4, 5), np.array([0, -1])):
+        with pytest.raises((LedgerError, InputError), match=r"more than was reserved|not be negative"):
+            kit.commit(["a", "b"], ref=ref, spent=bad)
+    assert kit.used("ann", "bob") == [4, 4]
+    assert kit.commit(["a", "b"], ref=ref, spent=spends(4, 4)) == [0, 0]
+    kit.sound()
+
+
+def test_other_releases_keep_the_worst_case(kit):
+    ref = kit.ref()
+    kit.reserve(["a"], ["ann"], [4], cap=10, refs=[ref])
+    with pytest.raises(LedgerError, match="was not registered with ex-post charges"):
+        kit.commit(["a"], ref=ref, spent=spends(1))
+    assert kit.commit(["a"], ref=ref) == [0]
+    assert kit.used("ann") == [4]
+    kit.sound()
+
+
+def test_other_measures_keep_the_worst_case(kit):
+    for number, cap in enumerate((None, Cap(measure="zcdp", rho=9, period="2027"))):
+        ref = kit.ref(dataset=f"d{number}", expost=True)
+        scope = Scope(f"d{number}", "2027")
+        charge = kit.charge(ref, ["a"], 4, rho=np.array([2 * MILLION]))
+        ids, people = kit.ids("a"), kit.ids("ann")
+        kit.ledger.reserve("job", scope, cap, ids, people, [charge])
+        kit.commit(["a"], ref=ref, spent=spends(1))
+        assert kit.used("ann", scope=scope) == [2 if cap else 4]
+    kit.sound()
+
+
+def test_canary_rows_give_nothing_back(kit):
+    ref = kit.ref(expost=True)
+    canary = np.array([True, False])
+    kit.reserve(["x", "a"], [None, "ann"], [4, 4], cap=10, refs=[ref], canary=canary)
+    kit.commit(["x", "a"], ref=ref, canary=canary, spent=spends(1, 2))
+    assert kit.used("ann") == [2]
+    kit.sound()
+
+
+def test_verification_finds_an_edited_settlement(kit):
+    ref = kit.ref(expost=True)
+    kit.reserve(["a", "b"], ["ann", "bob"], [4, 4], cap=10, refs=[ref])
+    kit.commit(["a", "b"], ref=ref, spent=spends(1, 2))
+    store = kit.ledger._book.store
+    (seq,) = store.rows("select seq from event where kind='SETTLE'")[0]
+    store.execute("delete from segment where seq=?", (seq,))
+    assert kit.ledger.verify().problems
+    kit.reopen()
+
+
+def test_a_forgotten_settlement_is_found(kit):
+    ref = kit.ref(expost=True)
+    kit.reserve(["a"], ["ann"], [4], cap=10, refs=[ref])
+    kit.commit(["a"], ref=ref, spent=spends(1))
+    store = kit.ledger._book.store
+    newest = store.rows("select id from run where space like 'balance%'")
+    assert len(newest) == 2
+    for (run,) in newest:
+        store.execute("update run_part set run=? where run=?", (run + 1, run))
+        assert any("balances" in problem for problem in kit.ledger.verify().problems)
+        store.execute("update run_part set run=? where run=?", (run, run + 1))
+    kit.sound()
