@@ -43,6 +43,8 @@ from great_expectations.expectations.expectation import BatchExpectation, Expect
 from great_expectations.expectations.expectation_configuration import parse_result_format
 from great_expectations.expectations.metrics.metric_provider import metric_value
 from great_expectations.expectations.metrics.table_metric_provider import TableMetricProvider
+from great_expectations.render.components import LegacyDiagnosticRendererType
+from great_expectations.render.renderer.renderer import renderer
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -169,28 +171,42 @@ class _TableExpectation(Redacted, BatchExpectation):
         counts: Counts = metrics[self.metric_dependencies[0]]
         return counts
 
+    @classmethod
+    @renderer(renderer_type=LegacyDiagnosticRendererType.OBSERVED_VALUE)
+    def _observed(cls, configuration: Any = None, result: Any = None, **_: Any) -> str:  # noqa: ARG003
+        """Write the counts for a page of Data Docs."""
+        counts = {} if result is None else dict(result.result)
+        counts.pop("observed_value", None)
+        return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items()) or "not evaluated"
+
 
 class ExpectTableColumnsToBePublished(_TableExpectation):
     """Expect exactly the columns that the policy publishes, text columns as strings."""
 
+    description: str | None = (
+        "The table has the columns that the policy publishes, text columns as strings, and no others."
+    )
     metric_dependencies: ClassVar[tuple[str, ...]] = (_Columns.metric_name,)
 
 
 class ExpectNoCanaryToSurvive(_TableExpectation):
     """Expect none of the canaries' pseudo-words in any column, in any writing."""
 
+    description: str | None = "No pseudo-word of a canary row stands in any column, in any writing."
     metric_dependencies: ClassVar[tuple[str, ...]] = (_Canaries.metric_name,)
 
 
 class ExpectReleasedRowsToBeLedgered(_TableExpectation):
     """Expect every released cell to have a committed spend in the policy's ledger, and the committed bytes."""
 
+    description: str | None = "Every released cell has a committed spend in the ledger, and the committed bytes."
     metric_dependencies: ClassVar[tuple[str, ...]] = (_Ledgered.metric_name,)
 
 
 class ExpectColumnValuesToStayInOutputSet(_TableExpectation):
     """Expect every word of a text column to be an output word of its mechanism; all of them, in all rows."""
 
+    description: str | None = "Every word is an output word of the column's mechanism."
     column: str
     row_condition: Literal[None] = None
 
