@@ -236,6 +236,24 @@ class Diffractor(ListMechanism):
         return min(places, self.gamma) if self.variant == "tem" else places
 
     @classmethod
+    def aligned(cls, epsilon: float, **parameters: Any) -> Self:
+        """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / gamma or / (N - 1).
+
+        Mechanisms are compared at such an epsilon; nothing else here ever divides by it. The quotient is rounded down
+        to 12 decimals, so that it is an exact rate.
+
+        Args:
+            epsilon: Of one draw, over the largest distance.
+            parameters: All others.
+        """
+        probe = cls(**{"epsilon": 1.0, **parameters})
+        furthest = probe.gamma
+        if probe.variant == "geometric":
+            furthest = len(probe.neighbour_lists().words) - (0 if probe.hides_length else 1)
+        shared = math.floor(Fraction(repr(epsilon)) / furthest * 10**12)
+        return cls(**{**parameters, "epsilon": float(Fraction(shared, 10**12))})
+
+    @classmethod
     def example(cls) -> Self:
         """Epsilon 2 per place, 500 words of the embedded vectors."""
         return cls(epsilon=2.0, limit=500)

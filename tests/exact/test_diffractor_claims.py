@@ -43,6 +43,14 @@ def test_spends(lists, variant):
         assert cost.eps_tight == pytest.approx(1e7 * mechanism.epsilon_table, abs=2)
 
 
+@pytest.mark.parametrize("length", [{}, {"length": "fixed", "n_max": 4}])
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_alignment_gives_a_draw_its_epsilon_and_no_more(lists, variant, length):
+    for epsilon in (0.1, 1.0, 3.0):
+        mechanism = Diffractor.aligned(epsilon, variant=variant, lists=lists(9, 3)[0], **length)
+        assert 0 <= Fraction(repr(epsilon)) - mechanism.epsilon_per_word <= Fraction(9, 10**12)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_hidden_lengths_pad_with_a_word_at_the_end_of_every_list(lists, variant):
     path, _ = lists(9, 3)
