@@ -1,0 +1,120 @@
+"""How often a drill is repeated, what it reports, and processes that run policies and die when told."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from dptext_etl import Ledger
+from dptext_etl.ledger import Scope
+
+from ..integration.conftest import job, make_job, reviews, save, sentinel  # noqa: F401, TID252  (fixtures)
+
+ORDERS = "DPTEXT_DRILLS"
+"""What `run.py` asks for: {"counts": {name: number}, "out": file of figures}; without it, the suite's small counts."""
+
+
+class Drill:
+    """How often one drill is repeated, and its line of the table."""
+
+    def __init__(self) -> None:
+        self._asked = json.loads(os.environ.get(ORDERS, "{}"))
+        self._began = time.perf_counter()
+
+    def count(self, name: str, small: int) -> int:
+        """The number asked for under a name, `small` in the suite."""
+        return int(self._asked.get("counts", {}).get(name, small))
+
+    def tell(self, name: str, done: str, found: str) -> None:
+        """Report what was done and what was found; called last, when every assertion held."""
+        seconds = time.perf_counter() - self._began
+        if "out" in self._asked:
+            with Path(self._asked["out"]).open("a") as file:
+                file.write(json.dumps({"name": name, "done": done, "found": found, "seconds": seconds}) + "\n")
+
+
+@pytest.fixture
+def drill():
+    return Drill()
+
+
+class Zygote:
+    """One process that forks runs; several of them run at once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.said = folder / f"said-{secrets.token_hex(4)}"
+        self.steps = self.said.with_suffix(".steps")
+        command = [sys.executable, str(Path(__file__).with_name("zygote.py"))]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        assert self._process.stdout.readline() == "ready\n"
+
+    def begin(self, policy, kill_after: float | None = None) -> None:
+        """Start a run; it is killed so many seconds later."""
+        for path in (self.said, self.steps):
+            path.unlink(missing_ok=True)
+        values = policy.model_dump(mode="json", by_alias=True, exclude_none=True)
+        order = {"policy": values, "said": str(self.said), "steps": str(self.steps), "kill_after": kill_after}
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+
+    def end(self) -> dict:
+        """Wait for it: exit status (-9 if killed), seconds, what it said, the steps that it reached."""
+        answer = json.loads(self._process.stdout.readline())
+        answer["said"] = self.said.read_text() if self.said.exists() else ""
+        answer["steps"] = self.steps.read_text().splitlines() if self.steps.exists() else []
+        assert answer["status"] != 1, "a run ended with an error that is none of ours"
+        return answer
+
+    def run(self, policy, kill_after: float | None = None) -> dict:
+        self.begin(policy, kill_after)
+        return self.end()
+
+    def close(self) -> None:
+        self._process.stdin.close()
+        self._process.stdout.close()
+        self._process.wait(60)
+
+
+@pytest.fixture
+def zygotes(tmp_path):
+    """Start processes that fork runs."""
+    started = []
+
+    def make() -> Zygote:
+        started.append(Zygote(tmp_path))
+        return started[-1]
+
+    yield make
+    for zygote in started:
+        zygote.close()
+
+
+class Books:
+    """What must be equal however a run came about: files, charges, balances; and a ledger that verifies."""
+
+    def __init__(self, job, **changes) -> None:  # noqa: F811
+        policy = job.policy(**changes)
+        self.files = job.files()
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, read_only=True, create=False) as ledger:
+            report = ledger.verify()
+            assert report.ok, report.problems
+            names = ("column", "release", "records", "committed", "canaries", "pending")
+            self.charged = [tuple(row[name] for name in names) for row in ledger.show()]
+            self.used = ledger.remaining(Scope.of(policy)).used
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Books) and vars(self) == vars(other)
+
+    __hash__ = None
+
+
+@pytest.fixture
+def books():
+    return Books
