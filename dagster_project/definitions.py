@@ -11,9 +11,11 @@ import dagster as dg
 
 from dagster_project.sample import write_missing
 from dagster_project.topics import MONTHS, topics
-from dptext_etl.orchestration import build_definitions
+from dptext_etl.orchestration import build_definitions, check_lineage
 
 POLICY = Path(__file__).with_name("privacy.toml")
 
 write_missing(POLICY.parent / "data")
-defs = dg.Definitions.merge(build_definitions(POLICY, partitions=MONTHS), dg.Definitions(assets=[topics]))
+defs = check_lineage(
+    dg.Definitions.merge(build_definitions(POLICY, partitions=MONTHS), dg.Definitions(assets=[topics]))
+)

@@ -1,4 +1,4 @@
-"""Dagster: one policy becomes assets, blocking checks and a job (`build_definitions`, `PolicyComponent`)."""
+"""Dagster: one policy becomes assets, blocking checks and a job; nothing raw gets around it (`check_lineage`)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from dptext_etl.orchestration.definitions import build_definitions as build_definitions
     from dptext_etl.orchestration.launch import MaterializationSummary as MaterializationSummary
     from dptext_etl.orchestration.launch import materialize as materialize
+    from dptext_etl.orchestration.lineage import check_lineage as check_lineage
     from dptext_etl.orchestration.reading import PublishedTable as PublishedTable
     from dptext_etl.orchestration.resources import KeyResource as KeyResource
     from dptext_etl.orchestration.resources import LedgerResource as LedgerResource
@@ -23,6 +24,7 @@ _HOMES = {
     "PublishedTable": "reading",
     "after_gates": "settings",
     "build_definitions": "definitions",
+    "check_lineage": "lineage",
     "materialize": "launch",
 }
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "PublishedTable",
     "after_gates",
     "build_definitions",
+    "check_lineage",
     "materialize",
 ]
 

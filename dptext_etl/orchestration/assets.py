@@ -14,7 +14,7 @@ import dagster as dg
 from dptext_etl import runner
 from dptext_etl.orchestration import facts, handover
 from dptext_etl.orchestration.failures import told
-from dptext_etl.orchestration.names import names
+from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, names, stage_tag
 from dptext_etl.orchestration.partitions import in_run
 from dptext_etl.orchestration.resources import deployed, needed
 from dptext_etl.orchestration.settings import Settings, after_gates
@@ -36,6 +36,7 @@ def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
         group_name=name.group,
         partitions_def=settings.partitions,
         kinds={"text"},
+        tags=stage_tag(RAW_TAG, policy),
     )
 
 
@@ -48,6 +49,7 @@ def staged_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
         deps=[name.raw],
         description="Released rows in quarantine, inside the boundary: charged, committed and not yet checked.",
         kinds={"polars"},
+        tags=stage_tag(STAGED_TAG, policy),
         pool=settings.pool_of(policy),
         automation_condition=settings.automation_condition,
         metadata=facts.claims(policy),
@@ -72,6 +74,7 @@ def published_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
         deps=[name.staged],
         description="The published table: one version per release, under a manifest that is replaced atomically.",
         kinds={"parquet"},
+        tags=stage_tag(PUBLISHED_TAG, policy),
         io_manager_key=name.table,
         automation_condition=after_gates(),
         metadata=facts.claims(policy),

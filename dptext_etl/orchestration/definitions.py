@@ -9,6 +9,7 @@ import dagster as dg
 
 from dptext_etl.orchestration.assets import published_asset, raw_asset, staged_asset
 from dptext_etl.orchestration.gates import gate_checks
+from dptext_etl.orchestration.lineage import check_lineage
 from dptext_etl.orchestration.names import names
 from dptext_etl.orchestration.partitions import Partitions, partitions_definition
 from dptext_etl.orchestration.reading import PublishedTable
@@ -66,7 +67,7 @@ def build_definitions(
     settings = Settings(parts, backfill_policy(backfill, parts), pool, automation_condition)
     steps = [staged_asset(policy, settings), *([published_asset(policy, settings)] if policy.publish else [])]
     checks = [gate_checks(policy, settings), *([published_checks(policy, settings)] if policy.publish else [])]
-    return dg.Definitions(
+    made = dg.Definitions(
         assets=[raw_asset(policy, settings), *steps],
         asset_checks=[item for item in checks if item is not None],
         jobs=[
@@ -81,6 +82,7 @@ def build_definitions(
         },
         executor=executor,
     )
+    return check_lineage(made)
 
 
 _JOB = "Reserve, draw, stage, commit, check, publish. The same release again costs nothing and gives the same bytes."

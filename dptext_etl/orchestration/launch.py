@@ -12,6 +12,7 @@ import dagster as dg
 
 from dptext_etl.errors import DPTextError, InputError, seam
 from dptext_etl.orchestration.definitions import build_definitions
+from dptext_etl.orchestration.lineage import check_lineage
 from dptext_etl.orchestration.names import STAGED, names
 from dptext_etl.orchestration.partitions import Partitions
 from dptext_etl.orchestration.resources import KeyResource, LedgerResource
@@ -129,11 +130,12 @@ def materialize(
 
     Raises:
         PolicyError: The policy cannot be read, or its partitions cannot be found.
+        GateError: Something in `also` is made from raw text (`check_lineage`).
     """
     policy = policy if isinstance(policy, Policy) else Policy.load(policy)
     defs = build_definitions(policy, partitions=partitions, ledger=ledger, key=key)
     if also:
-        defs = dg.Definitions.merge(defs, dg.Definitions(assets=also))
+        defs = check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=also)))
     job = defs.resolve_implicit_global_asset_job_def() if also else defs.resolve_job_def(names(policy).job)
     keys: Sequence[str | None] = job.partitions_def.get_partition_keys() if job.partitions_def else [None]
     with _instance(home) as instance:

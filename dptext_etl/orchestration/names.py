@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from typing import NamedTuple
 
@@ -9,6 +10,10 @@ from dptext_etl.policy import Policy
 
 STAGED = "staged_"
 """What keys of staged assets begin with."""
+
+RAW_TAG, STAGED_TAG, PUBLISHED_TAG = "dptext/raw", "dptext/staged", "dptext/published"
+"""Tags of the stages; each holds the dataset. `check_lineage` follows them, and Dagster's pages select by them."""
+_TAG_LENGTH = 63
 
 
 class Names(NamedTuple):
@@ -44,3 +49,9 @@ def names(policy: Policy) -> Names:
     word = re.sub(r"[^A-Za-z0-9_]", "_", policy.dataset)
     kinds = ("raw", "staged", "published", "gates", "recheck", "privatize", "", "ledger", "key", "table")
     return Names._make(f"{kind}_{word}" if kind else word for kind in kinds)
+
+
+def stage_tag(tag: str, policy: Policy) -> dict[str, str]:
+    """Mark a stage of a policy's dataset; Dagster allows tags of 63 characters."""
+    word = names(policy).raw.removeprefix("raw_")
+    return {tag: word if len(word) <= _TAG_LENGTH else hashlib.sha256(word.encode()).hexdigest()[:16]}

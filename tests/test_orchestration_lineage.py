@@ -1,0 +1,219 @@
+"""The taint guard of an asset graph: what it follows, what it refuses, what it says."""
+
+import pytest
+
+from dptext_etl import Policy
+from dptext_etl.errors import GateError, PolicyError
+
+dg = pytest.importorskip("dagster", reason="dagster is not installed")
+
+from dptext_etl.orchestration import build_definitions, check_lineage, materialize  # noqa: E402
+
+MONTHS = ["2026-01", "2026-02"]
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory, small_vectors):
+    folder = tmp_path_factory.mktemp("lineage")
+
+    def make(dataset):
+        values = {
+            "dataset": dataset,
+            "release": "r1",
+            "source": str(folder / "raw" / "{partition}.parquet"),
+            "sink": str(folder / "published" / "{partition}"),
+            "id": "id",
+            "unit": "record",
+            "key": "env:DPTEXT_SECRET",
+            "ledger": {"url": f"sqlite:///{folder}/ledger.db"},
+            "column": [
+                {
+                    "name": "note",
+                    "mechanism": {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": small_vectors},
+                    "allow": ["cluster"],
+                }
+            ],
+        }
+        return Policy.parse(values)
+
+    return make
+
+
+@pytest.fixture(scope="module")
+def notes(policy):
+    return build_definitions(policy("notes"), partitions=MONTHS)
+
+
+def asset(name, deps, **more):
+    @dg.asset(name=name, deps=deps, **more)
+    def step(): ...
+
+    return step
+
+
+def check(name, on, *, also=(), **more):
+    @dg.asset_check(name=name, asset=on, additional_deps=list(also), **more)
+    def judge() -> dg.AssetCheckResult:
+        return dg.AssetCheckResult(passed=True)
+
+    return judge
+
+
+def merged(notes, *assets, checks=()):
+    return dg.Definitions.merge(notes, dg.Definitions(assets=list(assets), asset_checks=list(checks)))
+
+
+def ways(refused):
+    return [line.strip() for line in refused.value.message.splitlines()[1:]]
+
+
+def test_a_project_that_reads_what_is_published_passes_and_is_returned(notes):
+    parts = dg.StaticPartitionsDefinition(MONTHS)
+    topics = asset("topics", ["published_notes"], partitions_def=parts)
+    judged = check("enough", "topics", also=["published_notes"], blocking=True)
+    defs = merged(notes, topics, asset("board", ["topics"]), checks=[judged])
+    assert check_lineage(defs) is defs
+    assert check_lineage(defs.get_repository_def())
+
+
+def test_the_shortest_way_is_written_out_with_what_to_read_instead(notes):
+    defs = merged(notes, asset("clean", ["raw_notes"]), asset("topics", ["clean"]), asset("board", ["topics"]))
+    with pytest.raises(GateError) as refused:
+        check_lineage(defs)
+    assert str(refused.value) == (
+        "what is not published reaches assets:\n"
+        "  raw_notes -> clean -> topics -> board  (raw text; read published_notes instead)\n"
+        'Hint: read the published asset instead; what stays inside the boundary is marked raw itself: tags={"dptext/'
+        'raw": ""} (a check: metadata={"dptext/raw": True}, not blocking)'
+    )
+    assert refused.value.exit_code == 4
+
+
+def test_a_direct_reader_of_the_raw_asset(notes):
+    with pytest.raises(GateError) as refused:
+        check_lineage(merged(notes, asset("topics", ["raw_notes"])))
+    assert ways(refused) == ["raw_notes -> topics  (raw text; read published_notes instead)"]
+
+
+def test_one_clean_arm_of_a_diamond_excuses_nothing(notes):
+    arms = [asset("left", ["published_notes"]), asset("right", ["raw_notes"]), asset("joined", ["left", "right"])]
+    with pytest.raises(GateError) as refused:
+        check_lineage(merged(notes, *arms))
+    assert [way.partition("  ")[0] for way in ways(refused)] == ["raw_notes -> right -> joined"]
+
+
+def test_the_quarantine_is_for_its_own_published_asset_alone(notes, policy):
+    both = dg.Definitions.merge(notes, build_definitions(policy("calls"), partitions=MONTHS))
+    assert check_lineage(both)
+    with pytest.raises(GateError) as refused:
+        check_lineage(merged(both, asset("early", ["staged_calls"])))
+    assert ways(refused) == ["staged_calls -> early  (the quarantine, judged by no gate; read published_calls instead)"]
+    with pytest.raises(GateError, match="staged_calls -> more_raw"):
+        check_lineage(merged(both, asset("more_raw", ["staged_calls"], tags={"dptext/raw": ""})))
+
+
+def test_a_published_mark_on_any_other_step_is_not_believed(notes):
+    forged = asset("published_copy", ["raw_notes"], tags={"dptext/published": "notes"})
+    with pytest.raises(GateError, match="raw_notes -> published_copy -> board"):
+        check_lineage(merged(notes, forged, asset("board", ["published_copy"])))
+
+
+def test_a_step_of_several_assets_is_made_from_all_that_it_reads(notes):
+    @dg.multi_asset(specs=[dg.AssetSpec("counts", deps=["raw_notes"]), dg.AssetSpec("model")], can_subset=True)
+    def both(): ...
+
+    with pytest.raises(GateError) as refused:
+        check_lineage(merged(notes, both, asset("board", ["model"])))
+    assert [way.partition("  ")[0] for way in ways(refused)] == ["raw_notes -> counts", "raw_notes -> model -> board"]
+
+
+def test_parameters_graphs_and_outside_assets_count_as_dependencies(notes):
+    @dg.asset
+    def by_parameter(raw_notes): ...
+
+    @dg.op
+    def count(raw_notes): ...
+
+    @dg.graph_asset
+    def by_graph(raw_notes):
+        return count(raw_notes)
+
+    outside = dg.AssetSpec("dashboard", deps=["raw_notes"])
+    with pytest.raises(GateError) as refused:
+        check_lineage(merged(notes, by_parameter, by_graph, outside))
+    ends = [way.partition("  ")[0] for way in ways(refused)]
+    assert ends == [f"raw_notes -> {name}" for name in ("by_graph", "by_parameter", "dashboard")]
+
+
+def test_raw_assets_of_ones_own_may_feed_each_other_and_the_staged_one(notes):
+    source = dg.SourceAsset("dump", tags={"dptext/raw": ""})
+    clean = asset("clean", ["dump"], metadata={"dptext/raw": True})
+    assert check_lineage(merged(notes, source, clean))
+    with pytest.raises(GateError, match="clean -> board"):
+        check_lineage([source, clean, asset("board", ["clean"])])
+
+
+def test_assets_of_another_location_are_named(notes):
+    defs = [asset("board", ["their_dump"])]
+    assert check_lineage(defs) is defs
+    with pytest.raises(GateError, match="their_dump -> board"):
+        check_lineage(defs, raw=["their_dump"])
+    with pytest.raises(PolicyError, match="no asset is called nothing"):
+        check_lineage(defs, raw=["nothing"])
+
+
+def test_a_job_that_leaves_the_way_out_excuses_nothing(notes):
+    jobs = dg.Definitions(jobs=[dg.define_asset_job("the_board", selection=["board"])])
+    defs = dg.Definitions.merge(merged(notes, asset("clean", ["raw_notes"]), asset("board", ["clean"])), jobs)
+    with pytest.raises(GateError, match="raw_notes -> clean -> board"):
+        check_lineage(defs)
+    with pytest.raises(PolicyError, match="a job knows no asset further up"):
+        check_lineage(defs.resolve_job_def("the_board"))
+
+
+def test_checks_that_read_raw_text_say_so_and_never_block(notes):
+    for judged in (
+        check("rows", "raw_notes"),
+        check("same", "published_notes", also=["raw_notes"]),
+        check("same", "published_notes", also=["raw_notes"], blocking=True),
+        check("early", "staged_notes"),
+    ):
+        with pytest.raises(GateError, match="check "):
+            check_lineage(merged(notes, checks=[judged]))
+    inside = {"metadata": {"dptext/raw": True}}
+    assert check_lineage(
+        merged(notes, checks=[check("rows", "raw_notes", **inside), check("c", "staged_notes", **inside)])
+    )
+    with pytest.raises(GateError) as refused:
+        check_lineage(
+            merged(notes, checks=[check("same", "published_notes", also=["raw_notes"], blocking=True, **inside)])
+        )
+    assert ways(refused) == [
+        "raw_notes -> check same of published_notes  (raw text; a check that reads it must not block)"
+    ]
+
+
+def test_checks_inside_a_step_read_what_it_reads(notes):
+    specs = [dg.AssetCheckSpec("fits", asset="clean")]
+    clean = asset("clean", ["raw_notes"], check_specs=specs, tags={"dptext/raw": ""})
+    with pytest.raises(GateError, match=r"-> check fits of clean "):
+        check_lineage(merged(notes, clean))
+
+
+def test_many_ways_are_cut(notes):
+    with pytest.raises(GateError) as refused:
+        check_lineage(merged(notes, *(asset(f"board{number}", ["raw_notes"]) for number in range(7))))
+    assert len(ways(refused)) == 7 - 2 + 1
+    assert ways(refused)[-1].startswith("and 2 more")
+
+
+def test_what_has_no_assets_is_refused():
+    with pytest.raises(PolicyError, match="a int has no asset graph"):
+        check_lineage(3)
+
+
+def test_materialize_refuses_before_anything_runs(policy, tmp_path):
+    leak = asset("leak", ["raw_notes"], partitions_def=dg.StaticPartitionsDefinition(MONTHS))
+    with pytest.raises(GateError, match="raw_notes -> leak"):
+        materialize(policy("notes"), partitions=MONTHS, also=[leak], home=tmp_path)
+    assert not list(tmp_path.iterdir())
