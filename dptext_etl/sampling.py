@@ -8,7 +8,7 @@ so a table built anywhere has the same bytes. The guarantee does not rest on the
 from __future__ import annotations
 
 import math
-from decimal import Decimal, localcontext
+from decimal import ROUND_CEILING, Decimal, localcontext
 from functools import cache
 
 import numpy as np
@@ -102,3 +102,15 @@ def worst_log_ratio(weights: npt.ArrayLike) -> float:
     table = np.asarray(weights, dtype=np.float64)
     logs = np.log(table) - np.log(table.sum(axis=-1, keepdims=True))
     return float((logs.max(axis=-2) - logs.min(axis=-2)).max(initial=0.0))
+
+
+def stated(amount: float) -> str:
+    """Write a computed amount as a stored file states it: rounded up to nine decimals.
+
+    The last bits of a logarithm differ between processors; a file whose hash is an identity must not hold them.
+
+    >>> stated(1.32148871234567), stated(2.0)
+    ('1.321488713', '2.0')
+    """
+    exact = Decimal(amount)
+    return repr(float(exact.quantize(Decimal("1e-9"), ROUND_CEILING)))

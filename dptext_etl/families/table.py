@@ -19,7 +19,7 @@ from dptext_etl.artifacts import save_tensors
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
 from dptext_etl.families.mapped import TABLE_FORMAT, MappedMechanism
-from dptext_etl.sampling import worst_log_ratio
+from dptext_etl.sampling import stated, worst_log_ratio
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ class TableMechanism(MappedMechanism):
             raise PolicyError("an output set has a single member, which would release its word in clear", "raise k")
         ratio = max(worst_log_ratio(rows) for rows in parts.weights)
         bits = _entropy_bits(parts)
-        parts.save(path, {**description, "epsilon_table": repr(ratio), "disclosed_bits_per_token": repr(bits)})
+        parts.save(path, {**description, "epsilon_table": stated(ratio), "disclosed_bits_per_token": stated(bits)})
 
     def largest_probability(self) -> float:
         """Return the probability with which a draw gives any one word at most, from the table's integers."""

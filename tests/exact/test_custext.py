@@ -47,7 +47,7 @@ def test_e2_every_pair_of_words_stays_within_epsilon(small_vectors, k, norm, mod
         assert all(sum(row) == 1 for row in rows.values())
     largest = max(map(len, sets))
     assert worst <= mechanism.epsilon_table + 1e-12
-    assert mechanism.epsilon_table <= epsilon_star(epsilon, largest) + 1e-12 <= epsilon + 1e-12
+    assert mechanism.epsilon_table <= epsilon_star(epsilon, largest) + 1e-9 <= epsilon + 1e-9
     assert sum(map(len, sets)) == len(vocabulary)
 
 
