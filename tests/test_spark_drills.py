@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -41,50 +40,9 @@ def expected(asked):
     return privatize(pa.array([row[1] for row in ROWS]), pa.array([row[0] for row in ROWS]), policy).to_pylist()
 
 
-@pytest.fixture
-def cluster(java, tmp_path):
-    """A standalone cluster: a master and two workers whose addresses differ, as speculation asks for."""
-    import pyspark
-
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        master = f"spark://127.0.0.1:{free.getsockname()[1]}"
-    home = str(Path(pyspark.__file__).parent)
-    env = {
-        **os.environ,
-        "SPARK_HOME": home,
-        "PYSPARK_PYTHON": sys.executable,
-        "SPARK_WORKER_DIR": str(tmp_path / "work"),
-    }
-    env |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-
-    def start(kind, address, *arguments):
-        command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{kind}", "--host", address, "--webui-port", "0"]
-        log = (tmp_path / f"{kind}-{address}.log").open("wb")
-        return subprocess.Popen([*command, *arguments], env=env, stdout=log, stderr=log)
-
-    started = [start("master.Master", "127.0.0.1", "--port", master.rpartition(":")[2])]
-    workers = ("worker.Worker", "--cores", "2", "--memory", "1g", master)
-    started += [start(workers[0], address, *workers[1:]) for address in ("127.0.0.2", "127.0.0.3")]
-    yield master
-    for process in reversed(started):
-        process.terminate()
-        process.wait(timeout=60)
-
-
 @pytest.mark.slow
-def test_speculation_in_a_cluster_makes_one_release_and_one_charge(asked, cluster, tmp_path):
-    asked["settings"] |= {
-        "spark.speculation": "true",
-        "spark.speculation.interval": "50ms",
-        "spark.speculation.multiplier": "1.1",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.minTaskRuntime": "200ms",
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "2",
-        "spark.cores.max": "4",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-    }
+def test_speculation_in_a_cluster_makes_one_release_and_one_charge(asked, cluster, speculating, tmp_path):
+    asked["settings"] |= speculating
     asked |= {"master": cluster, "slow": 60, "one_machine": True}
     asked["queries"] = ["SELECT n, private_review(review, id) AS review FROM films"]
     (out,), _ = application(asked, tmp_path)

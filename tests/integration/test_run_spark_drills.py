@@ -1,6 +1,7 @@
 """Tasks that die, run twice or leak: one release, one charge, and gates that look at what the executors made."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -164,6 +165,54 @@ def test_a_leak_on_the_executors_is_stopped_by_the_gates(spark, job, kind, senti
     assert not (job.folder / "published" / "manifest.json").exists()
     with pytest.raises(LedgerError, match="burnt"):
         privatize_frame(frame_of(spark, job), job.policy())
+
+
+SPECULATION = """
+import json, os, sys
+values, settings, master, seen, step = json.loads(sys.argv[1])
+from pathlib import Path
+from pyspark.sql import SparkSession
+from dptext_etl import Policy
+from udfs.spark import frame as door
+door.is_local = lambda _: True  # the workers share this machine, and so the ledger's file
+def checkpoint(name):
+    import time
+    from pyspark import TaskContext
+    task = TaskContext.get()
+    if task is None:
+        return
+    (Path(seen) / f"{task.partitionId()}-{task.attemptNumber()}-{name}").touch()
+    if task.partitionId() == 0 and task.attemptNumber() == 0 and name == step:
+        time.sleep(30)
+spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
+policy = Policy.parse(values)
+staged = door.stage_frame(spark.read.parquet(policy.source), policy, checkpoint=checkpoint)
+door.publish(staged, door.check(staged))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", ["reserved", "staged"])
+def test_speculation_in_a_cluster_is_one_release_and_one_charge(
+    undisturbed, cluster, speculating, spark_settings, make_job, step
+):
+    job = make_job("job")
+    seen = job.folder / "seen"
+    seen.mkdir()
+    values = job.policy().model_dump(mode="json", by_alias=True)
+    given = json.dumps([values, {**spark_settings, **speculating}, cluster, str(seen), step])
+    env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", SPECULATION, given], capture_output=True, text=True, check=False, env=env
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    done = {path.name for path in seen.iterdir()}
+    assert {f"0-0-{step}", "0-1-reserved", "0-1-committed"} <= done, "no speculative attempt was started"
+    assert ("0-1-computed" in done) == (step == "reserved")  # what was staged before is taken up
+    assert "0-0-committed" not in done
+    assert job.files() == undisturbed.files()
+    assert job.charged() == undisturbed.charged()
+    assert used(job) == used(undisturbed)
 
 
 class Bench:
