@@ -65,8 +65,10 @@ def test_a_policy_becomes_assets_blocking_checks_a_job_and_resources(make_policy
         "canaries_foreign",
         "canaries_present",
         "canaries_native",
+        "duplicates_beyond_chance",
         "words_in_output_set",
         "rows_ledgered",
+        "one_text_per_record",
     }
     assert {name for (asset, name), check in found.items() if check.blocking and asset == "published_care_notes"} == {
         "published_files",
@@ -74,6 +76,7 @@ def test_a_policy_becomes_assets_blocking_checks_a_job_and_resources(make_policy
         "canaries_foreign",
         "words_in_output_set",
         "rows_ledgered",
+        "one_text_per_record",
     }
     assert {key for key, check in found.items() if not check.blocking} == {("staged_care_notes", "report_copies")}
     job = defs.resolve_job_def("privatize_care_notes")

@@ -3,6 +3,7 @@
 They belong to no subject and stand in the frame that a run reads, never in the user's file (amendment A1b). A
 "foreign" row is made of pseudo-words outside every output set: one of them anywhere behind the mechanism is raw text.
 A "native" row is made of vocabulary words: how many of them survive has an exact distribution under the mechanism.
+Native rows come as twins, records of different ids with equal texts: how often their releases agree has one, too.
 
 A canary row is a function of the secret and its id, so a resumed, repeated or incremental run plants the same rows and
 the ledger sees replays.
@@ -10,7 +11,7 @@ the ledger sees replays.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,9 +30,10 @@ if TYPE_CHECKING:
 CANARY = "__dptext_canary"
 """The column that marks canary rows inside the boundary; it is never published."""
 FOREIGN_ROWS = 2
-NATIVE_ROWS = 6
+TWINS = 3
+NATIVE_ROWS = 2 * TWINS
 WORDS = 24
-"""Rows of either kind per shard, and words per row and column."""
+"""Rows of either kind per shard, pairs of equal texts among the native ones, and words per row and column."""
 
 Kind = Literal["foreign", "native"]
 Taken = Callable[[pl.Series], pl.Series] | pl.Series
@@ -49,12 +51,14 @@ class CanaryRow:
         kind: "foreign" or "native".
         texts: Its raw text, by text column.
         words: The words of that text as the mechanism looks them up, by text column.
+        twin: Which of the texts a native row holds: all rows of a release with this number hold the same.
     """
 
     id: Any
     kind: Kind
     texts: Mapping[str, str] = field(repr=False)
     words: Mapping[str, tuple[str, ...]] = field(repr=False)
+    twin: int | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +67,7 @@ class CanaryPlan:
 
     Attributes:
         shard: Serial number of the shard.
-        rows: The rows.
+        rows: The rows: one of every text in front, then, in the same order, the second of each.
         tokens: All foreign words, of every text column.
         id_dtype: Type of the ids.
     """
@@ -95,18 +99,19 @@ def plan(
         InputError: The id column's type identifies nothing, or has no free ids left.
     """
     grower = _Grower(policy, secret)
-    wanted: dict[Kind, int] = {"foreign": FOREIGN_ROWS, "native": NATIVE_ROWS if any(grower.native.values()) else 0}
+    twins = range(TWINS) if any(grower.native.values()) else ()
+    wanted: dict[int | None, int] = {**dict.fromkeys(twins, 2), None: FOREIGN_ROWS}
     rows: dict[str, CanaryRow] = {}
     for batch in range(_BATCHES):
         ids = ids_from(grower.seeds(partition, shard, batch), id_dtype)
         free = ~_taken(ids, taken)
         for value, canonical, is_free in zip(ids, canonical_ids(ids.to_arrow()).to_pylist(), free, strict=True):
-            kind = grower.kind(canonical)
-            if is_free and wanted[kind] and canonical not in rows:
-                wanted[kind] -= 1
-                rows[canonical] = grower.row(value, canonical, kind)
+            twin = grower.twin(canonical)
+            if is_free and wanted.get(twin) and canonical not in rows:
+                wanted[twin] -= 1
+                rows[canonical] = grower.row(value, canonical, twin)
         if not any(wanted.values()):
-            return CanaryPlan(shard, tuple(rows.values()), grower.tokens, id_dtype)
+            return CanaryPlan(shard, _in_order(rows.values(), list(wanted)), grower.tokens, id_dtype)
     msg = f"no free record ids of type {id_dtype} are left for canary rows"
     raise InputError(msg, "cast the id column to a wider type")
 
@@ -139,6 +144,15 @@ def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFr
         return pl.concat([part.with_columns(pl.lit(part is not frame).alias(CANARY)) for part in parts])
 
 
+def _in_order(rows: Iterable[CanaryRow], twins: list[int | None]) -> tuple[CanaryRow, ...]:
+    """Put one row of every text in front and the others behind, alike in every shard.
+
+    A generator that starts anew in every shard or worker then meets the same texts in the same places.
+    """
+    by_twin = {twin: [row for row in rows if row.twin == twin] for twin in twins}
+    return tuple(by_twin[twin][half] for half in range(2) for twin in twins)
+
+
 class _Grower:
     """Makes canary rows from ids, under one policy and secret."""
 
@@ -158,20 +172,22 @@ class _Grower:
     def seeds(self, partition: str | None, shard: int, batch: int) -> list[bytes]:
         return [self.draw("id", partition, shard, batch * _BATCH + place) for place in range(_BATCH)]
 
-    def kind(self, canonical: str) -> Kind:
-        share = 256 * FOREIGN_ROWS // (FOREIGN_ROWS + NATIVE_ROWS)
-        return "foreign" if self.draw("kind", canonical)[0] < share else "native"
+    def twin(self, canonical: str) -> int | None:
+        """Which text a native row of this id holds; None for a foreign row. An id always gets the same."""
+        drawn = int.from_bytes(self.draw("kind", canonical)[:8], "little") % (FOREIGN_ROWS + NATIVE_ROWS)
+        return None if drawn < FOREIGN_ROWS else (drawn - FOREIGN_ROWS) % TWINS
 
-    def row(self, value: Any, canonical: str, kind: Kind) -> CanaryRow:
+    def row(self, value: Any, canonical: str, twin: int | None) -> CanaryRow:
         words = {}
         for column, foreign in self.foreign.items():
-            palette = foreign if kind == "foreign" else self.native[column] or foreign
-            number = int.from_bytes(self.draw("words", column, canonical), "little")
+            palette = foreign if twin is None else self.native[column] or foreign
+            seed = self.draw("words", column, canonical) if twin is None else self.draw("twin", column, twin)
+            number = int.from_bytes(seed, "little")
             words[column] = tuple(palette[number // len(palette) ** place % len(palette)] for place in range(WORDS))
         texts = {column: " ".join(chosen) for column, chosen in words.items()}
-        if kind == "foreign":
+        if twin is None:
             texts = {column: f"{text.capitalize()}." for column, text in texts.items()}
-        return CanaryRow(value, kind, texts, words)
+        return CanaryRow(value, "foreign" if twin is None else "native", texts, words, twin)
 
 
 def _taken(ids: pl.Series, taken: Taken) -> pl.Series:

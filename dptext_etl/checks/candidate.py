@@ -49,6 +49,11 @@ class Candidate:
     lineage: Lineage | None = None
     copies: Mapping[str, CopyCount] = field(default_factory=dict)
 
+    @property
+    def rows(self) -> int:
+        """Rows of all parts, canary rows included."""
+        return sum(pq.read_metadata(part).num_rows for part in self.parts)
+
 
 def schema(part: Path) -> pl.Schema:
     """Return the columns and types of a Parquet file."""

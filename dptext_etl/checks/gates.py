@@ -2,8 +2,8 @@
 
 Amendment A1: a decision that compares a real text with its release is a disclosure without bound (it publishes y = t
 with probability 0 where the text is t, and above 0 elsewhere). Nothing here reads a raw text. A correct run fails with
-probability at most 1e-9, all of it from `canaries_native`; every other gate never fails one. With `policy.beta` the
-whole-run copy count joins (`leaks`), at a false-alarm bound that is charged as delta.
+probability at most 1e-9 at each of `canaries_native` and `duplicates_beyond_chance`; every other gate never fails one.
+With `policy.beta` the whole-run counts of copies join (`leaks`), at a false-alarm bound that is charged as delta.
 
 Later gates are more small classes with `feed` and `verdict`, added to `_looks`.
 """
@@ -16,13 +16,15 @@ from typing import Protocol
 
 import polars as pl
 
-from dptext_etl.checks import gate_columns, gate_ledger, gate_words, leaks
+from dptext_etl.checks import gate_columns, gate_ledger, gate_once, gate_words, leaks
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.candidate import Candidate, batches, schema
 from dptext_etl.checks.gate_columns import ColumnsGate
+from dptext_etl.checks.gate_duplicates import DuplicatesGate
 from dptext_etl.checks.gate_foreign import ForeignGate
 from dptext_etl.checks.gate_ledger import LedgerGate
 from dptext_etl.checks.gate_native import NativeGate
+from dptext_etl.checks.gate_once import OnceGate
 from dptext_etl.checks.gate_present import PresentGate
 from dptext_etl.checks.gate_words import WordsGate
 from dptext_etl.checks.leaks import copies_verdict
@@ -47,8 +49,8 @@ class Look(Protocol):
 def catalogue(policy: Policy) -> dict[str, str]:
     """Return the gates that a run of the policy is judged by, and what each catches; known before it runs."""
     gates = {gate_columns.NAME: gate_columns.CATCHES}
-    gates |= {gate.name: gate.catches for gate in (ForeignGate, PresentGate, NativeGate)}
-    gates |= {gate_words.NAME: gate_words.CATCHES, gate_ledger.NAME: gate_ledger.CATCHES}
+    gates |= {gate.name: gate.catches for gate in (ForeignGate, PresentGate, NativeGate, DuplicatesGate)}
+    gates |= {gate.NAME: gate.CATCHES for gate in (gate_words, gate_ledger, gate_once)}
     return gates | ({} if policy.beta is None else {leaks.NAME: leaks.CATCHES})
 
 
@@ -75,8 +77,10 @@ def evaluate(candidate: Candidate) -> tuple[Verdict, ...]:
         rows: list[Look] = [
             PresentGate(policy, candidate.canaries),
             NativeGate(policy, candidate.canaries),
+            DuplicatesGate(policy, candidate.canaries, candidate.rows),
             WordsGate(policy),
             LedgerGate(policy, candidate.ledger, candidate.refs),
+            OnceGate(policy),
         ]
         readable = all(policy.id in found and found.get(CANARY) == pl.Boolean for found in schemas)
         looks = [foreign, *rows] if readable else [foreign]  # without ids and markers there is nothing to look up

@@ -21,6 +21,7 @@ from dptext_etl.checks.canary_words import policy_tokens
 from dptext_etl.checks.gate_columns import ColumnsGate
 from dptext_etl.checks.gate_foreign import ForeignGate
 from dptext_etl.checks.gate_ledger import LedgerGate
+from dptext_etl.checks.gate_once import OnceGate
 from dptext_etl.checks.gate_words import WordsGate
 from dptext_etl.checks.gates import Look
 from dptext_etl.checks.lineage import Lineage
@@ -47,7 +48,7 @@ def check_published(released: Path | pl.DataFrame, policy: Policy, ledger: Ledge
         ledger: Its ledger, open; None opens the policy's, to read only.
 
     Returns:
-        One verdict per gate: columns, canary words, output words, ledger; for a folder also its files.
+        One verdict per gate: columns, canary words, output words, ledger, records once; for a folder also its files.
 
     Raises:
         InputError: Nothing to check, or files that cannot be read.
@@ -71,7 +72,7 @@ def check_published(released: Path | pl.DataFrame, policy: Policy, ledger: Ledge
         found = {spec.name: ledger.find(column) for spec, column in zip(policy.columns, columns, strict=True)}
         refs = {name: ref for name, ref in found.items() if ref is not None}
         names = ColumnsGate(policy, Lineage.declared(policy), marked=False)
-        looks: list[Look] = [foreign, WordsGate(policy), LedgerGate(policy, ledger, refs)]
+        looks: list[Look] = [foreign, WordsGate(policy), LedgerGate(policy, ledger, refs), OnceGate(policy)]
         with seam("evaluating the gates", GateError):
             for table in tables:
                 _look(table, names, looks)

@@ -61,6 +61,13 @@ class GeometricLaw:
             chance = 1 / (1 + a) if edge else (1 - a) / (1 + a)
             return min(Fraction(1), Fraction(math.ceil(chance * 2**64), 2**64))
 
+    def agrees(self, place: int, places: int) -> float:
+        """An upper bound of the probability that two draws from one place agree."""
+        a = math.exp(-float(self.rate))
+        chances = (1 - a) / (1 + a) * a ** np.abs(np.arange(places, dtype=np.float64) - place)
+        chances[0], chances[-1] = a**place / (1 + a), a ** (places - 1 - place) / (1 + a)
+        return min(1.0, float(np.dot(chances, chances)) * (1 + 1e-9))
+
 
 def _ratio(rate: Fraction) -> Decimal:
     """exp(-rate), to the precision of the context."""

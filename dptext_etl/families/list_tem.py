@@ -75,6 +75,11 @@ class TemLaw:
         """The probability of the place itself."""
         return Fraction(self.near[0], int(self.totals(places)[place]))
 
+    def agrees(self, place: int, places: int) -> float:
+        """An upper bound of the probability that two draws from one place agree."""
+        weights = self.weights(place, places).astype(np.float64)
+        return min(1.0, float(np.dot(weights, weights) / weights.sum() ** 2) * (1 + 1e-9))
+
     def realised(self, lists: Sequence[Order]) -> dict[str, Any]:
         """What the integers realise on lists of one vocabulary, as plain data.
 

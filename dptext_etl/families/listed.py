@@ -44,6 +44,9 @@ class ListLaw(Protocol):
     def stays(self, place: int, places: int) -> Fraction:
         """(An upper bound of) the probability of the place itself."""
 
+    def agrees(self, place: int, places: int) -> float:
+        """An upper bound of the probability that two draws agree."""
+
 
 class ListMechanism(MappedMechanism):
     """A mechanism that replaces every word by a draw from the places of a list."""
@@ -150,6 +153,17 @@ class ListMechanism(MappedMechanism):
         if not at:
             return super().survival(word)
         return sum((self._stored_law.stays(place, len(self._orders[n])) for n, place in at), Fraction(0)) / len(at)
+
+    def collision(self, word: str) -> float:
+        """Return an upper bound of the probability that two draws agree: a mixture's is at most the lists' mean.
+
+        Raises:
+            PolicyError: As `transition`.
+        """
+        at = self._at(word)
+        if not at:
+            return super().collision(word)
+        return sum(self._stored_law.agrees(place, len(self._orders[number])) for number, place in at) / len(at)
 
     def largest_probability(self) -> float:
         """Return an upper bound of any probability: that of staying at the end of a list, where it is largest."""

@@ -6,6 +6,7 @@ of the mechanism cannot excuse itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -37,10 +38,34 @@ def radial_survivals(words: WordVectors, number: int, rate: float, trials: int, 
     return int(np.count_nonzero((_noise(trials, steps.shape[1]) @ steps.T <= limits).all(axis=1)))
 
 
+def radial_collisions(words: WordVectors, numbers: Sequence[int], rate: float, pairs: int) -> int:
+    """Count how many of `pairs` of independent draws give the same word, going round `numbers` in turn.
+
+    Args:
+        words: The vocabulary.
+        numbers: The words that are drawn for.
+        rate: Per grid step of the vectors.
+        pairs: Pairs of draws.
+    """
+    random = np.random.default_rng()
+    vectors = words.vectors.astype(np.float32)
+    half = (vectors.astype(np.float64) ** 2).sum(axis=1).astype(np.float32) / 2
+    start = vectors[[numbers[pair % len(numbers)] for pair in range(pairs)]]
+    drawn = []
+    for _ in range(2):
+        moved = start + (_radial(random, pairs, vectors.shape[1]) / rate).astype(np.float32)
+        nearest = [(moved[at : at + _NEAR] @ vectors.T - half).argmax(axis=1) for at in range(0, pairs, _NEAR)]
+        drawn.append(np.concatenate(nearest))
+    return int(np.count_nonzero(drawn[0] == drawn[1]))
+
+
 @lru_cache(maxsize=2)
 def _noise(trials: int, dimensions: int) -> npt.NDArray[np.float64]:
     """Noise of rate 1, shape (trials, dimensions); words share it, each for itself sees independent trials."""
-    random = np.random.default_rng()
+    return _radial(np.random.default_rng(), trials, dimensions)
+
+
+def _radial(random: np.random.Generator, trials: int, dimensions: int) -> npt.NDArray[np.float64]:
     noise = random.standard_normal((trials, dimensions))
     noise *= (random.gamma(dimensions, size=trials) / np.linalg.norm(noise, axis=1))[:, None]
     return noise

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -233,6 +234,21 @@ class WordMechanism(Mechanism):
         """Return in how many of `trials` the word comes back, simulated apart from the code that releases.
 
         For laws that `transition` cannot write down and `survival` bounds widely; None elsewhere.
+        """
+        return None
+
+    def collision(self, word: str) -> float:
+        """Return an upper bound of the probability that two independent draws of `word` agree: sum P(y)^2.
+
+        Raises:
+            PolicyError: As `transition`.
+        """
+        return min(1.0, sum(float(chance) ** 2 for chance in self.transition(word)[1]) * (1 + 1e-12))
+
+    def simulated_collisions(self, words: Sequence[str], pairs: int) -> int | None:  # noqa: ARG002
+        """Return how many of `pairs` of independent draws agree, simulated apart from the code that releases.
+
+        The pairs go round the words in turn. For laws that `transition` cannot write down; None elsewhere.
         """
         return None
 

@@ -16,6 +16,7 @@ own units: a uniform direction, and a length from Gamma(k, 1 / epsilon). What ho
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -28,7 +29,7 @@ from dptext_etl import _kernel
 from dptext_etl.embeddings.search import NearestWords
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.radial import least_tail, longest_noise
-from dptext_etl.families.simulated import radial_survivals
+from dptext_etl.families.simulated import radial_collisions, radial_survivals
 from dptext_etl.families.vector import Draws, Indices, VectorMechanism
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee
@@ -172,6 +173,14 @@ class Madlib(VectorMechanism):
         """
         slack = 0.5**self.search.bits / 2 * float(np.sqrt(self.words.vectors.shape[1]))
         return radial_survivals(self.words, self.number_of(word), self._rate, trials, slack)
+
+    def simulated_collisions(self, words: Sequence[str], pairs: int) -> int:
+        """Simulate from the paper's formula, apart from the code that releases, how often two draws agree.
+
+        Raises:
+            PolicyError: A word that is no single word of the vocabulary.
+        """
+        return radial_collisions(self.words, [self.number_of(word) for word in words], self._rate, pairs)
 
     def largest_probability(self) -> float:
         """Return an upper bound of the probability with which a draw gives any one word.

@@ -311,6 +311,18 @@ class SanText(VectorMechanism):
         weights = self.law.weights(np.array([number]))[0]
         return Fraction(int(weights[at[0]]), int(weights.sum()))
 
+    def collision(self, word: str) -> float:
+        """Return the probability that two independent draws of `word` agree, rounded up.
+
+        Raises:
+            PolicyError: As `transition`.
+        """
+        number = self.number_of(word)
+        if number == UNKNOWN or self.shows_words:
+            return super().collision(word)
+        weights = self.law.weights(np.array([number]))[0].astype(np.float64)
+        return min(1.0, float(np.dot(weights, weights) / weights.sum() ** 2) * (1 + 1e-9))
+
     def largest_probability(self) -> float:
         """Return an upper bound of the probability with which a draw gives any one word."""
         return 1.0 if self.shows_words else extremes.range_bounded(self.law.exponent, len(self._output_ids))

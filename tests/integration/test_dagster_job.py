@@ -18,8 +18,10 @@ GATES = [
     "canaries_foreign",
     "canaries_present",
     "canaries_native",
+    "duplicates_beyond_chance",
     "words_in_output_set",
     "rows_ledgered",
+    "one_text_per_record",
 ]
 STAGED, PUBLISHED = "staged_reviews", "published_reviews"
 

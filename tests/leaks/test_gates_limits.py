@@ -100,4 +100,4 @@ def test_known_words_that_pass_through_a_faithful_run_are_found(staged):
         return part.with_columns(pl.coalesce(through, "text").alias("text"))
 
     verdicts = staged({"epsilon": 2.0, "mode": "faithful"}, bug, publish=False)
-    assert failed(verdicts) == {"canaries_native", "rows_ledgered"}
+    assert failed(verdicts) == {"canaries_native", "duplicates_beyond_chance", "rows_ledgered"}

@@ -12,6 +12,7 @@ from dptext_etl.checks.published import check_published
 from dptext_etl.errors import GateError, InputError, KeyReferenceError
 
 NAMES = ["published_files", "raw_column_absent", "canaries_foreign", "words_in_output_set", "rows_ledgered"]
+NAMES += ["one_text_per_record"]
 
 
 @pytest.fixture(scope="module", params=["parquet", "csv", "ndjson"])

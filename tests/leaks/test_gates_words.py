@@ -59,8 +59,8 @@ def failed(verdicts):
     return {name for name, verdict in verdicts.items() if not verdict.passed}
 
 
-def test_a_correct_run_passes_and_known_words_that_pass_through_are_found(word_mechanism, staged):
-    _, raw, natives, judge = staged
+def test_a_correct_run_passes_and_shared_draws_and_words_that_pass_through_are_found(word_mechanism, staged):
+    whole, raw, natives, judge = staged
     verdicts = judge()
     assert not failed(verdicts)
     assert len(natives) == 6
@@ -77,6 +77,21 @@ def test_a_correct_run_passes_and_known_words_that_pass_through_are_found(word_m
     assert {"canaries_native", "rows_ledgered"} <= found
     if word_mechanism.mode == "strict" and set(word_mechanism.input_words()) <= word_mechanism.output_words():
         assert "words_in_output_set" not in found  # nothing else could have seen it
+
+    text = dict(whole.select("id", "text").iter_rows())
+    first = {raw[name]: text[name] for name in sorted(natives)}
+    assert len(first) == 3
+
+    def shared(part):
+        """One seed for all rows, or samples kept for equal texts: equal texts have equal releases."""
+        told = pl.col("id").replace_strict({name: first[raw[name]] for name in natives}, default=None)
+        return part.with_columns(pl.coalesce(told, "text").alias("text"))
+
+    shown = judge(shared)
+    if "suspicious in" in shown["duplicates_beyond_chance"].message:
+        assert word_mechanism.hides_length  # and its texts are too short
+    else:
+        assert {"duplicates_beyond_chance", "rows_ledgered"} <= failed(shown)
 
 
 def test_everything_that_passes_through_is_found(word_mechanism, staged):

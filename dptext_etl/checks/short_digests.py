@@ -1,0 +1,32 @@
+"""Digests of texts, cut to 16 bytes: equal ones among a billion different texts are less likely than 1e-20."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl import _kernel
+
+BYTES = 16
+_WHOLE = 32
+
+Digests = npt.NDArray[np.void]
+
+
+def short_digests(texts: pl.Series) -> Digests:
+    """Return the digest of every text, shape (rows,) of 16 bytes each; a null has one of its own."""
+    found = pa.array(_kernel.digests(texts.to_arrow()))
+    whole = np.frombuffer(found.buffers()[1], dtype=np.uint8, count=_WHOLE * len(found), offset=_WHOLE * found.offset)
+    return as_rows(whole.reshape(len(found), _WHOLE)[:, :BYTES])
+
+
+def as_rows(cells: npt.NDArray[np.uint8]) -> Digests:
+    """Return the rows of an array of bytes, each as one value that can be sorted and compared."""
+    return np.ascontiguousarray(cells).view(f"V{cells.shape[1]}").reshape(-1)
+
+
+def as_bytes(rows: Digests) -> npt.NDArray[np.uint8]:
+    """Return what `as_rows` took."""
+    return rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)
