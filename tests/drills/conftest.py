@@ -48,19 +48,20 @@ def drill():
 class Zygote:
     """One process that forks runs; several of them run at once."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, before: tuple[str, ...] = ()) -> None:
         self.said = folder / f"said-{secrets.token_hex(4)}"
         self.steps = self.said.with_suffix(".steps")
-        command = [sys.executable, str(Path(__file__).with_name("zygote.py"))]
+        command = [*before, sys.executable, str(Path(__file__).with_name("zygote.py"))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.pid = self._process.pid
         assert self._process.stdout.readline() == "ready\n"
 
-    def begin(self, policy, kill_after: float | None = None) -> None:
-        """Start a run; it is killed so many seconds later."""
+    def begin(self, policy, **how) -> None:
+        """Start a run: `kill_after` so many seconds, under a `file_limit` of so many bytes."""
         for path in (self.said, self.steps):
             path.unlink(missing_ok=True)
         values = policy.model_dump(mode="json", by_alias=True, exclude_none=True)
-        order = {"policy": values, "said": str(self.said), "steps": str(self.steps), "kill_after": kill_after}
+        order = {"policy": values, "said": str(self.said), "steps": str(self.steps), **how}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
 
@@ -72,8 +73,8 @@ class Zygote:
         assert answer["status"] != 1, "a run ended with an error that is none of ours"
         return answer
 
-    def run(self, policy, kill_after: float | None = None) -> dict:
-        self.begin(policy, kill_after)
+    def run(self, policy, **how) -> dict:
+        self.begin(policy, **how)
         return self.end()
 
     def close(self) -> None:
@@ -87,8 +88,8 @@ def zygotes(tmp_path):
     """Start processes that fork runs."""
     started = []
 
-    def make() -> Zygote:
-        started.append(Zygote(tmp_path))
+    def make(*before: str) -> Zygote:
+        started.append(Zygote(tmp_path, before))
         return started[-1]
 
     yield make

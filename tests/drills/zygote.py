@@ -6,6 +6,7 @@ line on stdout) says how the process ended. Nothing is run here itself: threads 
 
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -22,6 +23,8 @@ REFUSED = 3
 
 def act(order):
     """Run one policy; what it says goes into a file, and every step that it reaches."""
+    if order.get("file_limit") is not None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (order["file_limit"], resource.RLIM_INFINITY))
     said = Path(order["said"])
     steps = os.open(order["steps"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
