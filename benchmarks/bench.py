@@ -17,6 +17,7 @@ from pathlib import Path
 import bench_custext
 import bench_diffractor
 import bench_madlib
+import bench_postgres
 import bench_santext
 import bench_spark
 from measuring import HERE, Row, amount, show, task
@@ -36,6 +37,7 @@ def main() -> None:
         bench_diffractor.rows,
         run,
         ledger,
+        bench_postgres.rows,
         bench_spark.rows,
     )
     for part in parts:

@@ -1,0 +1,75 @@
+"""The ledger on PostgreSQL: a server of its own on this machine, reserve and commit in batches of 100,000.
+
+    python benchmarks/bench_postgres.py [--json]
+
+Client and server share this machine's cores: rates are given per CPU-second of both together, and by the clock.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from measuring import HERE, Row, amount, main
+
+RECORDS = 1_000_000
+GOAL = 100_000
+
+
+def rows() -> list[Row]:
+    """Measure; no row, and a sentence, where PostgreSQL's programs are not installed."""
+    sys.path.insert(0, str(HERE.parent / "tests"))
+    import postgres_server
+
+    if postgres_server.missing() is not None:
+        print(f"skipped: {postgres_server.missing()}", file=sys.stderr)
+        return []
+    server = postgres_server.PostgresServer()
+    try:
+        before = cpu_seconds(server)
+        found = charged(server.url())
+        both = RECORDS / found["records_per_cpu_s"] + cpu_seconds(server) - before
+    finally:
+        server.remove()
+    rate = RECORDS / both
+    return [
+        Row(
+            "ledger on PostgreSQL, reserve and commit, a million records",
+            f"{amount(rate)} records/CPU-s of client and server together (by the clock "
+            f"{amount(found['records_per_s'])}/s, client alone {amount(found['records_per_cpu_s'])}/CPU-s)",
+            "100 k records/CPU-s",
+            rate / GOAL,
+            ">= 1",
+            rate >= GOAL,
+        )
+    ]
+
+
+def charged(url: str) -> dict[str, Any]:
+    """Run the ledger's benchmark against a schema."""
+    command = [sys.executable, str(HERE / "bench_ledger.py"), str(RECORDS), "--postgres", url]
+    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+
+
+def cpu_seconds(server: Any) -> float:
+    """Processor time of a server so far: of its first process, of those it started, of those that have ended."""
+    first = int((Path(server.data) / "postmaster.pid").read_text(encoding="utf-8").split()[0])
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text(encoding="utf-8").rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        if int(stat.parent.name) == first:
+            ticks += sum(map(int, fields[11:15]))
+        elif int(fields[1]) == first:
+            ticks += sum(map(int, fields[11:13]))
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+if __name__ == "__main__":
+    main(rows)
