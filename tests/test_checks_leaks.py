@@ -16,7 +16,9 @@ from dptext_etl.checks.leaks import (
     count_copies,
     gate_delta,
     report,
+    run_report,
 )
+from dptext_etl.checks.runs import count_runs, run_chances, run_words
 from dptext_etl.column import release
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.words import PAD
@@ -110,12 +112,13 @@ def test_a_report_never_stops_a_publication(small_vectors):
 
 def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
     paid = policy(small_vectors, beta=1e-6)
-    (verdict,) = copies_verdict(paid, {"text": CopyCount(1000, {10: 1000})})
+    verdict, _ = copies_verdict(paid, {"text": CopyCount(1000, {10: 1000})})
     assert not verdict.passed
     assert "report only" not in verdict.message
-    (fine,) = copies_verdict(paid, {"text": CopyCount(0, {10: 1000})})
+    fine, runs = copies_verdict(paid, {"text": CopyCount(0, {10: 1000})})
     assert fine.passed
-    (as_fine,) = copies_verdict(paid, {"text": CopyCount(1, {1: 500, 2: 1})})
+    assert (fine.name, runs.name) == ("copies_within_chance", "runs_within_chance")
+    as_fine, _ = copies_verdict(paid, {"text": CopyCount(1, {1: 500, 2: 1})})
     assert as_fine == copies_verdict(paid, {"text": CopyCount(0, {1: 500, 2: 1})})[0]  # a decision, never the count
     assert gate_delta(paid) == 2
     assert gate_delta(policy(small_vectors, beta=1e-9)) == 1  # rounded up to a millionth
@@ -123,10 +126,11 @@ def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
         copies_verdict(paid, {})
 
 
-def test_columns_share_beta(small_vectors):
+def test_columns_and_counts_share_beta(small_vectors):
     both = policy(small_vectors, beta=1e-6, columns=("text", "note"))
     counts = {"text": CopyCount(0, {1: 50}), "note": CopyCount(0, {1: 50})}
-    assert [item.beta for item in report(both, counts)] == [5e-7, 5e-7]
+    assert [item.beta for item in report(both, counts)] == [2.5e-7, 2.5e-7]
+    assert [item.beta for item in run_report(both, counts)] == [2.5e-7, 2.5e-7]
 
 
 def test_where_copies_are_likely_no_threshold_exists(small_vectors):
@@ -190,3 +194,62 @@ def test_survival_is_that_of_the_law(word_mechanism):
             continue
         exact = sum(chance for output, chance in law if output == word)
         assert exact <= word_mechanism.survival(word) <= exact + Fraction(1, 2**60)
+
+
+def test_runs_are_counted_wherever_they_stand():
+    raw = pl.Series([list("abcdefg"), list("abcdefg"), list("abc"), [], list("xyzabc"), list("aaaa")])
+    released = pl.Series([list("zzcdeyy"), list("abxcdxef"), list("abc"), list("abc"), list("abcxyz"), list("baaab")])
+    assert count_runs(raw, released, 3) == 4  # rows 0, 2, 4, 5
+    assert count_runs(raw, released, 4) == 0
+    assert count_runs(raw.head(0), released.head(0), 3) == 0
+
+
+def test_runs_are_those_of_a_plain_search():
+    random = np.random.default_rng(4)
+    rows = [[list(random.choice(list("abcd"), random.integers(0, 9))) for _ in range(400)] for _ in range(2)]
+    raw, released = (pl.Series(column, dtype=pl.List(pl.String)) for column in rows)
+
+    def shares(one, other, k):
+        one, other = (f" {' '.join(words)} " for words in (one, other))
+        places = one.split()
+        return any(f" {' '.join(places[at : at + k])} " in other for at in range(len(places) - k + 1))
+
+    for k in (1, 2, 3, 5):
+        assert count_runs(raw, released, k) == sum(shares(one, other, k) for one, other in zip(*rows, strict=True))
+
+
+def test_the_chance_of_a_run_follows_from_the_configuration(small_vectors):
+    mechanism = CusText(epsilon=2.0, k=10, vectors=small_vectors)
+    words, largest = run_words(mechanism), mechanism.largest_probability()
+    assert 200**2 * largest**words <= 1e-3 < 200**2 * largest ** (words - 1)
+    few, some, many = run_chances(mechanism, np.array([words - 1, 100, 10_000]))
+    assert few == 0
+    assert some == pytest.approx(100**2 * largest**words)
+    assert many <= 1
+    assert run_words(mechanism.model_copy(update={"epsilon": 400.0})) is None
+    assert run_words(mechanism.model_copy(update={"mode": "faithful"})) is None
+
+
+def test_a_stretch_of_original_text_is_beyond_chance(small_vectors):
+    random = np.random.default_rng(2)
+    mechanism = CusText(epsilon=2.0, k=10, vectors=small_vectors)
+    words = sorted(word for word in mechanism.output_words() if word.isalpha())
+    raw = pl.Series([" ".join(random.choice(words, 60)) for _ in range(300)])
+    column = ColumnPolicy(
+        dataset="d", column="text", release="r", mechanism=mechanism, key=_kernel.Secret(), allow={"cluster"}
+    )
+    out = release(raw.to_arrow(), pa.array([str(n) for n in range(len(raw))]), column)
+    text, draws, run = pl.Series(out.text), pl.Series(out.positions), run_words(mechanism)
+    paid = policy(small_vectors, beta=1e-6)
+    (fine,) = run_report(paid, {"text": count_copies(raw, text, draws, run)})
+    assert not fine.beyond_chance
+    assert fine.expected < 1
+    stretch = (
+        raw.str.split(" ").list.head(run).list.join(" ") + " " + text.str.split(" ").list.slice(run).list.join(" ")
+    )
+    (caught,) = run_report(paid, {"text": count_copies(raw, stretch, draws, run)})
+    assert (caught.copies, caught.beyond_chance) == (300, True)
+    copied, stretched = copies_verdict(paid, {"text": count_copies(raw, stretch, draws, run)})
+    assert copied.passed
+    assert not stretched.passed
+    assert "300" not in stretched.message.replace(f"at most {caught.threshold}", "")

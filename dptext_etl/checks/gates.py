@@ -51,7 +51,7 @@ def catalogue(policy: Policy) -> dict[str, str]:
     gates = {gate_columns.NAME: gate_columns.CATCHES}
     gates |= {gate.name: gate.catches for gate in (ForeignGate, PresentGate, NativeGate, DuplicatesGate)}
     gates |= {gate.NAME: gate.CATCHES for gate in (gate_words, gate_ledger, gate_once)}
-    return gates | ({} if policy.beta is None else {leaks.NAME: leaks.CATCHES})
+    return gates | ({} if policy.beta is None else {leaks.NAME: leaks.CATCHES, leaks.RUNS: leaks.RUNS_CATCHES})
 
 
 def evaluate(candidate: Candidate) -> tuple[Verdict, ...]:

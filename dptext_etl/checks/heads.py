@@ -64,12 +64,22 @@ def head_words(mechanism: WordMechanism, rows: int, alarm: float) -> int | None:
         rows: Rows that are compared with one another.
         alarm: False-alarm bound.
     """
-    told = set(mechanism.word_disclosures)
-    largest = mechanism.largest_probability()
-    if mechanism.hides_length:
-        largest = largest / (1 - largest) if largest < 1 else 1.0
-    if mechanism.mode == "faithful" or not told <= _DRAWN or largest >= 1:
+    largest = word_chance(mechanism)
+    if largest >= 1:
         return None
     pairs = max(1, math.comb(rows, 2))
     words = max(1, math.ceil((math.log(alarm) - math.log(pairs)) / math.log(largest) * (1 + 1e-12)))
     return words if words <= mechanism.n_max else None
+
+
+def word_chance(mechanism: WordMechanism) -> float:
+    """Return p such that k released words in a row are k given ones with probability at most p^k; 1 where none is.
+
+    None is where words are released in clear. Where padding vanishes, p / (1 - p) stands for the largest probability p.
+    """
+    if mechanism.mode == "faithful" or not set(mechanism.word_disclosures) <= _DRAWN:
+        return 1.0
+    largest = mechanism.largest_probability()
+    if not mechanism.hides_length:
+        return largest
+    return min(1.0, largest / (1 - largest)) if largest < 1 else 1.0

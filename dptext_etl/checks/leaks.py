@@ -5,6 +5,8 @@ A count against raw texts must not decide about a publication, unless its false-
 for it and p_max is the law's largest probability. With a threshold t such that P[sum of the coins q_r > t] <= beta,
 the decision costs 2 * beta of delta on every row, and the class becomes approximate. That is done only where the
 policy sets `beta` beside a cap of measure "approx". Nothing here drops, redraws or marks a row.
+
+Beside whole copies, rows are counted that share a run of words with their originals (`runs`); the two share beta.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from dptext_etl.checks.runs import count_runs, run_chances, run_words
 from dptext_etl.checks.tails import grouped_threshold
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import InputError, seam
@@ -28,6 +31,10 @@ from dptext_etl.policy import Policy
 
 NAME = "copies_within_chance"
 CATCHES = "Texts that came back as they were more often than the mechanism can make them, anywhere in the run."
+RUNS = "runs_within_chance"
+RUNS_CATCHES = (
+    "Stretches of original text inside releases, more often than the mechanism can make them, in the whole run."
+)
 REPORT_BETA = 1e-9
 """Bound that a report is compared with where the policy sets none."""
 
@@ -41,12 +48,14 @@ class CopyCount:
         rows_by_draws: Rows by the number of draws made for them, rows without draws left out.
         words_kept: Words that stand at their original place in rows of equal length.
         words_compared: Words of those rows.
+        runs: Rows that share a run of words with their originals, of the length that `runs.run_words` says.
     """
 
     copies: int = 0
     rows_by_draws: Mapping[int, int] = field(default_factory=dict)
     words_kept: int = 0
     words_compared: int = 0
+    runs: int = 0
 
     def __add__(self, other: CopyCount) -> CopyCount:
         draws = {*self.rows_by_draws, *other.rows_by_draws}
@@ -55,6 +64,7 @@ class CopyCount:
             {n: self.rows_by_draws.get(n, 0) + other.rows_by_draws.get(n, 0) for n in sorted(draws)},
             self.words_kept + other.words_kept,
             self.words_compared + other.words_compared,
+            self.runs + other.runs,
         )
 
     def as_dict(self) -> dict[str, Any]:
@@ -65,22 +75,24 @@ class CopyCount:
             "rows_by_draws": draws,
             "words_kept": self.words_kept,
             "words_compared": self.words_compared,
+            "runs": self.runs,
         }
 
     @classmethod
     def from_dict(cls, facts: Mapping[str, Any]) -> CopyCount:
         """Read what `as_dict` wrote."""
         draws = {int(n): int(rows) for n, rows in facts["rows_by_draws"].items()}
-        return cls(facts["copies"], draws, facts["words_kept"], facts["words_compared"])
+        return cls(facts["copies"], draws, facts["words_kept"], facts["words_compared"], facts["runs"])
 
 
-def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series) -> CopyCount:
+def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, run: int | None = None) -> CopyCount:
     """Count the copies of a shard, without its canary rows.
 
     Args:
         raw: Original texts.
         released: Their releases, in the same order.
         draws: Draws made for each (`Released.positions`): a function of what is disclosed, not of the text otherwise.
+        run: Length of the runs of words that are counted; None counts none.
 
     Raises:
         InputError: Lengths that differ.
@@ -95,23 +107,28 @@ def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series) -> CopyC
         words = aligned.select(pl.col("raw").explode(), pl.col("released").explode())
         by_draws = rows.group_by("draws").len().sort("draws").rows()
         kept = int(words.select((pl.col("raw") == pl.col("released")).sum()).item())
-        return CopyCount(copies, {int(n): int(count) for n, count in by_draws}, kept, words.height)
+        reference = rows.select(pl.col("raw").list.head(pl.col("draws"))).to_series()
+        shared = 0 if run is None else count_runs(reference, rows["released"], run)
+        return CopyCount(copies, {int(n): int(count) for n, count in by_draws}, kept, words.height, shared)
 
 
 @dataclass(frozen=True)
 class CopyReport:
-    """A whole-run copy count beside its bound.
+    """A whole-run count beside its bound.
 
     Attributes:
+        name: What is counted: `NAME`, texts that equal their originals, or `RUNS`, those that share a run of words.
         column: The text column.
         rows: Rows with at least one draw.
-        copies: Rows that equal their originals.
-        expected: Upper bound of the expected number of copies.
-        threshold: Copies that a correct run exceeds with probability at most `beta`; None if no number is such.
+        copies: Rows that were counted.
+        expected: Upper bound of the expected number.
+        threshold: What a correct run exceeds with probability at most `beta`; None if no number is such.
         beta: That probability.
         gating: Whether the policy lets the count decide about publication.
+        run: Words of a run, for `RUNS`.
     """
 
+    name: str
     column: str
     rows: int
     copies: int
@@ -119,24 +136,32 @@ class CopyReport:
     threshold: int | None
     beta: float
     gating: bool
+    run: int | None = None
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether there are more copies than a correct run makes."""
+        """Whether there are more than a correct run makes."""
         return self.threshold is not None and self.copies > self.threshold
+
+    @property
+    def catches(self) -> str:
+        """What kind of defect shows in the count."""
+        return CATCHES if self.run is None else RUNS_CATCHES
 
     def verdict(self) -> Verdict:
         """Return the report with its counts, for people inside the boundary; fails only where it gates."""
-        said = f"column {self.column!r}: {self.copies} of {self.rows} texts equal their originals, {self._allowed}"
-        counts = {"rows": self.rows, "copies": self.copies, "expected": self.expected, "beta": self.beta}
-        counts |= {} if self.threshold is None else {"threshold": self.threshold}
-        return Verdict(NAME, self._passed, counts, said if self.gating else f"{said} (report only)", CATCHES)
+        what = "equal their originals" if self.run is None else f"share {self.run} words in a row with them"
+        said = f"column {self.column!r}: {self.copies} of {self.rows} texts {what}, {self._allowed}"
+        counts = {"rows": self.rows, "copies" if self.run is None else "runs": self.copies, "expected": self.expected}
+        counts |= {"beta": self.beta} | ({} if self.threshold is None else {"threshold": self.threshold})
+        return Verdict(self.name, self._passed, counts, said if self.gating else f"{said} (report only)", self.catches)
 
     def gate(self) -> Verdict:
         """Return the decision alone: how many texts were copied is an exact statistic of raw text and stays inside."""
-        said = f"column {self.column!r}: {'no' if self._passed else 'more'} copies beyond chance, {self._allowed}"
+        what = "copies" if self.run is None else "shared runs"
+        said = f"column {self.column!r}: {'no' if self._passed else 'more'} {what} beyond chance, {self._allowed}"
         counts = {"rows": self.rows, "beyond_chance": int(not self._passed), "beta": self.beta}
-        return Verdict(NAME, self._passed, counts, said, CATCHES)
+        return Verdict(self.name, self._passed, counts, said, self.catches)
 
     @property
     def _passed(self) -> bool:
@@ -149,20 +174,29 @@ class CopyReport:
 
 
 def report(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
-    """Compare copy counts with their bounds, column by column; the columns share beta.
+    """Compare copy counts with their bounds, column by column; beta is shared by columns and kinds of counts.
 
     A column whose mechanism replaces no single words (no `p_max`) is not reported.
     """
-    beta = (policy.beta or REPORT_BETA) / max(1, len(policy.columns))
     return tuple(
-        _report(spec.name, column.mechanism, copies[spec.name], beta, gating=policy.beta is not None)
-        for spec, column in zip(policy.columns, policy.column_policies(), strict=True)
-        if spec.name in copies and isinstance(column.mechanism, WordMechanism)
+        _report(NAME, spec, counted, copy_chances(mechanism, _draws(counted)), policy)
+        for spec, mechanism, counted in _counted(policy, copies)
+    )
+
+
+def run_report(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
+    """Compare the counts of shared runs with their bounds, likewise; columns without a length to count are left out."""
+    return tuple(
+        _report(RUNS, spec, counted, run_chances(mechanism, _draws(counted)), policy, words)
+        for spec, mechanism, counted in _counted(policy, copies)
+        if (words := run_words(mechanism)) is not None
     )
 
 
 def copies_verdict(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[Verdict, ...]:
-    """Return the copy gate's verdicts: none unless the policy sets beta, and then one per text column.
+    """Return the verdicts of the counts: none unless the policy sets beta, and then two per text column.
+
+    A column in which chance makes runs of any length has no verdict about them.
 
     Raises:
         InputError: The policy wants the gate, but a column was not counted, or its copies have no bound.
@@ -174,7 +208,7 @@ def copies_verdict(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[Ver
     if unbounded:
         msg = f"the policy sets beta, but {len(unbounded)} columns have no copy count or no words that bound it"
         raise InputError(msg, "count while staging (leaks.count_copies), or leave beta out: the count is then a report")
-    return tuple(item.gate() for item in reports)
+    return tuple(item.gate() for item in (*reports, *run_report(policy, copies)))
 
 
 def gate_delta(policy: Policy) -> int:
@@ -196,14 +230,34 @@ def copy_chances(mechanism: WordMechanism, draws: npt.NDArray[np.int64]) -> npt.
     return np.minimum(1.0, np.power(largest, draws) * (1 + 1e-12))
 
 
-def _report(column: str, mechanism: WordMechanism, count: CopyCount, beta: float, *, gating: bool) -> CopyReport:
-    draws = np.array(list(count.rows_by_draws), dtype=np.int64)
+def _counted(policy: Policy, copies: Mapping[str, CopyCount]) -> list[tuple[str, WordMechanism, CopyCount]]:
+    """Return the columns that were counted and whose words are drawn one by one."""
+    return [
+        (spec.name, column.mechanism, copies[spec.name])
+        for spec, column in zip(policy.columns, policy.column_policies(), strict=True)
+        if spec.name in copies and isinstance(column.mechanism, WordMechanism)
+    ]
+
+
+def _draws(count: CopyCount) -> npt.NDArray[np.int64]:
+    return np.array(list(count.rows_by_draws), dtype=np.int64)
+
+
+def _report(  # noqa: PLR0917
+    name: str,
+    column: str,
+    count: CopyCount,
+    chances: npt.NDArray[np.float64],
+    policy: Policy,
+    run: int | None = None,
+) -> CopyReport:
     rows = np.array(list(count.rows_by_draws.values()), dtype=np.int64)
-    chances = copy_chances(mechanism, draws)
+    beta = (policy.beta or REPORT_BETA) / 2 / max(1, len(policy.columns))
     total = int(rows.sum())
     least = grouped_threshold(chances, rows, beta)
     allowed = least - 1 if least <= total else None
-    return CopyReport(column, total, count.copies, float(np.dot(chances, rows)), allowed, beta, gating)
+    found, gating = count.copies if run is None else count.runs, policy.beta is not None
+    return CopyReport(name, column, total, found, float(np.dot(chances, rows)), allowed, beta, gating, run)
 
 
 def _words(texts: pl.Expr) -> pl.Expr:

@@ -22,7 +22,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
 
 _NOTHING = ("nothing is published that could be checked", "materialise the published asset first")
-_LEFT_OUT = {"canaries_present", "canaries_native", "duplicates_beyond_chance", leaks.NAME}
+_LEFT_OUT = {"canaries_present", "canaries_native", "duplicates_beyond_chance", leaks.NAME, leaks.RUNS}
 """Gates over canary rows and raw texts: neither is published."""
 
 

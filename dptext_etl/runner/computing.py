@@ -12,7 +12,9 @@ import pyarrow as pa
 
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.checks.leaks import count_copies, gate_delta
+from dptext_etl.checks.runs import run_words
 from dptext_etl.column import release
+from dptext_etl.families.words import WordMechanism
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import spent
 from dptext_etl.runner.charging import Column, texts_of
@@ -48,7 +50,7 @@ def compute(planted: pl.DataFrame, ids: pa.Array, columns: list[Column], policy:
     texts = [pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()]
     frame = planted.select(*output_columns(policy), CANARY).with_columns(texts)
     counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy))
-    copies = {column.name: _copies(planted, frame, column.name, released[column.name].positions) for column in columns}
+    copies = {column.name: _copies(planted, frame, column, released[column.name].positions) for column in columns}
     draws = pl.DataFrame({name: pl.Series(item.positions) for name, item in released.items()})
     return Computed(frame, draws, Facts(counts, spends, copies))
 
@@ -59,8 +61,10 @@ def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:
     return marks
 
 
-def _copies(planted: pl.DataFrame, out: pl.DataFrame, name: str, positions: pa.Array) -> dict[str, Any]:
+def _copies(planted: pl.DataFrame, out: pl.DataFrame, column: Column, positions: pa.Array) -> dict[str, Any]:
     """Count texts that came back as they were, without canary rows; the counts stay inside the boundary."""
-    columns = {"raw": planted[name], "released": out[name], "draws": pl.Series(positions)}
+    columns = {"raw": planted[column.name], "released": out[column.name], "draws": pl.Series(positions)}
     rows = pl.DataFrame(columns).filter(~planted[CANARY])
-    return count_copies(rows["raw"], rows["released"], rows["draws"]).as_dict()
+    mechanism = column.policy.mechanism
+    run = run_words(mechanism) if isinstance(mechanism, WordMechanism) else None
+    return count_copies(rows["raw"], rows["released"], rows["draws"], run).as_dict()

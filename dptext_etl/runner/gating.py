@@ -74,8 +74,10 @@ def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
 
 
 def reports(staged: StagedRun) -> list[Mapping[str, object]]:
-    """Compare whole-run copy counts with their bounds; for people inside the boundary, decides nothing."""
-    return [item.verdict().as_dict() for item in leaks.report(staged.policy, copies_of(staged))]
+    """Compare whole-run counts with their bounds; for people inside the boundary, decides nothing."""
+    counted = copies_of(staged)
+    made = (*leaks.report(staged.policy, counted), *leaks.run_report(staged.policy, counted))
+    return [item.verdict().as_dict() for item in made]
 
 
 def _draft(staged: StagedRun, staging: Staging) -> Path:

@@ -19,7 +19,7 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError, seam
 from dptext_etl.runner import durable
 
-_VERSION = 2
+_VERSION = 3
 _AGAIN = "run the same policy again: it goes on from what is committed"
 
 
