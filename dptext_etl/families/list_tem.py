@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.sampling import integer_weights
+from dptext_etl.sampling import integer_weights, stated
 
 Order = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float64]
@@ -91,9 +91,9 @@ class TemLaw:
         bound, steepest = self.loss(len(lists[0]))
         mixture = bound if len(lists) == 1 else self.mixture_loss(lists)
         return {
-            "epsilon_table": repr(bound if mixture is None else mixture),
+            "epsilon_table": stated(bound if mixture is None else mixture),
             "epsilon_table_is": "bound" if mixture is None else "exact",
-            "epsilon_metric": repr(steepest),
+            "epsilon_metric": stated(steepest),
         }
 
     def loss(self, places: int) -> tuple[float, float]:
