@@ -9,7 +9,7 @@ for (its issue 8780). The classes here hand out counts, in every result format:
 * a metric that fails raises our own error with a type's name, so no message and no traceback holds a cell.
 
 An expectation's arguments are stored in suites, results and pages. They are a policy: names, parameters, references.
-Tables are pandas or Spark frames, classic or Spark Connect.
+Tables are pandas or Spark frames, classic or Spark Connect, or tables of a database.
 
 Example:
     >>> from dptext_etl.checks.expectations import validate  # doctest: +SKIP
@@ -19,15 +19,17 @@ Example:
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import polars as pl
 
-from dptext_etl.checks import spark_tallies, tallies
+from dptext_etl.checks import spark_tallies, sql_tallies, tallies
 from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
 from dptext_etl.checks.tallies import Counts, Tally, known, written
 from dptext_etl.errors import GateError, seam
+from dptext_etl.ledger.store import resolved
 from dptext_etl.policy import Policy
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
@@ -39,6 +41,7 @@ from great_expectations.core.result_format import ResultFormat
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.execution_engine.pandas_execution_engine import PandasExecutionEngine
 from great_expectations.execution_engine.sparkdf_execution_engine import SparkDFExecutionEngine
+from great_expectations.execution_engine.sqlalchemy_execution_engine import SqlAlchemyExecutionEngine
 from great_expectations.expectations.expectation import BatchExpectation, Expectation
 from great_expectations.expectations.expectation_configuration import parse_result_format
 from great_expectations.expectations.metrics.metric_provider import metric_value
@@ -90,6 +93,11 @@ class _TableMetric(TableMetricProvider):
         """Count over a Spark frame."""
         return spark_tallies.count(cls.tally(**arguments), table)
 
+    @classmethod
+    def count_in_sql(cls, connection: Any, table: Any, **arguments: str) -> Counts:
+        """Count over a table of a database."""
+        return sql_tallies.count(cls.tally(**arguments), connection, table)
+
     @metric_value(engine=PandasExecutionEngine)
     def _pandas(
         cls,  # noqa: N805  (the decorator makes it a class method)
@@ -118,6 +126,21 @@ class _TableMetric(TableMetricProvider):
             counts: Counts = cls.count_on_spark(table, **metric_value_kwargs)
             return counts
 
+    @metric_value(engine=SqlAlchemyExecutionEngine)
+    def _sql(
+        cls,  # noqa: N805
+        execution_engine: Any,
+        metric_domain_kwargs: Any,
+        metric_value_kwargs: Any,
+        metrics: Any,  # noqa: ARG002
+        runtime_configuration: Any,  # noqa: ARG002
+    ) -> Counts:
+        with seam(f"evaluating {cls.metric_name}", GateError):
+            table = _whole(execution_engine, metric_domain_kwargs)
+            with execution_engine.get_connection() as connection:
+                counts: Counts = cls.count_in_sql(connection, table, **metric_value_kwargs)
+            return counts
+
 
 def _whole(execution_engine: Any, domain: Any) -> Any:
     return execution_engine.get_compute_domain(domain, domain_type=MetricDomainTypes.TABLE)[0]
@@ -134,6 +157,10 @@ class _Columns(_TableMetric):
     @classmethod
     def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
         return tallies.columns(spark_tallies.polars_schema(table), **arguments)
+
+    @classmethod
+    def count_in_sql(cls, connection: Any, table: Any, **arguments: str) -> Counts:
+        return tallies.columns(sql_tallies.schema(connection, table), **arguments)
 
 
 class _Canaries(_TableMetric):
@@ -244,10 +271,7 @@ def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: Policy) -> 
     Returns:
         The outcome, with counts; ask `VerdictRecord.require`, or write it down and read it where it decides.
     """
-    suite = suite_for(policy)
-    with seam("validating with Great Expectations", GateError):
-        context = gx.get_context(mode="ephemeral")
-        context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
+    with _validating() as context:
         if spark_tallies.is_spark(frame):
             source: Any = context.data_sources.add_spark("dptext", persist=False)
             table: Any = frame
@@ -255,9 +279,49 @@ def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: Policy) -> 
             source = context.data_sources.add_pandas("dptext")
             table = frame.to_pandas(use_pyarrow_extension_array=True) if isinstance(frame, pl.DataFrame) else frame
         definition = source.add_dataframe_asset("released").add_batch_definition_whole_dataframe("whole")
-        batch = definition.get_batch({"dataframe": table})
-        results = batch.validate(suite, result_format=ResultFormat.SUMMARY.value).results
-        return VerdictRecord(suite.name, len(suite.expectations), tuple(map(_outcome, results)))
+        return _judged(definition.get_batch({"dataframe": table}), suite_for(policy))
+
+
+def validate_table(url: str, table: str, policy: Policy, *, schema: str | None = None) -> VerdictRecord:
+    """Validate a released table of a database against its policy's suite.
+
+    Args:
+        url: The database: "sqlite:///PATH", "postgresql://HOST/DATABASE", another URL of SQLAlchemy, or "env:NAME".
+        table: Name of the released table, without canary rows.
+        policy: Its policy.
+        schema: Schema of the table, where it is not the connection's own.
+
+    Returns:
+        As `validate`.
+
+    Raises:
+        LedgerError: "env:NAME" names no variable that holds a URL.
+        GateError: The database cannot be read; what it said is not repeated.
+    """
+    place = resolved(url)
+    with _validating() as context:
+        sources = context.data_sources
+        if place.startswith("postgresql://"):
+            place = place.replace("postgresql://", "postgresql+psycopg://", 1)
+        add: Any = sources.add_sqlite if place.startswith("sqlite:") else sources.add_sql
+        if place.startswith("postgresql"):
+            add = sources.add_postgres
+        named: dict[str, Any] = {} if schema is None else {"schema_name": schema}
+        asset = add("dptext", connection_string=place).add_table_asset("released", table_name=table, **named)
+        return _judged(asset.add_batch_definition_whole_table("whole").get_batch(), suite_for(policy))
+
+
+@contextmanager
+def _validating() -> Iterator[Any]:
+    with seam("validating with Great Expectations", GateError):
+        context = gx.get_context(mode="ephemeral")
+        context.variables.progress_bars = ProgressBarsConfig(globally=False, metric_calculations=False)
+        yield context
+
+
+def _judged(batch: Any, suite: gx.ExpectationSuite) -> VerdictRecord:
+    results = batch.validate(suite, result_format=ResultFormat.SUMMARY.value).results
+    return VerdictRecord(suite.name, len(suite.expectations), tuple(map(_outcome, results)))
 
 
 def _outcome(result: Any) -> ExpectationOutcome:
