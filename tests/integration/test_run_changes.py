@@ -28,6 +28,19 @@ def test_a_changed_text_is_refused_before_anything_of_its_shard_is_computed(job,
     assert job.charged() == charged
 
 
+def test_another_noise_key_under_the_same_release_is_refused(job):
+    from dptext_etl import _kernel
+
+    job.run()
+    before, charged = job.files(), job.charged()
+    _kernel.Secret().write(str(job.folder / "other.key"))
+    with pytest.raises(InputError, match="records changed") as caught:
+        job.run(key=f"file:{job.folder / 'other.key'}")
+    assert "another noise key" in caught.value.hint
+    assert job.files() == before
+    assert job.charged() == charged
+
+
 def test_changed_data_under_a_new_release_name(job, reviews, save):
     job.run()
     first = published(job)

@@ -99,7 +99,8 @@ class Account:
             self._ledger.abort(job, compute_never_started=True)
         msg = f"the texts of {changed} records changed since this release took them; it holds one text per record id"
         raise InputError(
-            msg, "release the changed data under a new name, at full spend; nothing of these rows was charged"
+            msg,
+            "nothing of these rows was charged; changed data, or another noise key, goes under a new name, at full spend",
         )
 
 
