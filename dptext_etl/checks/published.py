@@ -16,7 +16,7 @@ from typing import Any
 
 import polars as pl
 
-from dptext_etl.checks import candidate
+from dptext_etl.checks import candidate, gate_columns, gate_ledger, gate_once, gate_words
 from dptext_etl.checks.canary_words import policy_tokens
 from dptext_etl.checks.gate_columns import ColumnsGate
 from dptext_etl.checks.gate_foreign import ForeignGate
@@ -37,6 +37,12 @@ FILES_CATCHES = (
 )
 
 _HINT = "give the folder that `dptext run` published, one of its files, or a table"
+
+
+def catalogue() -> dict[str, str]:
+    """Return the gates that a published folder is judged by, and what each catches; none needs canary rows."""
+    gates = {FILES: FILES_CATCHES, gate_columns.NAME: gate_columns.CATCHES, ForeignGate.name: ForeignGate.catches}
+    return gates | {gate.NAME: gate.CATCHES for gate in (gate_words, gate_ledger, gate_once)}
 
 
 def check_published(released: Path | pl.DataFrame, policy: Policy, ledger: Ledger | None = None) -> tuple[Verdict, ...]:

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from dptext_etl.checks import Verdict, leaks, published
-from dptext_etl.checks.gates import catalogue
+from dptext_etl.checks import Verdict, published
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.orchestration.failures import told
 from dptext_etl.orchestration.findings import Findings, selected
@@ -22,8 +21,6 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
 
 _NOTHING = ("nothing is published that could be checked", "materialise the published asset first")
-_LEFT_OUT = {"canaries_present", "canaries_native", "duplicates_beyond_chance", leaks.NAME, leaks.RUNS}
-"""Gates over canary rows and raw texts: neither is published."""
 
 
 def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition | None:
@@ -31,8 +28,7 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
     if is_remote(policy.sink.removeprefix("file://")):
         return None
     name = names(policy)
-    known = {published.FILES: published.FILES_CATCHES, **catalogue(policy)}
-    known = {gate: said for gate, said in known.items() if gate not in _LEFT_OUT}
+    known = published.catalogue()
 
     @dg.multi_asset_check(
         name=name.recheck,
