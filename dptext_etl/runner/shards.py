@@ -215,7 +215,7 @@ class Shards:
             return
         self.give_back()
         msg = f"the texts of {changed} records changed since this release took them; it holds one text per record id"
-        hint = "nothing of these rows was charged; changed data, or another noise key, goes under a new name, at full spend"
+        hint = "nothing of these rows was charged; changed data, or another key, goes under a new name, at full spend"
         raise InputError(msg, hint)
 
     def _inputs(self, reserved: Reserved) -> str:

@@ -100,7 +100,7 @@ class Account:
         msg = f"the texts of {changed} records changed since this release took them; it holds one text per record id"
         raise InputError(
             msg,
-            "nothing of these rows was charged; changed data, or another noise key, goes under a new name, at full spend",
+            "nothing of these rows was charged; changed data, or another key, goes under a new name, at full spend",
         )
 
 
