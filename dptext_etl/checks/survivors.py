@@ -1,0 +1,141 @@
+"""Report inside the boundary: how many e-mail addresses, numbers and names of the raw texts are left in a release.
+
+An exact statistic of raw text: it decides nothing, filters nothing and leaves the boundary never (amendments A1, A15).
+A find survives where its words stand in the release in the same order without a word between them; case and
+punctuation do not count. What a pattern does not find is not counted: no find is no proof of anything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from dptext_etl import _kernel
+from dptext_etl.errors import InputError, seam
+
+PATTERNS = {
+    "EMAIL": re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+"),
+    "URL": re.compile(r"\b(?:https?://|www\.)[^\s<>\"']+", re.IGNORECASE),
+    "IBAN": re.compile(r"\b[A-Z]{2}\d{2}(?: ?[A-Z0-9]{4}){2,7}(?: ?[A-Z0-9]{1,3})?\b"),
+    "CARD": re.compile(r"\b\d(?:[ -]?\d){12,18}\b"),
+    "PHONE": re.compile(r"(?<![\w.])\+?\(?\d(?:[\s().x/-]*\d){6,14}(?!\w)"),
+}
+"""What is looked for, in this order; what one pattern has taken, the next ones do not see."""
+
+
+class Span(NamedTuple):
+    """Something in a raw text that should not be in its release.
+
+    Attributes:
+        kind: What it is, such as "EMAIL".
+        text: How it is written.
+    """
+
+    kind: str
+    text: str
+
+
+Finder = Callable[[str], Sequence[Span]]
+
+
+@dataclass(frozen=True)
+class SurvivorCount:
+    """What was found in raw texts, and how much of it survived, by kind; adds up. Stays inside the boundary."""
+
+    found: Mapping[str, int] = field(default_factory=dict)
+    survived: Mapping[str, int] = field(default_factory=dict)
+
+    def __add__(self, other: SurvivorCount) -> SurvivorCount:
+        return SurvivorCount(
+            dict(Counter(self.found) + Counter(other.found)), dict(Counter(self.survived) + Counter(other.survived))
+        )
+
+    @property
+    def share(self) -> float:
+        """Share of all finds that survived; 0 where nothing was found."""
+        total = sum(self.found.values())
+        return sum(self.survived.values()) / total if total else 0.0
+
+    def as_dict(self) -> dict[str, dict[str, int]]:
+        """The counts as JSON can hold them."""
+        return {"found": dict(sorted(self.found.items())), "survived": dict(sorted(self.survived.items()))}
+
+
+def by_patterns(text: str) -> list[Span]:
+    """Find what the patterns describe.
+
+    >>> [span.kind for span in by_patterns("Write to a.b@example.org or call +49 30 901820.")]
+    ['EMAIL', 'PHONE']
+    """
+    found = []
+    for kind, pattern in PATTERNS.items():
+        for match in pattern.finditer(text):
+            if kind != "CARD" or _luhn(match.group()):
+                found.append(Span(kind, match.group()))
+                text = f"{text[: match.start()]}{'_' * len(match.group())}{text[match.end() :]}"
+    return found
+
+
+def by_presidio(text: str) -> list[Span]:
+    """Find what presidio-analyzer recognises, names included; it brings a language model of its own.
+
+    Raises:
+        InputError: It is not installed, or could not read the text, which is not quoted.
+    """
+    with seam("looking for personal data", InputError, "install presidio-analyzer and its language model"):
+        found = _analyzer().analyze(text=text, language="en")
+        return [Span(item.entity_type, text[item.start : item.end]) for item in found]
+
+
+def count_survivors(raw: pl.Series, released: pl.Series, find: Finder = by_patterns) -> SurvivorCount:
+    """Count what is found in raw texts and what of it is left in their releases.
+
+    Args:
+        raw: Original texts.
+        released: Their releases, in the same order.
+        find: What is looked for: `by_patterns`, `by_presidio`, or anything of that form.
+
+    Raises:
+        InputError: Lengths that differ.
+    """
+    if len(raw) != len(released):
+        raise InputError(f"{len(raw)} texts, {len(released)} releases: one each per row")
+    with seam("counting survivors"):
+        return count_spans(([] if text is None else find(text) for text in raw), released)
+
+
+def count_spans(spans: Iterable[Sequence[Span]], released: pl.Series) -> SurvivorCount:
+    """Count given finds, row by row, and what of them is left in the releases."""
+    found: Counter[str] = Counter()
+    survived: Counter[str] = Counter()
+    for given, text in zip(spans, released, strict=True):
+        words = _words(text or "") if given else ()
+        for span in given:
+            found[span.kind] += 1
+            survived[span.kind] += _holds(words, _words(span.text))
+    return SurvivorCount(dict(found), {kind: count for kind, count in survived.items() if count})
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.lower() for word, is_word in _kernel.split(text) if is_word)
+
+
+def _holds(words: tuple[str, ...], run: tuple[str, ...]) -> bool:
+    return bool(run) and any(words[at : at + len(run)] == run for at in range(len(words) - len(run) + 1))
+
+
+def _luhn(number: str) -> bool:
+    digits = [int(letter) for letter in reversed(number) if letter.isdigit()]
+    return sum(sum(divmod(2 * digit, 10)) if place % 2 else digit for place, digit in enumerate(digits)) % 10 == 0
+
+
+@lru_cache(maxsize=1)
+def _analyzer() -> Any:
+    return import_module("presidio_analyzer").AnalyzerEngine()  # optional
