@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from dptext_etl import files
 from dptext_etl.errors import ArtifactError
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ def sha256_file(path: Path) -> str:
         ArtifactError: The file is missing or cannot be read.
     """
     try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return files.sha256(path)
     except OSError as exc:
         reason = exc.strerror
     raise ArtifactError(f"the artifact {path} cannot be read: {reason}", "check the path and its permissions")
@@ -170,14 +170,14 @@ def _publish(
         (aside / _RECORD).write_bytes(canon(record))
         for file in (content, aside / _RECORD):
             file.chmod(0o400)
-            _sync(file)
-        _sync(aside)
+            files.flush(file)
+        files.flush(aside)
         try:
             aside.rename(entry)
         except OSError:
             if not entry.is_dir():  # else another process was first: its entry is the artifact
                 raise
-        _sync(folder)
+        files.flush(folder)
     finally:
         shutil.rmtree(aside, ignore_errors=True)
 
@@ -188,14 +188,6 @@ def _recorded_hash(entry: Path) -> str:
     except (OSError, ValueError, LookupError, TypeError):
         pass
     raise ArtifactError(f"the cache entry {entry} is damaged", "delete this folder; it is built again")
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def save_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:

@@ -6,7 +6,6 @@ follow from the key, and a canary row that was left in is a row without a commit
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,6 +26,7 @@ from dptext_etl.checks.gates import Look
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError, InputError, seam
+from dptext_etl.files import sha256
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
 
@@ -143,7 +143,7 @@ class _Manifest:
         """Compare the files with the manifest, and the manifest with the policy."""
         paths = [self._path(part) for part in self.parts]
         changed = sum(
-            path is not None and _sha256(path) != part["sha256"] for path, part in zip(paths, self.parts, strict=True)
+            path is not None and sha256(path) != part["sha256"] for path, part in zip(paths, self.parts, strict=True)
         )
         folders = {path.parent for path in paths if path is not None}
         extra = sum(item not in paths for folder in folders for item in folder.iterdir())
@@ -170,8 +170,3 @@ class _Manifest:
         path = self.folder / relative
         inside = not relative.is_absolute() and ".." not in relative.parts
         return path if inside and path.is_file() else None
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.files import flush
 
 PRIVATE_FILE = 0o600
 PRIVATE_FOLDER = 0o700
@@ -46,16 +46,7 @@ def write(
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-        flush_folder(path.parent)
-
-
-def flush_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        flush(path.parent)
 
 
 def private_folder(path: Path) -> None:
@@ -80,12 +71,6 @@ def require_writable(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         probe.touch()
         probe.unlink()
-
-
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file's bytes, 64 hex digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

@@ -11,6 +11,7 @@ import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError, seam
+from dptext_etl.files import flush, sha256
 from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.manifest import Part
@@ -63,7 +64,7 @@ class Writer:
         path = self._drafts / name
         durable.write(path, _writer(frame, self._layout.sink_format), mode=durable.PUBLIC_FILE, action="writing a part")
         self._shards.append(shard)
-        self._parts.append(Part(f"v{self.version}/{name}", frame.height, durable.sha256(path)))
+        self._parts.append(Part(f"v{self.version}/{name}", frame.height, sha256(path)))
 
     def finish(self) -> None:
         """Put the version where the manifest will point."""
@@ -76,7 +77,7 @@ class Writer:
             if target.exists():  # of a run that was killed before its manifest: no reader was pointed at it
                 shutil.rmtree(target)
             self._drafts.rename(target)
-            durable.flush_folder(target.parent)
+            flush(target.parent)
 
     def restore(self, published: tuple[Part, ...]) -> int:
         """Put back local parts that are missing or damaged, from the same bytes just written; returns how many."""
@@ -85,12 +86,12 @@ class Writer:
         restored = 0
         for part, drafted in zip(published, self._parts, strict=True):
             target = Path(self._layout.sink) / part.path
-            if target.is_file() and durable.sha256(target) == part.sha256:
+            if target.is_file() and sha256(target) == part.sha256:
                 continue
             with seam("restoring a part", InputError, _AGAIN):
                 target.parent.mkdir(exist_ok=True)
                 (self._drafts / Path(drafted.path).name).rename(target)
-                durable.flush_folder(target.parent)
+                flush(target.parent)
             restored += 1
         return restored
 

@@ -17,6 +17,7 @@ import polars as pl
 
 from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import InputError, seam
+from dptext_etl.files import sha256
 from dptext_etl.runner import durable
 
 _VERSION = 3
@@ -117,7 +118,7 @@ class Staging:
         _record(path).unlink(missing_ok=True)
         durable.write(path, frame.write_parquet, action="staging a shard")
         durable.write(_draws(path), draws.write_ipc, action="staging a shard")
-        shard = StagedShard(index, durable.sha256(path), inputs, *facts, self._tag)
+        shard = StagedShard(index, sha256(path), inputs, *facts, self._tag)
         text = json.dumps(shard.as_dict(), indent=1).encode()
         durable.write(_record(path), lambda file: file.write(text), action="staging a shard")
         return shard
@@ -130,7 +131,7 @@ class Staging:
     def _whole(self, shard: StagedShard, index: int, inputs: str) -> bool:
         try:
             same = (shard.index, shard.inputs) == (index, inputs)
-            return same and durable.sha256(self.path(shard)) == shard.sha256
+            return same and sha256(self.path(shard)) == shard.sha256
         except OSError:
             return False
 
@@ -161,7 +162,7 @@ class Staging:
         """
         path = self.path(shard)
         with seam("reading what was staged", hint=_AGAIN):
-            if durable.sha256(path) != shard.sha256:
+            if sha256(path) != shard.sha256:
                 raise InputError(f"the staged file {path.name} is no longer what was staged", _AGAIN)
 
     def schema(self, shard: StagedShard) -> pl.Schema:

@@ -1,0 +1,30 @@
+"""Bytes on a disk: their hash, and that they are there after a crash."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+
+def sha256(path: Path) -> str:
+    """Return the SHA-256 of a file's bytes, 64 hex digits.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def flush(path: Path) -> None:
+    """Make a file's bytes, or the names in a folder, durable.
+
+    Raises:
+        OSError: It cannot be opened, or the disk fails.
+    """
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
