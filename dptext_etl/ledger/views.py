@@ -11,8 +11,6 @@ from dptext_etl.ledger.book import Book
 from dptext_etl.ledger.passes import distinct_units
 from dptext_etl.ledger.scopes import Pinned, components
 
-_PUBLISHED = "select version, rows from publication where release=? and nonce=? order by length(version), version"
-
 
 def releases(book: Book) -> list[dict[str, Any]]:
     """Return the releases with what is internal too: counts and the largest spend of a record."""
