@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark35 lint bench utility docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-spark35 lint bench drills utility docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -33,8 +33,9 @@ test: $(DONE)/kernel $(DONE)/dev ## Run all tests (Rust, then Python)
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --lib
 	@$(BIN)/python -m pytest
 
-test-spark35: $(DONE)/kernel $(DONE)/spark35 | require-java ## Run the tests of the pandas form on Spark 3.5, in an environment of their own
+test-spark35: $(DONE)/kernel $(DONE)/spark35 | require-java ## Run the tests of the pandas form and of whole runs on Spark 3.5, in an environment of their own
 	@.venv-spark35/bin/python -m pytest tests/contract/test_engines.py tests/test_spark_functions.py tests/test_spark_ledger.py \
+		tests/integration/test_run_spark.py tests/integration/test_run_spark_refusals.py \
 		-k "spark and not connect and not arrow" -p no:cacheprovider
 
 lint: $(DONE)/kernel $(DONE)/dev ## Check style, types, import directions and the kernel's lints
@@ -47,6 +48,9 @@ lint: $(DONE)/kernel $(DONE)/dev ## Check style, types, import directions and th
 
 bench: $(DONE)/kernel $(DONE)/dev ## Measure, as ratios in one run (a few minutes); writes benchmarks/results.json
 	@$(BIN)/python benchmarks/bench.py
+
+drills: $(DONE)/kernel $(DONE)/dev ## Kill, crowd, fill, restart and restore, many times (about half an hour); writes docs/drills.md
+	@$(BIN)/python tests/drills/run.py --full
 
 utility: $(DONE)/kernel $(DONE)/eval ## Measure what word mechanisms leave of public texts; writes docs/utility.md
 	@$(BIN)/python docs/utility.py

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from dptext_etl.checks.tallies import Counts, Tally, added
 from dptext_etl.errors import GateError, InputError, LedgerError, seam
+from dptext_etl.ledger.store import POSTGRES, resolved
 
 
 def is_spark(frame: object) -> bool:
@@ -84,6 +85,6 @@ def require_reach(frame: Any, url: str) -> None:
         LedgerError: It is a SQLite file, and the master is not known to be local.
     """
     master = str(frame.sparkSession.conf.get("spark.master", None))
-    if ("://" not in url or url.startswith("sqlite:")) and not master.startswith("local"):
+    if not resolved(url).startswith(POSTGRES) and not master.startswith("local"):
         msg = "a SQLite ledger is a file of one machine, and the executors of this Spark are not known to run on it"
         raise LedgerError(msg, "validate with a local master, or read the published files with Polars")

@@ -8,7 +8,7 @@ import sys
 import polars as pl
 import pytest
 
-from dptext_etl import Policy
+from dptext_etl import Policy, _kernel
 from dptext_etl.errors import GateError, LedgerError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
@@ -77,7 +77,7 @@ values, step, times = json.loads(sys.argv[1])
 os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": values.pop("settings")}
 from pathlib import Path
 from pyspark.sql import SparkSession
-from dptext_etl import Policy
+from dptext_etl import Policy, _kernel
 from udfs.spark.frame import stage_frame
 driver, seen = os.getpid(), Path(values.pop("seen"))
 def checkpoint(name):
@@ -114,7 +114,7 @@ def test_a_driver_killed_half_way_and_a_run_that_goes_on(spark, spark_settings, 
     assert job.charged() == undisturbed.charged()
     assert used(job) == used(undisturbed)
     left = {path.name for path in (job.folder / "published.staging").rglob("*") if path.is_file()}
-    assert left == {"manifest.draft.json"}
+    assert left == {"ledger.json", "manifest.draft.json"}
 
 
 def test_a_run_in_one_process_goes_on_with_what_executors_staged(spark, job):
@@ -172,9 +172,8 @@ import json, os, sys
 values, settings, master, seen, step = json.loads(sys.argv[1])
 from pathlib import Path
 from pyspark.sql import SparkSession
-from dptext_etl import Policy
+from dptext_etl import Policy, _kernel
 from udfs.spark import frame as door
-door.is_local = lambda _: True  # the workers share this machine, and so the ledger's file
 def checkpoint(name):
     import time
     from pyspark import TaskContext
@@ -194,12 +193,15 @@ door.publish(staged, door.check(staged))
 @pytest.mark.slow
 @pytest.mark.parametrize("step", ["reserved", "staged"])
 def test_speculation_in_a_cluster_is_one_release_and_one_charge(
-    undisturbed, cluster, speculating, spark_settings, make_job, step
+    undisturbed, cluster, postgres, speculating, spark_settings, make_job, step
 ):
+    """Tables and references travel to the executors, and all of them charge one ledger on a server."""
     job = make_job("job")
     seen = job.folder / "seen"
     seen.mkdir()
-    values = job.policy().model_dump(mode="json", by_alias=True)
+    _kernel.Secret().write(str(job.folder / "ids.key"))
+    place = {"url": postgres.url(), "id_key": f"file:{job.folder / 'ids.key'}"}
+    values = job.policy(ledger=place).model_dump(mode="json", by_alias=True)
     given = json.dumps([values, {**spark_settings, **speculating}, cluster, str(seen), step])
     env = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
@@ -211,8 +213,11 @@ def test_speculation_in_a_cluster_is_one_release_and_one_charge(
     assert ("0-1-computed" in done) == (step == "reserved")  # what was staged before is taken up
     assert "0-0-committed" not in done
     assert job.files() == undisturbed.files()
-    assert job.charged() == undisturbed.charged()
-    assert used(job) == used(undisturbed)
+    with Ledger.open(**place, create=False) as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        assert {row["column"]: (row["records"], row["committed"]) for row in ledger.show()} == undisturbed.charged()
+        assert ledger.remaining(Scope.of(job.policy())).used == used(undisturbed)
 
 
 class Bench:

@@ -9,7 +9,7 @@ from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.runner import scan_published
 from udfs.spark import frame as door
-from udfs.spark import privatize_frame, profile
+from udfs.spark import ledger_url, privatize_frame, profile
 from udfs.spark.board import Board
 
 
@@ -137,7 +137,7 @@ def test_columns_of_ours_and_columns_of_one_name(spark, job):
 
 
 def test_a_sqlite_ledger_and_executors_elsewhere(spark, job, monkeypatch):
-    monkeypatch.setattr(door, "is_local", lambda _: False)
+    monkeypatch.setattr(ledger_url, "is_local", lambda _: False)
     with pytest.raises(LedgerError, match="file of one machine") as caught:
         privatize_frame(frame_of(spark, job), job.policy())
     assert "local master" in caught.value.hint
@@ -150,6 +150,10 @@ def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
     with pytest.raises(PolicyError, match="whole number"):
         privatize_frame(frame_of(spark, job), job.policy(), gpus_per_task=-1)
     monkeypatch.setattr(profile, "is_local", lambda _: False)
+    if spark.version.startswith("3."):
+        with pytest.raises(PolicyError, match=r"Spark 4\.0"):
+            profile.gpu_profile(spark, 2)
+        return
     asked = profile.gpu_profile(spark, 2).taskResources
     assert {name: request.amount for name, request in asked.items()} == {"cpus": 1.0, "gpu": 2.0}
     assert profile.gpu_profile(spark, 0) is None

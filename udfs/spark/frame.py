@@ -32,10 +32,10 @@ from dptext_etl.runner.summary import summarise
 from udfs.spark.board import Board
 from udfs.spark.carried import Carried
 from udfs.spark.examining import examine
-from udfs.spark.ledger_url import is_file
+from udfs.spark.ledger_url import require_reach
 from udfs.spark.profile import gpu_profile
 from udfs.spark.sharding import planted, shard_numbers
-from udfs.spark.shipping import is_local, ship
+from udfs.spark.shipping import ship
 from udfs.spark.tasks import SCHEMA, Done, Order, read, refused_first, task, written
 from udfs.spark.whole import whole_policy
 
@@ -117,9 +117,7 @@ def stage_frame(
         LedgerError: The ledger contradicts the policy, is out of reach, or holds other bytes for a record.
     """
     spark = df.sparkSession
-    if is_file(policy.ledger.url) and not is_local(spark):
-        msg = "a SQLite ledger is a file of one machine, and the executors of this Spark are not known to run on it"
-        raise LedgerError(msg, "use a local master; several machines need a ledger on a server")
+    require_reach(spark, policy.ledger.url)
     profile = gpu_profile(spark, gpus_per_task)
     attempt = Attempt.of(policy, partition)
     with attempt.alone() as staging:
@@ -140,7 +138,7 @@ def stage_frame(
                 names=wanted_columns(policy),
                 refs=refs,
                 job=attempt.job,
-                staging=staging.folder,
+                staging=staging.folder.absolute(),
                 step=len(numbers),
                 most=policy.shard_rows + max(len(plan.rows) for plan in plans),
                 phase="release",

@@ -19,6 +19,29 @@ def is_file(url: str) -> bool:
     return not url.startswith(POSTGRES)
 
 
+def require_reach(spark: Any, url: str) -> None:
+    """Refuse a ledger that a session's workers do not share.
+
+    Raises:
+        LedgerError: A SQLite ledger and workers on several machines, or a reference that is not set.
+    """
+    if is_file(resolved(url)) and not is_local(spark):
+        raise LedgerError(
+            "a SQLite ledger is a file of one machine, and this session's workers are not known to run on it",
+            "use a local master, or a PostgreSQL ledger",
+        )
+
+
+def told(spec: LedgerSpec) -> LedgerSpec:
+    """Write a ledger for workers: references stay references, paths are absolute, for a worker is in another folder."""
+    url, key = spec.url, spec.id_key
+    if url == resolved(url) and is_file(url):
+        url = PREFIX + str(location(url).absolute())
+    if key is not None and key.startswith(_KEY_FILE):
+        key = _KEY_FILE + str(Path(key.removeprefix(_KEY_FILE)).absolute())
+    return LedgerSpec(url=url, id_key=key)
+
+
 def founded(spark: Any, spec: LedgerSpec) -> tuple[LedgerSpec, str]:
     """Open, or make, the ledger on the driver, so that workers find it.
 
@@ -27,20 +50,11 @@ def founded(spark: Any, spec: LedgerSpec) -> tuple[LedgerSpec, str]:
         spec: The ledger's URL, path or "env:NAME", and the key of its ids.
 
     Returns:
-        What workers are told, paths absolute, and the ledger's own name.
+        What workers are told, and the ledger's own name.
 
     Raises:
         LedgerError: A SQLite ledger and workers on several machines, or a ledger that cannot be opened.
     """
-    url, key = resolved(spec.url), spec.id_key
-    if is_file(url) and not is_local(spark):
-        raise LedgerError(
-            "a SQLite ledger is a file of one machine, and this session's workers are not known to run on it",
-            "use a local master, or a PostgreSQL ledger",
-        )
-    if key is not None and key.startswith(_KEY_FILE):
-        key = _KEY_FILE + str(Path(key.removeprefix(_KEY_FILE)).absolute())  # a worker has another working folder
-    with Ledger.open(url, key) as ledger:
-        name = ledger.ledger_id
-    told = PREFIX + str(location(url).absolute()) if url == spec.url and is_file(url) else spec.url
-    return LedgerSpec(url=told, id_key=key), name
+    require_reach(spark, spec.url)
+    with Ledger.open(spec.url, spec.id_key) as ledger:
+        return told(spec), ledger.ledger_id

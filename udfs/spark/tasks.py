@@ -32,6 +32,7 @@ from dptext_etl.runner.shards import Checkpoint, Shards
 from dptext_etl.runner.staging import StagedShard, Staging
 from udfs.spark.board import Board
 from udfs.spark.carried import Carried
+from udfs.spark.ledger_url import told
 from udfs.spark.sharding import pieces
 
 SCHEMA = "record string"
@@ -98,7 +99,8 @@ class Done:
 
 def written(policy: Policy) -> str:
     """Write a policy for a worker; storage options stay with the driver, which alone publishes."""
-    return json.dumps(policy.model_dump(mode="json", by_alias=True, exclude={"storage_options"}))
+    sent = policy.model_copy(update={"ledger": told(policy.ledger)})
+    return json.dumps(sent.model_dump(mode="json", by_alias=True, exclude={"storage_options"}))
 
 
 def task(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
