@@ -1,6 +1,5 @@
 """A ledger in PostgreSQL: its URL, what it refuses, and what is said when the server is slow, down or away."""
 
-import os
 import threading
 
 import psycopg
@@ -95,6 +94,32 @@ def test_commits_are_on_disk_when_they_return(kit, raw):
         raw.execute("alter role dptext reset synchronous_commit")
 
 
+@pytest.mark.parametrize("level", ["repeatable read", "serializable"])
+def test_a_writer_sees_what_was_committed_while_it_waited(kit, raw, level):
+    ref = kit.ref()
+    raw.execute(f"alter role dptext set default_transaction_isolation = '{level}'")
+    try:
+        kit.reopen()
+        other = Kit(kit.place)
+        outcome = []
+        with other.ledger._book.store.transaction():
+            waiting = threading.Thread(target=lambda: outcome.append(kit.reserve(["b"], ["ann"], 3, cap=5, refs=[ref])))
+            waiting.start()
+            _until(raw, "select count(*) from pg_locks where locktype='advisory' and not granted")
+            assert other.reserve(["a"], ["ann"], 3, cap=5, refs=[ref]) == [Outcome.RESERVED]
+        waiting.join()
+    finally:
+        raw.execute("alter role dptext reset default_transaction_isolation")
+    assert outcome == [[Outcome.OVER_CAP]]
+    other.ledger.close()
+    kit.sound()
+
+
+def _until(raw, query):
+    while raw.execute(query).fetchone() == (0,):
+        pass
+
+
 def test_a_locked_ledger_says_so_and_loses_nothing(kit):
     kit.reserve(["a"], cap=9)
     other = Kit(kit.place)
@@ -173,40 +198,6 @@ def test_errors_quote_neither_password_nor_values(postgres, kit):
         kit.reserve(["findable-id"], cap=9)
     assert "findable" not in str(caught.value)
     assert caught.value.__cause__ is None
-
-
-def test_threads_take_turns(kit):
-    failed = []
-
-    def work(name):
-        try:
-            for i in range(5):
-                kit.reserve([f"{name}-{i}"], ["ann"], 1, cap=12)
-        except Exception as exc:  # noqa: BLE001
-            failed.append(exc)
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-    assert kit.used("ann") == [12]
-    kit.sound()
-
-
-def test_a_forked_process_opens_its_own_connection(kit):
-    kit.reserve(["a"], cap=9)
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            code = 0 if kit.reserve(["b"], cap=9) == [Outcome.RESERVED] else 2
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-    assert kit.reserve(["a", "b"], cap=9) == [Outcome.PENDING] * 2
-    kit.sound()
 
 
 def test_a_closed_ledger_says_so(kit):

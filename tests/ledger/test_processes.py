@@ -1,14 +1,18 @@
-"""Many processes and sudden death: one charge, an exact cap, nothing half written."""
+"""Threads, many processes and sudden death: one charge, an exact cap, nothing half written."""
 
+import os
 import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+
+from dptext_etl.ledger import Outcome
 
 HERE = Path(__file__).parent
 START = f"import sys; sys.path.insert(0, {str(HERE)!r}); from conftest import Kit; kit = Kit(sys.argv[1]);"
@@ -56,6 +60,40 @@ for path in sys.argv[1:]:
 def spawn(code, *args):
     command = [sys.executable, "-c", code, *map(str, args)]
     return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def test_threads_take_turns(kit):
+    failed = []
+
+    def work(name):
+        try:
+            for i in range(5):
+                kit.reserve([f"{name}-{i}"], ["ann"], 1, cap=12)
+        except Exception as exc:  # noqa: BLE001
+            failed.append(exc)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert kit.used("ann") == [12]
+    kit.sound()
+
+
+def test_a_forked_process_opens_its_own_connection(kit):
+    kit.reserve(["a"], cap=9)
+    child = os.fork()
+    if not child:
+        code = 1
+        try:
+            code = 0 if kit.reserve(["b"], cap=9) == [Outcome.RESERVED] else 2
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert kit.reserve(["a", "b"], cap=9) == [Outcome.PENDING] * 2
+    kit.sound()
 
 
 def test_one_charge_and_an_exact_cap_under_contention(kit):

@@ -4,7 +4,6 @@ import os
 import sqlite3
 import subprocess
 import sys
-import threading
 
 import pytest
 
@@ -139,40 +138,6 @@ def test_a_damaged_file_is_named(kit):
     kit.path.write_bytes(data)
     with pytest.raises(LedgerError, match="is damaged"), Ledger.open(kit.path) as ledger:
         ledger.show()
-
-
-def test_threads_take_turns(kit):
-    failed = []
-
-    def work(name):
-        try:
-            for i in range(5):
-                kit.reserve([f"{name}-{i}"], ["ann"], 1, cap=12)
-        except Exception as exc:  # noqa: BLE001
-            failed.append(exc)
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
-    assert kit.used("ann") == [12]
-    kit.sound()
-
-
-def test_a_forked_process_opens_its_own_connection(kit):
-    kit.reserve(["a"], cap=9)
-    child = os.fork()
-    if not child:
-        code = 1
-        try:
-            code = 0 if kit.reserve(["b"], cap=9) == [Outcome.RESERVED] else 2
-        finally:
-            os._exit(code)
-    assert os.waitpid(child, 0)[1] == 0
-    assert kit.reserve(["a", "b"], cap=9) == [Outcome.PENDING] * 2
-    kit.sound()
 
 
 def test_importing_it_is_light():
