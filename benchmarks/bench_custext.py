@@ -8,7 +8,7 @@ Every measurement is a process of its own (`tasks.py`), so that threads, memory 
 
 from __future__ import annotations
 
-from measuring import Row, amount, best, main
+from measuring import Row, amount, best, growing, main
 from plain_loops import ENOUGH, PUBLISHED
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -85,28 +85,7 @@ def mapping() -> list[Row]:
 
 def growth() -> list[Row]:
     """The column from 10^4 to 10^7 words: the rate must not fall, memory is given beside the text's own bytes."""
-    found = {size: best(2, "column", words=size) for size in SIZES}
-    found = {size: one for size, one in found.items() if one}
-    if not found:
-        return []
-    rates = {size: one["words"] / one["cpu"] for size, one in found.items()}
-    largest = found[max(found)]
-    return [
-        Row(
-            "CusText column, 10^4, 10^5, 10^6, 10^7 words",
-            ", ".join(amount(rate) for rate in rates.values()) + " words/CPU-s",
-            "its rate at 10^5 words",
-            rates[max(rates)] / rates[100_000],
-            ">= 0.8: linear",
-            rates[max(rates)] >= 0.8 * rates[100_000],
-        ),
-        Row(
-            "memory that 10^7 words take",
-            f"{largest['peak'] / 2**20:,.0f} MiB more at the peak, result included",
-            f"the column's text: {largest['bytes'] / 2**20:,.0f} MiB",
-            largest["peak"] / largest["bytes"],
-        ),
-    ]
+    return growing("CusText", {size: best(2, "column", words=size) for size in SIZES}, 100_000)
 
 
 if __name__ == "__main__":

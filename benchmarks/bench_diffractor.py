@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 
 import measuring
-from measuring import Row, amount, main
+from measuring import Row, amount, growing, main
 from plain_loops import ENOUGH, PUBLISHED
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -76,27 +76,7 @@ def column() -> list[Row]:
 
 def growth() -> list[Row]:
     """The column from 10^4 to 10^7 words: the rate must not fall, memory is given beside the text's own bytes."""
-    found = {size: best(2, "diffractor", words=size) for size in SIZES}
-    if not all(found.values()):
-        return []
-    rates = {size: one["words"] / one["cpu"] for size, one in found.items()}
-    largest = found[max(found)]
-    return [
-        Row(
-            "1-Diffractor column, 10^4, 10^5, 10^6, 10^7 words",
-            ", ".join(amount(rate) for rate in rates.values()) + " words/CPU-s",
-            "its rate at 10^5 words",
-            rates[max(rates)] / rates[100_000],
-            ">= 0.8: linear",
-            rates[max(rates)] >= 0.8 * rates[100_000],
-        ),
-        Row(
-            "memory that 10^7 words take",
-            f"{largest['peak'] / 2**20:,.0f} MiB more at the peak, result included",
-            f"the column's text: {largest['bytes'] / 2**20:,.0f} MiB",
-            largest["peak"] / largest["bytes"],
-        ),
-    ]
+    return growing("1-Diffractor", {size: best(2, "diffractor", words=size) for size in SIZES}, 100_000)
 
 
 def lists() -> list[Row]:

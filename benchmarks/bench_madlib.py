@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import Any
 
 import measuring
-from measuring import Row, amount, main
+from measuring import Row, amount, growing, main
 from plain_loops import ENOUGH, PUBLISHED
 
 SIZES = (10_000, 30_000, 100_000)
@@ -92,27 +92,7 @@ def vocabularies() -> list[Row]:
 
 def growth() -> list[Row]:
     """From 10^4 to 10^5 words of text: the rate must not fall."""
-    found = {size: task("madlib", words=size) for size in SIZES}
-    if not all(found.values()):
-        return []
-    rates = {size: one["words"] / one["cpu"] for size, one in found.items()}
-    largest = found[max(found)]
-    return [
-        Row(
-            "MADLIB column, 10^4, 3 x 10^4, 10^5 words of text",
-            ", ".join(amount(rate) for rate in rates.values()) + " words/CPU-s",
-            "its rate at 10^4 words",
-            rates[max(rates)] / rates[min(rates)],
-            ">= 0.8: linear",
-            rates[max(rates)] >= 0.8 * rates[min(rates)],
-        ),
-        Row(
-            "memory that 10^5 words take",
-            f"{largest['peak'] / 2**20:,.0f} MiB more at the peak, result included",
-            f"the column's text: {largest['bytes'] / 2**20:,.0f} MiB",
-            largest["peak"] / largest["bytes"],
-        ),
-    ]
+    return growing("MADLIB", {size: task("madlib", words=size) for size in SIZES}, 10_000)
 
 
 if __name__ == "__main__":

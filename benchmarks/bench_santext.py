@@ -9,7 +9,7 @@ outside the clock; the weights of every distinct word are inside it.
 
 from __future__ import annotations
 
-from measuring import Row, amount, best, main, task
+from measuring import Row, amount, best, growing, main, task
 from plain_loops import ENOUGH, PUBLISHED
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -86,27 +86,7 @@ def vocabularies() -> list[Row]:
 
 def growth() -> list[Row]:
     """From 10^4 to 10^7 words at 10,000 words of vocabulary: rows are weighed once, so the rate rises."""
-    found = {size: task("santext", words=size) for size in SIZES}
-    if not all(found.values()):
-        return []
-    rates = {size: one["words"] / one["cpu"] for size, one in found.items()}
-    largest = found[max(found)]
-    return [
-        Row(
-            "SanText column, 10^4, 10^5, 10^6, 10^7 words",
-            ", ".join(amount(rate) for rate in rates.values()) + " words/CPU-s",
-            "its rate at 10^6 words",
-            rates[10_000_000] / rates[1_000_000],
-            ">= 0.8: linear",
-            rates[10_000_000] >= 0.8 * rates[1_000_000],
-        ),
-        Row(
-            "memory that 10^7 words take",
-            f"{largest['peak'] / 2**20:,.0f} MiB more at the peak, result included",
-            f"the column's text: {largest['bytes'] / 2**20:,.0f} MiB",
-            largest["peak"] / largest["bytes"],
-        ),
-    ]
+    return growing("SanText", {size: task("santext", words=size) for size in SIZES}, 1_000_000)
 
 
 if __name__ == "__main__":

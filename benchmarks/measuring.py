@@ -71,6 +71,44 @@ def amount(number: float) -> str:
     return f"{number:.3g}"
 
 
+def growing(name: str, found: dict[int, dict[str, Any]], base: int) -> list[Row]:
+    """Compare a column's rate at the most words with that at `base` words; give its memory beside the text's bytes.
+
+    Args:
+        name: Of the column.
+        found: The run of every number of words; nothing is said where one is missing.
+        base: A number of words from which on the rate must not fall.
+    """
+    if not all(found.values()):
+        return []
+    rates = {size: one["words"] / one["cpu"] for size, one in found.items()}
+    largest = found[max(found)]
+    kept = rates[max(rates)] / rates[base]
+    return [
+        Row(
+            f"{name} column, {', '.join(map(power, rates))} words of text",
+            ", ".join(amount(rate) for rate in rates.values()) + " words/CPU-s",
+            f"its rate at {power(base)} words",
+            kept,
+            ">= 0.8: linear",
+            kept >= 0.8,
+        ),
+        Row(
+            f"{name}: memory that {power(max(found))} words take",
+            f"{largest['peak'] / 2**20:,.0f} MiB more at the peak, result included",
+            f"the column's text: {largest['bytes'] / 2**20:,.0f} MiB",
+            largest["peak"] / largest["bytes"],
+        ),
+    ]
+
+
+def power(number: int) -> str:
+    """Write a round number as a power of ten: 10^4, 3 x 10^4."""
+    zeros = len(str(number)) - 1
+    lead = number // 10**zeros
+    return f"10^{zeros}" if lead == 1 else f"{lead} x 10^{zeros}"
+
+
 def show(rows: list[Row]) -> str:
     """Lay rows out as plain text."""
     lines = []
