@@ -70,8 +70,13 @@ class Scopes:
         return _pinned(self._store.rows("select id, unit, measure, limits from scope where id=?", (number,))[0])
 
     def ensure(self, scope: Scope) -> Pinned:
-        """Return a scope, made if need be, with its dataset as a member."""
+        """Return a scope, made if need be, with its dataset as a member.
+
+        Raises:
+            LedgerError: It counts another unit, or the dataset's spends of the period add up elsewhere.
+        """
         pinned = self.find(scope)
+        self._refuse_second(scope)
         if pinned is None:
             number = self._store.rows("select coalesce(max(id), 0) + 1 from scope")[0][0]
             self._store.execute(
@@ -80,6 +85,17 @@ class Scopes:
             pinned = Pinned(number, scope.unit, None, ())
         self._store.execute("insert or ignore into member values(?,?)", (pinned.id, scope.dataset))
         return pinned
+
+    def _refuse_second(self, scope: Scope) -> None:
+        """Keep a dataset where its spends of a period add up: under another group every balance would be zero."""
+        found = self._store.row(
+            "select scope.name from scope join member on member.scope = scope.id"
+            " where member.dataset=? and scope.period=? and scope.name<>? limit 1",
+            (scope.dataset, scope.period, scope.name),
+        )
+        if found is not None:
+            msg = f"the spends of {scope.dataset} in period {scope.period} add up in {found[0]}, got {scope.name}"
+            raise LedgerError(msg, "a dataset stays in its group for a period: another would start balances at zero")
 
     def require_capped(self, scope: Scope, pinned: Pinned) -> None:
         """Refuse a charge without a cap where the dataset has one: leaving the cap out must not lift it.
@@ -102,9 +118,12 @@ class Scopes:
         """Pin a cap, or change it: lower at any time, higher only if said so.
 
         Raises:
-            LedgerError: Another measure than the pinned one, or a higher limit without `raising`.
+            LedgerError: Another measure than the pinned one; a higher limit, or a cap that is new in a dataset whose
+                ledger was lost, without `raising`.
         """
         asked = limits(cap)
+        if pinned.measure is None and not raising:
+            self._refuse_after_a_loss(scope)
         if pinned.measure is not None and pinned.measure != cap.measure:
             msg = f"the scope {scope} is capped on {pinned.measure}, got {cap.measure}"
             raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")
@@ -116,6 +135,13 @@ class Scopes:
             raise LedgerError(msg, "raise it on purpose: Ledger.set_cap(scope, cap, raising=True)")
         self._pin(pinned._replace(measure=cap.measure, limits=asked), scope.name, scope.period, scope.dataset)
         return pinned._replace(measure=cap.measure, limits=asked)
+
+    def _refuse_after_a_loss(self, scope: Scope) -> None:
+        """Refuse a first cap in a thawed dataset: thawing could not lower it, and charges are forgotten."""
+        if any(entry.facts["dataset"] == scope.dataset for entry in self._journal.entries(Event.THAW)):
+            msg = f"the dataset {scope.dataset} was thawed, and this ledger knows no cap of {scope} that it lowered"
+            hint = "lower the cap by what may have been lost, and set it on purpose: "
+            raise LedgerError(msg, hint + "Ledger.set_cap(scope, cap, raising=True)")
 
     def lower(self, pinned: Pinned, limits: list[int], dataset: str) -> str:
         """Lower the limits of a capped scope and return the scope in words."""

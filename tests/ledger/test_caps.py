@@ -55,6 +55,16 @@ def test_a_lower_cap_refuses_what_comes_and_gives_nothing_back(kit):
     kit.sound()
 
 
+def test_another_group_does_not_start_balances_at_zero(kit):
+    assert kit.reserve(["a"], ["ann"], 5, cap=5) == [Outcome.RESERVED]
+    other = Cap(epsilon=5, period="2026", group="elsewhere")
+    with pytest.raises(LedgerError, match="period 2026 add up in dataset:reviews, got group:elsewhere"):
+        kit.reserve(["b"], ["ann"], 5, cap=other, scope=Scope("reviews", "2026", "elsewhere"))
+    assert kit.reserve(["b"], ["ann"], 5, cap=5) == [Outcome.OVER_CAP]
+    assert kit.used("ann") == [5]
+    kit.sound()
+
+
 def test_periods_are_apart_and_groups_together(kit):
     kit.reserve(["a"], ["ann"], 3, cap=5)
     later = Cap(epsilon=5, period="2027")

@@ -93,6 +93,18 @@ def test_names_that_the_ledger_never_saw_are_burnt(kit):
     kit.sound()
 
 
+def test_a_cap_that_thawing_could_not_lower_is_set_on_purpose(kit):
+    kit.ledger.freeze("reviews", "a new ledger", in_use=["r1"])
+    assert kit.ledger.thaw("reviews", {"eps_pure": 4.0}) == {}
+    new = kit.ref(release="after")
+    with pytest.raises(LedgerError, match=r"was thawed, .* knows no cap of dataset:reviews.*\nHint: lower the cap by"):
+        kit.reserve(["a"], ["ann"], 9, cap=9, refs=[new])
+    kit.ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=5, period="2026"), raising=True)
+    outcome = kit.reserve(["a", "b"], ["ann", "bob"], [6, 5], cap=5, refs=[new])
+    assert outcome == [Outcome.OVER_CAP, Outcome.RESERVED]
+    kit.sound()
+
+
 def test_tables_follow_from_the_journal(kit):
     frozen_kit(kit)
     store = kit.ledger._book.store
