@@ -127,7 +127,7 @@ class PostgresStore(Store):
             if self._depth:
                 yield
                 return
-            self._begin("begin")
+            self._begin("begin isolation level read committed")  # what is read after the lock is what stands then
             self._depth += 1
             try:
                 self._run("select pg_advisory_xact_lock(?, hashtext(?))", (APPLICATION, self.schema))
