@@ -120,6 +120,29 @@ def test_one_replacement_per_word_inside_a_record_is_found(mechanism):
     assert {name for name, item in found.items() if item.beyond_chance} == {"a word twice in a row"}
 
 
+class Uneven:
+    """A law without fractions under which one word agrees with itself far oftener than the others."""
+
+    hides_length, unknown, n_max = False, "uniform", 100
+
+    def collision(self, word):
+        raise PolicyError("no fractions")
+
+    def simulated_collisions(self, words, pairs):
+        return round(sum(0.7 if word == "often" else 0.1 for word in words) * pairs / len(words))
+
+
+@pytest.mark.parametrize(("agreeing", "found"), [(225, False), (300, True)])
+def test_a_repeated_word_is_judged_by_its_own_chance_not_by_the_mean_of_its_text(agreeing, found):
+    words = ("often", "often", *(f"w{place}" for place in range(22)))
+    rest = [f"w{place}" for place in range(22)]
+    said = [" ".join([f"a{at}", f"a{at}" if at < agreeing else f"b{at}", *rest]) for at in range(300)]
+    releases = {(at // 2, at % 2): (words, text) for at, text in enumerate(said)}
+    compared = fed(Uneven(), releases)["a word twice in a row"]
+    assert (compared.compared, compared.equal) == (300, agreeing)
+    assert compared.beyond_chance is found
+
+
 def test_where_agreement_is_likely_nothing_is_suspicious(small_vectors):
     mechanism = CusText(epsilon=200.0, k=10, vectors=small_vectors)
     words = texts(mechanism)

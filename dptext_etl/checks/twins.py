@@ -92,12 +92,12 @@ class Twins:
         """
         if not self._texts:
             return []
-        chances, left = self._chances(alarm)
+        chances, repeated, left = self._chances(alarm)
         share = left / 4
         return [
             self._aligned("twins of a shard", self._within(), chances, share),
             self._aligned("twins of two shards", self._across(), chances, share),
-            self._repeated(chances, share),
+            self._repeated(repeated, share),
             self._identical(chances, share),
         ]
 
@@ -130,9 +130,8 @@ class Twins:
         coins: Coins = Counter()
         equal = 0
         for twin, rows in self._rows.items():
-            places = _repeats(self._texts[twin])
-            for one, other in places:
-                coins[max(chances[twin][one], chances[twin][other])] += len(rows)
+            for (one, other), chance in zip(_repeats(self._texts[twin]), chances[twin], strict=True):
+                coins[chance] += len(rows)
                 equal += sum(row.outputs[one] == row.outputs[other] for row in rows)
         return Comparison("a word twice in a row", coins.total(), equal, _limit(coins, alarm))
 
@@ -147,22 +146,32 @@ class Twins:
             equal += sum(math.comb(times, 2) for times in Counter(row.outputs for row in rows).values())
         return Comparison("rows of one text", compared, equal, max(1, math.ceil(expected / alarm)))
 
-    def _chances(self, alarm: float) -> tuple[dict[int, tuple[float, ...]], float]:
-        """Return the chance of agreement of every word of every text, and what is left of `alarm`.
+    def _chances(self, alarm: float) -> tuple[dict[int, tuple[float, ...]], dict[int, tuple[float, ...]], float]:
+        """Return the chance of agreement of every word of every text, that of its repeats, and what is left of `alarm`.
 
-        Where no fractions express the law, half of `alarm` goes to a simulation of the whole text. The mean of its
-        chances then stands for each: of coins of one mean, equal ones have the heaviest tail (Hoeffding 1956) and the
-        largest product.
+        Where no fractions express the law, half of `alarm` goes to simulations: of every text as a whole, and of the
+        words that stand in it twice, which may agree oftener than the others. The mean of what was simulated together
+        stands for each: of coins of one mean, equal ones have the heaviest tail (Hoeffding 1956) and the largest
+        product.
         """
+        repeats = {twin: tuple(text[one] for one, _ in _repeats(text)) for twin, text in self._texts.items()}
         try:
             words = {word for text in self._texts.values() for word in text}
             exact = {word: self._mechanism.collision(word) for word in words}
         except PolicyError:
-            share = alarm / 2 / len(self._texts)
-            return {twin: self._simulated(text, share) for twin, text in self._texts.items()}, alarm / 2
-        return {twin: tuple(exact[word] for word in text) for twin, text in self._texts.items()}, alarm
+            share = alarm / 4 / len(self._texts)
+            whole, twice = (
+                {twin: self._simulated(text, share) for twin, text in of.items()} for of in (self._texts, repeats)
+            )
+            return whole, twice, alarm / 2
+        whole, twice = (
+            {twin: tuple(exact[w] for w in text) for twin, text in of.items()} for of in (self._texts, repeats)
+        )
+        return whole, twice, alarm
 
     def _simulated(self, text: Words, alarm: float) -> tuple[float, ...]:
+        if not text:
+            return ()
         pairs = -(-PAIRS // len(text)) * len(text)
         found = self._mechanism.simulated_collisions(text, pairs)
         mean = 1.0 if found is None else upper_bound(found, pairs, alarm)
