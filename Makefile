@@ -12,6 +12,7 @@ ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
 endif
 VENV := .venv
+DRILLS := --full
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
 JAVA := command -v java >/dev/null || [[ -x "$${JAVA_HOME:-none}/bin/java" ]]
@@ -50,7 +51,7 @@ bench: $(DONE)/kernel $(DONE)/dev ## Measure, as ratios in one run (a few minute
 	@$(BIN)/python benchmarks/bench.py
 
 drills: $(DONE)/kernel $(DONE)/dev ## Kill, crowd, fill, restart and restore, many times (about half an hour); writes docs/drills.md
-	@$(BIN)/python tests/drills/run.py --full
+	@$(BIN)/python tests/drills/run.py $(DRILLS)
 
 utility: $(DONE)/kernel $(DONE)/eval ## Measure what word mechanisms leave of public texts; writes docs/utility.md
 	@$(BIN)/python docs/utility.py

@@ -21,14 +21,14 @@ def test_the_server_is_restarted_within_a_run(drill, make_job, zygotes, books, p
 
     lengths = []
     for name in ("undisturbed", "undisturbed too"):
-        whole, place = make_job(name), on(postgres)
+        whole, place = make_job(name, shard_rows=20), on(postgres)
         answer = zygote.run(whole.policy(**place))
         assert answer["status"] == 0, answer
         lengths.append(answer["seconds"])
     expected = books(whole, **place)
     while sum(ended.values()) < restarts:
         runs += 1
-        job, place = make_job("disturbed"), on(postgres)
+        job, place = make_job("disturbed", shard_rows=20), on(postgres)
         zygote.begin(job.policy(**place))
         time.sleep(chance.uniform(0, min(lengths)))
         postgres.stop(chance.choice(["fast", "immediate"]))
