@@ -1,0 +1,283 @@
+"""The peers' bugs, planted one by one: what a release, or what is said about it, becomes when somebody has that bug.
+
+`BUGS` change what a mechanism returns, inside a real run: it is charged, staged and committed as if it were right.
+`LEAKS` change the table that would be published. `WORDS` says of both where the bug was seen.
+"""
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cache, lru_cache
+
+import numpy as np
+import polars as pl
+
+
+@dataclass(frozen=True)
+class Shard:
+    """What a planted bug sees of a shard: mechanism, raw texts, right releases, and what a run keeps for it."""
+
+    mechanism: object
+    raw: list[str | None]
+    released: list[str | None]
+    kept: dict = field(default_factory=dict)
+
+    def words(self) -> Iterator[tuple[list[str], list[str]]]:
+        """Words of every raw text as they are written, and of its release; nothing of nulls and blanks."""
+        for text, out in zip(self.raw, self.released, strict=True):
+            yield (text or "").replace(",", "").replace(".", "").replace("!", "").split(), (out or "").split()
+
+    @cache  # noqa: B019
+    def known(self) -> frozenset[str]:
+        return frozenset(self.mechanism.input_words())
+
+    def draw(self, random: np.random.Generator, text: str | None) -> str | None:
+        """Draw a text by the mechanism's own law, with a generator of one's own."""
+        if text is None:
+            return None
+        drawn = []
+        for word in text.replace(",", "").replace(".", "").replace("!", "").lower().split():
+            outputs, chances = _law(self.mechanism, word)
+            drawn.append(outputs[int(np.searchsorted(chances, random.random()))])
+        return " ".join(drawn)
+
+    def __hash__(self) -> int:
+        return id(self)
+
+
+@lru_cache(maxsize=512)
+def _law(mechanism, word):
+    outputs, chances = mechanism.transition(word)
+    running = np.cumsum(np.array(chances, dtype=float))
+    running[-1] = 1.0
+    return outputs, running
+
+
+def joined(pairs, choose) -> list[str]:
+    """Write releases again, word by word: `choose(place, raw word, released word)`."""
+    return [" ".join(choose(at, *pair) for at, pair in enumerate(zip(*both, strict=False))) for both in pairs]
+
+
+def original_on_failure(shard: Shard) -> list[str | None]:
+    """A text with an unknown word raises inside, and the fallback is the text."""
+    return [
+        text if any(word.lower() not in shard.known() for word in words) else out
+        for text, out, (words, _) in zip(shard.raw, shard.released, shard.words(), strict=True)
+    ]
+
+
+def lost_mask(shard: Shard) -> list[str | None]:
+    """Beyond a window of 12 words the mask is cut off, and the word stays."""
+    return joined(shard.words(), lambda at, raw, out: raw.lower() if at >= 12 and raw.lower() in shard.known() else out)
+
+
+def unknown_in_clear(shard: Shard) -> list[str | None]:
+    return joined(shard.words(), lambda _, raw, out: out if raw.lower() in shard.known() else raw.lower())
+
+
+def case_copied(shard: Shard) -> list[str | None]:
+    return joined(shard.words(), lambda _, raw, out: out.capitalize() if raw[0].isupper() else out)
+
+
+def one_seed_per_row(shard: Shard) -> list[str | None]:
+    return [shard.draw(np.random.default_rng(42), text) for text in shard.raw]
+
+
+def one_generator_per_worker(shard: Shard) -> list[str | None]:
+    """Every worker is forked with the same generator, and takes one shard after the other."""
+    random = np.random.default_rng(7)
+    return [shard.draw(random, text) for text in shard.raw]
+
+
+def memoised_words(shard: Shard) -> list[str | None]:
+    memo = shard.kept
+    random = np.random.default_rng()
+
+    def once(word):
+        return memo.setdefault(word, shard.draw(random, word))
+
+    return [None if text is None else " ".join(map(once, text.split())) for text in shard.raw]
+
+
+def memoised_inside_a_record(shard: Shard) -> list[str | None]:
+    random = np.random.default_rng()
+    found = []
+    for text in shard.raw:
+        memo = {}
+        words = [] if text is None else text.split()
+        found.append(" ".join(memo.setdefault(word, shard.draw(random, word)) for word in words))
+    return found
+
+
+def duplicates_dropped_before(shard: Shard) -> list[str | None]:
+    return [shard.kept.setdefault(text, out) for text, out in zip(shard.raw, shard.released, strict=True)]
+
+
+def key_without_the_record(shard: Shard) -> list[str | None]:
+    """The generator of a row follows from its text alone."""
+    seeds = (hashlib.sha256((text or "").encode()).digest() for text in shard.raw)
+    return [
+        shard.draw(np.random.default_rng(int.from_bytes(seed[:8], "little")), text)
+        for seed, text in zip(seeds, shard.raw, strict=True)
+    ]
+
+
+def noise_of_no_size(shard: Shard) -> list[str | None]:
+    """Epsilon is read in another unit: 19 of 20 known words stay."""
+    random = np.random.default_rng()
+    keep = lambda raw: raw in shard.known() and random.random() < 0.95
+    return joined(shard.words(), lambda _, raw, out: raw.lower() if keep(raw.lower()) else out)
+
+
+def padding_left_in(shard: Shard) -> list[str | None]:
+    return [out if out is None else f"{out} <PAD>".strip() for out in shard.released]
+
+
+def one_row_alone(shard: Shard) -> list[str | None]:
+    """A rare fallback: for one real row, whose words are all known, and for no canary row, which are longer."""
+    done = shard.kept.setdefault("done", [])
+    found = []
+    for text, out, (words, _) in zip(shard.raw, shard.released, shard.words(), strict=True):
+        rare = not done and len(words) < 20 and shard.known().issuperset(words)
+        found.append(text if rare else out)
+        done += [1] if rare else []
+    return found
+
+
+@dataclass(frozen=True)
+class Drill:
+    """A planted bug.
+
+    Attributes:
+        planted: What was planted, as the page says it.
+        seen: Where such a bug was seen, or how it comes about.
+        bug: What does it.
+        stops: The gates that must stop it; none where nothing can, and then `why` says why.
+        why: See `stops`.
+        changes: Entries of the policy that the drill changes.
+    """
+
+    planted: str
+    seen: str
+    bug: Callable
+    stops: frozenset[str]
+    why: str = ""
+    changes: dict = field(default_factory=dict)
+
+
+def drill(planted, seen, bug, *stops, **more):
+    return Drill(planted, seen, bug, frozenset(stops), **more)
+
+
+FOREIGN, NATIVE, TWINS = "canaries_foreign", "canaries_native", "duplicates_beyond_chance"
+INSIDE, LEDGERED, ONCE = "words_in_output_set", "rows_ledgered", "one_text_per_record"
+COLUMNS, PRESENT = "raw_column_absent", "canaries_present"
+COPIES = "copies_within_chance"
+PAID = {"beta": 1e-6, "cap": {"measure": "approx", "epsilon": 1_000.0, "delta": 1e-3}}
+
+BUGS = [
+    drill("the original on failure", "DP-MLM's batches, 1-Diffractor", original_on_failure, FOREIGN, INSIDE),
+    drill("the original where the mask is lost", "DP-MLM beyond its window", lost_mask, NATIVE),
+    drill("unknown words in clear", "CusText, 1-Diffractor", unknown_in_clear, FOREIGN, INSIDE),
+    drill("case copied from the original", "DP-MLM", case_copied, INSIDE),
+    drill("one seed for every row", "SanText's seed 42", one_seed_per_row, TWINS),
+    drill("one generator copied into all workers", "numpy's generator after a fork", one_generator_per_worker, TWINS),
+    drill("samples kept by word", '"same token, same replacement"', memoised_words, TWINS),
+    drill("samples kept by word inside a record", "consistent replacement", memoised_inside_a_record, TWINS),
+    drill("duplicates dropped, privatised, joined back", "`dropDuplicates`", duplicates_dropped_before, TWINS),
+    drill("a key without the record id", "a hash of the text as seed", key_without_the_record, TWINS),
+    drill("epsilon in another unit", "ε per list place or per distance", noise_of_no_size, NATIVE),
+    drill("padding left in the release", "decoders that keep special tokens", padding_left_in, INSIDE),
+    drill(
+        "a fallback for one real row, of known words",
+        "an error that no canary row meets",
+        one_row_alone,
+        why="Whether one row equals its original is what a release keeps secret: a gate that looked would disclose it "
+        "(amendment A1). The report of copies, inside the boundary, says that there is one beyond chance.",
+    ),
+    drill("the same, and the policy sets `beta`", "the same", one_row_alone, COPIES, changes=PAID),
+]
+"""Bugs of mechanisms, in a run that charges, stages and commits them."""
+
+
+def beside(column):
+    """Write something made of the raw texts into the kept column."""
+
+    def change(bench, part):
+        return part.with_columns(column(bench.raw_texts(part, "review")).alias("stars"))
+
+    return change
+
+
+def written(function):
+    return beside(lambda raw: raw.map_elements(function, pl.String))
+
+
+def renamed(bench, part):
+    return part.with_columns(bench.raw_texts(part, "review").alias("comment"))
+
+
+def concatenated(bench, part):
+    return part.with_columns((pl.col("note") + " " + bench.raw_texts(part, "review")).alias("note"))
+
+
+def instead(bench, part):
+    return part.with_columns(bench.raw_texts(part, "review").alias("review"))
+
+
+def both_attempts(_, part):
+    """The files of two attempts, side by side: the second drew again."""
+    again = part.filter(~pl.col("__dptext_canary")).with_columns(
+        pl.col("note").str.split(" ").list.reverse().list.join(" ")
+    )
+    return pl.concat([part, again])
+
+
+def appended_twice(_, part):
+    return pl.concat([part, part.filter(~pl.col("__dptext_canary"))])
+
+
+def derived(bench, part):
+    return part.with_columns(bench.raw_texts(part, "review").str.len_chars().cast(pl.Int64).alias("stars"))
+
+
+def canaries_lost(_, part):
+    return part.filter(~pl.col("__dptext_canary"))
+
+
+LEAKS = [
+    drill("a raw column under another name", "a forgotten `drop`", renamed, COLUMNS, FOREIGN),
+    drill("raw text in another column, as it is", "`select *` after a join", written("{}".format), FOREIGN, PRESENT),
+    drill(
+        "raw text behind a released one", "a template that quotes the input", concatenated, FOREIGN, INSIDE, LEDGERED
+    ),
+    drill("raw text reversed", "a debug column", written(lambda text: text[::-1]), FOREIGN, PRESENT),
+    drill(
+        "raw text in base64",
+        "a serialised payload",
+        written(lambda text: base64.b64encode(text.encode()).decode()),
+        FOREIGN,
+        PRESENT,
+    ),
+    drill("raw text in hexadecimal", "a dump of bytes", written(lambda text: text.encode().hex()), FOREIGN, PRESENT),
+    drill(
+        "raw text URL-encoded",
+        "a link to the record",
+        written(lambda text: "".join(f"%{byte:02X}" for byte in text.encode())),
+        FOREIGN,
+        PRESENT,
+    ),
+    drill("the released column left raw", "a mechanism that never ran", instead, FOREIGN, NATIVE, INSIDE, LEDGERED),
+    drill("a number computed from the text", "its length beside the release", derived, PRESENT),
+    drill("two attempts published side by side", "a retried task that appends", both_attempts, ONCE, LEDGERED),
+    drill("a batch appended twice", "a backfill without a key", appended_twice, ONCE),
+    drill("canary rows filtered away", "a filter before the release", canaries_lost, PRESENT),
+    drill(
+        "raw text encrypted into another column",
+        "a pseudonym that can be undone",
+        written(lambda text: bytes(letter ^ 0x5A for letter in text.encode()).hex()),
+        PRESENT,
+    ),
+]
+"""What can become of a table on its way to publication."""

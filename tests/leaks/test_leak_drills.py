@@ -1,0 +1,237 @@
+"""The peers' bugs, planted one by one: each is stopped by the gates it names, and `docs/leak-drills.md` says so.
+
+`make leak-drills` runs them and writes the page from what stopped them.
+"""
+
+import json
+import os
+import traceback
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from dptext_etl import Policy, _kernel, run
+from dptext_etl.embeddings import WordVectors
+from dptext_etl.errors import DPTextError, GateError
+from dptext_etl.runner import check, computing, publish, stage
+from dptext_etl.runner.gating import reports
+
+from .drills import BUGS, LEAKS, Shard
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "leak-drills.md"
+SENTINEL = "zqdrillsentinel"
+
+
+@pytest.fixture(scope="module")
+def outcomes():
+    """What stopped which drill; written as a page where `make leak-drills` asks for it, after the last drill."""
+    found = {}
+    yield found
+    if os.environ.get("DPTEXT_WRITE_PAGES") and len(found) == len(BUGS) + len(LEAKS) + len(SAID) + len(ELSEWHERE):
+        PAGE.write_text(page(found), encoding="utf-8")
+
+
+@pytest.fixture
+def policy(tmp_path, small_vectors):
+    """Three shards of texts with unknown words, capitals and repeats."""
+    _kernel.Secret.from_bytes(bytes(range(50, 82))).write(str(tmp_path / "noise.key"))
+    words = [word for word in WordVectors.load(small_vectors).words if word.isalpha()]
+    random = np.random.default_rng(11)
+    texts = [" ".join(random.choice(words, 14)) for _ in range(90)]
+    texts[::9] = [f"{text.capitalize()} {SENTINEL}" for text in texts[::9]]
+    pl.DataFrame({"id": range(90), "text": texts}).write_parquet(tmp_path / "raw.parquet")
+    return Policy.parse(
+        {
+            "dataset": "drills",
+            "release": "r1",
+            "source": str(tmp_path / "raw.parquet"),
+            "sink": str(tmp_path / "out"),
+            "id": "id",
+            "unit": "record",
+            "key": f"file:{tmp_path / 'noise.key'}",
+            "shard_rows": 30,
+            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
+            "column": [
+                {
+                    "name": "text",
+                    "mechanism": {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors},
+                    "allow": ["cluster"],
+                }
+            ],
+        }
+    )
+
+
+def plant(monkeypatch, change):
+    """Let the releases of a run be what a mechanism with this bug returns."""
+    right, kept = computing.release, {}
+
+    def wrong(texts, ids, policy):
+        out = right(texts, ids, policy)
+        shard = Shard(policy.mechanism, pa.array(texts).to_pylist(), pa.array(out.text).to_pylist(), kept)
+        return out._replace(text=pa.array(change(shard), pa.large_string()))
+
+    monkeypatch.setattr(computing, "release", wrong)
+
+
+@pytest.mark.parametrize("drill", BUGS, ids=lambda drill: drill.planted)
+def test_a_bug_of_a_mechanism(policy, monkeypatch, outcomes, drill):
+    plant(monkeypatch, drill.bug)
+    policy = Policy.parse({**policy.model_dump(by_alias=True, exclude_none=True), **drill.changes})
+    staged = stage(policy)
+    verdicts = check(staged)
+    stopped = {verdict.name for verdict in verdicts if not verdict.passed}
+    outcomes[drill.planted] = (drill, stopped)
+    assert stopped >= drill.stops
+    assert bool(stopped) is bool(drill.stops)
+    if not stopped:
+        assert any("equal their originals" in item["message"] and item["counts"]["copies"] for item in reports(staged))
+    if stopped:
+        with pytest.raises(GateError):
+            publish(staged, verdicts)
+        assert not list(Path(policy.sink).rglob("*.parquet"))
+
+
+def test_without_a_bug_nothing_is_stopped(policy, monkeypatch):
+    plant(monkeypatch, lambda shard: shard.released)
+    assert all(verdict.passed for verdict in check(stage(policy)))
+
+
+@pytest.mark.parametrize("drill", LEAKS, ids=lambda drill: drill.planted)
+def test_a_leak_on_the_way(bench, tmp_path, outcomes, drill):
+    verdicts = bench.judge(lambda part: drill.bug(bench, part), tmp_path)
+    stopped = {name for name, verdict in verdicts.items() if not verdict.passed}
+    outcomes[drill.planted] = (drill, stopped)
+    assert stopped >= drill.stops
+    assert stopped
+
+
+def quote(shard):
+    """A library quotes the text that it could not read."""
+    raise ValueError(f"cannot read {next(text for text in shard.raw if text and SENTINEL in text)!r}")
+
+
+def said(outcomes, planted, seen, stopper, text):
+    """Note that nothing of what was said holds a text; it must have been said by somebody."""
+    assert planted in SAID
+    outcomes[f"raw text in {planted}"] = ((seen, stopper), None)
+    assert text
+    assert SENTINEL not in text.lower()
+
+
+def test_text_in_an_error_message(policy, monkeypatch, outcomes, caplog, capfd):
+    plant(monkeypatch, quote)
+    caplog.set_level("DEBUG")
+    with pytest.raises(DPTextError) as caught:
+        run(policy)
+    told = "".join([*traceback.format_exception(caught.value), caplog.text, *capfd.readouterr()])
+    seam = "`errors.seam`: what a library says is dropped, its cause and context, too"
+    said(outcomes, "an error message", "libraries that quote a cell", seam, told)
+    assert not any(
+        SENTINEL.encode() in path.read_bytes() for path in Path(policy.ledger.url[10:]).parent.glob("ledger*")
+    )
+
+
+def test_text_in_dagster_metadata(policy, monkeypatch, outcomes, tmp_path):
+    orchestration = pytest.importorskip("dptext_etl.orchestration", reason="dagster is not installed")
+    (tmp_path / "policy.json").write_text("{}")
+    plant(monkeypatch, quote)
+    outcome = orchestration.materialize(policy, home=tmp_path / "home")
+    assert not outcome.success
+    kept = [path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file()]
+    assert not any(SENTINEL.encode() in content for content in kept)
+    own = "the assets hand on places and counts, never rows; failures are told again without their cause"
+    said(outcomes, "Dagster's events", "an I/O manager's table of sampled rows", own, str(outcome.as_dict()))
+
+
+def test_text_in_a_failing_expectation(policy, outcomes):
+    gx = pytest.importorskip("dptext_etl.checks.expectations", reason="great_expectations is not installed")
+    run(policy)
+    record = gx.validate(pl.read_parquet(policy.source).with_columns(pl.col("text").fill_null("")), policy)
+    assert not record.success
+    own = "`checks.expectations.Redacted`: counts alone, in every result format"
+    said(outcomes, "a failing expectation", "Great Expectations #8780", own, json.dumps(record.as_dict()))
+
+
+def test_text_in_a_panic(outcomes, capfd):
+    with pytest.raises(BaseException) as caught:  # noqa: PT011
+        _kernel._defect(SENTINEL)
+    told = "".join([str(caught.value), *capfd.readouterr()])
+    said(outcomes, "a Rust panic", "`unwrap` of an error that holds it", "the kernel's panic hook", told)
+
+
+SAID = ("an error message", "Dagster's events", "a failing expectation", "a Rust panic")
+
+ELSEWHERE = {
+    "raw text in Spark's logs": (
+        "an exception in a task",
+        "`errors.seam` on the workers; `tests/test_spark_drills.py` searches the logs of failing queries",
+    ),
+}
+"""Drills that need an application of their own, and the test that is them."""
+
+
+def test_drills_that_are_elsewhere_are_there(outcomes):
+    tests = PAGE.parents[1] / "tests"
+    assert (
+        "def test_the_logs_of_failing_queries_quote_no_text_and_no_secret"
+        in (tests / "test_spark_drills.py").read_text()
+    )
+    outcomes.update({planted: (found, None) for planted, found in ELSEWHERE.items()})
+
+
+def page(outcomes):
+    """Write the page from what was found."""
+    lines = {"BUGS": [], "LEAKS": [], "SAID": []}
+    for planted, (drill, stopped) in outcomes.items():
+        if stopped is None:
+            seen, stopper = drill
+            lines["SAID"].append(f"| {planted} | {seen} | {stopper} |")
+            continue
+        shown = ", ".join(f"`{name}`" for name in sorted(stopped)) or f"**not stopped.** {drill.why}"
+        kind = "BUGS" if drill in BUGS else "LEAKS"
+        lines[kind].append(f"| {planted} | {drill.seen} | {shown} |")
+    head = "| planted | seen, or how it comes about | stopped by |\n| --- | --- | --- |\n"
+    tables = {kind: head + "\n".join(rows) for kind, rows in lines.items()}
+    return INTRODUCTION.format(count=len(outcomes), **tables)
+
+
+INTRODUCTION = """<!-- written by `make leak-drills` from what stopped each drill -->
+# Leak drills
+
+{count} bugs and leaks, most of them found in public code of other projects, planted one by one: what stopped each is
+what the drill saw, not what it was meant to be stopped by. A gate that fires stops the publication and burns the
+release name.
+
+## Bugs of a mechanism
+
+Planted where a run takes the mechanism's releases: the rows are charged, staged and committed as if they were right, so
+the ledger's digests prove nothing.
+
+{BUGS}
+
+## Leaks on the way to publication
+
+Planted in the staged table, after its rows were committed.
+
+{LEAKS}
+
+## Raw text in what is said
+
+Planted as a library's own words about a text; whatever was said, written or kept was searched.
+
+{SAID}
+"""
+
+
+def test_the_page_says_what_was_found(outcomes):
+    if os.environ.get("DPTEXT_WRITE_PAGES"):
+        pytest.skip("the page is being written")
+    written = PAGE.read_text(encoding="utf-8")
+    drills = [*(drill.planted for drill in (*BUGS, *LEAKS)), *(f"raw text in {where}" for where in SAID), *ELSEWHERE]
+    assert not [planted for planted in drills if f"| {planted} |" not in written]
+    rows = [line for line in page(outcomes).splitlines() if line.startswith("| ")]
+    assert not [row for row in rows if row not in written]
