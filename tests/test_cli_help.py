@@ -28,7 +28,19 @@ ALL = dict(commands(typer.main.get_command(app)))
 def test_the_commands_are_those_of_the_issue():
     kept = ("init", "migrate", "show", "remaining", "verify", "export", "anchor", "freeze", "thaw")
     ledger = {("ledger", name) for name in kept}
-    single = {"init", "mechanisms", "explain", "plan", "run", "privatize", "check", "preview", "demo", "schema"}
+    single = {
+        "init",
+        "mechanisms",
+        "explain",
+        "plan",
+        "run",
+        "privatize",
+        "check",
+        "audit",
+        "preview",
+        "demo",
+        "schema",
+    }
     assert set(ALL) == {(name,) for name in single} | ledger | {("key", "new")}
 
 

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from dptext_etl.cli import (
+    audit,
     check,
     demo,
     explain,
@@ -53,7 +54,7 @@ def dptext(
     """Rewrite text columns under differential privacy, with a ledger and publication gates."""
 
 
-for module in (init, plan, run, privatize, check, mechanisms, explain, preview, schema, demo):
+for module in (init, plan, run, privatize, check, audit, mechanisms, explain, preview, schema, demo):
     name = module.__name__.rpartition(".")[2]
     app.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
 app.add_typer(keeping.commands, name="ledger")

@@ -1,5 +1,6 @@
 """Attacks and metrics, for research on public data only: nothing here may be released per record."""
 
+from dptext_etl.evaluation.audit import Audit, Trial, audit, audit_mechanism
 from dptext_etl.evaluation.query_attack import QueryAttack, queries_needed, replays_seen
 
-__all__ = ["QueryAttack", "queries_needed", "replays_seen"]
+__all__ = ["Audit", "QueryAttack", "Trial", "audit", "audit_mechanism", "queries_needed", "replays_seen"]

@@ -1,0 +1,280 @@
+"""The audit of a policy: is what a mechanism claims per word true, of its integers and of what it releases?
+
+Two answers that know nothing of each other. The certificate is computed from the integers that draws are made from,
+exactly, for every pair of words; it says nothing of the code around them. The trials release public words on the path
+that releases texts, under keys of their own, and count; they bound the loss from below, so they can refute a claim and
+never prove one. n draws show no loss beyond ln n - 3, and a claim that is near that or beyond is tried on the same
+mechanism at a small epsilon, through the same code (spec: privacy.md section 9, audits A1 and A2).
+
+Nothing of a user's is read, and nothing is charged: inputs are words of the public vocabulary and strings outside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+from dptext_etl import _kernel
+from dptext_etl.errors import InputError
+from dptext_etl.evaluation import audit_bound
+from dptext_etl.evaluation.audit_certificate import Certificate, certificate, far_words
+from dptext_etl.evaluation.audit_trials import Counts, trials
+from dptext_etl.families.listed import ListMechanism
+from dptext_etl.families.vector import VectorMechanism
+from dptext_etl.families.words import WordMechanism
+from dptext_etl.guarantee import Disclosure
+from dptext_etl.mechanism import Mechanism
+from dptext_etl.policy import Policy
+
+DRAWS = 100_000
+CONFIDENCE = 0.95
+ALARM = 1e-6
+"""Probability with which all trials of an audit together refute a true claim, at most."""
+NEAR = 3.0
+"""Loss that two words are looked for between, to try a metric claim."""
+
+_ROUNDING = 1e-9
+_COMPARED = 1_000
+_PER_PAIR, _REPEATED = 2, 3
+_LEAST_DRAWS = 1_000
+
+Finding = Literal["holds", "not refuted", "refuted", "cannot be refuted", "not applicable"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial and what it says.
+
+    Attributes:
+        counts: What was counted.
+        epsilon: The mechanism's parameter in this trial.
+        claim: The loss that may not be exceeded.
+        lower_bound: Of the loss, at the audit's confidence, over all trials together.
+        refuted: Whether the loss exceeds the claim with a false alarm of `ALARM` over all trials.
+    """
+
+    counts: Counts
+    epsilon: float
+    claim: float
+    lower_bound: float
+    refuted: bool
+
+
+@dataclass(frozen=True)
+class Audit:
+    """What was found about one column.
+
+    Attributes:
+        column: Name of the column; empty for a mechanism by itself.
+        mechanism: Its name.
+        epsilon: Its parameter, as configured.
+        claim: Declared loss of one draw between any two words that the guarantee compares; None where none is finite.
+        charged: What the ledger's tight component takes, at most `claim`.
+        stored: The exact parameter as the stored table states it; None where it states none.
+        certificate: What its integers realise; None where there is no finite table.
+        trials: Bounds from below.
+        largest: The largest loss that the trials can refute.
+        note: What is not applicable, or not shown, and why.
+    """
+
+    column: str
+    mechanism: str
+    epsilon: float
+    claim: float | None = None
+    charged: float | None = None
+    stored: float | None = None
+    certificate: Certificate | None = None
+    trials: tuple[Trial, ...] = ()
+    largest: float = 0.0
+    note: str = ""
+
+    @property
+    def by_table(self) -> Finding:
+        """What the certificate says of the claim, of what is charged, and of what the table states of itself."""
+        found = self.certificate
+        if found is None or self.claim is None or self.charged is None:
+            return "not applicable"
+        least = min(self.claim, self.charged, math.inf if self.stored is None else self.stored)
+        if found.realised <= least * (1 + _ROUNDING) + _ROUNDING:
+            return "holds"
+        return "refuted" if found.exact else "not refuted"
+
+    @property
+    def by_trials(self) -> Finding:
+        """What the trials say of the claim."""
+        if not self.trials:
+            return "not applicable"
+        return "refuted" if any(trial.refuted for trial in self.trials) else "not refuted"
+
+    @property
+    def refuted(self) -> bool:
+        """Whether the claim is false."""
+        return "refuted" in (self.by_table, self.by_trials)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same facts as JSON can hold them."""
+        return {**asdict(self), "by_table": self.by_table, "by_trials": self.by_trials, "refuted": self.refuted}
+
+
+def audit(
+    policy: Policy,
+    *,
+    draws: int = DRAWS,
+    confidence: float = CONFIDENCE,
+    secrets: tuple[_kernel.Secret, _kernel.Secret] | None = None,
+    progress: Callable[[str], object] = lambda _: None,
+) -> tuple[Audit, ...]:
+    """Audit every column of a policy.
+
+    Args:
+        policy: The policy; its key is not used, its source is not read.
+        draws: Records released per input and trial.
+        confidence: Joint confidence of all lower bounds of a column.
+        secrets: Two noise keys, for tests; new random ones where None.
+        progress: Told what is being done.
+
+    Raises:
+        InputError: Too few draws, or a confidence outside (0, 1).
+    """
+    found = []
+    for column in policy.columns:
+        progress(f"column {column.name}")
+        (mechanism,) = (item.mechanism for item in policy.column_policies() if item.column == column.name)
+        told = audit_mechanism(mechanism, draws=draws, confidence=confidence, secrets=secrets, progress=progress)
+        found.append(replace(told, column=column.name))
+    return tuple(found)
+
+
+def audit_mechanism(
+    mechanism: Mechanism,
+    *,
+    draws: int = DRAWS,
+    confidence: float = CONFIDENCE,
+    secrets: tuple[_kernel.Secret, _kernel.Secret] | None = None,
+    progress: Callable[[str], object] = lambda _: None,
+) -> Audit:
+    """Audit one mechanism, as `audit` does.
+
+    Example:
+        >>> from dptext_etl.mechanisms.custext import CusText
+        >>> found = audit_mechanism(CusText.example(), draws=1_000)
+        >>> found.refuted, found.by_table
+        (False, 'holds')
+    """
+    if draws < _LEAST_DRAWS or not 0 < confidence < 1:
+        raise InputError(
+            f"an audit takes {_LEAST_DRAWS:,} draws or more and a confidence between 0 and 1", f"try {DRAWS:,} and 0.95"
+        )
+    begun = Audit("", mechanism.name, mechanism.epsilon)
+    if not isinstance(mechanism, WordMechanism):
+        return replace(begun, note="audits are of mechanisms that draw word by word; this one is none")
+    claim = float(mechanism.epsilon_per_word)
+    if not math.isfinite(claim) or not math.isfinite(mechanism.spend(1).eps_pure):
+        return replace(begun, note=f"class {mechanism.guarantee.guarantee_class}: no finite epsilon is claimed")
+    progress("the exact certificate")
+    table, stored, tight = certificate(mechanism), mechanism.epsilon_table, mechanism.epsilon_tight
+    charged = min(claim, claim if tight is None else tight)
+    pairs = _pairs(mechanism, table)
+    secrets = secrets or (_kernel.Secret(), _kernel.Secret())
+    levels = list(_levels(mechanism, claim, draws, pairs))
+    many = sum(_PER_PAIR * len(chosen) + _REPEATED for _, chosen in levels)
+    done = []
+    for level, chosen in levels:
+        progress(f"trials at epsilon {level.epsilon:g}")
+        limits = {frozenset(pair[:2]): limit for pair, limit in chosen}
+        for counts in trials(level, [pair[:2] for pair, _ in chosen], draws, secrets):
+            limit, sure = limits[frozenset(counts.words)], counts.bound(ALARM / many)
+            least = counts.bound((1 - confidence) / many)
+            done.append(Trial(counts, level.epsilon, limit, least, sure > limit * (1 + _ROUNDING)))
+    largest = audit_bound.largest(draws, ALARM / many)
+    note = "" if table else "the law of a word has no finite table: trials alone"
+    if claim >= largest:
+        note += (
+            f"{'; ' if note else ''}{claim:,.6g} per word is beyond what {draws:,} draws can refute: the trials are of"
+        )
+        note += f" the same mechanism at epsilon {levels[-1][0].epsilon:g}"
+    return replace(
+        begun,
+        claim=claim,
+        charged=charged,
+        stored=stored,
+        certificate=table,
+        trials=tuple(done),
+        largest=largest,
+        note=note,
+    )
+
+
+class _Pair(NamedTuple):
+    """Two inputs that the guarantee compares, and their distance where it is the metric claim that is tried."""
+
+    word: str
+    other: str
+    distance: float | None = None
+
+
+def _levels(
+    mechanism: WordMechanism, claim: float, draws: int, pairs: list[_Pair]
+) -> Iterator[tuple[WordMechanism, list[tuple[_Pair, float]]]]:
+    """The mechanism as configured, and at a small epsilon where draws could hardly refute what it claims.
+
+    As configured: the first pair, for what can be seen of its loss, and all others whose claim can be refuted.
+    """
+    reach = audit_bound.largest(draws, ALARM / (2 * (_PER_PAIR * len(pairs) + _REPEATED)))
+    limits = [(pair, _limit(mechanism, pair)) for pair in pairs]
+    yield mechanism, [limits[0], *(item for item in limits[1:] if item[1] < reach)]
+    if claim > reach / 2:
+        small = mechanism.model_copy(update={"epsilon": float(f"{mechanism.epsilon * reach / 2 / claim:.3g}")})
+        yield small, [(pair, _limit(small, pair)) for pair in pairs if pair.distance is None]
+
+
+def _limit(mechanism: WordMechanism, pair: _Pair) -> float:
+    """The loss that is claimed between two words: by their distance, or whatever they are."""
+    claim, metric = float(mechanism.epsilon_per_word), mechanism.metric_claim if pair.distance else None
+    return claim if metric is None or pair.distance is None else min(claim, float(metric.epsilon) * pair.distance)
+
+
+def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
+    """Pairs of inputs that the guarantee compares, chosen without looking at any text."""
+    word, other = table.words if table else far_words(mechanism)
+    pairs = [_Pair(word, other)]
+    policy, disclosed = mechanism.input_policy(), mechanism.guarantee.disclosures
+    letters, digits = _unknown_words(mechanism)
+    if policy["oov"] == policy["numbers"] and policy["oov"] in ("uniform", "drop"):
+        pairs.append(_Pair(letters, digits))
+    if policy["oov"] == "uniform" and not disclosed & {Disclosure.CLUSTER, Disclosure.OOV_FLAG, Disclosure.SENS_CLASS}:
+        pairs.append(_Pair(word, letters))
+    if mechanism.hides_length:
+        pairs.append(_Pair(word, ""))
+    if near := _near(mechanism, word):
+        pairs.append(near)
+    return pairs
+
+
+def _near(mechanism: WordMechanism, word: str) -> _Pair | None:
+    """A word so far from another that the metric claim between them can be tried; None where there is none."""
+    metric = mechanism.metric_claim
+    if metric is None or mechanism.mode == "faithful" or not isinstance(mechanism, (VectorMechanism, ListMechanism)):
+        return None
+    words = [other for other in mechanism.input_words() if other != word]
+    if isinstance(mechanism, VectorMechanism):
+        index = mechanism.words.index
+        squared = mechanism.words.squared_distances([index[word]], slice(None))[0]
+        distances = [math.sqrt(squared[index[other]]) * mechanism.words.scale for other in words]
+    else:
+        words = words[:_COMPARED]
+        distances = [float(mechanism.distance(word, other)) for other in words]
+    losses = [float(metric.epsilon) * distance for distance in distances]
+    found = min(range(len(words)), key=lambda at: abs(losses[at] - NEAR) if losses[at] else math.inf)
+    return _Pair(word, words[found], distances[found]) if losses[found] else None
+
+
+def _unknown_words(mechanism: WordMechanism) -> tuple[str, str]:
+    """A word of letters and one of digits that no vocabulary is likely to hold, and this one does not."""
+    known = set(mechanism.input_words())
+    letters, digits = "qzxvkj", "90417735"
+    while letters in known or digits in known:
+        letters, digits = letters + "q", digits + "9"
+    return letters, digits
