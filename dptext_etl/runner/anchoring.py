@@ -7,10 +7,12 @@ staging, inside the boundary and apart from the ledger, tells the difference (am
 from __future__ import annotations
 
 import json
+import secrets
 from pathlib import Path
 from typing import NamedTuple
 
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import InputError, LedgerError, seam
+from dptext_etl.files import flush
 from dptext_etl.ledger import Anchor, Ledger
 from dptext_etl.policy import Policy
 from dptext_etl.runner import durable
@@ -47,7 +49,14 @@ def remember(ledger: Ledger, layout: Layout, release: str) -> None:
     before = _remembered(layout)
     names = {release, *(before.releases if before else ())}
     text = json.dumps({"anchor": str(ledger.anchor()), "releases": sorted(names)}).encode()
-    durable.write(_place(layout), lambda file: file.write(text), action="remembering the ledger's head")
+    place = _place(layout)
+    durable.private_folder(place.parent)
+    draft = place.with_name(f"{FILE}.{secrets.token_hex(8)}")  # partitions run side by side, each with its own
+    action = "remembering the ledger's head"
+    durable.write(draft, lambda file: file.write(text), action=action)
+    with seam(action, InputError):
+        draft.replace(place)
+    flush(place.parent)
 
 
 def _remembered(layout: Layout) -> Memory | None:
@@ -63,5 +72,5 @@ def _remembered(layout: Layout) -> Memory | None:
 
 
 def _place(layout: Layout) -> Path:
-    """One for all releases and partitions that are staged together."""
-    return layout.staging.parent.parent / FILE
+    """One for all releases and partitions of a policy: a lost ledger is missed by the next partition, too."""
+    return layout.root / FILE

@@ -28,6 +28,7 @@ class Layout:
         staging: Folder inside the boundary for what is not published yet, of this release and partition alone.
         partition: Name of the partition, or None.
         storage: Options for object stores, environment references resolved; never printed.
+        root: Folder inside the boundary for what all releases and partitions share.
     """
 
     source: str
@@ -35,6 +36,7 @@ class Layout:
     staging: Path
     partition: str | None
     storage: dict[str, Any] = field(repr=False)
+    root: Path = Path()
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
@@ -47,7 +49,10 @@ class Layout:
         check_partition(policy, partition)
         source = _local(policy.source.replace(PARTITION, partition or ""))
         sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
-        return cls(source, sink, _staging(policy, sink, partition), partition, _storage(policy.storage_options))
+        staging, storage = _staging(policy, sink, partition), _storage(policy.storage_options)
+        return cls(
+            source, sink, staging, partition, storage, _root(policy, _local(policy.sink.replace(PARTITION, "_")))
+        )
 
     @classmethod
     def of_source(cls, source: str) -> Layout:
@@ -113,18 +118,23 @@ def check_partition(policy: Policy, partition: str | None) -> None:
 
 
 def _staging(policy: Policy, sink: str, partition: str | None) -> Path:
+    release, part = folder_name(policy.release), folder_name(partition if partition is not None else "_")
+    return _root(policy, sink) / release / part
+
+
+def _root(policy: Policy, sink: str) -> Path:
     if policy.staging is not None:
         root = Path(_local(policy.staging)) / folder_name(policy.dataset)
     elif is_remote(sink):
         msg = "the sink is an object store, so the policy must name a local folder for what is not published yet"
         raise PolicyError(msg, 'write: staging = "staging" (inside the boundary, readable by you alone)')
     else:
-        root = Path(sink + ".staging")
+        root = Path(sink.rstrip("/") + ".staging")
     if is_remote(str(policy.staging)):
         raise PolicyError(
             "staging is a local folder: what is not published yet stays inside", 'write: staging = "staging"'
         )
-    return root / folder_name(policy.release) / folder_name(partition if partition is not None else "_")
+    return root
 
 
 _NUMBERS: dict[str, type[int] | type[float]] = {

@@ -2,12 +2,17 @@
 
 import json
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from typer.testing import CliRunner
 
+from dptext_etl import run
 from dptext_etl.cli.app import app
 from dptext_etl.errors import LedgerError
+from dptext_etl.ledger import Ledger
+from dptext_etl.runner.anchoring import FILE, remember
+from dptext_etl.runner.layout import Layout
 
 
 def ledger_files(job):
@@ -62,6 +67,30 @@ def test_a_lost_ledger_is_noticed(make_job):
     dptext("ledger", "thaw", "reviews", "--ledger", job.folder / "ledger.db")
     with pytest.raises(LedgerError, match="'2026-11' of reviews is burnt"):
         job.run()
+
+
+@pytest.mark.parametrize("staging", [None, "staging"])
+def test_a_lost_ledger_is_noticed_by_the_next_partition(make_job, reviews, save, staging):
+    job = make_job()
+    for at, name in enumerate(("2026-01", "2026-02")):
+        (job.folder / "raw").mkdir(exist_ok=True)
+        save(reviews(60, 1000 * at), job.folder / "raw" / f"{name}.parquet")
+    paths = {"source": str(job.folder / "raw/{partition}.parquet"), "sink": str(job.folder / "out/{partition}")}
+    policy = job.policy(**paths, staging=staging and str(job.folder / staging))
+    assert run(policy, partition="2026-01").rows["released"] == 60
+    for path in ledger_files(job):
+        path.unlink()
+    with pytest.raises(LedgerError, match="bring the right ledger back"):
+        run(policy, partition="2026-02")
+
+
+def test_heads_are_remembered_by_runs_side_by_side(make_job):
+    job = make_job()
+    with Ledger.open(str(job.folder / "other.db")) as ledger, ThreadPoolExecutor(8) as pool:
+        layout = Layout.of(job.policy(), None)
+        list(pool.map(lambda at: remember(ledger, layout, f"r{at}"), range(200)))
+    assert [path.name for path in layout.root.iterdir()] == [FILE]
+    assert json.loads((layout.root / FILE).read_text())["releases"]
 
 
 def test_a_ledger_that_went_on_elsewhere_is_the_same(make_job):
