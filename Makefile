@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark35 lint bench drills utility docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-spark35 lint bench drills leak-drills utility survivors docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -53,8 +53,14 @@ bench: $(DONE)/kernel $(DONE)/dev ## Measure, as ratios in one run (a few minute
 drills: $(DONE)/kernel $(DONE)/dev ## Kill, crowd, fill, restart and restore, many times (about half an hour); writes docs/drills.md
 	@$(BIN)/python tests/drills/run.py $(DRILLS)
 
+leak-drills: $(DONE)/kernel $(DONE)/dev ## Plant the peers' bugs one by one and see what stops each; writes docs/leak-drills.md
+	@DPTEXT_WRITE_PAGES=1 $(BIN)/python -m pytest -q tests/leaks/test_leak_drills.py
+
 utility: $(DONE)/kernel $(DONE)/eval ## Measure what word mechanisms leave of public texts; writes docs/utility.md
 	@$(BIN)/python docs/utility.py
+
+survivors: $(DONE)/kernel $(DONE)/eval ## Count what word mechanisms leave of typed personal data; writes docs/survivors.md
+	@$(BIN)/python docs/survivors.py
 
 docs: $(DONE)/kernel $(DONE)/dev ## Build the documentation, strictly, into site/
 	@$(BIN)/mkdocs build --strict --quiet --site-dir site
