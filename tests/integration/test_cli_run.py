@@ -104,12 +104,12 @@ def test_a_run_reports_and_a_second_one_costs_nothing(inited):
     assert first["rows"]["new"] == first["rows"]["released"] == 300
     assert first["changed"] is True
     assert all(gate["passed"] for gate in first["gates"])
-    published = contents(inited / "published")
+    published = contents(inited / "published" / "reviews")
     ledger = facts("ledger", "remaining", "--ledger", "ledger.db")
     second = facts("run", "privacy.toml")
     assert second["rows"]["new"] == 0
     assert (second["changed"], second["manifest"]) == (False, first["manifest"])
-    assert contents(inited / "published") == published
+    assert contents(inited / "published" / "reviews") == published
     assert facts("ledger", "remaining", "--ledger", "ledger.db") == ledger
 
 
