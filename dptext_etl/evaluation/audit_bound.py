@@ -74,7 +74,7 @@ def largest(draws: int, alpha: float) -> float:
     """Return the largest loss that so many draws can show: the event came always, and never under the other input.
 
     >>> [round(largest(10**power, 0.05), 2) for power in (4, 5, 6)]
-    [7.91, 10.21, 12.51]
+    [7.9, 10.21, 12.51]
     """
     return log_ratio(draws, draws, 0, draws, alpha)
 

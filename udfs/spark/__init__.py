@@ -1,4 +1,7 @@
-"""Spark: SQL functions that release a text column (`register`), whole runs over a data frame (`privatize_frame`)."""
+"""Spark: SQL functions that release a text column (`register`), whole runs over a data frame (`privatize_frame`).
+
+`guard` refuses a plan in which raw text gets around them.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from udfs.spark.frame import privatize_frame as privatize_frame
     from udfs.spark.functions import register as register
+    from udfs.spark.plan_guard import guard as guard
 
-_WHERE = {"register": "functions", "privatize_frame": "frame"}
+_WHERE = {"guard": "plan_guard", "privatize_frame": "frame", "register": "functions"}
 
-__all__ = ["privatize_frame", "register"]
+__all__ = ["guard", "privatize_frame", "register"]
 
 
 def __getattr__(name: str) -> Any:

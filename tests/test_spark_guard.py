@@ -1,0 +1,159 @@
+"""The guard on Spark plans: what it follows, what it refuses, what it says."""
+
+import pytest
+
+from dptext_etl import ColumnPolicy, _kernel
+from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.mechanisms.custext import CusText
+
+pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+
+from udfs.spark import guard, register  # noqa: E402
+
+ARROW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
+ROWS = [("a", "good film", 1, ("good", 2)), ("b", "bad film", 2, ("bad", 3))]
+
+
+@pytest.fixture(scope="module")
+def films(spark, tmp_path_factory):
+    """The view `films`, releases in both forms, a function that only looks like one, and a view over the release."""
+    key = tmp_path_factory.mktemp("keys") / "noise.key"
+    _kernel.Secret().write(str(key))
+    policy = ColumnPolicy(
+        dataset="films",
+        column="review",
+        release="1",
+        mechanism=CusText.example(),
+        key=f"file:{key}",
+        allow={"cluster"},
+    )
+    from pyspark.sql.functions import pandas_udf
+
+    frame = spark.createDataFrame(ROWS, "id string, review string, n int, doc struct<text string, pages int>")
+    frame.createOrReplaceTempView("films")
+    register(spark, "private_review", policy, form="arrow" if ARROW else "pandas")
+    register(spark, "private_pandas", policy, form="pandas", spend=True)
+    spark.udf.register("look_alike", pandas_udf(lambda text, id: text, "string"))  # noqa: A006
+    spark.sql("CREATE OR REPLACE TEMP VIEW safe AS SELECT id, private_review(review, id) AS review, n FROM films")
+    spark.sql("CREATE OR REPLACE TEMP VIEW renamed AS SELECT id, review AS body, n FROM films")
+    return spark
+
+
+PASSES = {
+    "released": "SELECT id, private_review(review, id) AS review FROM films",
+    "released, with what it costs": "SELECT id, private_pandas(review, id).text FROM films",
+    "released, then anything": "SELECT upper(review) AS r, count(*) FROM safe WHERE n > 0 GROUP BY 1 ORDER BY 1",
+    "parts joined before the release": "SELECT private_review(concat(review, ' ', id), id) AS r FROM films",
+    "never read": "SELECT id, n FROM films ORDER BY n LIMIT 1",
+    "dropped in time": "SELECT id FROM (SELECT id, review FROM films) WHERE id > 'a'",
+    "common table": "WITH t AS (SELECT id, review FROM films) SELECT l.id FROM t l JOIN t r ON l.id = r.id",
+    "exists": "SELECT id FROM films f WHERE EXISTS (SELECT * FROM films g WHERE g.id = f.id)",
+    "union": "SELECT id FROM films UNION SELECT id FROM safe",
+    "window": "SELECT id, count(*) OVER (PARTITION BY n) AS c FROM films",
+    "released in a sub-query": "SELECT id, (SELECT max(private_review(review, id)) FROM films) AS r FROM films",
+}
+
+
+@pytest.mark.parametrize("query", PASSES.values(), ids=PASSES)
+def test_plans_that_release_pass_and_are_returned(films, query):
+    plan = films.sql(query)
+    assert guard(plan, raw=["review"]) is plan
+
+
+REFUSED = {
+    "as it is": ("SELECT id, review FROM films", "reaches the output unreleased, in 'review'"),
+    "all columns": ("SELECT * FROM films", "in 'review'"),
+    "alias": ("SELECT review AS r FROM films", "in 'r'"),
+    "other case": ("SELECT REVIEW AS r FROM FILMS", "in 'r'"),
+    "concat": ("SELECT concat(id, ':', reverse(review)) AS x FROM films", "in 'x'"),
+    "released beside raw": ("SELECT private_review(review, id) AS a, length(review) AS b FROM films", "in 'b'"),
+    "released and raw in one": ("SELECT concat(private_review(review, id), review) AS a FROM films", "in 'a'"),
+    "struct": ("SELECT named_struct('t', review).t AS x FROM films", "in 'x'"),
+    "higher-order": ("SELECT transform(array(review), x -> upper(x)) AS x FROM films", "in 'x'"),
+    "aggregate": ("SELECT n, max(review) AS m FROM films GROUP BY n", "in 'm'"),
+    "window": ("SELECT id, lag(review) OVER (ORDER BY id) AS l FROM films", "in 'l'"),
+    "window order": ("SELECT id, row_number() OVER (ORDER BY review) AS l FROM films", "decides a window"),
+    "filter": ("SELECT id FROM films WHERE review LIKE '%bad%'", "decides which rows are kept"),
+    "filter on a length": (
+        "SELECT id FROM (SELECT id, length(review) AS l FROM films) WHERE l > 3",
+        "which rows are kept",
+    ),
+    "sort": ("SELECT id FROM films ORDER BY review", "decides the order of rows"),
+    "group": ("SELECT count(*) FROM films GROUP BY review", "decides what a group is"),
+    "distinct": ("SELECT DISTINCT id, review FROM films", "decides which rows are distinct"),
+    "join": ("SELECT a.id FROM films a JOIN films b ON a.review = b.review", "decides which rows are joined"),
+    "union": ("SELECT id AS x FROM films UNION ALL SELECT review FROM films", "in 'x'"),
+    "except": ("SELECT review FROM films EXCEPT SELECT id FROM films", "decides which rows are distinct"),
+    "explode": ("SELECT explode(split(review, ' ')) AS w FROM films", "decides how many rows there are"),
+    "scalar sub-query": ("SELECT id, (SELECT max(review) FROM films) AS m FROM films", "in 'm'"),
+    "in a sub-query": ("SELECT id FROM films WHERE id IN (SELECT review FROM films)", "which rows are kept"),
+    "correlated": (
+        "SELECT id FROM safe s WHERE EXISTS (SELECT 1 FROM films f WHERE f.review = s.id)",
+        "which rows are kept",
+    ),
+    "outer column": ("SELECT id, (SELECT f.review) AS m FROM films f", "in 'm'"),
+    "lateral": ("SELECT id, q FROM films f, LATERAL (SELECT f.review AS q)", "in 'q'"),
+    "common table": ("WITH t AS (SELECT id, review AS body FROM films) SELECT body FROM t", "in 'body'"),
+    "view": ("SELECT body FROM renamed", "in 'body'"),
+    "another function": ("SELECT look_alike(review, id) AS x FROM films", "in 'x'"),
+    "raw as the id": ("SELECT private_review(id, review) AS x FROM films", "as an id"),
+    "pivot": (
+        "SELECT * FROM (SELECT n, review FROM films) PIVOT (max(review) FOR n IN (1, 2))",
+        "unreleased|cannot be",
+    ),
+    "unpivot": ("SELECT v FROM films UNPIVOT (v FOR k IN (id, review))", "in 'v'|which rows"),
+    "rollup": ("SELECT max(review) AS m FROM films GROUP BY ROLLUP (id, n)", "in 'm'"),
+}
+
+
+@pytest.mark.parametrize(("query", "said"), REFUSED.values(), ids=REFUSED)
+def test_plans_that_get_around_the_release_are_refused(films, query, said):
+    with pytest.raises(GateError, match=said) as refused:
+        guard(films.sql(query), raw=["review"])
+    assert refused.value.exit_code == 4
+    assert "good film" not in str(refused.value)
+
+
+def test_a_field_of_a_struct_is_a_column_too(films):
+    with pytest.raises(GateError, match="in 'doc'"):
+        guard(films.table("films").select("doc"), raw=["text"])
+    with pytest.raises(GateError, match="in 'text'"):
+        guard(films.sql("SELECT doc.text FROM films"), raw=["text"])
+
+
+def test_frames_of_the_api_are_followed_like_sql(films):
+    from pyspark.sql import functions as f
+
+    frame = films.table("films")
+    released = frame.withColumn("review", f.call_function("private_review", "review", "id")).drop("doc")
+    assert guard(released, raw=["review"]) is released
+    with pytest.raises(GateError, match="in 'copy'"):
+        guard(frame.withColumn("copy", f.col("review")).drop("review"), raw=["review"])
+    with pytest.raises(GateError, match="a step of kind MapInArrow, which cannot be followed"):
+        guard(
+            frame.select("id", "review").mapInArrow(lambda batches: batches, "id string, review string"), raw=["review"]
+        )
+    assert guard(frame.select("id").mapInArrow(lambda batches: batches, "id string"), raw=["review"])
+
+
+def test_a_name_taken_over_by_another_function_is_no_release(films):
+    from pyspark.sql.functions import pandas_udf
+
+    register_again = "private_for_a_while"
+    films.udf.register(register_again, pandas_udf(lambda text, id: text, "string"))  # noqa: A006
+    with pytest.raises(GateError, match="in 'x'"):
+        guard(films.sql(f"SELECT {register_again}(review, id) AS x FROM films"), raw=["review"])
+
+
+def test_a_column_that_no_source_has_is_said(films):
+    with pytest.raises(PolicyError, match="no source of the plan has a column 'body'"):
+        guard(films.table("renamed"), raw=["body"])
+
+
+def test_spark_connect_is_refused():
+    class ConnectFrame:
+        def __getattr__(self, name):
+            raise AttributeError(name)
+
+    with pytest.raises(PolicyError, match="Spark Connect shows its client no analysed plan"):
+        guard(ConnectFrame(), raw=["review"])
