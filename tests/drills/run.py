@@ -92,9 +92,13 @@ def tallied(name: str, junit: Path) -> dict:
     total, skipped = (int(suite.get(word, 0)) for word in ("tests", "skipped"))
     done = (
         "tasks of whole runs that raise or whose worker dies after each step, a driver killed twice, attempts that "
-        f"overtake each other, speculation in a cluster of two workers ({total} drills)"
+        f"overtake each other, speculation in a cluster of two workers; leaks on executors; logs of failing queries ({total} drills)"
     )
-    found = "each time the release and the charges of an undisturbed run" if total > skipped else "nothing"
+    found = (
+        "the release and the charges of an undisturbed run; leaks planted on executors are stopped, and logs quote nothing"
+        if total > skipped
+        else "nothing"
+    )
     found += f"; {skipped} of them skipped on this machine" if skipped else ""
     return {"name": name, "done": done, "found": found, "seconds": float(suite.get("time", 0))}
 
