@@ -92,13 +92,14 @@ def tallied(name: str, junit: Path) -> dict:
     total, skipped = (int(suite.get(word, 0)) for word in ("tests", "skipped"))
     done = (
         "tasks of whole runs that raise or whose worker dies after each step, a driver killed twice, attempts that "
-        f"overtake each other, speculation in a cluster of two workers; leaks on executors; logs of failing queries ({total} drills)"
+        "overtake each other, speculation in a cluster of two workers; leaks on executors; logs of failing queries "
+        f"({total} drills)"
     )
-    found = (
-        "the release and the charges of an undisturbed run; leaks planted on executors are stopped, and logs quote nothing"
-        if total > skipped
-        else "nothing"
+    held = (
+        "the release and the charges of an undisturbed run; leaks planted on executors are stopped, and logs quote "
+        "nothing"
     )
+    found = held if total > skipped else "nothing"
     found += f"; {skipped} of them skipped on this machine" if skipped else ""
     return {"name": name, "done": done, "found": found, "seconds": float(suite.get("time", 0))}
 
