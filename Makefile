@@ -1,6 +1,6 @@
 # `make` lists what there is. Each target sets up what it needs, in .venv and target/, and only when its inputs changed.
-# Needed on the machine: Python 3.11 or newer and Rust (cargo, see kernel/Cargo.toml). Java 17 or newer is for Spark alone:
-# where it is missing, its tests are skipped and say so.
+# Needed on the machine: Python 3.11 or newer and Rust (cargo, see kernel/Cargo.toml). Java 17 or newer is for Spark alone, a
+# PostgreSQL server's programs are for tests and drills of that ledger: what needs one that is missing is skipped and says so.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -16,6 +16,7 @@ DRILLS := --full
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
 JAVA := command -v java >/dev/null || [[ -x "$${JAVA_HOME:-none}/bin/java" ]]
+POSTGRES := compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null
 KERNEL := Cargo.toml Cargo.lock $(shell find kernel -type f)
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 export VIRTUAL_ENV := $(CURDIR)/$(VENV)
@@ -31,6 +32,7 @@ demo: $(DONE)/kernel ## Run the whole job on a generated sample, then show a pla
 
 test: $(DONE)/kernel $(DONE)/dev ## Run all tests (Rust, then Python)
 	@{ $(JAVA); } || echo "no Java on this machine: Spark's tests are skipped (on Debian: apt-get install openjdk-17-jre-headless)"
+	@{ $(POSTGRES); } || echo "no PostgreSQL on this machine: tests of that ledger are skipped (on Debian: apt-get install postgresql)"
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --lib
 	@$(BIN)/python -m pytest
 
