@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -131,7 +131,8 @@ class Staging:
     def _whole(self, shard: StagedShard, index: int, inputs: str) -> bool:
         try:
             same = (shard.index, shard.inputs) == (index, inputs)
-            return same and sha256(self.path(shard)) == shard.sha256
+            path = self.path(shard)
+            return same and _draws(path).is_file() and sha256(path) == shard.sha256
         except OSError:
             return False
 
@@ -191,13 +192,14 @@ class Staging:
         """Remove what other runs and attempts staged or left half-written, quarantine lists included."""
         files = {file for shard in shards for file in _files(self.path(shard))}
         lists = {f"quarantine-{shard.index:05d}" for shard in shards}
-        for path in [*self.folder.glob("shard-*"), *self.folder.glob("quarantine-*"), *self.folder.glob(".*-*.draft")]:
+        shown = _records_first(self.folder.glob("shard-*"))
+        for path in [*shown, *self.folder.glob("quarantine-*"), *self.folder.glob(".*-*.draft")]:
             if path not in files and path.stem not in lists:
                 path.unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Remove staged shards; quarantine lists stay."""
-        for path in self.folder.glob("shard-*"):
+        for path in _records_first(self.folder.glob("shard-*")):
             path.unlink(missing_ok=True)
 
     def _path(self, index: int, tag: str) -> Path:
@@ -214,6 +216,11 @@ def _draws(path: Path) -> Path:
 
 def _files(path: Path) -> tuple[Path, ...]:
     return path, _draws(path), _record(path)
+
+
+def _records_first(paths: Iterable[Path]) -> list[Path]:
+    """Put records before what they speak of: whoever dies while removing leaves none without its files."""
+    return sorted(paths, key=lambda path: path.suffix != ".json")
 
 
 def _recorded(path: Path) -> StagedShard | None:

@@ -87,6 +87,17 @@ def test_killed_again_and_again(undisturbed, make_job):
         assert ledger.verify().ok
 
 
+@pytest.mark.parametrize("gone", ["parquet", "draws", "json"])
+def test_killed_while_the_staged_files_were_removed(undisturbed, make_job, gone):
+    job = make_job("killed")
+    assert killed(job.policy(), "manifest written", 1)[0]
+    (file,) = (job.folder / "published.staging").rglob(f"shard-00001.{gone}")
+    file.unlink()
+    assert job.run().version == 1
+    assert job.files() == undisturbed.files()
+    assert job.charged() == undisturbed.charged()
+
+
 def test_readers_never_see_half_a_version(make_job, reviews, save):
     from dptext_etl.runner import scan_published
 
