@@ -119,7 +119,7 @@ def test_explain_says_what_each_length_gives(word_mechanism):
     [
         (("custext", "length=fixed", "n_max=9"), "its words disclose cluster", 'use length "disclose"'),
         (("custext", "norm=row"), "the published code, not the paper", 'norm "cluster" or mode "faithful"'),
-        (("santext", "length=fixed"), "needs n_max", "of 1 and more"),
+        (("santext", "length=fixed"), "needs n_max", "from 1 to 100000"),
         (("santext", "length=noisy", "n_max=9"), "the price of length", "both or neither"),
         (
             ("santext", "variant=plus", "length=fixed", "n_max=9"),

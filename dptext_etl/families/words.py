@@ -26,6 +26,9 @@ from dptext_etl.mechanism import Epsilon, Mechanism
 PAD = "<PAD>"
 """The word that fills a text up to a fixed or noisy length: drawn like any word, released as nothing."""
 
+LONGEST_PADDED = 100_000
+"""Longest public length: every text takes the draws, the time and the memory of one of that length."""
+
 STRICT_INPUT = {"case": "lower", "punctuation": "drop", "numbers": "uniform", "oov": "uniform", "null": "pass"}
 FAITHFUL_INPUT = {"case": "keep", "punctuation": "keep", "numbers": "keep", "oov": "keep", "null": "pass"}
 FAITHFUL_DISCLOSURES = frozenset({Disclosure.PUNCT, Disclosure.NUMBERS, Disclosure.OOV, Disclosure.CASE})
@@ -80,8 +83,8 @@ class WordMechanism(Mechanism):
             msg += "mechanism whose words disclose nothing: `dptext explain NAME` lists what each can hide"
             raise ValueError(msg)
         least = 2 if self.length == "noisy" else 1
-        if "n_max" not in self.model_fields_set or self.n_max < least:
-            msg = f'length "{self.length}" needs n_max, the public length to pad to, of {least} and more'
+        if "n_max" not in self.model_fields_set or not least <= self.n_max <= LONGEST_PADDED:
+            msg = f'length "{self.length}" needs n_max, the public length to pad to, from {least} to {LONGEST_PADDED}'
             raise ValueError(msg)
         return self
 
