@@ -11,6 +11,7 @@ import pytest
 
 from dptext_etl import Ledger, Policy, _kernel
 from dptext_etl.runner import RunSummary, run
+from dptext_etl.runner.anchoring import FILE as MEMORY
 
 SENTINEL = "zzqsentinelqzz"
 """Stands in every raw text, and in nothing that leaves a run."""
@@ -79,9 +80,10 @@ class Job:
         return Ledger.open(str(self.folder / "ledger.db"), read_only=True, create=False)
 
     def files(self, below: str = "published") -> dict[str, bytes]:
-        """Every file of a folder, by its path."""
+        """Every file of a folder, by its path; not what staging remembers of its ledger, which no two ledgers share."""
         root = self.folder / below
-        return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+        found = (path for path in sorted(root.rglob("*")) if path.is_file() and path.name != MEMORY)
+        return {str(path.relative_to(root)): path.read_bytes() for path in found}
 
     def charged(self) -> dict[str, tuple[int, int]]:
         """Reserved and committed records per column, canaries included."""
