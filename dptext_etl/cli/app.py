@@ -21,6 +21,7 @@ from dptext_etl.cli import (
     privatize,
     run,
     schema,
+    train,
 )
 from dptext_etl.cli.command import Command, epilog
 
@@ -59,6 +60,7 @@ for module in (init, plan, run, privatize, check, audit, mechanisms, explain, pr
     app.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
 app.add_typer(keeping.commands, name="ledger")
 app.add_typer(key.app, name="key")
+app.add_typer(train.app, name="train")
 
 
 def main() -> None:

@@ -1,0 +1,31 @@
+"""`dptext train`: train models on public text, one command per file `train_NAME.py` beside this one.
+
+A file holds `EXAMPLE`, `KEYS` and the function of its name (`train_masked_lm.py`: `masked_lm`, the command `masked-lm`);
+what it needs beyond the standard library it imports inside that function.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+
+import typer
+
+from dptext_etl import cli
+from dptext_etl.cli.command import Command, epilog
+
+_PREFIX = "train_"
+
+app = typer.Typer(no_args_is_help=True, help="Train models on public text; never on what is privatised.")
+
+
+@app.callback()
+def train() -> None:
+    """Train models on public text; never on what is privatised."""
+
+
+for _found in sorted(module.name for module in pkgutil.iter_modules(cli.__path__) if module.name.startswith(_PREFIX)):
+    _module = importlib.import_module(f"{cli.__name__}.{_found}")
+    app.command(cls=Command, epilog=epilog(_module.EXAMPLE, _module.KEYS))(
+        getattr(_module, _found.removeprefix(_PREFIX))
+    )
