@@ -6,14 +6,17 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact, canon
-from dptext_etl.guarantee import Guarantee, Spend
+from dptext_etl.guarantee import MICRO, Guarantee, Spend
 from dptext_etl.keys import RecordKeys
 
 Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
@@ -27,11 +30,14 @@ class Released(NamedTuple):
 
     Attributes:
         text: Released texts, large strings; null where the input was null and nullness is disclosed.
-        positions: Draws made per record, uint32: what the spend is counted in.
+        positions: Draws that were charged per record, uint32, as `Mechanism.positions` says beforehand.
+        steps: Draws really made per record, uint32, at most `positions` where each costs the same; only where the
+            mechanism settles ex post (`Mechanism.expost`), else None.
     """
 
     text: pa.Array
     positions: pa.Array
+    steps: pa.Array | None = None
 
 
 class Mechanism(BaseModel, ABC):
@@ -128,6 +134,24 @@ class Mechanism(BaseModel, ABC):
     @abstractmethod
     def spend(self, positions: int) -> Spend:
         """The privacy map: what a release of one record with that many draws costs."""
+
+    @property
+    def expost(self) -> bool:
+        """Whether a release says how many draws it really took, so that a pure cap may be charged for those alone.
+
+        True only where that number is a function of what is released or of coins that no text decides (privacy.md
+        section 7.2). The guarantee of a record stays its worst case.
+        """
+        return False
+
+    def spent(self, steps: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
+        """Return the pure epsilon that so many draws used, in millionths rounded up, shape (records,).
+
+        Only where `expost`; never more than `spend` of the record's positions.
+        """
+        each = Fraction(repr(self.epsilon)) * MICRO
+        counts, where = np.unique(steps, return_inverse=True)
+        return np.array([math.ceil(int(count) * each) for count in counts], dtype=np.int64)[where]
 
     def worst_case(self, positions: int | None = None) -> Spend:
         """What is reserved before a text is scored: `positions` draws where length is disclosed, else `n_max`."""

@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.embeddings import device as devices
 from dptext_etl.embeddings.search import MOST_BITS, NearestWords, finest_bits
 from dptext_etl.errors import PolicyError
 
@@ -142,30 +141,3 @@ def test_torch_finds_the_same(words):
     np.testing.assert_array_equal(search.by_torch(points, "cpu"), search.nearest(points, "cpu"))
     middles = search.rounded(vectors.vectors[random.integers(0, 900, size=(300, 2))].sum(axis=1) / 2.0)
     np.testing.assert_array_equal(search.by_torch(middles, "cpu"), search.nearest(middles, "cpu"))
-
-
-class TestDevice:
-    @pytest.fixture(autouse=True)
-    def _fresh(self, monkeypatch):
-        monkeypatch.delenv(devices.SETTING, raising=False)
-
-    def test_cpu_is_cpu_without_a_look_at_torch(self, monkeypatch):
-        monkeypatch.setenv(devices.SETTING, " CPU ")
-        monkeypatch.setattr(devices, "_sees_gpu", lambda _: pytest.fail("torch was looked for"))
-        assert devices.device() == "cpu"
-
-    @pytest.mark.parametrize(("sees", "expected"), [(True, "cuda"), (False, "cpu")])
-    def test_auto_takes_what_is_there(self, monkeypatch, sees, expected):
-        monkeypatch.setattr(devices, "_sees_gpu", lambda _: sees)
-        assert devices.device() == expected
-
-    def test_cuda_without_one_is_refused(self, monkeypatch):
-        monkeypatch.setenv(devices.SETTING, "cuda")
-        monkeypatch.setattr(devices, "_sees_gpu", lambda _: False)
-        with pytest.raises(PolicyError, match="sees no GPU"):
-            devices.device()
-
-    def test_anything_else_is_refused(self, monkeypatch):
-        monkeypatch.setenv(devices.SETTING, "tpu")
-        with pytest.raises(PolicyError, match="auto, cpu or cuda"):
-            devices.device()

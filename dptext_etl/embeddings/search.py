@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.embeddings.device import Device, device
+from dptext_etl.device import Device, device
 from dptext_etl.embeddings.vectors import WordVectors
 from dptext_etl.errors import PolicyError
 

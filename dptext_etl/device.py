@@ -1,0 +1,94 @@
+"""Where models and large products of matrices are computed, and in what: settings of the machine, never of a release.
+
+`DPTEXT_DEVICE=auto|cpu|cuda` and `DPTEXT_DTYPE=auto|float32|bfloat16` enter no configuration. Exact products give the
+same answer everywhere; a model's scores differ in their last digits, but the guarantee holds for any scores whatever
+(privacy.md section 2.1), the draws come from the same stream, and the first commit of a run is the release.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+from dptext_etl.errors import PolicyError
+
+Device = Literal["cpu", "cuda"]
+Dtype = Literal["float32", "bfloat16"]
+SETTING = "DPTEXT_DEVICE"
+DTYPE_SETTING = "DPTEXT_DTYPE"
+
+_BF16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
+"""What the kernel lists where a CPU multiplies bfloat16 itself (x86: AVX-512 or AMX; ARM: bf16)."""
+
+
+def device() -> Device:
+    """Return where to compute: "cuda" where torch sees a GPU, unless the setting says "cpu".
+
+    Raises:
+        PolicyError: Another setting, or "cuda" where there is none.
+    """
+    asked = os.environ.get(SETTING, "auto").strip().lower()
+    if asked == "cpu":
+        return "cpu"
+    if asked not in ("auto", "cuda"):
+        raise PolicyError(f"{SETTING} is auto, cpu or cuda", f"leave {SETTING} unset to use a GPU if there is one")
+    if _sees_gpu(asked):
+        return "cuda"
+    if asked == "cuda":
+        raise PolicyError(
+            f"{SETTING} is cuda, but torch sees no GPU here",
+            f"install dptext-etl[models] with a CUDA build of torch, or set {SETTING}=auto",
+        )
+    return "cpu"
+
+
+def dtype(where: str | None = None) -> Dtype:
+    """Return in what a model computes: bfloat16 where the hardware multiplies it itself, unless the setting decides.
+
+    Args:
+        where: "cpu" or "cuda"; what `device` says where None.
+
+    Raises:
+        PolicyError: Another setting.
+    """
+    asked = os.environ.get(DTYPE_SETTING, "auto").strip().lower()
+    if asked == "float32":
+        return "float32"
+    if asked == "bfloat16":
+        return "bfloat16"
+    if asked != "auto":
+        raise PolicyError(
+            f"{DTYPE_SETTING} is auto, float32 or bfloat16", f"leave {DTYPE_SETTING} unset to let the hardware decide"
+        )
+    where = device() if where is None else where
+    return "bfloat16" if (_gpu_has_bf16() if where == "cuda" else _cpu_has_bf16()) else "float32"
+
+
+@cache
+def _sees_gpu(asked: str) -> bool:
+    """Whether torch sees a GPU; with "auto" torch is only imported where the machine has NVIDIA's driver."""
+    driver = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg"))
+    if importlib.util.find_spec("torch") is None or (asked == "auto" and not driver):
+        return False
+    import torch
+
+    return bool(torch.cuda.is_available())
+
+
+@cache
+def _gpu_has_bf16() -> bool:
+    import torch
+
+    return bool(torch.cuda.get_device_capability()[0] >= 8)
+
+
+@cache
+def _cpu_has_bf16(listing: str = "/proc/cpuinfo") -> bool:
+    try:
+        return _BF16.search(Path(listing).read_text(encoding="utf-8", errors="replace")) is not None
+    except OSError:
+        return False

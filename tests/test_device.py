@@ -1,0 +1,80 @@
+"""Where and in what models compute is a setting of the machine, never of a release."""
+
+import pytest
+
+from dptext_etl import device as devices
+from dptext_etl.errors import PolicyError
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch):
+    monkeypatch.delenv(devices.SETTING, raising=False)
+    monkeypatch.delenv(devices.DTYPE_SETTING, raising=False)
+
+
+def test_cpu_is_cpu_without_a_look_at_torch(monkeypatch):
+    monkeypatch.setenv(devices.SETTING, " CPU ")
+    monkeypatch.setattr(devices, "_sees_gpu", lambda _: pytest.fail("torch was looked for"))
+    assert devices.device() == "cpu"
+
+
+@pytest.mark.parametrize(("sees", "expected"), [(True, "cuda"), (False, "cpu")])
+def test_auto_takes_what_is_there(monkeypatch, sees, expected):
+    monkeypatch.setattr(devices, "_sees_gpu", lambda _: sees)
+    assert devices.device() == expected
+
+
+def test_cuda_without_one_is_refused(monkeypatch):
+    monkeypatch.setenv(devices.SETTING, "cuda")
+    monkeypatch.setattr(devices, "_sees_gpu", lambda _: False)
+    with pytest.raises(PolicyError, match="sees no GPU"):
+        devices.device()
+
+
+def test_any_other_device_is_refused(monkeypatch):
+    monkeypatch.setenv(devices.SETTING, "tpu")
+    with pytest.raises(PolicyError, match="auto, cpu or cuda"):
+        devices.device()
+
+
+@pytest.mark.parametrize("asked", ["float32", "bfloat16"])
+def test_a_dtype_that_is_asked_for_is_taken_without_a_look_at_the_hardware(monkeypatch, asked):
+    monkeypatch.setenv(devices.DTYPE_SETTING, asked.upper())
+    monkeypatch.setattr(devices, "_cpu_has_bf16", lambda: pytest.fail("the CPU was looked at"))
+    assert devices.dtype("cpu") == asked
+
+
+@pytest.mark.parametrize(("has", "expected"), [(True, "bfloat16"), (False, "float32")])
+def test_auto_takes_bfloat16_where_the_hardware_computes_it(monkeypatch, has, expected):
+    monkeypatch.setattr(devices, "_cpu_has_bf16", lambda: has)
+    monkeypatch.setattr(devices, "_gpu_has_bf16", lambda: not has)
+    assert devices.dtype("cpu") == expected
+    monkeypatch.setattr(devices, "device", lambda: "cpu")
+    assert devices.dtype() == expected
+
+
+def test_any_other_dtype_is_refused(monkeypatch):
+    monkeypatch.setenv(devices.DTYPE_SETTING, "float16")
+    with pytest.raises(PolicyError, match="auto, float32 or bfloat16"):
+        devices.dtype("cpu")
+
+
+@pytest.mark.parametrize(
+    ("flags", "has"),
+    [
+        ("flags : fpu avx512f avx512_bf16 avx512_vnni", True),
+        ("flags : fpu amx_bf16 amx_tile", True),
+        ("Features : fp asimd bf16 i8mm", True),
+        ("flags : fpu avx2 avx512f avx512bw", False),
+    ],
+)
+def test_what_a_cpu_lists_says_whether_it_computes_bfloat16(tmp_path, flags, has):
+    listing = tmp_path / "cpuinfo"
+    listing.write_text(f"processor : 0\n{flags}\n")
+    devices._cpu_has_bf16.cache_clear()
+    assert devices._cpu_has_bf16(str(listing)) is has
+    devices._cpu_has_bf16.cache_clear()
+
+
+def test_a_machine_without_a_listing_counts_as_one_without_bfloat16(tmp_path):
+    assert devices._cpu_has_bf16(str(tmp_path / "none")) is False
