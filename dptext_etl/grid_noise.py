@@ -1,0 +1,120 @@
+"""Noise on a grid for vectors that a model made of a whole text (privacy.md section 2.5, amendments A9 and A10).
+
+A latent is clipped, rounded toward zero to multiples of 2**-16, and every coordinate gets noise of its own from the
+record's stream; the sum is rounded to the grid again. Only this sum may leave: it goes to the decoder, which is
+post-processing.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.errors import PolicyError
+
+LATENT = 4
+"""The purpose of noise of latents (`stream.md`)."""
+
+STEPS = 2**16
+"""Grid steps per unit."""
+
+_LARGEST = 2**48
+
+Norm = Literal["value", "l1", "l2"]
+
+
+def noisy_latents(
+    latents: npt.NDArray[np.floating],
+    keys: pa.Array,
+    *,
+    clip: float,
+    norm: Norm = "value",
+    sigma: float | None = None,
+    rate: Fraction | None = None,
+    purpose: int = LATENT,
+) -> npt.NDArray[np.float32]:
+    """Clip latents and add noise to every coordinate.
+
+    Args:
+        latents: Shape (rows, n), any floats; NaN and infinities count as 0.
+        keys: One record key per row, fixed-size binary of 32 bytes.
+        clip: C, the public bound, taken down to the grid.
+        norm: What C bounds: each coordinate, or a row's sum of sizes, or its length.
+        sigma: Standard deviation of Gaussian noise.
+        rate: Of discrete Laplace noise per grid step, instead of `sigma` (`laplace_rate`).
+        purpose: Number of the stream (plus 256 per pass).
+
+    Returns:
+        Noisy latents, float32, shape (rows, n).
+    """
+    if (sigma is None) == (rate is None):
+        msg = "noise is Gaussian with a sigma, or discrete Laplace with a rate: one of them"
+        raise PolicyError(msg)
+    rows, n = latents.shape
+    kept = _on_grid(np.where(np.isfinite(latents), latents, 0.0).astype(np.float64), clipped_steps(clip), norm)
+    if rate is None:
+        from scipy.special import ndtri
+
+        draws = pa.array(np.arange(rows, dtype=np.uint32)), pa.array(np.zeros(rows, np.uint64))
+        signed = pa.array(_kernel.uniforms(keys, *draws, purpose, 2 * n, 0, n)).to_numpy().reshape(rows, n)
+        normals = np.copysign(ndtri(np.abs(signed) / 2), signed)
+        noisy = np.rint(kept + normals * (float(sigma or 0.0) * (1 + 2.0**-20) * STEPS))
+    else:
+        steps = [
+            _kernel.discrete_laplaces(key.as_py(), purpose, 0, n, rate.numerator, rate.denominator) for key in keys
+        ]
+        noisy = kept + np.array(steps, np.float64).reshape(rows, n)
+    return (noisy / STEPS).astype(np.float32)
+
+
+def clipped_steps(clip: float) -> int:
+    """Return C in whole grid steps: what the clip really bounds, for the sensitivity.
+
+    >>> clipped_steps(0.1)
+    6553
+    """
+    steps = math.floor(clip * STEPS)
+    if steps < 1:
+        msg = f"a clip is at least one step of the grid, 2**-16; got {clip}"
+        raise PolicyError(msg)
+    return steps
+
+
+def laplace_rate(epsilon: float, sensitivity: int | Fraction) -> Fraction:
+    """Return the rate per grid step of discrete Laplace noise.
+
+    Exactly epsilon / sensitivity where numerator and denominator stay below 2**48, else a smaller fraction that can be
+    drawn (more noise).
+
+    Args:
+        epsilon: Of the whole vector.
+        sensitivity: Largest l1 distance of two clipped latents, in grid steps: 2 n times `clipped_steps(C)`, or
+            times 2**16 C, where C bounds each of n coordinates.
+
+    >>> laplace_rate(500.0, 2 * 20 * 768 * clipped_steps(0.1))
+    Fraction(25, 10065408)
+    """
+    exact = Fraction(repr(float(epsilon))) / sensitivity
+    if max(exact.numerator, exact.denominator) <= _LARGEST:
+        return exact
+    for bits in range(48, 0, -1):
+        den = min(_LARGEST, 2**bits)
+        num = math.floor(exact * den)
+        if 1 <= num <= _LARGEST:
+            return Fraction(num, den)
+    msg = "noise of this size cannot be drawn exactly: epsilon per grid step is out of reach"
+    raise PolicyError(msg, "give epsilon with fewer decimals, or a smaller clip")
+
+
+def _on_grid(latents: npt.NDArray[np.float64], limit: int, norm: Norm) -> npt.NDArray[np.float64]:
+    if norm == "value":
+        return np.trunc(np.clip(latents * STEPS, -limit, limit))
+    order = 1 if norm == "l1" else 2
+    sizes = np.linalg.norm(latents, ord=order, axis=1, keepdims=True) * STEPS
+    return np.trunc(latents * STEPS * np.minimum(1.0, limit * (1 - 2.0**-40) / np.maximum(sizes, limit * 0.5)))
