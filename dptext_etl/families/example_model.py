@@ -1,0 +1,164 @@
+"""Tiny random language models that need no download: tests, documentation and examples run on them.
+
+Their weights are random and say nothing about words; shapes, files and tokenizers are those of real models. Each is
+built once per machine from a fixed seed and kept in the artifact cache.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from dptext_etl.artifacts import Artifact, store
+
+PREFIX = "example-"
+"""What the names of these models begin with: "example-masked"."""
+KINDS = ("masked", "causal", "seq2seq", "bart")
+WORDS = 400
+"""Whole words that their tokenizers know: the first of the embedded vocabulary."""
+_VERSION = 1
+_SEED = 20_260_101
+_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+_PROVENANCE = "random weights from a fixed seed; no text was used"
+
+
+def example_model(kind: str) -> dict[str, Artifact]:
+    """Return the files of the tiny model of a kind by file name, built if this machine has none yet.
+
+    Args:
+        kind: "masked" (RoBERTa), "causal" (GPT-2), "seq2seq" (T5) or "bart".
+    """
+    made: list[Path] = []
+    with tempfile.TemporaryDirectory(prefix="dptext-example-") as folder:
+
+        def build(name: str, out: Path) -> None:
+            if not made:
+                _build(kind, Path(folder))
+                made.append(Path(folder))
+            out.write_bytes((Path(folder) / name).read_bytes())
+
+        names = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+        return {name: _stored(kind, name, build) for name in names}
+
+
+def _stored(kind: str, name: str, build: Any) -> Artifact:
+    description = {"format": "dptext-example-model/1", "kind": kind, "file": name, "version": _VERSION}
+    return store(
+        description,
+        lambda out: build(name, out),
+        suffix=Path(name).suffix,
+        provenance=_PROVENANCE,
+        licence="none needed",
+    )
+
+
+def _build(kind: str, folder: Path) -> None:
+    """Write a model and its tokenizer into a folder; the state of torch's generators stays what it was."""
+    import torch
+    import transformers
+
+    transformers.utils.logging.disable_progress_bar()
+    tokenizer = _unigram() if kind == "seq2seq" else _byte_pairs(framed=kind != "causal")
+    specials = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
+    if kind != "seq2seq":
+        specials |= {"bos_token": "<s>", "mask_token": "<mask>", "cls_token": "<s>", "sep_token": "</s>"}
+    saved = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **specials)
+    config = _config(kind, tokenizer.get_vocab_size(), {name: saved.convert_tokens_to_ids(name) for name in _SPECIAL})
+    kinds = {
+        "masked": transformers.RobertaForMaskedLM,
+        "causal": transformers.GPT2LMHeadModel,
+        "seq2seq": transformers.T5ForConditionalGeneration,
+        "bart": transformers.BartForConditionalGeneration,
+    }
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(_SEED)
+        model = kinds[kind](config)
+    model.save_pretrained(folder)
+    saved.save_pretrained(folder)
+
+
+def _config(kind: str, size: int, ids: dict[str, int]) -> Any:
+    """Return the shape of a model: two layers of width 32, numbers large enough for scores that differ."""
+    import transformers
+
+    special = {"bos_token_id": ids["<s>"], "eos_token_id": ids["</s>"], "pad_token_id": ids["<pad>"]}
+    if kind == "masked":
+        return transformers.RobertaConfig(
+            vocab_size=size, hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64,
+            max_position_embeddings=130, type_vocab_size=1, initializer_range=0.4, **special,
+        )  # fmt: skip
+    if kind == "causal":
+        return transformers.GPT2Config(
+            vocab_size=size, n_positions=128, n_embd=32, n_layer=2, n_head=2, initializer_range=0.2,
+            resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, **special,
+        )  # fmt: skip
+    if kind == "seq2seq":
+        return transformers.T5Config(
+            vocab_size=size, d_model=32, d_kv=16, d_ff=64, num_layers=2, num_heads=2, initializer_factor=1.0,
+            decoder_start_token_id=ids["<pad>"], eos_token_id=ids["</s>"], pad_token_id=ids["<pad>"],
+        )  # fmt: skip
+    return transformers.BartConfig(
+        vocab_size=size, d_model=32, encoder_layers=2, decoder_layers=2, encoder_attention_heads=2,
+        decoder_attention_heads=2, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=128, init_std=0.2,
+        decoder_start_token_id=ids["</s>"], forced_eos_token_id=None, **special,
+    )  # fmt: skip
+
+
+@cache
+def words() -> tuple[str, ...]:
+    """Return the whole words that the tokenizers know."""
+    from dptext_etl.embeddings import WordVectors
+
+    return WordVectors.load(limit=WORDS).words
+
+
+def _byte_pairs(*, framed: bool) -> Any:
+    """Return a byte-level tokenizer as RoBERTa ("framed" by special tokens) and GPT-2 have: any text goes in.
+
+    Words are spelt by merges from their beginning on, so that no merge of one word breaks another.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+    symbols = sorted(pre_tokenizers.ByteLevel.alphabet())
+    vocabulary = {symbol: number for number, symbol in enumerate([*_SPECIAL, *symbols])}
+    merges: list[tuple[str, str]] = []
+    for word in words():
+        spelt = "Ġ"
+        for byte in pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(word)[0][0]:
+            if spelt + byte not in vocabulary:
+                vocabulary[spelt + byte] = len(vocabulary)
+                merges.append((spelt, byte))
+            spelt += byte
+    made = Tokenizer(models.BPE(vocab=vocabulary, merges=merges))
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    if framed:
+        made.post_processor = processors.TemplateProcessing(
+            single="<s> $A </s>",
+            pair="<s> $A </s> </s> $B </s>",
+            special_tokens=[(name, vocabulary[name]) for name in ("<s>", "</s>")],
+        )
+    made.add_special_tokens(list(_SPECIAL))
+    return made
+
+
+def _unigram() -> Any:
+    """Return a tokenizer as T5 has: pieces with a mark for blanks, single bytes for everything else."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
+
+    letters = "abcdefghijklmnopqrstuvwxyz0123456789.,:;!?'-"
+    pieces = [(name, -1e4) for name in ("<pad>", "</s>", "<unk>")]  # never found in a text
+    pieces += [(f"<0x{byte:02X}>", -20.0) for byte in range(256)]
+    pieces += [("▁", -6.0), *((letter, -8.0) for letter in letters)]
+    known = {piece for piece, _ in pieces}
+    pieces += [("▁" + word, -3.0 - 0.01 * rank) for rank, word in enumerate(words()) if "▁" + word not in known]
+    made = Tokenizer(models.Unigram(pieces, unk_id=2, byte_fallback=True))
+    made.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
+    made.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace(replacement="▁")])
+    made.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    made.add_special_tokens(["<pad>", "</s>", "<unk>"])
+    return made
