@@ -13,6 +13,7 @@ PYTHON := $(shell command -v python3 || echo python3)
 endif
 VENV := .venv
 DRILLS := --full
+WORKERS := 2
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
 JAVA := command -v java >/dev/null || [[ -x "$${JAVA_HOME:-none}/bin/java" ]]
@@ -34,7 +35,8 @@ test: $(DONE)/kernel $(DONE)/dev ## Run all tests (Rust, then Python)
 	@{ $(JAVA); } || echo "no Java on this machine: Spark's tests are skipped (on Debian: apt-get install openjdk-17-jre-headless)"
 	@{ $(POSTGRES); } || echo "no PostgreSQL on this machine: tests of that ledger are skipped (on Debian: apt-get install postgresql)"
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --lib
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m "not alone"
+	@$(BIN)/python -m pytest -m alone
 
 test-spark35: $(DONE)/kernel $(DONE)/spark35 | require-java ## Run the tests of the pandas form and of whole runs on Spark 3.5, in an environment of their own
 	@.venv-spark35/bin/python -m pytest tests/contract/test_engines.py tests/test_spark_functions.py tests/test_spark_ledger.py \
@@ -58,10 +60,10 @@ drills: $(DONE)/kernel $(DONE)/dev ## Kill, crowd, fill, restart and restore, ma
 leak-drills: $(DONE)/kernel $(DONE)/dev ## Plant the peers' bugs one by one and see what stops each; writes docs/leak-drills.md
 	@DPTEXT_WRITE_PAGES=1 $(BIN)/python -m pytest -q tests/leaks/test_leak_drills.py
 
-utility: $(DONE)/kernel $(DONE)/eval ## Measure what word mechanisms leave of public texts; writes docs/utility.md
+utility: $(DONE)/kernel $(DONE)/dev ## Measure what word mechanisms leave of public texts; writes docs/utility.md
 	@$(BIN)/python docs/utility.py
 
-survivors: $(DONE)/kernel $(DONE)/eval ## Count what word mechanisms leave of typed personal data; writes docs/survivors.md
+survivors: $(DONE)/kernel $(DONE)/dev ## Count what word mechanisms leave of typed personal data; writes docs/survivors.md
 	@$(BIN)/python docs/survivors.py
 
 docs: $(DONE)/kernel $(DONE)/dev ## Build the documentation, strictly, into site/
@@ -105,14 +107,9 @@ $(DONE)/run: pyproject.toml constraints.txt | $(DONE)/venv
 	@.ci/install dagster gx
 	@touch $@
 
-$(DONE)/dev: pyproject.toml constraints.txt | $(DONE)/run
-	@echo "installing what development needs"
-	@.ci/install dagster gx spark dev
-	@touch $@
-
-$(DONE)/eval: pyproject.toml constraints.txt | $(DONE)/dev
-	@echo "installing what evaluation needs"
-	@.ci/install eval
+$(DONE)/dev: pyproject.toml constraints.txt $(wildcard models/pyproject.toml) | $(DONE)/run
+	@echo "installing what development needs (with torch: several gigabytes)"
+	@.ci/install dagster gx spark models eval dev
 	@touch $@
 
 $(DONE)/kernel: $(KERNEL) pyproject.toml $(DONE)/run | require-cargo

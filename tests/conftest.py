@@ -8,8 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
+
+for _name, _value in {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}.items():
+    os.environ.setdefault(_name, _value)  # two workers share the machine, and no test asks the network for a model
+
+import numpy as np  # noqa: E402  (reads the number of threads)
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 LENGTHS = {
@@ -19,6 +23,30 @@ LENGTHS = {
 }
 MORE = {"santext-plus-all": {"name": "santext", "variant": "plus", "p": 1.0}}
 """Options without which a mechanism would be another one."""
+
+SERVERS = ("spark", "postgres")
+"""Tests with one of these in their names go to one worker, so that its server is started once."""
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what needs the machine for itself: drills, and clusters of Spark."""
+    for item in items:
+        if "drills" in item.path.parts or "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker("alone")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give the tests of a server to one worker, all others file by file (the order within a file stays)."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByServerAndFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            path, _, test = nodeid.partition("::")
+            name = f"{path.rpartition('/')[2]}::{test}"
+            return next((server for server in SERVERS if server in name), path)
+
+    return ByServerAndFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_generate_tests(metafunc):
