@@ -16,6 +16,8 @@ from dptext_etl.artifacts import Artifact, store
 PREFIX = "example-"
 """What the names of these models begin with: "example-masked"."""
 KINDS = ("masked", "causal", "seq2seq", "bart")
+CLIPS = {"masked": (-6.0, 10.0), "causal": (-6.0, 6.0), "seq2seq": (-6.0, 6.0), "bart": (-6.0, 6.0)}
+"""Public ranges for their scores."""
 WORDS = 400
 """Whole words that their tokenizers know: the first of the embedded vocabulary."""
 _VERSION = 1

@@ -39,6 +39,7 @@ FILES = (
     "spiece.model",
     "spm.model",
     "sentencepiece.bpe.model",
+    "dptext_clip.json",
 )
 """Files of a model beside its weights; generation_config.json is left out: decoding is ours."""
 SHIPPED = "dptext_etl_models"

@@ -1,0 +1,166 @@
+"""Score mechanisms: a language model scores a fixed set of outputs, the scores are clipped, an exact draw decides.
+
+What all of them share: the model as an artifact, the public range that scores are clipped to, and the privacy map of n
+draws. The guarantee holds for any scores whatever (privacy.md section 2.1): only the clip and the draw must be exact,
+and both are `dptext_etl.scoring`'s. What the model computes differs in its last digits between machines; draws take the
+same integers of the record's stream everywhere, and a run's first commit is the release.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Protocol, Self
+
+from pydantic import model_validator
+
+from dptext_etl import device, sampling
+from dptext_etl.artifacts import Artifact
+from dptext_etl.errors import PolicyError
+from dptext_etl.families import language_model
+from dptext_etl.families.example_model import CLIPS, PREFIX
+from dptext_etl.guarantee import Guarantee, Spend, micro
+from dptext_etl.mechanism import Mechanism
+from dptext_etl.scoring import Choices, Slots
+
+SCORES_LOCAL = "SCORES_LOCAL"
+"""Assumption: a row of a batch is computed from its own numbers alone, whatever its mates hold (amendment A4).
+
+Each record's own bound never rests on it; that releases of different subjects compose in parallel does."""
+
+Clip = tuple[float, float]
+
+
+class Sampler(Protocol):
+    """What draws: `dptext_etl.scoring`, or a stand-in that enumerates."""
+
+    def choose(self, scores: Any, slots: Slots, *, epsilon: float, low: float, high: float) -> Choices:
+        """Draw one output per row of scores."""
+
+    def choose_uniform(self, slots: Slots, m: int) -> Choices:
+        """Draw one of m outputs per slot uniformly."""
+
+
+class ScoreMechanism(Mechanism):
+    """A mechanism that draws outputs by a language model's clipped scores.
+
+    Attributes:
+        model: Where the model is: a folder, the name of one in dptext-etl-models, or a name on the Hugging Face hub.
+            The hashes of its files are its identity.
+        revision: The hub's revision; for hub names alone.
+        clip: Public range of the scores, (low, high), or a file that `dptext calibrate` wrote; None takes what the
+            papers have for that model, or what lies in its folder.
+    """
+
+    reproducible: ClassVar[bool] = False
+    accelerated: ClassVar[bool] = True
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision", "clip"})
+
+    model: str
+    revision: str | None = None
+    clip: Clip | str | None = None
+
+    @model_validator(mode="after")
+    def _clip_is_a_range(self) -> Self:
+        if isinstance(self.clip, tuple):
+            low, high = self.clip
+            if not (math.isfinite(low) and math.isfinite(high) and low < high):
+                raise ValueError("clip is a finite range: low < high")
+        return self
+
+    @cached_property
+    def model_files(self) -> dict[str, Artifact]:
+        """The model's files by role, "model/config.json": those that this machine was given, else found by name.
+
+        Raises:
+            PolicyError: Not found, or no model that can be read without running its code.
+        """
+        return language_model.placed_files(self.__dict__) or language_model.model_files(self.model, self.revision)
+
+    @cached_property
+    def clip_range(self) -> Clip:
+        """The public range that scores are clipped to.
+
+        Raises:
+            PolicyError: None is given, and none is known for this model.
+        """
+        if isinstance(self.clip, tuple):
+            return self.clip
+        if self.clip is None and self.model.startswith(PREFIX):
+            return CLIPS[self.model.removeprefix(PREFIX)]
+        from dptext_etl.families import clipping
+
+        if self.clip is not None:
+            return clipping.read_clip(self.clip)
+        known = clipping.default_clip(self.model, self.model_files)
+        if known is not None:
+            return known
+        raise PolicyError(
+            "no public range of scores is known for this model: clip is missing",
+            f"run `dptext calibrate --model {self.model} --corpus PUBLIC` on public text, or give clip = [low, high]",
+        )
+
+    def artifacts(self) -> dict[str, Artifact]:
+        """The model's files and, where one is given, the file of its clip range."""
+        files = dict(self.model_files)
+        if isinstance(self.clip, str):
+            files["clip"] = Artifact.open(self.clip)
+        return files
+
+    def configuration(self) -> dict[str, Any]:
+        """As for all mechanisms, with the range that is really used."""
+        return {**super().configuration(), "clip_range": [repr(bound) for bound in self.score_range]}
+
+    @property
+    def score_range(self) -> Clip:
+        """The range of what is drawn from: that of the clipped scores."""
+        return self.clip_range
+
+    @property
+    @abstractmethod
+    def outputs(self) -> int:
+        """How many outputs a draw chooses among."""
+
+    @cached_property
+    def epsilon_tight(self) -> float:
+        """Exact pure parameter of one draw by the integers that the sampler uses (privacy.md section 2.2)."""
+        return sampling.epsilon_implemented(self.epsilon, self.outputs)
+
+    def spend_of(self, draws: int, guarantee: Guarantee, *, positions: int, beside: Fraction = Fraction(0)) -> Spend:
+        """Return the cost of so many adaptive draws (privacy.md sections 2.1, 3.5 and 5).
+
+        Args:
+            draws: Draws of the exponential mechanism at most.
+            guarantee: The claim.
+            positions: What the charge is counted in.
+            beside: Pure epsilon of what is drawn beside (a noisy length).
+        """
+        each = Fraction(repr(self.epsilon))
+        pure = micro(draws * each + beside)
+        exact = micro(draws * (Fraction(self.epsilon_tight) + Fraction(1, 10**12)) + beside) if draws else pure
+        return Spend(
+            guarantee_class=guarantee.guarantee_class,
+            disclosures=guarantee.disclosures,
+            eps_pure=pure,
+            eps_tight=min(pure, exact),
+            eps_approx=pure,
+            delta=0,
+            rho=micro(draws * each * each / 8 + beside * beside / 2),
+            mu2=math.inf if draws else 0,
+            eps_metric=math.inf if draws else 0,
+            n_worst=positions,
+            assumptions=guarantee.assumptions,
+        )
+
+
+def where() -> tuple[str, str]:
+    """Return on what device and in what numbers models compute here: settings of the machine (`dptext_etl.device`)."""
+    place = device.device()
+    return place, device.dtype(place)
+
+
+def out_of_memory(exc: BaseException) -> bool:
+    """Whether a failure says that memory ran out, on the host or on a device."""
+    return isinstance(exc, MemoryError) or "out of memory" in str(exc).lower() or "can't allocate" in str(exc).lower()
