@@ -1,0 +1,80 @@
+"""The way of a text through DP-BART while it is trained: encode, clip, prune, add noise, decode.
+
+The same steps as the mechanism takes (`families/latent.py`): the encoder sees its own padding mask, the decoder sees
+all positions (a mask would tell the length), pruned columns are exact zeros. The noise here comes from torch: the texts
+are public and nothing is released, so that nobody's privacy rests on it (spec: privacy.md sections 2.5 and 3.10).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Path:
+    """What lies between encoder and decoder.
+
+    Attributes:
+        clip: Every coordinate is clipped to [-clip, clip].
+        kept: Columns of the latent that are not pruned; None keeps all.
+        sigma: Standard deviation of the noise on kept columns.
+        spread: Every row takes a share of `sigma` that is drawn uniformly, instead of all of it.
+    """
+
+    clip: float
+    kept: Sequence[int] | None = None
+    sigma: float = 0.0
+    spread: bool = False
+
+    def apply(self, latents: Tensor, noise: torch.Generator | None = None) -> Tensor:
+        """Clip, add noise and prune; shape (rows, length, width) stays."""
+        between = latents.clamp(-self.clip, self.clip)
+        if self.sigma > 0:
+            scale = torch.full((latents.shape[0], 1, 1), self.sigma)
+            if self.spread:
+                scale = scale * torch.rand(scale.shape, generator=noise)
+            between = between + scale * torch.randn(latents.shape, generator=noise)
+        if self.kept is None:
+            return between
+        mask = torch.zeros(latents.shape[-1])
+        mask[list(self.kept)] = 1
+        return between * mask
+
+
+def encode(model: Any, rows: Tensor) -> Tensor:
+    """Return the encoder's output, shape (rows, length, width); padding is masked for the encoder alone."""
+    latents: Tensor = model.get_encoder()(
+        input_ids=rows, attention_mask=(rows != model.config.pad_token_id).long()
+    ).last_hidden_state
+    return latents
+
+
+def loss(
+    model: Any, rows: npt.NDArray[np.int32], path: Path, noise: torch.Generator | None = None, smoothing: float = 0.0
+) -> Tensor:
+    """Return the mean cross-entropy of rebuilding every token of the rows, the end among them, padding not.
+
+    Args:
+        model: A BART model with a head (`BartForConditionalGeneration`).
+        rows: Token ids, shape (rows, length).
+        path: What lies between encoder and decoder.
+        noise: Where noise comes from; None is torch's own.
+        smoothing: Of the labels.
+    """
+    config = model.config
+    tokens = torch.from_numpy(rows.astype(np.int64))
+    latents = path.apply(encode(model, tokens), noise)
+    start = torch.full((len(tokens), 1), config.decoder_start_token_id)
+    hidden = model.get_decoder()(
+        input_ids=torch.cat([start, tokens[:, :-1]], dim=1), encoder_hidden_states=latents, use_cache=False
+    ).last_hidden_state
+    counted = tokens != config.pad_token_id
+    scores = model.lm_head(hidden[counted]) + model.final_logits_bias[0]
+    return torch.nn.functional.cross_entropy(scores, tokens[counted], label_smoothing=smoothing)

@@ -1,0 +1,232 @@
+"""A small BART model that rebuilds short English texts, trained from scratch on public text.
+
+DP-BART (paper 003, section 3.3) needs a checkpoint whose decoder rebuilds the input from clipped latents. This trains a
+small one on the very path that the mechanism takes: rows of constant length, an encoder with its own mask, latents
+clipped by value with a little noise on them, a decoder that attends to every position. A part of every batch are rows
+of random tokens: what is copied then does not depend on what was seen, so that unknown names come through.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dptext_etl.training import latent_path, resumable
+from dptext_etl.training.token_rows import Rows, batch, random_rows, token_rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+_PAD, _END = 1, 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the model depends on beside the corpus; the defaults made the one that ships.
+
+    Attributes:
+        vocabulary: Tokens, those of the tokenizer's alphabet of bytes among them.
+        length: Tokens of a row, the end among them; the latent has this many rows.
+        width: Columns of the latent.
+        layers: Of the encoder, and of the decoder.
+        heads: Of attention.
+        inner: Width of the feed-forward layers.
+        clip: The latents are clipped to [-clip, clip].
+        noise: Largest standard deviation of the noise on them, in units of `clip`.
+        random: Share of a batch that is random tokens.
+        rows: Of a batch.
+        steps: Most steps.
+        rate: Learning rate at its peak.
+        warmup: Steps until the peak.
+        minutes: Stop by then.
+        seed: Of everything.
+    """
+
+    vocabulary: int = 8192
+    length: int = 20
+    width: int = 192
+    layers: int = 2
+    heads: int = 4
+    inner: int = 512
+    clip: float = 0.1
+    noise: float = 0.3
+    random: float = 0.25
+    rows: int = 64
+    steps: int = 8000
+    rate: float = 1.5e-3
+    warmup: int = 200
+    minutes: float | None = None
+    seed: int = 11
+
+
+def train_tokenizer(texts: Iterable[str], size: int) -> Any:
+    """Train a byte-level BPE tokenizer that lower-cases; any text can be encoded, none becomes unknown.
+
+    Args:
+        texts: Public texts.
+        size: Tokens in all.
+
+    Returns:
+        A tokenizer of transformers; it ends every row with `</s>` and puts nothing before it, since every position of
+        the latent costs noise.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(content=" ", left=1, right=0)])
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=list(_SPECIAL), initial_alphabet=alphabet, show_progress=False, min_frequency=3
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", _END)]
+    )
+    names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), _SPECIAL, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def tokenizer_in(folder: Path, texts: Sequence[str], size: int) -> Any:
+    """Return the tokenizer that an earlier training left in the folder, or train one and leave it there."""
+    from transformers import PreTrainedTokenizerFast
+
+    if (folder / "tokenizer.json").exists():
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer = train_tokenizer(texts, size)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def new_model(tokenizer: Any, settings: Settings) -> Any:
+    """Return an untrained model: latents of unit size, positions as sinusoids, queries that look where keys are.
+
+    The first decoder layer starts with equal projections of queries and keys, so that attention begins near the
+    position that is to be copied; all weights are trained.
+    """
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    torch.manual_seed(settings.seed)
+    layers = {f"{side}_{what}": value for side in ("encoder", "decoder") for what, value in _sizes(settings).items()}
+    config = BartConfig(
+        vocab_size=len(tokenizer),
+        d_model=settings.width,
+        max_position_embeddings=settings.length + 4,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        init_std=0.05,
+        bos_token_id=0,
+        pad_token_id=_PAD,
+        eos_token_id=_END,
+        decoder_start_token_id=_END,
+        forced_bos_token_id=None,
+        forced_eos_token_id=None,
+        tie_word_embeddings=True,
+        **layers,
+    )
+    model = BartForConditionalGeneration(config)
+    with torch.no_grad():
+        waves = 0.05 * _sinusoids(config.max_position_embeddings, settings.width)
+        for side in (model.model.encoder, model.model.decoder):
+            side.embed_positions.weight[2:].copy_(waves)
+        attention = model.model.decoder.layers[0].encoder_attn
+        attention.k_proj.weight.copy_(attention.q_proj.weight)
+    return model
+
+
+def scale_latents(model: Any, factor: float) -> None:
+    """Multiply the latents by `factor` and what reads them by its inverse: the model computes the same."""
+    with torch.no_grad():
+        norm = model.model.encoder.layers[-1].final_layer_norm
+        norm.weight.mul_(factor)
+        norm.bias.mul_(factor)
+        for layer in model.model.decoder.layers:
+            layer.encoder_attn.k_proj.weight.div_(factor)
+            layer.encoder_attn.v_proj.weight.div_(factor)
+
+
+def train(
+    tokenizer: Any,
+    texts: Sequence[str],
+    settings: Settings,
+    folder: Path,
+    *,
+    facts: Mapping[str, Any] | None = None,
+    every: int = 500,
+    listener: resumable.Listener | None = None,
+) -> int:
+    """Train a model and write it to `folder`; a training that was stopped goes on.
+
+    Args:
+        tokenizer: From `train_tokenizer`.
+        texts: Public texts; beyond `settings.length` tokens they are cut.
+        settings: See there.
+        folder: Gets the model (config.json, model.safetensors, tokenizer) after every checkpoint.
+        facts: About the corpus, written beside the model.
+        every: Steps between checkpoints.
+        listener: Told of progress.
+
+    Returns:
+        The steps done.
+    """
+    rows = token_rows(tokenizer, texts, settings.length)
+    model = new_model(tokenizer, settings)
+    path = latent_path.Path(1.0, sigma=settings.noise, spread=True)
+
+    def loss_at(step: int) -> Tensor:
+        noise = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
+        return latent_path.loss(model, _mixed(rows, settings, len(tokenizer), step), path, noise)
+
+    schedule = resumable.Schedule(
+        settings.steps, settings.rate, warmup=settings.warmup, decay=0.01, minutes=settings.minutes
+    )
+    checkpoint = resumable.Checkpoint(
+        folder / resumable.FOLDER / "bart.safetensors", resumable.identity(asdict(settings), rows)
+    )
+
+    def saved(step: int) -> None:
+        write(model, tokenizer, settings, folder, {**(facts or {}), "steps": step})
+
+    reports = resumable.Reports("bart", every=every, listener=listener, saved=saved)
+    return resumable.run(model, loss_at, schedule, checkpoint, reports)
+
+
+def write(model: Any, tokenizer: Any, settings: Settings, folder: Path, facts: Mapping[str, Any]) -> None:
+    """Write the model as it is, at the latents' size of `settings.clip`, in half precision, and what made it."""
+    scaled = copy.deepcopy(model)
+    scale_latents(scaled, settings.clip)
+    scaled.half().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "training.json").write_text(json.dumps({**facts, "settings": asdict(settings)}, indent=2) + "\n")
+
+
+def _sizes(settings: Settings) -> dict[str, int]:
+    return {"layers": settings.layers, "attention_heads": settings.heads, "ffn_dim": settings.inner}
+
+
+def _sinusoids(count: int, width: int) -> Tensor:
+    place = torch.arange(count)[:, None] / 10_000 ** (torch.arange(0, width, 2)[None, :] / width)
+    return torch.stack([place.sin(), place.cos()], dim=-1).reshape(count, width) * 2**0.5
+
+
+def _mixed(rows: Rows, settings: Settings, vocabulary: int, step: int) -> Rows:
+    made = round(settings.random * settings.rows)
+    draw = np.random.default_rng((settings.seed, step, 1))
+    ids = range(len(_SPECIAL), vocabulary)
+    return np.concatenate(
+        [
+            batch(rows, settings.rows - made, settings.seed, step),
+            random_rows((made, settings.length), ids, (_END, _PAD), draw),
+        ]
+    )
