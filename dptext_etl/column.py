@@ -62,7 +62,10 @@ def release(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, 
         raise InputError(f"{len(texts)} texts and {len(ids)} ids: one id per text")
     keys = RecordKeys(policy.release_key(), canonical_ids(ids), policy.nonce)
     with seam("releasing the column"):
-        return policy.mechanism.release(texts, keys)
+        released = policy.mechanism.release(texts, keys)
+        if policy.mechanism.expost and released.steps is None:
+            raise TypeError("a mechanism that settles ex post says how many draws it made")
+        return released
 
 
 def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[np.int64]]:
@@ -89,7 +92,7 @@ def worst_case(
     disclosures = mechanism.guarantee.disclosures
     if Disclosure.LENGTH not in disclosures:
         passed = texts.is_null().to_numpy(zero_copy_only=False) & (Disclosure.NULLNESS in disclosures)
-        counts = np.where(passed, 0, mechanism.n_max)
+        counts = np.where(passed, 0, mechanism.most_positions)
     distinct, where = np.unique(counts, return_inverse=True)
     costs = [mechanism.worst_case(int(count)) for count in distinct]
     n_worst = np.array([cost.n_worst for cost in costs], dtype=np.uint32)[where]

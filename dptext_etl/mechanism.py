@@ -153,9 +153,14 @@ class Mechanism(BaseModel, ABC):
         counts, where = np.unique(steps, return_inverse=True)
         return np.array([math.ceil(int(count) * each) for count in counts], dtype=np.int64)[where]
 
+    @property
+    def most_positions(self) -> int:
+        """Draws of the longest text: reserved for every record where the length is not disclosed."""
+        return self.n_max
+
     def worst_case(self, positions: int | None = None) -> Spend:
-        """What is reserved before a text is scored: `positions` draws where length is disclosed, else `n_max`."""
-        return self.spend(self.n_max if positions is None else positions)
+        """What is reserved before a text is scored: `positions` draws where length is disclosed, else the most."""
+        return self.spend(self.most_positions if positions is None else positions)
 
     @abstractmethod
     def positions(self, texts: pa.Array) -> pa.Array:

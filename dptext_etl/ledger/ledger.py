@@ -136,6 +136,7 @@ class Ledger(Reader):
             configuration=mechanism.configuration(),
             artifact_hashes={name: artifact.sha256 for name, artifact in mechanism.artifacts().items()},
             nonce=policy.nonce,
+            expost=mechanism.expost,
         )
 
     def release(

@@ -43,6 +43,7 @@ def releases(book: Book) -> list[dict[str, Any]]:
                 "publishable": bool(row[6]),
                 "burnt": row[8] is not None,
                 **{name: facts[name] for name in ("mechanism", "class", "disclosures", "assumptions", "unit")},
+                "expost": facts.get("expost", False),
                 **counts,
                 "max_eps_pure": "inf" if most == INFINITE else most,
                 "log10_odds": "inf" if most == INFINITE else round(log10_odds(most), 3),

@@ -11,17 +11,31 @@ from dptext_etl.accounting import log10_odds
 from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import MICRO
 from dptext_etl.mechanism import Released
+from dptext_etl.policy import Policy
 from dptext_etl.runner.charging import Column
 from dptext_etl.runner.claims import with_gate
 
-SHOWN = ("eps_pure", "eps_tight", "eps_approx", "delta", "rho")
-"""Components that a summary shows."""
+COMPONENTS = ("eps_pure", "eps_tight", "eps_approx", "delta", "rho")
+CHARGED = "eps_charged"
+"""Pure epsilon that the ledger holds: less than `eps_pure` where draws that were not made are given back."""
+SHOWN = (*COMPONENTS, CHARGED)
+"""What a summary shows."""
 ENDLESS = -1
 """How an infinite amount is written in a staging record."""
 
 
+def settles(policy: Policy) -> bool:
+    """Whether the ledger gives back what was not used: on a pure cap alone (privacy.md section 7.2)."""
+    return policy.cap is not None and policy.cap.measure == "pure"
+
+
 def spent(
-    columns: list[Column], released: Mapping[str, Released], canary: npt.NDArray[np.bool_], delta: int
+    columns: list[Column],
+    released: Mapping[str, Released],
+    canary: npt.NDArray[np.bool_],
+    delta: int,
+    *,
+    settled: bool = False,
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Count a computed shard without its canary rows.
 
@@ -30,6 +44,7 @@ def spent(
         released: Texts and draws by column, shape (rows,).
         canary: Planted rows, shape (rows,).
         delta: What the copy gate costs every row, in millionths.
+        settled: Whether draws that were not made are given back.
 
     Returns:
         Counts (rows, words, null texts), and the sum over records and the largest record of every shown component.
@@ -39,10 +54,14 @@ def spent(
     totals = {name: np.zeros(int(own.sum()), dtype=np.int64) for name in SHOWN}
     endless = dict.fromkeys(SHOWN, False)
     for column in columns:
-        texts, positions, _ = released[column.name]
+        texts, positions, steps = released[column.name]
         counts["words"] += int(positions.to_numpy(zero_copy_only=False)[own].sum())
         counts["null"] += int(texts.is_null().to_numpy(zero_copy_only=False)[own].sum())
-        costs = with_gate(spends(column.policy.mechanism, positions), delta)
+        mechanism = column.policy.mechanism
+        costs = with_gate(spends(mechanism, positions), delta)
+        costs[CHARGED] = costs["eps_pure"]
+        if settled and mechanism.expost and steps is not None:
+            costs[CHARGED] = mechanism.spent(steps.to_numpy(zero_copy_only=False))
         for name in SHOWN:
             amounts = costs[name][own]
             endless[name] |= bool((amounts == INFINITE).any())

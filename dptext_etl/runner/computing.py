@@ -15,11 +15,14 @@ from dptext_etl.checks.leaks import count_copies, gate_delta
 from dptext_etl.checks.runs import run_words
 from dptext_etl.column import release
 from dptext_etl.families.words import WordMechanism
+from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
-from dptext_etl.runner.amounts import spent
+from dptext_etl.runner.amounts import settles, spent
 from dptext_etl.runner.charging import Column, texts_of
 from dptext_etl.runner.roles import output_columns
 from dptext_etl.runner.staging import Facts
+
+Counts = npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
@@ -28,7 +31,8 @@ class Computed:
 
     Attributes:
         frame: What is staged: id, kept columns, released texts, and the canary marks.
-        draws: Draws made, one column per text column.
+        draws: Draws made, one column per text column: those that were charged, or a struct of these (`positions`) and
+            of those really made (`steps`) where the mechanism settles ex post.
         facts: What was counted.
     """
 
@@ -49,10 +53,24 @@ def compute(planted: pl.DataFrame, ids: pa.Array, columns: list[Column], policy:
     released = {column.name: release(texts_of(planted, column.name), ids, column.policy) for column in columns}
     texts = [pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()]
     frame = planted.select(*output_columns(policy), CANARY).with_columns(texts)
-    counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy))
+    counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy), settled=settles(policy))
     copies = {column.name: _copies(planted, frame, column, released[column.name].positions) for column in columns}
-    draws = pl.DataFrame({name: pl.Series(item.positions) for name, item in released.items()})
+    draws = pl.DataFrame({name: _draws(item) for name, item in released.items()})
     return Computed(frame, draws, Facts(counts, spends, copies))
+
+
+def _draws(released: Released) -> pl.Series:
+    positions = pl.Series("positions", released.positions)
+    if released.steps is None:
+        return positions
+    return pl.DataFrame([positions, pl.Series("steps", released.steps)]).to_struct()
+
+
+def draws_of(made: pl.Series) -> tuple[Counts, Counts | None]:
+    """Read a column of `Computed.draws`: draws that were charged, and those really made or None, shape (rows,)."""
+    if not isinstance(made.dtype, pl.Struct):
+        return made.to_numpy(), None
+    return made.struct.field("positions").to_numpy(), made.struct.field("steps").to_numpy()
 
 
 def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:

@@ -26,7 +26,7 @@ from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError,
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, ReserveResult, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner.charging import Charged, Column, charge, texts_of
-from dptext_etl.runner.computing import canary_marks, compute
+from dptext_etl.runner.computing import canary_marks, compute, draws_of
 from dptext_etl.runner.staging import StagedShard, Staging, digest_of
 
 log = logging.getLogger("dptext_etl.runner")
@@ -70,10 +70,15 @@ class Reserved:
 
 
 class _Result(NamedTuple):
-    """What one column of a shard became: digests of its texts, and draws made, shape (rows,)."""
+    """What one column of a shard became, shape (rows,).
+
+    Digests of its texts, draws that were charged, and the pure epsilon that was used (millionths) where the mechanism
+    settles ex post.
+    """
 
     digests: pa.Array
     draws: npt.NDArray[np.uint32]
+    spent: npt.NDArray[np.int64] | None
 
 
 @dataclass
@@ -187,8 +192,12 @@ class Shards:
         raise LedgerError(f"{diverged}; nothing was published", hint)
 
     def _results(self, frame: pl.DataFrame, draws: pl.DataFrame) -> list[_Result]:
-        names = [column.name for column in self.columns]
-        return [_Result(pa.array(_kernel.digests(texts_of(frame, name))), draws[name].to_numpy()) for name in names]
+        results = []
+        for column in self.columns:
+            charged, steps = draws_of(draws[column.name])
+            used = None if steps is None else column.policy.mechanism.spent(steps)
+            results.append(_Result(pa.array(_kernel.digests(texts_of(frame, column.name))), charged, used))
+        return results
 
     def _agrees(self, reserved: Reserved, at: int, result: _Result) -> bool:
         """Whether everything that is committed of a column has these bytes."""
@@ -201,7 +210,14 @@ class Shards:
         ids, canary = reserved.charged.ids, reserved.canary
         for column, charged, result in zip(self.columns, reserved.charged.charges, results, strict=True):
             outcome = self.ledger.commit(
-                self.job, charged.ref, ids, charged.idem_keys, result.digests, positions=result.draws, canary=canary
+                self.job,
+                charged.ref,
+                ids,
+                charged.idem_keys,
+                result.digests,
+                positions=result.draws,
+                canary=canary,
+                spent=result.spent,
             )
             diverged = int((outcome == CommitOutcome.DIVERGED).sum())
             if diverged:

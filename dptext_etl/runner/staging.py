@@ -20,7 +20,7 @@ from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner import durable
 
-_VERSION = 3
+_VERSION = 4
 _AGAIN = "run the same policy again: it goes on from what is committed"
 
 
