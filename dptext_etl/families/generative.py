@@ -1,0 +1,261 @@
+"""Generation: a language model answers a prompt that holds the text, and every token of the answer is drawn exactly.
+
+Papers: Mattern et al. 2022 (DP-Paraphrase) and Utpala et al. 2023 (DP-Prompt), as paper 000 compares them. Every token,
+the one that ends the answer included, is a draw of the exponential mechanism over one fixed set of tokens, from scores
+clipped to a public range. What holds here (spec: privacy.md sections 2.1, 2.7, 3.7 and 3.8; amendments A2, A4, A21):
+
+* Both codes bound the answer by the length of the text, and so tell that length. Strict mode takes a constant, `l_max`:
+  all texts then have the same possible answers, and the claim is between any two of them, `l_max` draws. Empty texts
+  and blanks are texts like any other and cost as much. Faithful mode bounds as the codes do.
+* How many draws were made is told by the answer itself, so a pure cap may be charged for those alone.
+* Nothing filters, reranks or cuts off scores after the clip; before it, anything is free.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field, PositiveInt, field_validator
+
+from dptext_etl import _kernel, scoring
+from dptext_etl.artifacts import Artifact
+from dptext_etl.errors import ArtifactError, PolicyError
+from dptext_etl.families import language_model
+from dptext_etl.families.generative_prompts import FIELD, Prompts
+from dptext_etl.families.generative_steps import Generation, Generator, Listener
+from dptext_etl.families.score import SCORES_LOCAL, Sampler, ScoreMechanism, where
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
+from dptext_etl.keys import RecordKeys
+from dptext_etl.mechanism import Released
+
+LONGEST = 4096
+"""Most tokens of an answer that can be asked for."""
+
+
+class GenerativeMechanism(ScoreMechanism):
+    """A mechanism whose release is a language model's answer, drawn token by token.
+
+    Attributes:
+        epsilon: Per drawn token.
+        l_max: Draws of every text, the end included: a constant, whatever the text.
+        template: The prompt; holds "{text}" once. Configuration, never data.
+        input_limit: Most tokens of a prompt; what the model takes beside the answer, at most `default_limit`, where
+            None. Longer texts are cut.
+        allow_list: A public file with a JSON list of token numbers that can be drawn beside the end; all tokens that
+            the model scores where None.
+    """
+
+    artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism.artifact_fields | {"allow_list"}
+    continues: ClassVar[bool]
+    """Whether the model continues the prompt (a causal model), or reads it and answers (an encoder-decoder)."""
+    default_limit: ClassVar[int]
+    """Most tokens of a prompt where nothing else is said."""
+
+    l_max: Annotated[PositiveInt, Field(le=LONGEST)] = 150
+    template: str
+    input_limit: PositiveInt | None = None
+    allow_list: str | None = None
+
+    @field_validator("template")
+    @classmethod
+    def _holds_the_text_once(cls, template: str) -> str:
+        if template.count(FIELD) != 1:
+            msg = f"a template holds {FIELD} once"
+            raise ValueError(msg)
+        return template
+
+    @classmethod
+    def from_temperature(cls, temperature: float, **parameters: Any) -> Self:
+        """Return the mechanism that samples at a temperature T as the papers write it: epsilon = 2 (high - low) / T.
+
+        Args:
+            temperature: By which the clipped scores are divided.
+            parameters: All others.
+        """
+        low, high = cls(epsilon=1.0, **parameters).clip_range
+        return cls(epsilon=2 * (high - low) / temperature, **parameters)
+
+    @property
+    def temperature(self) -> float:
+        """By what clipped scores are divided: 2 (high - low) / epsilon."""
+        low, high = self.clip_range
+        return 2 * (high - low) / self.epsilon
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Between any two texts; in faithful mode between texts whose prompts have equally many tokens."""
+        faithful = self.mode == "faithful"
+        disclosures = {Disclosure.NULLNESS} | ({Disclosure.LENGTH} if faithful else set())
+        stated = Guarantee(
+            guarantee_class=GuaranteeClass.COND_PURE if faithful else GuaranteeClass.PURE_LDP,
+            disclosures=frozenset(disclosures),
+            neighbours="any two texts of one record" + (" whose prompts have equally many tokens" if faithful else ""),
+            unit="token",
+        )
+        return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})
+
+    @property
+    def expost(self) -> bool:
+        """The answer tells how many draws it took (amendment A21)."""
+        return True
+
+    @property
+    def most_positions(self) -> int:
+        """`l_max`, or in faithful mode the longest prompt."""
+        return self.l_max if self.mode == "strict" else self._limit
+
+    def spend(self, positions: int) -> Spend:
+        """So many draws: every text takes `l_max`, a null none."""
+        return self.spend_of(positions, self.guarantee, positions=positions)
+
+    def worst_case(self, positions: int | None = None) -> Spend:
+        """What is reserved before a text is scored: the longest answer, or `positions` draws if those are fewer."""
+        most = self.most_positions
+        return self.spend(most if positions is None else min(positions, most))
+
+    def positions(self, texts: pa.Array) -> pa.Array:
+        """`l_max` for every text, whatever it holds; in faithful mode the tokens of its prompt; none for a null."""
+        present = texts.is_valid().to_numpy(zero_copy_only=False)
+        if self.mode == "strict":
+            return pa.array(np.where(present, self.l_max, 0).astype(np.uint32))
+        return self._lengths(texts, self.prompts.encode(_filled(texts)))
+
+    def artifacts(self) -> dict[str, Artifact]:
+        """The model's files, and those of the clip range and the allow-list where they are given."""
+        if self.allow_list is None:
+            return super().artifacts()
+        return {**super().artifacts(), "allow_list": Artifact.open(self.allow_list)}
+
+    def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
+        """Draw an answer for every text; null in, null out."""
+        record_keys = pa.array(_kernel.record_keys(keys.release, keys.ids, texts, keys.nonce))
+        return self.release_with(self.generator, texts, record_keys)
+
+    def release_with(
+        self,
+        generator: Generator,
+        texts: pa.Array,
+        record_keys: pa.Array,
+        *,
+        sampler: Sampler = scoring,
+        listener: Listener | None = None,
+    ) -> Released:
+        """Release by a given scorer under given record keys: for tests; everything else calls `release`.
+
+        Args:
+            generator: What scores.
+            texts: Strings of any Arrow layout.
+            record_keys: Fixed-size binary of 32 bytes, one per text.
+            sampler: What draws.
+            listener: Called with the number of texts done and of all.
+        """
+        present = texts.is_valid().to_numpy(zero_copy_only=False)
+        prompts = generator.prompts(_filled(texts))
+        if self.mode == "strict":
+            positions = pa.array(np.where(present, self.l_max, 0).astype(np.uint32))
+        else:
+            positions = self._lengths(texts, prompts)
+        law: dict[str, Any] = {"most": self.most_positions, "epsilon": self.epsilon, "clip": self.clip_range}
+        generation = Generation(generator, sampler, record_keys, positions.to_numpy(), **law)
+        generation.run(prompts, listener)
+        written = [generator.text(generation.outputs(row)) if present[row] else None for row in range(len(texts))]
+        return Released(pa.array(written, pa.large_string()), positions, pa.array(generation.steps))
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        """The model's own configuration."""
+        try:
+            read: dict[str, Any] = json.loads(
+                self.model_files[language_model.ROLE + language_model.CONFIG].path.read_bytes()
+            )
+        except (OSError, ValueError):
+            read = {}
+        if "vocab_size" not in read and isinstance(read.get("text_config"), dict):
+            read = {**read, **read["text_config"]}
+        if not isinstance(read.get("vocab_size"), int):
+            raise PolicyError(
+                "the model's configuration cannot be read, or names no vocab_size", "check its config.json"
+            )
+        return read
+
+    @cached_property
+    def _ends(self) -> frozenset[int]:
+        """Token numbers that end an answer."""
+        named = self._settings.get("eos_token_id")
+        if named is None:
+            named = language_model.tokenizer(self.model_files).eos_token_id
+        ends = frozenset([named] if isinstance(named, int) else named or [])
+        if not ends or not all(0 <= end < self._settings["vocab_size"] for end in ends):
+            raise PolicyError("the model names no token that ends an answer", "add eos_token_id to its config.json")
+        return ends
+
+    @cached_property
+    def columns(self) -> npt.NDArray[np.int64]:
+        """Token numbers that can be drawn, increasing: all that the model scores, or the allow-list and the ends."""
+        size = self._settings["vocab_size"]
+        if self.allow_list is None:
+            return np.arange(size, dtype=np.int64)
+        try:
+            listed = json.loads(Path(self.allow_list).read_bytes())
+        except (OSError, ValueError):
+            listed = None
+        if not isinstance(listed, list) or not all(type(item) is int and 0 <= item < size for item in listed):
+            raise ArtifactError("the allow-list is no JSON list of the model's token numbers", "write it as [0, 1, …]")
+        return np.array(sorted({*listed, *self._ends}), np.int64)
+
+    @property
+    def outputs(self) -> int:
+        """How many tokens a draw chooses among."""
+        return len(self.columns)
+
+    @cached_property
+    def _limit(self) -> int:
+        """Most tokens of a prompt: what the model takes, less the answer where it stands beside the prompt."""
+        taken = next((self._settings[name] for name in _PLACES if isinstance(self._settings.get(name), int)), None)
+        if self.mode == "faithful":
+            most = None if taken is None else taken // 2 if self.continues else taken
+        else:
+            most = None if taken is None else taken - self.l_max if self.continues else taken
+            if taken is not None and self.l_max >= taken:
+                raise PolicyError(f"l_max is {self.l_max}; this model takes {taken} tokens in all", "lower l_max")
+        if self.input_limit is None:
+            return self.default_limit if most is None else min(self.default_limit, most)
+        if most is not None and self.input_limit > most:
+            raise PolicyError(f"input_limit is {self.input_limit}; this model takes {most} beside the answer")
+        return self.input_limit
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """How texts become token numbers and back."""
+        tokenizer = language_model.tokenizer(self.model_files)
+        return Prompts(tokenizer, self.template, self._limit, self.n_max, continued=self.continues)
+
+    @cached_property
+    def generator(self) -> Generator:
+        """The model, loaded once per process where this machine computes."""
+        from dptext_etl.families.generative_models import ModelGenerator
+
+        load = language_model.causal_model if self.continues else language_model.sequence_model
+        model = load(self.model_files, *where())
+        return ModelGenerator(model, self.prompts, self.columns, self._ends, self.most_positions)
+
+    def _lengths(self, texts: pa.Array, prompts: list[Any]) -> pa.Array:
+        """Count the tokens of prompts, which bound the answers in faithful mode."""
+        present = texts.is_valid().to_numpy(zero_copy_only=False)
+        counts = [max(1, len(prompt or [])) if here else 0 for prompt, here in zip(prompts, present, strict=True)]
+        return pa.array(counts, pa.uint32())
+
+
+_PLACES = ("n_positions", "max_position_embeddings", "n_ctx")
+"""What a model's configuration may call the number of tokens that it takes."""
+
+
+def _filled(texts: pa.Array) -> list[str]:
+    return ["" if text is None else text for text in texts.to_pylist()]

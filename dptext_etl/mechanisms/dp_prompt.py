@@ -1,0 +1,43 @@
+"""DP-Prompt: an encoder-decoder is asked for a paraphrase of the text, and draws its answer token by token.
+
+Paper: Utpala, Hooker and Chen 2023, "Locally Differentially Private Document Generation Using Zero Shot Prompting"
+(section 3); papers 000 and 002 compare with it. No training is needed: any T5, Flan-T5, mT5 or BART works. Where the
+published code is wrong (spec: peers.md sections 6 and 10), this differs:
+
+* It never clips the scores of its open models, takes the range from what it observed, and samples in half precision:
+  no epsilon holds. Here the clip range is public, comes last, and draws are exact.
+* Epsilon is per drawn token. At temperature 1.5 over the range (-95, 8), 100 tokens cost 13,733, not 137.
+* In faithful mode the answer may be as long as the prompt, as paper 000 has it: the number of its tokens is disclosed.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+from dptext_etl.families.generative import GenerativeMechanism
+
+
+class DPPrompt(GenerativeMechanism):
+    r"""DP-Prompt (Utpala et al. 2023): zero-shot paraphrases by an encoder-decoder.
+
+    Attributes:
+        epsilon: Per drawn token; a text costs l_max times as much.
+        model: Flan-T5 of any size, or another encoder-decoder that follows instructions.
+        template: What the model is asked; "\n" are line breaks.
+
+    Example:
+        >>> mechanism = DPPrompt.example()
+        >>> mechanism.spend(mechanism.l_max).epsilon
+        80.0
+    """
+
+    continues: ClassVar[bool] = False
+    default_limit: ClassVar[int] = 512
+
+    model: str = "google/flan-t5-base"
+    template: str = "Document : {text}\nParaphrase of the document :"
+
+    @classmethod
+    def example(cls) -> Self:
+        """Four tokens by a tiny random T5: random words, as its weights are."""
+        return cls(epsilon=20.0, l_max=4, model="example-seq2seq")
