@@ -170,6 +170,14 @@ class Mechanism(BaseModel, ABC):
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Release texts; null in, null out. The same key, record and text always give the same bytes."""
 
+    def foreign_chance(self) -> float:
+        """Return an upper bound of the probability that a release holds one given word of 20 letters that nobody knows.
+
+        0 where outputs are words of a fixed set. What spells texts from pieces of words, or decodes them, may copy such
+        a word from its input by chance; 1 where no bound is known.
+        """
+        return 0.0 if self.guarantee.unit == "word" or self.output_words() is not None else 1.0
+
     def output_words(self) -> frozenset[str] | None:
         """The words that a released text can hold, or None where outputs are not words of a fixed set."""
         return None

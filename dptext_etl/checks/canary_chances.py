@@ -13,6 +13,7 @@ from collections.abc import Iterable
 
 from dptext_etl.checks.tails import round_up
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.by_word import WordByWord
 from dptext_etl.families.words import PAD, WordMechanism
 
 SAMPLES = 256
@@ -32,7 +33,7 @@ class Chances:
         words: Every word that stands in its canary rows.
     """
 
-    def __init__(self, mechanism: WordMechanism, words: Iterable[str]) -> None:
+    def __init__(self, mechanism: WordByWord, words: Iterable[str]) -> None:
         self._mechanism = mechanism
         self._words = frozenset(words)
         self._survival: dict[str, float] = {}
@@ -62,6 +63,8 @@ class Chances:
             targets: Words of a canary row.
             alarm: Probability with which an estimated bound may be wrong; exact ones never are.
         """
+        if self._mechanism.contextual:
+            return min(1.0, len(targets) * self._mechanism.largest_probability() * _ROUNDING)
         if self.exact:
             law = self._law(word)
             return min(1.0, sum(law.get(target, 0.0) for target in targets) * _ROUNDING)
@@ -71,6 +74,9 @@ class Chances:
         return min(1.0, itself + upper_bound(hits, samples.total(), alarm / 2))
 
     def _has_laws(self) -> bool:
+        """Whether nothing has to be estimated."""
+        if self._mechanism.contextual:
+            return True
         try:
             for word in sorted(self._words)[:1]:
                 self._law(word)
@@ -87,7 +93,9 @@ class Chances:
     def _sampled(self, word: str) -> Counter[str]:
         if word not in self._samples:
             count = PAD_SAMPLES if word == PAD else SAMPLES
-            self._samples[word] = Counter(self._mechanism.sample_many(word, count))
+            known = self._mechanism
+            drawn = known.sample_many(word, count) if isinstance(known, WordMechanism) else ()
+            self._samples[word] = Counter(drawn)
         return self._samples[word]
 
 

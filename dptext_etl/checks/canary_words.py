@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.words import WordMechanism
+from dptext_etl.families.by_word import WordByWord, by_word
 
 if TYPE_CHECKING:
     from dptext_etl._kernel import Secret
@@ -46,18 +46,19 @@ def native_words(mechanism: Mechanism, secret: Secret, dataset: str, release: st
     Raises:
         PolicyError: A pseudo-word of the column is part of a word of the mechanism, which chance does not bring about.
     """
-    inputs = mechanism.input_words() if isinstance(mechanism, WordMechanism) else ()
+    replacing = by_word(mechanism)
+    inputs = () if replacing is None else replacing.input_words()
     long = [word for word in {*inputs, *(mechanism.output_words() or ())} if len(word) >= TOKEN_LETTERS]
     if any(token in word for word in long for token in foreign_tokens(secret, dataset, release, column)):
         raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
-    if not isinstance(mechanism, WordMechanism):
+    if replacing is None:
         return ()
     words = sorted(word for word in inputs if word.isalpha() and word == word.lower())
     chosen: dict[str, None] = {}
     for place in range(4 * NATIVE_WORDS if words else 0):
         seed = secret.derive("canary", canon(["native", dataset, release, column, place]))
         word = words[int.from_bytes(seed, "little") % len(words)]
-        if word not in chosen and _can_change(mechanism, word):
+        if word not in chosen and _can_change(replacing, word):
             chosen[word] = None
         if len(chosen) == NATIVE_WORDS:
             break
@@ -70,12 +71,13 @@ def survival(mechanism: Mechanism, word: str) -> Fraction:
     Raises:
         PolicyError: `word` is no single word, or the mechanism gives no such bound.
     """
-    if not isinstance(mechanism, WordMechanism):
+    replacing = by_word(mechanism)
+    if replacing is None:
         raise PolicyError(f"{mechanism.name} replaces no single words, so that none of them survives by chance")
-    return mechanism.survival(word)
+    return replacing.survival(word)
 
 
-def _can_change(mechanism: WordMechanism, word: str) -> bool:
+def _can_change(mechanism: WordByWord, word: str) -> bool:
     try:
         return survival(mechanism, word) < 1
     except PolicyError:

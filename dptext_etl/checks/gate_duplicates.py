@@ -15,7 +15,7 @@ from dptext_etl.checks.canaries import CANARY, CanaryPlan
 from dptext_etl.checks.heads import Heads
 from dptext_etl.checks.twins import Twins
 from dptext_etl.checks.verdict import Verdict
-from dptext_etl.families.words import WordMechanism
+from dptext_etl.families.by_word import by_word
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
@@ -47,11 +47,8 @@ class DuplicatesGate:
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan], rows: int) -> None:
         self._id = policy.id
         self._planted = dict(_planted(plans))
-        columns = [
-            (item.column or "", item.mechanism)
-            for item in policy.column_policies()
-            if isinstance(item.mechanism, WordMechanism)
-        ]
+        found = ((item.column or "", by_word(item.mechanism)) for item in policy.column_policies())
+        columns = [(name, mechanism) for name, mechanism in found if mechanism is not None]
         self._alarm = FALSE_ALARM / 2 / max(1, len(columns))
         self._twins = [Twins(*column) for column in columns]
         self._heads = [Heads(*column, rows, self._alarm) for column in columns]

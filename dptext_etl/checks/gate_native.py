@@ -12,7 +12,8 @@ from dptext_etl.checks.canaries import CANARY, CanaryPlan, CanaryRow
 from dptext_etl.checks.canary_chances import Chances
 from dptext_etl.checks.tails import grouped_threshold
 from dptext_etl.checks.verdict import Verdict
-from dptext_etl.families.words import PAD, WordMechanism
+from dptext_etl.families.by_word import WordByWord, by_word
+from dptext_etl.families.words import PAD
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
@@ -51,11 +52,8 @@ class NativeGate:
             self._shards += 1
             natives = [row for row in plan.rows if row.kind == "native"]
             self._rows.update(zip(_canonical(plan.ids("native")), ((plan.shard, row) for row in natives), strict=True))
-        self._columns = [
-            _Survivors(item.column or "", item.mechanism)
-            for item in policy.column_policies()
-            if isinstance(item.mechanism, WordMechanism)
-        ]
+        found = ((item.column or "", by_word(item.mechanism)) for item in policy.column_policies())
+        self._columns = [_Survivors(name, mechanism) for name, mechanism in found if mechanism is not None]
         self._seen: set[str] = set()
 
     def feed(self, batch: pl.DataFrame) -> None:
@@ -112,7 +110,7 @@ class NativeGate:
 class _Survivors:
     """Counts of one column, by shard."""
 
-    def __init__(self, name: str, mechanism: WordMechanism) -> None:
+    def __init__(self, name: str, mechanism: WordByWord) -> None:
         self.name = name
         self.survived: dict[int, int] = defaultdict(int)
         self.misaligned = 0

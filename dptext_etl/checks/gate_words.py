@@ -17,7 +17,8 @@ CATCHES = (
 class WordsGate:
     """Compares every word of every released text with the mechanism's public output words.
 
-    A mechanism without fixed output words passes only if it is faithful, which is never published.
+    A mechanism that draws words and has no fixed ones passes only if it is faithful, which is never published. What
+    spells or decodes texts can write any word, and has nothing that could be compared.
 
     Args:
         policy: The run's policy.
@@ -31,7 +32,7 @@ class WordsGate:
             words, name = item.mechanism.output_words(), item.column or ""
             if words is not None:
                 self._sets[name] = pl.Series(sorted(words), dtype=pl.String)
-            elif item.mechanism.publishable:
+            elif item.mechanism.publishable and item.mechanism.guarantee.unit == "word":
                 self._unknown.append(name)
             else:
                 self._open.append(name)
@@ -61,7 +62,7 @@ class WordsGate:
         if self._unknown:
             said += f"; not known to be fixed for the publishable columns {', '.join(map(repr, self._unknown))}"
         if self._open:
-            said += f"; not applicable to faithful columns: {', '.join(map(repr, self._open))}"
+            said += f"; not applicable, as no words are fixed: {', '.join(map(repr, self._open))}"
         return Verdict(NAME, not (self._outside or self._unknown), counts, said, CATCHES)
 
 

@@ -73,7 +73,7 @@ def evaluate(candidate: Candidate) -> tuple[Verdict, ...]:
         schemas = [schema(part) for part in candidate.parts]
         for found in schemas:
             columns.feed(found)
-        foreign = ForeignGate(policy, _planted(candidate))
+        foreign = ForeignGate(policy, _planted(candidate), sum(len(plan.ids("foreign")) for plan in candidate.canaries))
         rows: list[Look] = [
             PresentGate(policy, candidate.canaries),
             NativeGate(policy, candidate.canaries),

@@ -17,7 +17,7 @@ import numpy as np
 import polars as pl
 
 from dptext_etl.checks.short_digests import Digests, short_digests
-from dptext_etl.families.words import WordMechanism
+from dptext_etl.families.by_word import WordByWord
 from dptext_etl.guarantee import Disclosure
 
 _DRAWN = frozenset({Disclosure.CLUSTER})
@@ -33,7 +33,7 @@ class Heads:
         alarm: Bound of the probability that a correct run has a pair of equal heads.
     """
 
-    def __init__(self, name: str, mechanism: WordMechanism, rows: int, alarm: float) -> None:
+    def __init__(self, name: str, mechanism: WordByWord, rows: int, alarm: float) -> None:
         self.name = name
         self.words = head_words(mechanism, rows, alarm)
         self._seen: list[Digests] = []
@@ -56,7 +56,7 @@ class Heads:
         return len(whole), int(times[times > 1].sum())
 
 
-def head_words(mechanism: WordMechanism, rows: int, alarm: float) -> int | None:
+def head_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:
     """Return how many words two heads need so that chance never makes them equal; None where no number is enough.
 
     Args:
@@ -72,7 +72,7 @@ def head_words(mechanism: WordMechanism, rows: int, alarm: float) -> int | None:
     return words if words <= mechanism.n_max else None
 
 
-def word_chance(mechanism: WordMechanism) -> float:
+def word_chance(mechanism: WordByWord) -> float:
     """Return p such that k released words in a row are k given ones with probability at most p^k; 1 where none is.
 
     None is where words are released in clear. Where padding vanishes, p / (1 - p) stands for the largest probability p.

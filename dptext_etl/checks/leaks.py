@@ -25,7 +25,7 @@ from dptext_etl.checks.runs import count_runs, run_chances, run_words
 from dptext_etl.checks.tails import grouped_threshold
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import InputError, seam
-from dptext_etl.families.words import WordMechanism
+from dptext_etl.families.by_word import WordByWord, by_word
 from dptext_etl.guarantee import MICRO
 from dptext_etl.policy import Policy
 
@@ -216,27 +216,24 @@ def gate_delta(policy: Policy) -> int:
     return 0 if policy.beta is None else ceil(2 * Fraction(repr(policy.beta)) * MICRO)
 
 
-def copy_chances(mechanism: WordMechanism, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def copy_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Bound the chance that a row of so many draws equals any one given text.
 
     Where padding can vanish, a text of k words is what C(N, k) < 2^N outcomes of N draws read as; a noisy length can
     leave a single draw.
     """
     largest = mechanism.largest_probability()
-    if mechanism.length == "noisy":
+    if getattr(mechanism, "length", None) == "noisy":
         draws = np.minimum(draws, 1)
     if mechanism.hides_length:
         largest = min(1.0, 2 * largest)
     return np.minimum(1.0, np.power(largest, draws) * (1 + 1e-12))
 
 
-def _counted(policy: Policy, copies: Mapping[str, CopyCount]) -> list[tuple[str, WordMechanism, CopyCount]]:
+def _counted(policy: Policy, copies: Mapping[str, CopyCount]) -> list[tuple[str, WordByWord, CopyCount]]:
     """Return the columns that were counted and whose words are drawn one by one."""
-    return [
-        (spec.name, column.mechanism, copies[spec.name])
-        for spec, column in zip(policy.columns, policy.column_policies(), strict=True)
-        if spec.name in copies and isinstance(column.mechanism, WordMechanism)
-    ]
+    found = ((column.column or "", by_word(column.mechanism)) for column in policy.column_policies())
+    return [(name, mechanism, copies[name]) for name, mechanism in found if name in copies and mechanism is not None]
 
 
 def _draws(count: CopyCount) -> npt.NDArray[np.int64]:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl.checks.heads import word_chance
-from dptext_etl.families.words import WordMechanism
+from dptext_etl.families.by_word import WordByWord
 
 TEXT = 200
 CHANCE = 1e-3
@@ -24,7 +24,7 @@ LEAST = 3
 Hashes = npt.NDArray[np.uint64]
 
 
-def run_words(mechanism: WordMechanism) -> int | None:
+def run_words(mechanism: WordByWord) -> int | None:
     """Return the length of the runs that are counted; None where chance makes runs of any length."""
     largest = word_chance(mechanism)
     if largest >= 1:
@@ -33,7 +33,7 @@ def run_words(mechanism: WordMechanism) -> int | None:
     return words if words <= mechanism.n_max else None
 
 
-def run_chances(mechanism: WordMechanism, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+def run_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
     """Bound the chance that a row of so many draws shares a run with any one reference text of as many words."""
     words = run_words(mechanism)
     if words is None:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from dptext_etl.checks.canary_chances import upper_bound
 from dptext_etl.checks.tails import grouped_threshold
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.words import WordMechanism
+from dptext_etl.families.by_word import WordByWord
 
 PAIRS = 1_024
 """Of a simulation of one text's agreements."""
@@ -60,7 +60,7 @@ class Twins:
         mechanism: Its mechanism.
     """
 
-    def __init__(self, name: str, mechanism: WordMechanism) -> None:
+    def __init__(self, name: str, mechanism: WordByWord) -> None:
         self.name = name
         self._mechanism = mechanism
         self._known = frozenset(mechanism.input_words()) if mechanism.unknown == "drop" else None

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -19,9 +18,10 @@ from pydantic import PositiveInt, model_validator
 from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
+from dptext_etl.families.by_word import WordByWord
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import Epsilon, Mechanism
+from dptext_etl.mechanism import Epsilon
 
 PAD = "<PAD>"
 """The word that fills a text up to a fixed or noisy length: drawn like any word, released as nothing."""
@@ -50,7 +50,7 @@ class MetricClaim(NamedTuple):
     diameter: Exact
 
 
-class WordMechanism(Mechanism):
+class WordMechanism(WordByWord):
     """A mechanism that replaces every word by a draw, word by word.
 
     Attributes:
@@ -233,13 +233,6 @@ class WordMechanism(Mechanism):
         outputs = zip(*self.transition(word), strict=True)
         return sum((chance for output, chance in outputs if output == word), Fraction(0))
 
-    def simulated_survivals(self, word: str, trials: int) -> int | None:  # noqa: ARG002
-        """Return in how many of `trials` the word comes back, simulated apart from the code that releases.
-
-        For laws that `transition` cannot write down and `survival` bounds widely; None elsewhere.
-        """
-        return None
-
     def collision(self, word: str) -> float:
         """Return an upper bound of the probability that two independent draws of `word` agree: sum P(y)^2.
 
@@ -247,13 +240,6 @@ class WordMechanism(Mechanism):
             PolicyError: As `transition`.
         """
         return min(1.0, sum(float(chance) ** 2 for chance in self.transition(word)[1]) * (1 + 1e-12))
-
-    def simulated_collisions(self, words: Sequence[str], pairs: int) -> int | None:  # noqa: ARG002
-        """Return how many of `pairs` of independent draws agree, simulated apart from the code that releases.
-
-        The pairs go round the words in turn. For laws that `transition` cannot write down; None elsewhere.
-        """
-        return None
 
     def largest_probability(self) -> float:
         """Return an upper bound of the probability with which a draw gives any one word; 1 where none is known."""

@@ -18,6 +18,7 @@ from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.charging import Column
 from dptext_etl.runner.claims import register
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.replaying import replays
 from dptext_etl.runner.shards import Checkpoint, Shards
 from dptext_etl.runner.staging import StagedShard, Staging
 
@@ -73,6 +74,8 @@ class Attempt:
         if not self.layout.remote_sink:
             durable.require_writable(Path(self.layout.sink))
         with durable.alone(staging.folder, "of this release is under way"):
+            if replays(self.policy):
+                staging.set_aside()
             yield staging
 
     def numbers(self, first: int, rows: int) -> range:

@@ -49,6 +49,26 @@ def write(
         flush(path.parent)
 
 
+def name_again(path: Path, again: Path) -> None:
+    """Give a file a second name that survives the first, durably; nothing happens if it is gone, or the name taken.
+
+    Raises:
+        InputError: No room or access.
+    """
+    if again.exists():
+        return
+    with seam("keeping what was staged", InputError, _ROOM):
+        if not path.exists():
+            return
+        try:
+            again.hardlink_to(path)
+        except FileExistsError:
+            return
+        except OSError:  # a file system without links
+            write(again, lambda file: file.write(path.read_bytes()), action="keeping what was staged")
+    flush(again.parent)
+
+
 def private_folder(path: Path) -> None:
     """Make a folder and its missing parents, readable by its owner alone.
 

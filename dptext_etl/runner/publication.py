@@ -18,6 +18,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.manifest import Manifest, Part, draft
 from dptext_etl.runner.parts import Writer
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.replaying import replays
 from dptext_etl.runner.shards import Checkpoint
 from dptext_etl.runner.stage import StagedRun, nothing
 from dptext_etl.runner.staging import Staging
@@ -102,6 +103,8 @@ def _publish(staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, check
     if not same:
         manifest.write(layout)
     checkpoint("manifest written")
+    if replays(staged.policy):
+        staging.set_aside()
     staging.clear()
     checkpoint("cleared")
     if same:

@@ -25,8 +25,10 @@ from dptext_etl.checks.canaries import CANARY
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, ReserveResult, Scope
 from dptext_etl.policy import Policy
+from dptext_etl.runner import drawn
 from dptext_etl.runner.charging import Charged, Column, charge, texts_of
-from dptext_etl.runner.computing import canary_marks, compute, draws_of
+from dptext_etl.runner.computing import canary_marks, compute
+from dptext_etl.runner.replaying import Kept, kept
 from dptext_etl.runner.staging import StagedShard, Staging, digest_of
 
 log = logging.getLogger("dptext_etl.runner")
@@ -176,8 +178,9 @@ class Shards:
 
     def _computed(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
         self.computed = True
+        held = self._kept(reserved, index)
         with seam("computing a shard", DPTextError, _DEFECT):
-            done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy)
+            done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy, held)
         self.checkpoint("computed")
         staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts)
         self.checkpoint("staged")
@@ -191,10 +194,19 @@ class Shards:
         hint = "the first commit is the release: restore the published files, or take a new release name"
         raise LedgerError(f"{diverged}; nothing was published", hint)
 
+    def _kept(self, reserved: Reserved, index: int) -> dict[str, Kept | None]:
+        """Find rows that a release of a model holds already: they are not computed again."""
+        ids, found = reserved.charged.ids, {}
+        for column in self.columns:
+            committed = self.ledger.committed(column.ref, ids, canary=reserved.canary)
+            with seam("reading what was staged", DPTextError, _DEFECT):
+                found[column.name] = kept(self.staging, index, self.policy.id, column.policy, ids, committed=committed)
+        return found
+
     def _results(self, frame: pl.DataFrame, draws: pl.DataFrame) -> list[_Result]:
         results = []
         for column in self.columns:
-            charged, steps = draws_of(draws[column.name])
+            charged, steps = drawn.counts(draws[column.name])
             used = None if steps is None else column.policy.mechanism.spent(steps)
             results.append(_Result(pa.array(_kernel.digests(texts_of(frame, column.name))), charged, used))
         return results

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -21,6 +21,7 @@ from dptext_etl.files import sha256
 from dptext_etl.runner import durable
 
 _VERSION = 4
+_KEPT = "kept"
 _AGAIN = "run the same policy again: it goes on from what is committed"
 
 
@@ -201,6 +202,23 @@ class Staging:
         """Remove staged shards; quarantine lists stay."""
         for path in _records_first(self.folder.glob("shard-*")):
             path.unlink(missing_ok=True)
+
+    def set_aside(self) -> None:
+        """Keep what is staged under a second name, which no run overwrites or removes: replays of models read it."""
+        for shard in map(_recorded, self.folder.glob("shard-*.json")):
+            if shard is None:
+                continue
+            path = self.path(shard)
+            name = f"{_KEPT}-{shard.index:05d}-{shard.sha256[:16]}"
+            for file in (_draws(path), path):  # rows come last: with them, all is there
+                durable.name_again(file, self.folder / f"{name}{file.suffix}")
+
+    def kept(self, index: int) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+        """Read what was set aside, shards near `index` first: rows (canary rows included) and their draws."""
+        files = sorted(self.folder.glob(f"{_KEPT}-*.parquet"))
+        for path in sorted(files, key=lambda path: abs(int(path.name.split("-")[1]) - index)):
+            with seam("reading what was staged", hint=_AGAIN):
+                yield pl.read_parquet(path), pl.read_ipc(_draws(path), memory_map=False)
 
     def _path(self, index: int, tag: str) -> Path:
         return self.folder / f"shard-{index:05d}{tag and f'-{tag}'}.parquet"

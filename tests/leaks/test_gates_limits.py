@@ -90,7 +90,7 @@ def test_words_added_or_lost_in_canary_rows_are_a_defect(staged):
 def test_a_faithful_run_keeps_unknown_words_in_its_own_column_only(staged):
     verdicts = staged({"epsilon": 2.0, "mode": "faithful"}, publish=False)
     assert not failed(verdicts)
-    assert "not applicable to faithful columns: 'text'" in verdicts["words_in_output_set"].message
+    assert "not applicable, as no words are fixed: 'text'" in verdicts["words_in_output_set"].message
     assert "keep unknown words in clear" in verdicts["canaries_foreign"].message
 
 
