@@ -1,0 +1,242 @@
+"""Train a small masked language model on public text, so that DP-MLM runs without a hub.
+
+A RoBERTa of a few million weights whose vocabulary is whole words. What makes it learn quickly on a CPU: short
+examples, the head at masked positions alone, word vectors to start from (the embedded `english-20k`), and a bias that
+starts at the words' frequencies. It is small: docs/models.md says which models to use for real work.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.training.corpus import Corpus, clean, held_out
+from dptext_etl.training.masked_examples import NOTHING, Examples, Recipe
+from dptext_etl.training.masked_start import started
+from dptext_etl.training.vocabulary import END, MASK, PADDING, SPECIAL, START, UNKNOWN, build, count_words
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+    from dptext_etl.training.resumable import Listener
+
+log = logging.getLogger("dptext_etl.training")
+FACTS = "training.json"
+"""File in the output folder: how the model was made."""
+_TOKENIZER = "tokenizer.json"
+_COUNTS = "words.json"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the model depends on beside the corpora; the defaults made the model that ships.
+
+    Attributes:
+        vocabulary: Entries of the tokeniser.
+        pieces: Of these, pieces of words.
+        hidden: Width.
+        layers: Depth.
+        heads: Attention heads of a layer.
+        inner: Width inside a layer.
+        recipe: How examples are made; its `long` is the longest input.
+        tokens: Ids in a batch.
+        steps: Most steps.
+        minutes: Stop by then, too; None: never.
+        rate: Learning rate at its peak.
+        warmup: Steps until the peak.
+        decay: Weight decay.
+        seed: Of weights and examples.
+    """
+
+    vocabulary: int = 14_000
+    pieces: int = 1_000
+    hidden: int = 192
+    layers: int = 3
+    heads: int = 6
+    inner: int = 768
+    recipe: Recipe = field(default_factory=Recipe)
+    tokens: int = 2_048
+    steps: int = 20_000
+    minutes: float | None = None
+    rate: float = 1.5e-3
+    warmup: int = 300
+    decay: float = 0.01
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Held:
+    """Texts of corpora, those to train on and those kept back.
+
+    Attributes:
+        train: Texts and the share of each corpus.
+        examined: Texts kept back, by the name of the corpus.
+        hashes: Hash of every file.
+    """
+
+    train: list[tuple[list[str], float]]
+    examined: dict[str, list[str]]
+    hashes: dict[str, str]
+
+
+def read(corpora: Sequence[Corpus], examined: Sequence[Corpus] = ()) -> Held:
+    """Read the corpora into memory: two in a hundred texts are kept back, and all of the corpora `examined`.
+
+    Raises:
+        InputError: A file that cannot be read, or a corpus without texts.
+    """
+    train, kept = [], {}
+    for corpus in corpora:
+        texts: tuple[list[str], list[str]] = ([], [])
+        for text in corpus.texts():
+            texts[held_out(text)].append(text)
+        if not texts[False]:
+            raise InputError(f"the corpus {corpus.name} has no texts to train on", "name a file of public texts")
+        train.append((texts[False], corpus.share))
+        kept[corpus.name] = texts[True]
+    for corpus in examined:
+        kept[corpus.name] = list(corpus.texts())
+    return Held(train, kept, {corpus.path.name: corpus.sha256 for corpus in (*corpora, *examined)})
+
+
+def frequencies(held: Held) -> Counter[str]:
+    """Count the words of the texts to train on, every corpus weighing what its share is."""
+    counted = [(count_words(map(clean, texts)), share) for texts, share in held.train]
+    whole = sum(counts.total() for counts, _ in counted)
+    parts = sum(share for _, share in held.train)
+    mixed: Counter[str] = Counter()
+    for counts, share in counted:
+        factor = whole * share / parts / max(1, counts.total())
+        for word, count in counts.items():
+            mixed[word] += max(1, round(count * factor))
+    return mixed
+
+
+def train(
+    held: Held, out: Path, settings: Settings, *, listener: Listener | None = None, every: int = 500
+) -> dict[str, Any]:
+    """Train, or go on from the checkpoint in `out`; write the model in half precision.
+
+    Args:
+        held: See `read`.
+        out: Folder: `config.json`, `model.safetensors`, the tokeniser, `training.json`; `checkpoint/` while it lasts.
+        settings: See there.
+        listener: Told of progress.
+        every: Steps between checkpoints; with each, the model as it is by then is written.
+
+    Returns:
+        Facts: settings, corpora, steps.
+
+    Raises:
+        PolicyError: The folder holds a training with other settings or corpora.
+    """
+    import torch
+
+    from dptext_etl.training.resumable import Checkpoint, Reports, Schedule, identity, run
+
+    work = out / "checkpoint"
+    work.mkdir(parents=True, exist_ok=True)
+    about = {"settings": asdict(replace(settings, minutes=None)), "corpora": held.hashes}
+    _same_training(work / FACTS, about)
+    tokenizer, counts = _tokenizer(work, held, settings)
+    model = started(_shape(tokenizer.get_vocab_size(), settings), tokenizer, counts, settings.seed)
+    examples = Examples(held.train, tokenizer, recipe=settings.recipe, tokens=settings.tokens, seed=settings.seed)
+
+    def loss_at(step: int) -> Tensor:
+        batch = examples[step]
+        ids, labels, attended = (torch.from_numpy(item) for item in (batch.ids, batch.labels, batch.attended))
+        hidden = model.roberta(input_ids=ids, attention_mask=None if attended.all() else attended).last_hidden_state
+        asked = labels != NOTHING
+        return torch.nn.functional.cross_entropy(model.lm_head(hidden[asked]), labels[asked])
+
+    def saved(steps: int) -> None:
+        _write(out, model, tokenizer, settings, {**facts, "steps": steps})
+
+    facts: dict[str, Any] = {"settings": asdict(settings), "corpora": held.hashes, "unigrams": _most(counts)}
+    schedule = Schedule(settings.steps, settings.rate, settings.warmup, decay=settings.decay, minutes=settings.minutes)
+    checkpoint = Checkpoint(work / "state.safetensors", identity(about))
+    reports = Reports("masked-lm", every=every, listener=listener, saved=saved)
+    steps = run(model, loss_at, schedule, checkpoint, reports)
+    return {**facts, "steps": steps}
+
+
+def _most(counts: Counter[str]) -> list[str]:
+    """Return the ten most frequent words: what a guess without any context is worth."""
+    return [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:10]]
+
+
+def _same_training(path: Path, about: dict[str, Any]) -> None:
+    text = json.dumps(about, indent=1, sort_keys=True)
+    if path.exists() and path.read_text() != text:
+        raise PolicyError(
+            f"the folder {path.parent.parent} holds a training with other settings or corpora",
+            "name another --out, or delete its folder checkpoint to begin anew",
+        )
+    path.write_text(text)
+
+
+def _tokenizer(work: Path, held: Held, settings: Settings) -> tuple[Tokenizer, Counter[str]]:
+    """Build the tokeniser, or read the one of the training that goes on."""
+    from tokenizers import Tokenizer
+
+    if (work / _COUNTS).exists():
+        return Tokenizer.from_file(str(work / _TOKENIZER)), Counter(json.loads((work / _COUNTS).read_text()))
+    counts = frequencies(held)
+    made = build(counts, settings.vocabulary, settings.pieces)
+    made.save(str(work / _TOKENIZER))
+    known = made.get_vocab()
+    kept = Counter({word: count for word, count in counts.items() if word in known})
+    (work / _COUNTS).write_text(json.dumps(kept))
+    return made, kept
+
+
+def _shape(size: int, settings: Settings) -> RobertaConfig:
+    """Return the configuration of a model with `size` entries."""
+    from transformers import RobertaConfig
+
+    return RobertaConfig(
+        vocab_size=size,
+        hidden_size=settings.hidden,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        intermediate_size=settings.inner,
+        max_position_embeddings=settings.recipe.long + PADDING + 1,
+        type_vocab_size=1,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        layer_norm_eps=1e-5,
+        bos_token_id=START,
+        pad_token_id=PADDING,
+        eos_token_id=END,
+        tie_word_embeddings=True,
+        attn_implementation="sdpa",
+    )
+
+
+def _write(
+    out: Path, model: RobertaForMaskedLM, tokenizer: Tokenizer, settings: Settings, facts: dict[str, Any]
+) -> None:
+    """Write the model as it is, in half precision, as transformers reads it."""
+    import copy
+
+    from transformers import PreTrainedTokenizerFast
+    from transformers.utils import logging as library
+
+    library.disable_progress_bar()
+    copy.deepcopy(model).half().save_pretrained(out)
+    names = {"bos": START, "cls": START, "pad": PADDING, "eos": END, "sep": END, "unk": UNKNOWN, "mask": MASK}
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=settings.recipe.long,
+        clean_up_tokenization_spaces=False,
+        **{f"{name}_token": SPECIAL[number] for name, number in names.items()},
+    ).save_pretrained(out)
+    (out / FACTS).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")

@@ -1,0 +1,99 @@
+"""The weights that a small masked language model starts from, so that an hour on a CPU is not spent on the beginning.
+
+A transformer that starts from small random weights sees nothing of what is around a mask and learns the words'
+frequencies first, for thousands of steps. This one starts with what is known before: frequencies as the head's bias,
+the embedded word vectors as embeddings, positions as sinusoids, and attention that hands on the average of what it looks
+at (value and output matrices are each other's transpose). All of it is trained afterwards.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dptext_etl.embeddings import WordVectors
+
+if TYPE_CHECKING:
+    import torch
+    from tokenizers import Tokenizer
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+_LENGTH = 0.5  # of an embedding that is a word vector
+_SMALL = 0.02
+_RARE = 0.5  # times that an entry counts which was never counted
+
+
+def started(config: RobertaConfig, tokenizer: Tokenizer, counts: Counter[str], seed: int) -> RobertaForMaskedLM:
+    """Make the model as the training begins; the state of torch's generators stays what it was.
+
+    Args:
+        config: Its shape.
+        tokenizer: Its entries.
+        counts: How often its words occur.
+        seed: Of what is random.
+    """
+    import torch
+    from transformers import RobertaForMaskedLM
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = RobertaForMaskedLM(config)
+        with torch.no_grad():
+            for layer in model.roberta.encoder.layer:
+                _averaging(layer.attention)
+    with torch.no_grad():
+        embeddings = model.roberta.embeddings
+        _sinusoids(embeddings.position_embeddings.weight, config.pad_token_id + 1)
+        _words(embeddings.word_embeddings.weight, tokenizer)
+        torch.nn.init.eye_(model.lm_head.dense.weight)
+        model.lm_head.bias.copy_(torch.from_numpy(_log_shares(tokenizer, counts)))
+    return model
+
+
+def _averaging(attention: torch.nn.Module) -> None:
+    """Let attention hand on an average of what is around, each head looking elsewhere."""
+    import torch
+
+    inside, out = attention.self, attention.output.dense
+    width = out.weight.shape[0]
+    for part in (inside.query, inside.key):
+        torch.nn.init.normal_(part.weight, std=1 / math.sqrt(width))
+    torch.nn.init.orthogonal_(inside.value.weight)
+    out.weight.copy_(inside.value.weight.T)
+
+
+def _sinusoids(weight: torch.Tensor, first: int) -> None:
+    """Write positions as sinusoids of falling frequency, as long as small random vectors would be."""
+    import torch
+
+    rows, width = weight.shape
+    place = np.arange(rows - first)[:, None]
+    wave = place / 10_000 ** (np.arange((width + 1) // 2) * 2 / width)
+    both = np.stack([np.sin(wave), np.cos(wave)], axis=2).reshape(len(place), -1)[:, :width]
+    weight[first:] = torch.from_numpy(both * _SMALL * math.sqrt(2)).to(weight.dtype)
+
+
+def _words(weight: torch.Tensor, tokenizer: Tokenizer) -> None:
+    """Write word vectors, centred and of one length, into the embeddings of the words that have one."""
+    import torch
+
+    vectors, entries = WordVectors.load(), tokenizer.get_vocab()
+    shared = sorted(set(vectors.words) & set(entries))
+    if not shared:
+        return
+    known = vectors.take(shared).vectors.astype(np.float32)
+    known -= known.mean(axis=0)
+    known *= _LENGTH / np.maximum(np.linalg.norm(known, axis=1, keepdims=True), 1e-6)
+    width = min(known.shape[1], weight.shape[1])
+    weight[torch.tensor([entries[word] for word in shared]), :width] = torch.from_numpy(known[:, :width])
+
+
+def _log_shares(tokenizer: Tokenizer, counts: Counter[str]) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+    """Return the logarithm of how often every entry occurs."""
+    share = np.full(tokenizer.get_vocab_size(), _RARE)
+    for entry, number in tokenizer.get_vocab().items():
+        share[number] = max(_RARE, counts[entry])
+    return np.log(share / share.sum()).astype(np.float32)
