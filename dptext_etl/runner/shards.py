@@ -191,7 +191,7 @@ class Shards:
         first = self._taken_up(reserved, index, inputs)  # of an attempt at the same time, which was faster
         if first is not None:
             return first
-        hint = "the first commit is the release: restore the published files, or take a new release name"
+        hint = "the first commit is the release: bring back the kept files of its staging, or take a new release name"
         raise LedgerError(f"{diverged}; nothing was published", hint)
 
     def _kept(self, reserved: Reserved, index: int) -> dict[str, Kept | None]:

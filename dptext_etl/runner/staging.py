@@ -218,7 +218,7 @@ class Staging:
         files = sorted(self.folder.glob(f"{_KEPT}-*.parquet"))
         for path in sorted(files, key=lambda path: abs(int(path.name.split("-")[1]) - index)):
             with seam("reading what was staged", hint=_AGAIN):
-                yield pl.read_parquet(path), pl.read_ipc(_draws(path), memory_map=False)
+                yield pl.read_parquet(path), pl.read_ipc(_draws(path))
 
     def _path(self, index: int, tag: str) -> Path:
         return self.folder / f"shard-{index:05d}{tag and f'-{tag}'}.parquet"

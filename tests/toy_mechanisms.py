@@ -1,0 +1,90 @@
+"""Small mechanisms that behave as models do, put into the catalog by their files, as every mechanism is."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+
+import pytest
+
+HEAD = """
+import os
+from typing import ClassVar, Self
+
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
+from dptext_etl.mechanism import Mechanism, Released
+
+
+class Toy(Mechanism):
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(GuaranteeClass.PURE_LDP, frozenset({Disclosure.NULLNESS}), "any two texts", "token")
+
+    @property
+    def most_positions(self) -> int:
+        return 5
+
+    def spend(self, positions: int) -> Spend:
+        cost = micro(self.epsilon * positions)
+        guarantee = self.guarantee
+        return Spend(guarantee.guarantee_class, guarantee.disclosures, cost, cost, cost, 0, cost, n_worst=positions)
+
+    def positions(self, texts):
+        return pa.array([0 if text is None else 5 for text in texts.to_pylist()], pa.uint32())
+
+    def drawn(self, texts, keys):
+        return pa.array(_kernel.record_keys(keys.release, keys.ids, texts, keys.nonce)).to_pylist()
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(epsilon=2.0)
+
+"""
+
+STEPS = '''
+class Steps(Toy):
+    """Makes one to five draws, as many as a byte of the record's key says: coins that no text decides."""
+
+    expost: ClassVar = True
+
+    def release(self, texts, keys):
+        made = [None if text is None else key for text, key in zip(texts.to_pylist(), self.drawn(texts, keys))]
+        steps = [0 if key is None else 1 + key[0] % 5 for key in made]
+        hexes = [None if key is None else key.hex()[: 4 * n] for key, n in zip(made, steps)]
+        words = [None if text is None else " ".join(text[i : i + 4] for i in range(0, len(text), 4)) for text in hexes]
+        return Released(pa.array(words, pa.large_string()), self.positions(texts), pa.array(steps, pa.uint32()))
+'''
+
+FICKLE = '''
+class Fickle(Toy):
+    """Releases other words at every computation, as a model on other hardware may."""
+
+    scored: ClassVar[list[int]] = []
+
+    def release(self, texts, keys):
+        self.scored.append(len(texts))
+        words = [None if text is None else os.urandom(4).hex() for text in texts.to_pylist()]
+        return Released(pa.array(words, pa.large_string()), self.positions(texts))
+'''
+
+
+@pytest.fixture
+def toys(tmp_path, monkeypatch):
+    """The mechanisms `steps` and `fickle`, in the catalog for one test."""
+    from dptext_etl import catalog, mechanisms
+
+    folder = tmp_path / "toys"
+    folder.mkdir()
+    (folder / "steps.py").write_text(HEAD + STEPS)
+    (folder / "fickle.py").write_text(HEAD + FICKLE)
+    with monkeypatch.context() as patch:
+        patch.setattr(mechanisms, "__path__", [*mechanisms.__path__, str(folder)])
+        catalog.available.cache_clear()
+        importlib.invalidate_caches()
+        yield {name: catalog.load(name) for name in ("steps", "fickle")}
+    catalog.available.cache_clear()
+    for name in ("steps", "fickle"):
+        sys.modules.pop(f"dptext_etl.mechanisms.{name}", None)
