@@ -154,6 +154,20 @@ def load(folder: Path, device: str = "cpu") -> tuple[Autoencoder, Any]:
     return model.eval().requires_grad_(requires_grad=False).to(device), tokenizer
 
 
+def random_autoencoder(folder: Path, words: Iterable[str]) -> None:
+    """Write a tiny autoencoder with random weights from a fixed seed: for tests, documentation and examples."""
+    tokenizer = word_tokenizer(words)
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(20_260_102)
+        model = Autoencoder(Sizes(tokenizer.get_vocab_size(), embedding=16, hidden=32, length=16))
+        for weight in model.parameters():
+            weight.mul_(2.0)
+        model.embedding.weight.mul_(0.3)  # outputs follow the state more than one another
+        model.scores.weight.mul_(4.0)
+        model.scores.bias[END] -= 4.0
+    save(folder, model, tokenizer, provenance="random")
+
+
 class AutoencoderModel:
     """An LSTM autoencoder and its words, as the latent family reads it.
 

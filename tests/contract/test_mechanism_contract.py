@@ -178,7 +178,7 @@ def test_it_reads_its_artifacts_where_they_are_put_and_builds_none(
     arrived = {}
     for role, artifact in mechanism.artifacts().items():
         path = tmp_path / role / f"arrived{artifact.path.suffix}"
-        path.parent.mkdir()
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(artifact.path.read_bytes())
         arrived[role] = Artifact.open(path, artifact.sha256)
     cfg, worker = mechanism.cfg(), tmp_path / "cache of a worker"

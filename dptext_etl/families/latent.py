@@ -1,0 +1,354 @@
+"""Latent mechanisms: a whole text becomes one vector of constant size, the vector is clipped and gets noise.
+
+What leaves is written by a decoder from the noisy vector alone, so the guarantee is that of the noise, between any two
+texts whatever their lengths (privacy.md sections 2.4, 2.5, 3.9 to 3.12):
+
+* The vector has the same size for every text; every coordinate gets noise of its own, padding included.
+* Gaussian noise is the analytic one (Balle and Wang 2018): the classical formula is wrong above epsilon 1 and is never
+  used. Laplace noise is discrete and exact. Both are drawn on the CPU in float64 and whole numbers from the record's
+  stream and rounded to a grid; only the sum goes to a device.
+* A text on which the encoder fails becomes the zero vector before noise (amendment A2), at the same spend.
+* Decoding is post-processing: `noisy` may be stored and decoded again, with other beams or another decoder, for free.
+* One spend per record: noise that depends on the text, such as a share of epsilon per sentence, has no guarantee at all
+  (section 4) and cannot be configured.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field, PositiveInt, model_validator
+
+from dptext_etl import _kernel
+from dptext_etl.artifacts import Artifact
+from dptext_etl.errors import PolicyError
+from dptext_etl.families.latent_batches import Batches, Progress
+from dptext_etl.gaussian import largest_mu
+from dptext_etl.grid_noise import STEPS, Norm, clipped_steps, laplace_rate, noisy_latents
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
+from dptext_etl.keys import RecordKeys
+from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism, Released
+from dptext_etl.sampling import analytic_gaussian_sigma
+
+LARGEST_DELTA = 1e-6
+"""Delta of one record in strict mode, at most."""
+LARGEST_SUM = Fraction(1, 100)
+"""Delta summed over the public bound on records, at most (privacy.md section 3.10)."""
+PAPER_DELTA = 1e-5
+IDEAL = "IDEAL_GAUSSIAN"
+
+Noise = Literal["gaussian", "laplace"]
+Clip = Annotated[float, Field(gt=2.0**-16, le=256, allow_inf_nan=False)]
+Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+Latents = npt.NDArray[np.float32]
+
+
+class LatentModel(Protocol):
+    """What turns texts into vectors and back; both take exactly `rows` items and no item may touch another.
+
+    Attributes:
+        rows: Of every batch.
+        size: Numbers in a vector, the same for every text.
+    """
+
+    @property
+    def rows(self) -> int:
+        """Records per batch."""
+
+    @property
+    def size(self) -> int:
+        """Numbers in a latent."""
+
+    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.floating]:
+        """Return latents, shape (rows, size), any floats."""
+
+    def decode(self, latents: Latents) -> list[str]:
+        """Return texts from noisy latents, shape (rows, size)."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much noise every coordinate gets.
+
+    Attributes:
+        sigma: Standard deviation of Gaussian noise, or None.
+        rate: Rate of discrete Laplace noise per grid step, or None; its scale is 1 / (2^16 rate).
+    """
+
+    sigma: float | None = None
+    rate: Fraction | None = None
+
+
+class LatentMechanism(Mechanism):
+    """A mechanism that adds noise to a vector made of the whole text.
+
+    Attributes:
+        epsilon: Per record.
+        noise: "gaussian" for (epsilon, delta), "laplace" for pure epsilon at far more noise.
+        delta: Of one record, for Gaussian noise; the largest allowed one where None is given: in strict mode
+            min(1e-6, 0.01 / n_rec), in faithful mode the paper's 1e-5.
+        n_rec: Public bound on the records of the table, never its size; strict Gaussian noise needs it.
+        model: A folder, the name of a model that ships, or a hub name.
+        revision: Of a hub name.
+        num_beams: Of the search that decodes.
+    """
+
+    accelerated: ClassVar[bool] = True
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    norm: ClassVar[Norm]
+    """What `clip` bounds: every coordinate, or the vector's length."""
+
+    noise: Noise = "gaussian"
+    delta: Delta | None = None
+    n_rec: PositiveInt | None = None
+    clip: Clip
+    model: str
+    revision: str | None = None
+    num_beams: Annotated[PositiveInt, Field(le=64)] = 10
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_spend_per_record(cls, given: Any) -> Any:
+        asked = {"allocation", "epsilons", "per_sentence", "sentences"} & set(given if isinstance(given, dict) else ())
+        if asked:
+            msg = f"{', '.join(sorted(asked))}: epsilon cannot be spread over a text here. The size of the noise would "
+            msg += "depend on the text, and no finite epsilon bounds that (spec: privacy.md section 4); give one "
+            msg += "epsilon per record"
+            raise ValueError(msg)
+        return given
+
+    @model_validator(mode="after")
+    def _delta_is_small(self) -> Self:
+        if self.n_max != DEFAULT_N_MAX:
+            msg = "n_max counts words; this mechanism cuts texts at the model's constant length instead"
+            raise ValueError(msg)
+        if self.noise == "laplace":
+            if self.delta is not None or self.n_rec is not None:
+                msg = "Laplace noise has no delta: leave delta and n_rec out"
+                raise ValueError(msg)
+        elif self.mode == "strict":
+            if self.n_rec is None:
+                msg = "Gaussian noise needs n_rec, a public bound on the number of records (10_000 allows delta 1e-6); "
+                msg += "never take it from the private table"
+                raise ValueError(msg)
+            if self.used_delta > LARGEST_DELTA or _exact(self.used_delta) * self.n_rec > LARGEST_SUM:
+                msg = (
+                    f"delta is at most {LARGEST_DELTA} and n_rec * delta at most {float(LARGEST_SUM)} in strict mode; "
+                )
+                msg += "leave delta out for the largest allowed"
+                raise ValueError(msg)
+        return self
+
+    @property
+    def used_delta(self) -> float:
+        """Delta of a record; 0 for Laplace noise."""
+        if self.noise == "laplace":
+            return 0.0
+        if self.delta is not None:
+            return self.delta
+        if self.mode == "faithful" or self.n_rec is None:
+            return PAPER_DELTA
+        return min(LARGEST_DELTA, _rounded_down(LARGEST_SUM / self.n_rec))
+
+    def configuration(self) -> dict[str, Any]:
+        """As everywhere, and the delta that is used, given or not."""
+        return {**super().configuration(), "delta": repr(self.used_delta)}
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Any two texts of a record."""
+        gaussian = self.noise == "gaussian"
+        stated = Guarantee(
+            guarantee_class=GuaranteeClass.APPROX_LDP if gaussian else GuaranteeClass.PURE_LDP,
+            disclosures=frozenset({Disclosure.NULLNESS}),
+            neighbours="any two texts of one record, of any lengths",
+            unit="record",
+        )
+        return replace(stated, assumptions=stated.assumptions | {IDEAL}) if gaussian else stated
+
+    @property
+    def mu(self) -> float:
+        """Sensitivity of Gaussian noise in standard deviations: the largest that (epsilon, delta) allows."""
+        return _mu(self.epsilon, self.used_delta)
+
+    def sensitivity(self, size: int) -> float:
+        """Return the largest distance of two clipped latents of `size` numbers.
+
+        Euclidean for Gaussian noise, the sum of coordinates' distances for Laplace noise; any two texts, no neighbours.
+        """
+        root = math.sqrt(size)
+        if self.norm == "value":
+            return 2 * self.clip * (root if self.noise == "gaussian" else size)
+        return 2 * self.clip * (1.0 if self.noise == "gaussian" else root)
+
+    def scale(self, size: int) -> Scale:
+        """Return how much noise a latent of `size` numbers gets, per coordinate."""
+        if self.noise == "gaussian":
+            return Scale(sigma=_sigma(self.epsilon, self.used_delta, self.sensitivity(size)))
+        per_unit = 2 * _exact(self.clip) * (size if self.norm == "value" else _root_above(size))
+        return Scale(rate=laplace_rate(self.epsilon, per_unit * STEPS))
+
+    def spend(self, positions: int) -> Spend:
+        """One release per position (a record has one); sections 2.4 and 3.9 to 3.12."""
+        guarantee, exact = self.guarantee, _exact(self.epsilon)
+        common: dict[str, Any] = {
+            "guarantee_class": guarantee.guarantee_class,
+            "disclosures": guarantee.disclosures,
+            "eps_approx": positions * micro(exact),
+            "eps_metric": math.inf if positions else 0,
+            "n_worst": positions,
+            "assumptions": guarantee.assumptions,
+        }
+        if self.noise == "laplace":
+            pure, rho = positions * micro(exact), positions * micro(exact * exact / 2)
+            tight = positions * micro(exact * self._tightness)
+            return Spend(**common, eps_pure=pure, eps_tight=tight, rho=rho, mu2=math.inf if positions else 0)
+        squared = Fraction(self.mu) ** 2
+        nothing = math.inf if positions else 0
+        return Spend(
+            **common,
+            eps_pure=nothing,
+            eps_tight=nothing,
+            delta=positions * micro(self.used_delta),
+            rho=positions * micro(squared / 2),
+            mu2=positions * micro(squared),
+        )
+
+    @property
+    def _tightness(self) -> Fraction:
+        """By how much the clip on the grid is below the one that noise is made for, in the l1 distance of values."""
+        if self.norm != "value":
+            return Fraction(1)
+        return min(Fraction(1), clipped_steps(self.clip) / (_exact(self.clip) * STEPS))
+
+    def worst_case(self, positions: int | None = None) -> Spend:
+        """A record is one release, however long its text; a null that passes as null is none."""
+        return self.spend(1 if positions is None else min(positions, 1))
+
+    def positions(self, texts: pa.Array) -> pa.Array:
+        """One release per text, none for a null."""
+        return pa.array(texts.is_valid().to_numpy(zero_copy_only=False).astype(np.uint32))
+
+    @abstractmethod
+    def artifacts(self) -> dict[str, Artifact]:
+        """The model's files, by role."""
+
+    @property
+    @abstractmethod
+    def latent_model(self) -> LatentModel:
+        """The model, loaded where this machine computes."""
+
+    def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
+        """Encode, clip, add noise, decode; null in, null out."""
+        record_keys = pa.array(_kernel.record_keys(keys.release, keys.ids, texts, keys.nonce))
+        return self.release_with(self.latent_model, texts, record_keys)
+
+    def release_with(self, model: LatentModel, texts: pa.Array, record_keys: pa.Array) -> Released:
+        """Release by a given model under given record keys: for tests; everything else calls `release`."""
+        given: list[str | None] = texts.to_pylist()
+        present = [row for row, text in enumerate(given) if text is not None]
+        written: list[str | None] = [None] * len(given)
+        encode, decode, progress = _encoding(model), _decoding(model), Progress(len(present))
+        for start in range(0, len(present), model.rows):
+            some = present[start : start + model.rows]
+            latents = encode([given[row] or "" for row in some])
+            noisy = self.add_noise(np.stack(latents), record_keys.take(pa.array(some)))
+            for row, text in zip(some, decode(list(noisy)), strict=True):
+                written[row] = text
+            progress.add(len(some))
+        return Released(pa.array(written, pa.large_string()), self.positions(texts))
+
+    def noisy(self, texts: pa.Array, keys: RecordKeys) -> pa.Array:
+        """Return what `release` decodes: the noisy latent of every text, float32 lists; null for a null.
+
+        It is the release: it costs what a text costs and may be stored or published in its place; `decode` writes
+        texts from it as often as wanted, for nothing. The same keys give the same noise again.
+        """
+        record_keys = pa.array(_kernel.record_keys(keys.release, keys.ids, texts, keys.nonce))
+        model, given = self.latent_model, texts.to_pylist()
+        present = [row for row, text in enumerate(given) if text is not None]
+        latents = _encoding(model)([given[row] for row in present])
+        stacked = np.array(latents, np.float64).reshape(len(present), model.size)
+        noisy = self.add_noise(stacked, record_keys.take(pa.array(present, pa.int64())))
+        places: list[int | None] = [None] * len(given)
+        for place, row in enumerate(present):
+            places[row] = place
+        rows = pa.FixedSizeListArray.from_arrays(pa.array(noisy.ravel()), model.size)
+        return rows.take(pa.array(places, pa.int64()))
+
+    def add_noise(self, latents: npt.NDArray[np.floating], record_keys: pa.Array) -> Latents:
+        """Clip latents, shape (rows, size), and add noise of each record's own stream to every coordinate."""
+        scale = self.scale(latents.shape[1])
+        return noisy_latents(latents, record_keys, clip=self.clip, norm=self.norm, sigma=scale.sigma, rate=scale.rate)
+
+    def decode(self, noisy: pa.Array) -> pa.Array:
+        """Write texts from what `noisy` returned: post-processing, free of charge.
+
+        A mechanism with other `num_beams`, or a model whose decoder was trained further on public text, may decode what
+        this one made.
+
+        Raises:
+            PolicyError: Latents of another size than this model's.
+        """
+        model, size = self.latent_model, getattr(noisy.type, "list_size", None)
+        if size != model.size:
+            raise PolicyError(f"latents of this model have {model.size} numbers, got {size}", "pass what noisy() gave")
+        rows = noisy.drop_null().flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, model.size)
+        texts = iter(_decoding(model)(list(rows)))
+        return pa.array([next(texts) if item.is_valid else None for item in noisy], pa.large_string())
+
+
+def _encoding(model: LatentModel) -> Batches[str, Any]:
+    """Encode; a record on which the encoder fails is NaN, which counts as 0 before noise."""
+
+    def encode(texts: Sequence[str]) -> npt.NDArray[np.float64]:
+        latents = np.asarray(model.encode(texts), np.float64)
+        if latents.shape != (len(texts), model.size):
+            msg = "an encoder gave latents of another shape than the constant one"
+            raise ValueError(msg)
+        return latents
+
+    return Batches(encode, rows=model.rows, filler="", failed=np.full(model.size, np.nan))
+
+
+def _decoding(model: LatentModel) -> Batches[Latents, str]:
+    """Decode; where the decoder fails the text is empty, a function of noisy numbers alone."""
+    filler = np.zeros(model.size, np.float32)
+    return Batches(lambda rows: model.decode(np.stack(rows)), rows=model.rows, filler=filler, failed="")
+
+
+@lru_cache(maxsize=64)
+def _sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    return analytic_gaussian_sigma(epsilon, delta, sensitivity)
+
+
+@lru_cache(maxsize=64)
+def _mu(epsilon: float, delta: float) -> float:
+    return largest_mu(epsilon, delta)
+
+
+def _exact(amount: float) -> Fraction:
+    """A float counts as the decimal that its repr prints, as everywhere in spends."""
+    return Fraction(repr(amount))
+
+
+def _rounded_down(amount: Fraction) -> float:
+    found = float(amount)
+    while _exact(found) > amount:
+        found = math.nextafter(found, 0.0)
+    return found
+
+
+def _root_above(number: int) -> Fraction:
+    """The square root, or a fraction just above it."""
+    root = math.isqrt(number)
+    return Fraction(root) if root * root == number else Fraction(math.isqrt(number << 64) + 1, 1 << 32)

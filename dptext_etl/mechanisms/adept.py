@@ -1,0 +1,90 @@
+"""ADePT, corrected: noise on the last state of an LSTM that read the text, then an LSTM that writes one from it.
+
+Papers: Krishna, Gupta and Dupuy 2021, "ADePT: Auto-encoder based Differentially Private Text Transformation"; Habernal
+2021, "When differential privacy meets NLP: The devil is in the detail", which found that ADePT's Laplace noise is no
+differential privacy: a vector of n numbers clipped to Euclidean norm C can move by 2 C sqrt(n) in the sum of distances,
+not by 2 C (spec: privacy.md section 3.9). Here Laplace noise is made for that, Gaussian noise for 2 C, analytically.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, PositiveInt
+
+from dptext_etl import device
+from dptext_etl.artifacts import Artifact, store
+from dptext_etl.embeddings import WordVectors
+from dptext_etl.families import language_model
+from dptext_etl.families.latent import Clip, LatentMechanism, LatentModel
+from dptext_etl.grid_noise import Norm
+
+_EXAMPLE = "example-adept"
+_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+_WORDS = 400
+
+
+class Adept(LatentMechanism):
+    """ADePT with the noise that its guarantee needs.
+
+    Attributes:
+        model: A folder of `dptext train adept`, or the name of one that ships.
+        clip: C, the vector's Euclidean norm is clipped to it.
+
+    Example:
+        >>> mechanism = Adept(epsilon=500.0, noise="laplace", model="example-adept")
+        >>> 1 / float(mechanism.scale(1024).rate * 2**16)
+        0.64
+    """
+
+    norm: ClassVar[Norm] = "l2"
+
+    clip: Clip = 5.0
+    num_beams: Annotated[PositiveInt, Field(le=64)] = 1
+
+    def artifacts(self) -> dict[str, Artifact]:
+        """The autoencoder's files."""
+        return self._files
+
+    @cached_property
+    def _files(self) -> dict[str, Artifact]:
+        placed = language_model.placed_files(self.__dict__)
+        if placed:
+            return placed
+        if self.model == _EXAMPLE:
+            return {f"{language_model.ROLE}{name}": _example(name) for name in _FILES}
+        return language_model.model_files(self.model, self.revision)
+
+    @cached_property
+    def latent_model(self) -> LatentModel:
+        """The autoencoder, loaded where this machine computes, in float32."""
+        from dptext_etl.families.autoencoder import AutoencoderModel, load
+
+        language_model.need_transformers()
+        where = device.device()
+        model, tokenizer = language_model.opened(self.artifacts(), lambda folder: load(folder, where))
+        return AutoencoderModel(model, tokenizer, beams=self.num_beams)
+
+    @classmethod
+    def example(cls) -> Self:
+        """A tiny random autoencoder over the first words of the embedded vocabulary."""
+        return cls(epsilon=20.0, n_rec=10_000, model=_EXAMPLE)
+
+
+def _example(name: str) -> Artifact:
+    """A file of the tiny random autoencoder, built if this machine has none yet."""
+
+    def build(out: Path) -> None:
+        from dptext_etl.families.autoencoder import random_autoencoder
+
+        language_model.need_transformers()
+        with tempfile.TemporaryDirectory(prefix="dptext-example-") as folder:
+            random_autoencoder(Path(folder), WordVectors.load(limit=_WORDS).words)
+            out.write_bytes((Path(folder) / name).read_bytes())
+
+    description = {"format": "dptext-example-model/1", "kind": "adept", "file": name, "version": 2}
+    facts = {"provenance": "random weights from a fixed seed; no text was used", "licence": "none needed"}
+    return store(description, build, suffix=Path(name).suffix, **facts)
