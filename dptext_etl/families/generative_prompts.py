@@ -1,6 +1,7 @@
 """Texts into prompts and drawn tokens into texts: what stands before and after a model that generates.
 
-A prompt is a template with the text in it. Special tokens that a text spells out ("</s>", "<pad>") are ordinary text.
+A prompt is a template with the text in it. Special tokens that a text spells out ("</s>", "<pad>") are ordinary text,
+also where a tokenizer has pieces of the same spelling (T5).
 What is too long for the model is cut out of the text by token numbers, never out of the template and never by looking
 for a string (spec: privacy.md sections 1.6 and 3.7). A released text is a function of the drawn tokens alone.
 """
@@ -44,6 +45,7 @@ class Prompts:
         self._tokens.encode_special_tokens = True
         self._unseen = frozenset(tokenizer.all_special_ids)
         self._known = len(tokenizer)
+        self._spelt = self._spellings(tokenizer)
         self._before, _, self._after = template.partition(FIELD)
         self.limit = limit
         """Most tokens of a prompt."""
@@ -77,17 +79,45 @@ class Prompts:
             return None
 
     def _first_words(self, text: str) -> str:
-        last = next(islice(_WORD.finditer(text), self._n_max, None), None)
-        return text if last is None else text[: last.start()]
+        rest = islice(_WORD.finditer(text), self._n_max - 1, None)
+        last, more = next(rest, None), next(rest, None)
+        return text if last is None or more is None else text[: last.end()]
 
     def _ids(self, encoding: Any, length: int) -> list[int]:
         """Return a prompt's token numbers: what the template ends with stays, what is too long goes before it."""
-        ids, added = list(encoding.ids), list(encoding.special_tokens_mask)
-        while self._continued and added and added[-1]:  # an end token would end what is to be continued
-            del ids[-1], added[-1]
+        ids, added = encoding.ids, encoding.special_tokens_mask
+        ends = [end for _, end in encoding.offsets]
+        if any(number in self._spelt and not own for number, own in zip(ids, added, strict=True)):
+            ids, added, ends = self._spell(ids, added, ends)
+        if self._continued:  # an end token would end what is to be continued
+            while added and added[-1]:
+                ids, added, ends = ids[:-1], added[:-1], ends[:-1]
         if len(ids) <= self.limit:
-            return ids
+            return list(ids)
         text_ends, tail = len(self._before) + length, 0
-        while tail < len(ids) and (added[-1 - tail] or encoding.offsets[len(ids) - 1 - tail][1] > text_ends):
+        while tail < len(ids) and (added[-1 - tail] or ends[-1 - tail] > text_ends):
             tail += 1
-        return [*ids[: self.limit - tail], *ids[len(ids) - tail :]][: self.limit]
+        return [*ids[: max(0, self.limit - tail)], *ids[len(ids) - tail :]][: self.limit]
+
+    def _spell(self, ids: list[int], added: list[int], ends: list[int]) -> tuple[list[int], list[int], list[int]]:
+        """Write special tokens that stand in a text as the tokens of their characters."""
+        written = [
+            (number, own, end)
+            for first, own, end in zip(ids, added, ends, strict=True)
+            for number in (self._spelt.get(first, [first]) if not own else [first])
+        ]
+        return [item[0] for item in written], [item[1] for item in written], [item[2] for item in written]
+
+    def _spellings(self, tokenizer: Any) -> dict[int, list[int]]:
+        """Return special tokens, but the one for what is unknown, as the tokens of their characters."""
+        special = {number: tokenizer.convert_ids_to_tokens(number) for number in tokenizer.all_special_ids}
+        special.pop(tokenizer.unk_token_id, None)
+        return {
+            number: [
+                part
+                for character in token
+                for part in self._tokens.encode(character, add_special_tokens=False).ids
+                if part not in special
+            ]
+            for number, token in special.items()
+        }

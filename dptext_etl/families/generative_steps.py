@@ -157,7 +157,8 @@ class Generation:
             self._rows[bucket] //= 2
             return False
         with seam("scoring with the model", PolicyError, "it fails on every text: check its files, and memory"):
-            self._generator.begin([], bucket, self._rows[bucket], self._most).scores()
+            rows = self._rows[bucket]
+            self._scores(self._generator.begin([], bucket, rows, self._most), rows)
         if len(members) > 1:
             for record in members:
                 while not self._attempt(np.array([record]), prompts, bucket):
@@ -172,9 +173,7 @@ class Generation:
         while True:
             due = np.flatnonzero(~self._ended[members] & (self.steps[members] == step))
             if len(due):
-                scores = batch.scores()
-                if tuple(scores.shape) != (rows, self._generator.outputs):
-                    raise ValueError("scores have another shape than the output set")
+                scores = self._scores(batch, rows)
                 self._record(members[due], self._sampler.choose(scores[due], self._slots(members[due]), **self._law))
             step += 1
             if self._ended[members].all():
@@ -183,6 +182,12 @@ class Generation:
             known = np.flatnonzero(self.steps[members] >= step)
             again[known] = self._drawn[members[known], step - 1]
             batch.append(again)
+
+    def _scores(self, batch: Batch, rows: int) -> Any:
+        scores = batch.scores()
+        if tuple(scores.shape) != (rows, self._generator.outputs):
+            raise ValueError("scores have another shape than the output set")
+        return scores
 
     def _slots(self, records: npt.NDArray[np.int64]) -> Slots:
         return Slots(self._keys, records.astype(np.uint32), self.steps[records].astype(np.uint64))
