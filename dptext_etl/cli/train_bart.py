@@ -33,22 +33,15 @@ def bart(
     """
     from dataclasses import replace
 
-    from dptext_etl.cli import terminal
-    from dptext_etl.training import sequence_autoencoder
-    from dptext_etl.training.corpus import Corpus
+    from dptext_etl.cli import training_report
+    from dptext_etl.training import sequence_autoencoder as training
     from dptext_etl.training.token_rows import public_texts
 
-    corpora = [Corpus.parse(given, column) for given in corpus]
-    settings = replace(sequence_autoencoder.Settings(), minutes=minutes, seed=seed)
+    settings = replace(training.Settings(), minutes=minutes, seed=seed)
     if steps is not None:
         settings = replace(settings, steps=steps)
+    corpora, facts = training_report.corpora(corpus, column)
     drawn = public_texts(corpora, settings.length - 4, texts, seed)
-    facts = {"corpora": [{"name": item.name, "sha256": item.sha256, "share": item.share} for item in corpora]}
-    tokenizer = sequence_autoencoder.tokenizer_in(out, drawn, settings.vocabulary)
-    done = sequence_autoencoder.train(
-        tokenizer, drawn, settings, out, facts=facts, listener=lambda progress: terminal.note(str(progress))
-    )
-    if as_json:
-        terminal.emit({"out": str(out), "steps": done, "texts": len(drawn)})
-    else:
-        terminal.say(f"wrote {out} after {done:,} steps on {len(drawn):,} texts")
+    tokenizer = training.tokenizer_in(out, drawn, settings.vocabulary)
+    done = training.train(tokenizer, drawn, settings, out, facts=facts, listener=training_report.tell)
+    training_report.finish({"out": str(out), "steps": done, "texts": len(drawn)}, as_json=as_json)

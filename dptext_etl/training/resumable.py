@@ -197,7 +197,7 @@ def run(
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         step, total = step + 1, total + float(loss.detach())
-        if step % reports.told == 0:
+        if step % reports.told == 0 or schedule.share(step, time.monotonic() - began) >= 1:
             reports.tell(step, schedule, total / (step - since), time.monotonic() - began)
             since, total = step, 0.0
         if step % reports.every == 0:

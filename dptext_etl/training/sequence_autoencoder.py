@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from dptext_etl.families.sequence_model import SequenceModel
 from dptext_etl.training import latent_path, resumable
 from dptext_etl.training.token_rows import Rows, batch, random_rows, token_rows
 
@@ -117,6 +119,7 @@ def new_model(tokenizer: Any, settings: Settings) -> Any:
     from transformers import BartConfig, BartForConditionalGeneration
 
     torch.manual_seed(settings.seed)
+    std = 0.7 / math.sqrt(settings.width)
     layers = {f"{side}_{what}": value for side in ("encoder", "decoder") for what, value in _sizes(settings).items()}
     config = BartConfig(
         vocab_size=len(tokenizer),
@@ -125,7 +128,7 @@ def new_model(tokenizer: Any, settings: Settings) -> Any:
         dropout=0.0,
         attention_dropout=0.0,
         activation_dropout=0.0,
-        init_std=0.05,
+        init_std=std,
         bos_token_id=0,
         pad_token_id=_PAD,
         eos_token_id=_END,
@@ -137,7 +140,7 @@ def new_model(tokenizer: Any, settings: Settings) -> Any:
     )
     model = BartForConditionalGeneration(config)
     with torch.no_grad():
-        waves = 0.05 * _sinusoids(config.max_position_embeddings, settings.width)
+        waves = std * _sinusoids(config.max_position_embeddings, settings.width)
         for side in (model.model.encoder, model.model.decoder):
             side.embed_positions.weight[2:].copy_(waves)
         attention = model.model.decoder.layers[0].encoder_attn
@@ -180,8 +183,9 @@ def train(
     Returns:
         The steps done.
     """
-    rows = token_rows(tokenizer, texts, settings.length)
     model = new_model(tokenizer, settings)
+    read = SequenceModel(model, tokenizer, length=settings.length)
+    rows = token_rows(lambda some: read.ids(some).ids.numpy(), texts, settings.length)
     path = latent_path.Path(1.0, sigma=settings.noise, spread=True)
 
     def loss_at(step: int) -> Tensor:
@@ -192,7 +196,7 @@ def train(
         settings.steps, settings.rate, warmup=settings.warmup, decay=0.01, minutes=settings.minutes
     )
     checkpoint = resumable.Checkpoint(
-        folder / resumable.FOLDER / "bart.safetensors", resumable.identity(asdict(settings), rows)
+        folder / resumable.FOLDER / "bart.safetensors", resumable.identity({**asdict(settings), "minutes": None}, rows)
     )
 
     def saved(step: int) -> None:

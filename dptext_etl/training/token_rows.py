@@ -6,8 +6,7 @@ that it would have seen.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,18 +18,18 @@ Rows = npt.NDArray[np.int32]
 _CHUNK = 20_000
 
 
-def token_rows(tokenizer: Any, texts: Iterable[str], length: int) -> Rows:
-    """Encode texts as the latent mechanisms do: cut and padded to one length.
+def token_rows(read: Callable[[Sequence[str]], npt.NDArray[np.integer]], texts: Iterable[str], length: int) -> Rows:
+    """Encode texts, some thousands at a time.
 
     Args:
-        tokenizer: A fast tokenizer of transformers with a padding token.
+        read: Cuts and pads texts to rows of ids, as the release does (`families.sequence_model`).
         texts: Public texts.
-        length: Tokens of a row, the special ones among them.
+        length: Tokens of a row.
 
     Returns:
         Shape (texts, length).
     """
-    found = [_encoded(tokenizer, chunk, length) for chunk in _chunks(texts)]
+    found = [np.asarray(read(chunk), dtype=np.int32) for chunk in _chunks(texts)]
     return np.concatenate(found) if found else np.zeros((0, length), dtype=np.int32)
 
 
@@ -125,8 +124,3 @@ def _chunks(texts: Iterable[str]) -> Iterator[Sequence[str]]:
             chunk = []
     if chunk:
         yield chunk
-
-
-def _encoded(tokenizer: Any, texts: Sequence[str], length: int) -> Rows:
-    encoded = tokenizer(list(texts), padding="max_length", truncation=True, max_length=length, return_tensors="np")
-    return np.asarray(encoded["input_ids"], dtype=np.int32)

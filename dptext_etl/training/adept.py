@@ -1,0 +1,131 @@
+"""The LSTM autoencoder of ADePT, trained with its latents clipped (paper 003, sections 3.2 and 4.2, appendix I).
+
+The latent z = [h; c] is clipped to Euclidean norm C while training: a decoder that never saw clipped latents cannot
+read them. The words of the vocabulary are the most frequent of the public texts.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dptext_etl.families import autoencoder
+from dptext_etl.families.autoencoder import Autoencoder, AutoencoderModel, Sizes
+from dptext_etl.training import resumable
+from dptext_etl.training.token_rows import batch, token_rows
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Paper 003's settings where it states them; the embeddings are trained, not GloVe's.
+
+    Attributes:
+        vocabulary: Ids, the special ones included.
+        embedding: Numbers per word.
+        hidden: Numbers in h and in c.
+        length: Places of a text, its end included.
+        clip: C, the bound on the latent's Euclidean norm.
+        rows: Of a batch.
+        steps: Most steps.
+        rate: Learning rate at its peak; it falls along a cosine.
+        warmup: Steps until the peak.
+        minutes: Stop by then.
+        seed: Of everything.
+    """
+
+    vocabulary: int = 20_000
+    embedding: int = 300
+    hidden: int = 512
+    length: int = 20
+    clip: float = 5.0
+    rows: int = 64
+    steps: int = 200_000
+    rate: float = 1e-3
+    warmup: int = 500
+    minutes: float | None = None
+    seed: int = 13
+
+
+SMALL = Settings(vocabulary=6_000, embedding=128, hidden=256, steps=20_000, rate=2e-3, warmup=100)
+"""For small machines: some minutes on one core."""
+
+
+def train(
+    texts: Sequence[str],
+    settings: Settings,
+    folder: Path,
+    *,
+    facts: Mapping[str, Any] | None = None,
+    every: int = 1000,
+    listener: resumable.Listener | None = None,
+) -> int:
+    """Train an autoencoder and write it after every checkpoint; a training that was stopped goes on.
+
+    Args:
+        texts: Public texts.
+        settings: See there.
+        folder: Gets config.json, model.safetensors and tokenizer.json; checkpoints lie in it.
+        facts: About the corpus, written into config.json.
+        every: Steps between checkpoints.
+        listener: Told of progress.
+
+    Returns:
+        The steps done.
+    """
+    tokenizer = autoencoder.word_tokenizer(common_words(texts, settings.vocabulary - len(autoencoder.SPECIAL)))
+    torch.manual_seed(settings.seed)
+    sizes = Sizes(tokenizer.get_vocab_size(), settings.embedding, settings.hidden, settings.length)
+    model = Autoencoder(sizes)
+    reader = AutoencoderModel(model, tokenizer)
+    rows = token_rows(lambda some: reader.targets(some).numpy(), texts, settings.length)
+
+    def loss_at(step: int) -> Tensor:
+        return loss(model, batch(rows, settings.rows, settings.seed, step), settings.clip)
+
+    def saved(step: int) -> None:
+        made = {**(facts or {}), "training": "adept", "steps": step}
+        autoencoder.save(folder, model, tokenizer, clip=settings.clip, settings=asdict(settings), **made)
+
+    schedule = resumable.Schedule(settings.steps, settings.rate, warmup=settings.warmup, minutes=settings.minutes)
+    checkpoint = resumable.Checkpoint(
+        folder / resumable.FOLDER / "adept.safetensors", resumable.identity({**asdict(settings), "minutes": None}, rows)
+    )
+    reports = resumable.Reports("adept", every=every, listener=listener, saved=saved)
+    return resumable.run(model, loss_at, schedule, checkpoint, reports)
+
+
+def loss(model: Autoencoder, rows: np.ndarray[Any, np.dtype[np.int32]], clip: float) -> Tensor:
+    """Return the mean cross-entropy of writing the rows from their clipped latents.
+
+    Args:
+        model: Trained.
+        rows: What is to be written, shape (rows, length): words, an end, padding behind.
+        clip: C.
+    """
+    targets = torch.from_numpy(rows.astype(np.int64))
+    latents = autoencoder.clipped(model.encode(in_front(targets)), clip)
+    scores = model(latents, targets)
+    return torch.nn.functional.cross_entropy(scores.flatten(0, 1), targets.flatten(), ignore_index=autoencoder.PAD)
+
+
+def in_front(targets: Tensor) -> Tensor:
+    """Return the rows with their padding moved to the front, as the encoder reads them."""
+    padding = (targets == autoencoder.PAD).long()
+    return targets.gather(1, padding.argsort(dim=1, descending=True, stable=True))
+
+
+def common_words(texts: Sequence[str], count: int) -> list[str]:
+    """Return the most frequent words and punctuation marks, lower-cased; ties in the alphabet's order."""
+    plain = autoencoder.word_tokenizer(())
+    counts: Counter[str] = Counter()
+    for text in texts:
+        words = plain.pre_tokenizer.pre_tokenize_str(plain.normalizer.normalize_str(text))
+        counts.update(word for word, _ in words)
+    return sorted(counts, key=lambda word: (-counts[word], word))[:count]
