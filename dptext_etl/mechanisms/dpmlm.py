@@ -110,7 +110,9 @@ class DPMLM(ScoreMechanism):
             raise ValueError('block is the size of blocks of decoding "block": give both or neither')
         if (self.epsilon_length is not None) != (self.length == "noisy"):
             raise ValueError('epsilon_length is the price of length "noisy": give both or neither')
-        if self.variant == "plain" and self.model_fields_set & {"addition", "deletion", "delta"}:
+        fields = type(self).model_fields
+        changed = any(getattr(self, name) != fields[name].default for name in ("addition", "deletion", "delta"))
+        if self.variant == "plain" and changed:
             raise ValueError('addition, deletion and delta are for variant "plusminus"')
         if self.antonyms is not None and self.mode == "strict":
             raise ValueError('the filter of antonyms belongs to mode "faithful"')
