@@ -143,6 +143,60 @@ def uniform_choices(
     bound: int,
     threads: int | None = None,
 ) -> Column: ...
+def choose_scores(
+    scores: _Arrow,
+    m: int,
+    epsilon: float,
+    low: float,
+    high: float,
+    least: int,
+    record_keys: _Arrow,
+    records: _Arrow,
+    positions: _Arrow,
+    purpose: int = 1,
+    threads: int | None = None,
+) -> Column:
+    """Return one id (uint32) per row of `m` scores (float32 or float64, row after row).
+
+    Weights are those of `dptext_etl.sampling.integer_weights`; `least` is the smallest of any id.
+    """
+
+def score_weights(
+    scores: _Arrow, m: int, epsilon: float, low: float, high: float, least: int, threads: int | None = None
+) -> Column: ...
+def bounded(
+    record_keys: _Arrow,
+    records: _Arrow,
+    positions: _Arrow,
+    purpose: int,
+    width: int,
+    totals: _Arrow,
+    before: _Arrow | None = None,
+    threads: int | None = None,
+) -> Column:
+    """Return an integer (uint64) below each draw's total (uint64), from word 0 of its slot.
+
+    With `before`, the totals of the first level, it is the second level of the same draws: from word 1, after the first
+    level has taken what it needs of the overflow that both share.
+    """
+
+def noisy_latents(
+    latents: _Arrow,
+    dimensions: int,
+    record_keys: _Arrow,
+    clip: float | None = None,
+    norm: str = "value",
+    sigma: float | None = None,
+    rate: tuple[int, int] | None = None,
+    purpose: int = 4,
+    threads: int | None = None,
+) -> Column:
+    """Return latents (float32 or float64, row after row) with noise on the grid of 2**-16, as float32.
+
+    Noise is Gaussian of standard deviation `sigma`, inflated by 1 + 2**-20, or discrete Laplace of `rate` per step. A
+    clip bounds "value", "l1" or "l2"; the noise of coordinate i has position i.
+    """
+
 def record_keys(release_key: ReleaseKey, ids: _Arrow, texts: _Arrow, nonce: int = 0) -> Column: ...
 def idem_keys(release_key: ReleaseKey, ids: _Arrow, texts: _Arrow, nonce: int = 0) -> Column: ...
 def hash_ids(secret: Secret, kind: str, ids: _Arrow) -> Column: ...

@@ -46,31 +46,23 @@ def noisy_latents(
         keys: One record key per row, fixed-size binary of 32 bytes.
         clip: C, the public bound, taken down to the grid.
         norm: What C bounds: each coordinate, or a row's sum of sizes, or its length.
-        sigma: Standard deviation of Gaussian noise.
+        sigma: Standard deviation of Gaussian noise; inflated by 1 + 2**-20 against the rounding of draws.
         rate: Of discrete Laplace noise per grid step, instead of `sigma` (`laplace_rate`).
         purpose: Number of the stream (plus 256 per pass).
 
     Returns:
-        Noisy latents, float32, shape (rows, n).
-    """
-    if (sigma is None) == (rate is None):
-        msg = "noise is Gaussian with a sigma, or discrete Laplace with a rate: one of them"
-        raise PolicyError(msg)
-    rows, n = latents.shape
-    kept = _on_grid(np.where(np.isfinite(latents), latents, 0.0).astype(np.float64), clipped_steps(clip), norm)
-    if rate is None:
-        from scipy.special import ndtri
+        Noisy latents, float32, shape (rows, n): multiples of 2**-16 up to a size of 256, rounded to float32 above.
 
-        draws = pa.array(np.arange(rows, dtype=np.uint32)), pa.array(np.zeros(rows, np.uint64))
-        signed = pa.array(_kernel.uniforms(keys, *draws, purpose, 2 * n, 0, n)).to_numpy().reshape(rows, n)
-        normals = np.copysign(ndtri(np.abs(signed) / 2), signed)
-        noisy = np.rint(kept + normals * (float(sigma or 0.0) * (1 + 2.0**-20) * STEPS))
-    else:
-        steps = [
-            _kernel.discrete_laplaces(key.as_py(), purpose, 0, n, rate.numerator, rate.denominator) for key in keys
-        ]
-        noisy = kept + np.array(steps, np.float64).reshape(rows, n)
-    return (noisy / STEPS).astype(np.float32)
+    Raises:
+        PolicyError: If the clip, sigma or rate are out of range, or not one of the last two is given.
+        InputError: If two rows have one key, or there are not as many keys as rows.
+    """
+    rows, n = latents.shape
+    wide = latents.dtype.itemsize > 4
+    flat = pa.array(np.ascontiguousarray(latents, np.float64 if wide else np.float32).reshape(-1))
+    fraction = None if rate is None else rate.as_integer_ratio()
+    noisy = _kernel.noisy_latents(flat, n, keys, clip, norm, sigma, fraction, purpose)
+    return np.asarray(pa.array(noisy).to_numpy()).reshape(rows, n)
 
 
 def clipped_steps(clip: float) -> int:
@@ -110,11 +102,3 @@ def laplace_rate(epsilon: float, sensitivity: int | Fraction) -> Fraction:
             return Fraction(num, den)
     msg = "noise of this size cannot be drawn exactly: epsilon per grid step is out of reach"
     raise PolicyError(msg, "give epsilon with fewer decimals, or a smaller clip")
-
-
-def _on_grid(latents: npt.NDArray[np.float64], limit: int, norm: Norm) -> npt.NDArray[np.float64]:
-    if norm == "value":
-        return np.trunc(np.clip(latents * STEPS, -limit, limit))
-    order = 1 if norm == "l1" else 2
-    sizes = np.linalg.norm(latents, ord=order, axis=1, keepdims=True) * STEPS
-    return np.trunc(latents * STEPS * np.minimum(1.0, limit * (1 - 2.0**-40) / np.maximum(sizes, limit * 0.5)))

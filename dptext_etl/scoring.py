@@ -1,25 +1,34 @@
 """Exact draws from a model's scores: the exponential mechanism over all ids of an output set (privacy.md section 2.2).
 
 Scores become integer weights in `[wmin, S]`, whatever a model computes, and integers of the record's stream decide
-(`stream.md`). The clip comes last and here: no caller can forget it.
+(`stream.md`). The clip comes last and here: no caller can forget it. Scores on a GPU are weighed and summed there;
+only totals and drawn integers cross over.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.sampling import Weights, integer_weights
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.sampling import Weights, smallest_weight, weight_bits
+
+if TYPE_CHECKING:
+    import torch
 
 TOKEN = 1
 """The purpose of draws of words (`stream.md`)."""
 
 Choices = npt.NDArray[np.uint32]
+
+_ONE_LEVEL, _BLOCK = 4096, 256
+_CELLS_AT_ONCE = 2**24  # on a device: about 400 MB of numbers in between
 
 
 @dataclass(frozen=True)
@@ -50,31 +59,53 @@ class Slots:
 
 def slot_width(m: int) -> int:
     """Return how many words a slot has where the largest output set has `m` members."""
-    return 2 if m > 4096 else 1
+    return 2 if m > _ONE_LEVEL else 1
 
 
-def choose(scores: Any, slots: Slots, *, epsilon: float, low: float, high: float, purpose: int = TOKEN) -> Choices:
+def choose(
+    scores: Any,
+    slots: Slots,
+    *,
+    epsilon: float,
+    low: float,
+    high: float,
+    purpose: int = TOKEN,
+    on_device: bool | None = None,
+) -> Choices:
     """Draw one id per row from the exponential mechanism over all columns.
 
     Args:
-        scores: Shape (n, m), a numpy array or a torch tensor on any device, any floats; NaN counts as `low`, the rest
-            is clipped to `[low, high]`.
+        scores: Shape (n, m), a numpy array or a torch tensor, any floats; NaN counts as `low`, the rest is clipped to
+            `[low, high]`.
         slots: n slots.
         epsilon: Per draw.
         low: Public lower bound of the scores.
         high: Public upper bound of the scores.
         purpose: Number of the stream (plus 256 per pass).
+        on_device: Whether a tensor is weighed where it is; by default if that is a CUDA device. Weights may differ in
+            their last unit between devices, as scores do; the bounds do not.
 
     Returns:
         Column numbers, uint32, shape (n,).
+
+    Raises:
+        InputError: If there are not as many slots as rows.
+        PolicyError: If epsilon or the range of scores is none.
     """
-    rows = weights(scores, epsilon, low, high)
-    width, keys = slot_width(rows.shape[-1]), slots.keys
-    drawn = [
-        _kernel.draw(keys[int(record)].as_py(), purpose, int(position), row.tolist(), width)
-        for row, record, position in zip(rows, slots.records, slots.positions, strict=True)
-    ]
-    return np.array(drawn, np.uint32)
+    n, m = scores.shape
+    if not (0 < epsilon < math.inf and 0 < high - low < math.inf):
+        msg = f"epsilon is finite and above 0, low is below high; got {epsilon}, {low} and {high}"
+        raise PolicyError(msg)
+    if n != len(slots):
+        msg = f"every row of scores has a slot of its own; got {n} rows and {len(slots)} slots"
+        raise InputError(msg)
+    if on_device is None:
+        on_device = not isinstance(scores, np.ndarray) and scores.is_cuda
+    if on_device:
+        return _choose_on_device(scores, slots, (float(epsilon), low, high), purpose)
+    law = m, epsilon, low, high, smallest_weight(float(epsilon), m)
+    drawn = _kernel.choose_scores(_flat(scores), *law, *slots.arrays(), purpose)
+    return np.asarray(pa.array(drawn).to_numpy())
 
 
 def choose_uniform(slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:
@@ -84,12 +115,72 @@ def choose_uniform(slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:
 
 
 def weights(scores: Any, epsilon: float, low: float, high: float) -> Weights:
-    """Return the integer weights that `choose` draws from, uint64, shape (n, m)."""
-    return integer_weights(_on_host(scores), epsilon, low, high)
+    """Return the integer weights that `choose` draws from on a host, uint64, shape (n, m)."""
+    n, m = scores.shape
+    made = _kernel.score_weights(_flat(scores), m, epsilon, low, high, smallest_weight(float(epsilon), m))
+    return np.asarray(pa.array(made).to_numpy()).reshape(n, m)
 
 
-def _on_host(scores: Any) -> npt.NDArray[Any]:
-    if isinstance(scores, np.ndarray):
-        return scores
-    wide = scores.detach().double() if scores.dtype.itemsize > 4 else scores.detach().float()
-    return np.asarray(wide.cpu().numpy())
+def _flat(scores: Any) -> pa.Array:
+    """Scores on the host as float32, or float64 where they are wider, row after row."""
+    if not isinstance(scores, np.ndarray):
+        narrow = scores.is_floating_point() and scores.dtype.itemsize <= 4
+        scores = (scores.float() if narrow else scores.double()).detach().cpu().numpy()
+    wide = scores.dtype.itemsize > 4 or scores.dtype.kind != "f"
+    return pa.array(np.ascontiguousarray(scores, np.float64 if wide else np.float32).reshape(-1))
+
+
+def _choose_on_device(scores: torch.Tensor, slots: Slots, law: tuple[float, float, float], purpose: int) -> Choices:
+    """As the kernel: the same weights but for the last unit, the same integers, the same two levels."""
+    import torch
+
+    rows = max(1, _CELLS_AT_ONCE // scores.shape[1])
+    with torch.no_grad():
+        parts = [
+            _draw_on_device(_weigh_on_device(scores[at : at + rows], law), slots.take(slice(at, at + rows)), purpose)
+            for at in range(0, len(slots), rows)
+        ]
+    return np.concatenate([np.zeros(0, np.uint32), *parts])
+
+
+def _weigh_on_device(scores: torch.Tensor, law: tuple[float, float, float]) -> torch.Tensor:
+    """Integer weights, int64, with ids of weight 0 behind the last up to whole blocks of 256."""
+    import torch
+
+    (n, m), (epsilon, low, high) = scores.shape, law
+    top, least = float(2 ** weight_bits(m)), float(smallest_weight(epsilon, m))
+    clipped = scores.to(torch.float64, copy=True)
+    clipped.masked_fill_(clipped.isnan(), low).clamp_(low, high)
+    away = clipped.amax(dim=1, keepdim=True) - clipped
+    exact = away.mul_(-epsilon / 2).div_(high - low).exp_().mul_(top).floor_().clamp_(least, top)
+    padded = torch.zeros((n, m + -m % _BLOCK), dtype=torch.int64, device=scores.device)
+    padded[:, :m] = exact
+    return padded
+
+
+def _draw_on_device(padded: torch.Tensor, slots: Slots, purpose: int) -> Choices:
+    """Draw one id per row from int64 weights, by totals and integers below them."""
+    import torch
+
+    n, m = padded.shape
+    width, arrays = slot_width(m), slots.arrays()
+
+    def on_host(integers: torch.Tensor) -> pa.Array:
+        return pa.array(integers.cpu().numpy().astype(np.uint64))
+
+    def below(totals: pa.Array, before: pa.Array | None = None) -> torch.Tensor:
+        drawn = pa.array(_kernel.bounded(*arrays, purpose, width, totals, before)).to_numpy()
+        return torch.from_numpy(drawn.astype(np.int64)).to(padded.device)[:, None]
+
+    blocks = padded.view(n, -1, _BLOCK)
+    ends = blocks.sum(dim=2).cumsum(dim=1)
+    totals = on_host(ends[:, -1])
+    chosen = below(totals)
+    block = (ends <= chosen).sum(dim=1)
+    inside = blocks[torch.arange(n, device=padded.device), block].cumsum(dim=1)
+    if width == 1:
+        rest = chosen - (ends.gather(1, block[:, None]) - inside[:, -1:])
+    else:
+        rest = below(on_host(inside[:, -1]), totals)
+    at = (inside <= rest).sum(dim=1)
+    return (block * _BLOCK + at).cpu().numpy().astype(np.uint32)

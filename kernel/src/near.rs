@@ -7,6 +7,7 @@
 use zeroize::Zeroizing;
 
 use crate::errors::{Error, Result};
+use crate::exp::{exp_negative, Real, LANES, SERIES, WHOLE};
 use crate::occurrences::Occurrences;
 use crate::sampler::{below, first, second};
 use crate::stream::{Overflow, Stream};
@@ -15,53 +16,6 @@ use crate::weights::{BLOCK, ONE_LEVEL};
 
 /// Cells of a block that one thread takes at a time.
 const CELLS_AT_ONCE: usize = 1 << 18;
-
-/// 36 bits of ln 2 after the point, so that products with a whole number are exact; and the rest.
-const LN2_HIGH: f64 = f64::from_bits(0x3FE6_2E42_FEFA_0000);
-const LN2_LOW: f64 = f64::from_bits(0x3D7C_F79A_BC9E_3B39);
-
-/// 1 / n!, from 12 down to 0; the series begins with `SERIES_FIRST`, 1 / 13!.
-const SERIES_FIRST: f64 = 1.0 / 6_227_020_800.0;
-const SERIES: [f64; 13] = [
-    1.0 / 479_001_600.0,
-    1.0 / 39_916_800.0,
-    1.0 / 3_628_800.0,
-    1.0 / 362_880.0,
-    1.0 / 40_320.0,
-    1.0 / 5_040.0,
-    1.0 / 720.0,
-    1.0 / 120.0,
-    1.0 / 24.0,
-    1.0 / 6.0,
-    1.0 / 2.0,
-    1.0,
-    1.0,
-];
-
-/// 2^52: added to a whole number below it, the sum's lowest 52 bits are the number.
-const WHOLE: f64 = 4_503_599_627_370_496.0;
-
-/// Words that are weighed together.
-const LANES: usize = 32;
-
-/// Products of integer vectors as a BLAS gives them: exact in either width.
-pub trait Product: Copy + Send + Sync {
-    fn real(self) -> f64;
-}
-
-impl Product for f64 {
-    #[inline(always)]
-    fn real(self) -> f64 {
-        self
-    }
-}
-
-impl Product for f32 {
-    #[inline(always)]
-    fn real(self) -> f64 {
-        Self::into(self)
-    }
-}
 
 /// Scores of a draw: minus the distance to every word, from 0 down to minus the diameter.
 #[derive(Debug)]
@@ -108,7 +62,7 @@ impl Law {
     }
 
     /// The integer weights of a row: `products` with every word, `norm` the row's own squared length.
-    pub fn weigh<T: Product>(&self, products: &[T], norm: f64, out: &mut [u64]) {
+    pub fn weigh<T: Real>(&self, products: &[T], norm: f64, out: &mut [u64]) {
         #[cfg(target_arch = "x86_64")]
         if std::arch::is_x86_feature_detected!("avx2") {
             // SAFETY: the processor has AVX2, as was just asked.
@@ -121,12 +75,12 @@ impl Law {
     /// The same instructions, four at a time; AVX2 does not bring fused ones.
     #[cfg(target_arch = "x86_64")]
     #[target_feature(enable = "avx2")]
-    fn weigh_avx2<T: Product>(&self, products: &[T], norm: f64, out: &mut [u64]) {
+    fn weigh_avx2<T: Real>(&self, products: &[T], norm: f64, out: &mut [u64]) {
         self.weigh_plain(products, norm, out);
     }
 
     #[inline(always)]
-    fn weigh_plain<T: Product>(&self, products: &[T], norm: f64, out: &mut [u64]) {
+    fn weigh_plain<T: Real>(&self, products: &[T], norm: f64, out: &mut [u64]) {
         let squared = |product: T, other: f64| (other + norm) - 2.0 * product.real();
         let nearest = self.distance(smallest(products, &self.norms, squared));
         let rows = out.len().min(products.len()).min(self.norms.len());
@@ -180,32 +134,9 @@ impl Law {
     }
 }
 
-/// exp(-t) for t >= 0, of many t at once: one step of all before the next step of one, as a processor likes it.
-///
-/// `series` is `SERIES` by a name that the compiler does not see through; it would take the lanes one by one.
-#[inline(always)]
-fn exp_negative(t: &[f64; LANES], series: &[f64]) -> [f64; LANES] {
-    let (mut k, mut r) = ([0.0; LANES], [0.0; LANES]);
-    for ((k, r), &t) in k.iter_mut().zip(&mut r).zip(t) {
-        let t = if t < 700.0 { t } else { 700.0 };
-        *k = (t * (1.0 / std::f64::consts::LN_2) + 0.5).floor();
-        *r = (*k * LN2_HIGH - t) + *k * LN2_LOW;
-    }
-    let mut exp = [SERIES_FIRST; LANES];
-    for &coefficient in series {
-        for (exp, &r) in exp.iter_mut().zip(&r) {
-            *exp = *exp * r + coefficient;
-        }
-    }
-    for (exp, k) in exp.iter_mut().zip(k) {
-        *exp *= f64::from_bits(1023u64.wrapping_sub((k + WHOLE).to_bits()) << 52);
-    }
-    exp
-}
-
 /// The smallest squared distance, in lanes that a processor compares together.
 #[inline(always)]
-fn smallest<T: Product>(products: &[T], norms: &[f64], squared: impl Fn(T, f64) -> f64) -> f64 {
+fn smallest<T: Real>(products: &[T], norms: &[f64], squared: impl Fn(T, f64) -> f64) -> f64 {
     let lesser = |a: f64, b: f64| if a < b { a } else { b };
     let mut lanes = [f64::INFINITY; LANES];
     let (products, products_rest) = products.as_chunks::<LANES>();
@@ -228,7 +159,7 @@ pub struct Row {
 
 impl Row {
     /// Takes the weights of a row in place of those of the row before.
-    pub fn fill<T: Product>(&mut self, law: &Law, products: &[T], norm: f64) {
+    pub fn fill<T: Real>(&mut self, law: &Law, products: &[T], norm: f64) {
         self.weights.resize(law.len(), 0);
         law.weigh(products, norm, &mut self.weights);
         self.ends.clear();
@@ -263,7 +194,7 @@ impl Row {
 /// Draws of all occurrences: `rows` says which row of the block each one's word has.
 ///
 /// Rows are weighed one at a time on each thread; a row that nobody draws from is not weighed.
-pub fn draw<T: Product>(
+pub fn draw<T: Real>(
     law: &Law,
     block: &Block<'_, T>,
     rows: &[u32],
@@ -318,7 +249,7 @@ pub fn draw<T: Product>(
 }
 
 /// The integer weights of every row of a block, one row after the other.
-pub fn weights<T: Product>(law: &Law, block: &Block<'_, T>, threads: usize) -> Result<Vec<u64>> {
+pub fn weights<T: Real>(law: &Law, block: &Block<'_, T>, threads: usize) -> Result<Vec<u64>> {
     let at_once = (CELLS_AT_ONCE / law.len()).max(1);
     let parts = threads::over_rows(block.len(), at_once, threads, |some| {
         let mut part = vec![0; some.len() * law.len()];
@@ -338,7 +269,7 @@ pub struct Block<'a, T> {
     width: usize,
 }
 
-impl<'a, T: Product> Block<'a, T> {
+impl<'a, T: Real> Block<'a, T> {
     pub fn new(law: &Law, products: &'a [T], norms: &'a [f64]) -> Result<Self> {
         if norms.len().checked_mul(law.len()) != Some(products.len()) {
             return Err(Error::input(format!(

@@ -1,5 +1,7 @@
 //! Draws of many records at once, each with its record's key and its position.
 
+use std::collections::HashSet;
+
 use crate::errors::{Error, Result};
 
 /// Where each draw takes its words from.
@@ -20,14 +22,20 @@ impl<'a> Occurrences<'a> {
         if let Some(record) = records.iter().find(|&&record| record as usize >= keys.len()) {
             return Err(Error::input(format!("a record is below {}; got {record}", keys.len())));
         }
+        let draws = Self { keys, records, positions };
         #[cfg(debug_assertions)]
-        {
-            let mut used = std::collections::HashSet::new();
-            if !records.iter().zip(positions).all(|draw| used.insert(draw)) {
-                return Err(Error::internal("a position of a stream was drawn twice"));
-            }
+        draws.refuse_repeats()?;
+        Ok(draws)
+    }
+
+    /// Refuses two draws of one position of one record in release builds too.
+    pub fn refuse_repeats(&self) -> Result<()> {
+        let mut used = HashSet::with_capacity(self.len());
+        if self.records.iter().zip(self.positions).all(|draw| used.insert(draw)) {
+            Ok(())
+        } else {
+            Err(Error::internal("a position of a stream was drawn twice"))
         }
-        Ok(Self { keys, records, positions })
     }
 
     pub fn len(&self) -> usize {

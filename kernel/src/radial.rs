@@ -4,14 +4,11 @@
 //! multiplications, divisions and square roots in a fixed order: the same bits on every machine, in every batch.
 
 use crate::errors::{Error, Result};
+use crate::exp::{LN2_HIGH, LN2_LOW};
 use crate::occurrences::Occurrences;
 use crate::stream::{Stream, Words};
 use crate::threads;
 use crate::uniforms::signed;
-
-/// 36 bits of ln 2 after the point, so that products with an exponent are exact; and the rest.
-const LN2_HIGH: f64 = f64::from_bits(0x3FE6_2E42_FEFA_0000);
-const LN2_LOW: f64 = f64::from_bits(0x3D7C_F79A_BC9E_3B39);
 
 /// 2 / (2n + 1) from n = 12 down to 1: artanh's series, for arguments below 0.172.
 const ARTANH: [f64; 12] = [

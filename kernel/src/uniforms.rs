@@ -4,7 +4,7 @@ use zeroize::Zeroizing;
 
 use crate::errors::{Error, Result};
 use crate::occurrences::Occurrences;
-use crate::sampler::{below, first as first_word};
+use crate::sampler::{below, first as first_word, second};
 use crate::stream::{Stream, Words};
 use crate::threads;
 
@@ -75,9 +75,46 @@ pub fn choices(draws: &Occurrences<'_>, purpose: u32, width: usize, bound: u64, 
     Ok(parts.concat())
 }
 
+/// An integer below `totals` for every draw, from word 0 of its slot.
+///
+/// With `before`, the second level of the same draws: an integer below `totals` from word 1, after the first level,
+/// an integer below `before`, has taken what it needs of the overflow that both share.
+pub fn bounded(
+    draws: &Occurrences<'_>,
+    purpose: u32,
+    width: usize,
+    totals: &[u64],
+    before: Option<&[u64]>,
+    threads: usize,
+) -> Result<Vec<u64>> {
+    if totals.len() != draws.len() || before.is_some_and(|before| before.len() != draws.len()) {
+        return Err(Error::input(format!("{} draws need as many totals", draws.len())));
+    }
+    draws.refuse_repeats()?;
+    let parts = threads::over_rows(draws.len(), WORDS_AT_ONCE, threads, |some| {
+        let mut slot: Words = Zeroizing::new(vec![0; width]);
+        some.map(|at| {
+            let (key, position) = draws.get(at)?;
+            let stream = Stream::new(key, purpose)?;
+            stream.slot(position, &mut slot)?;
+            let (mut more, total) = (stream.overflow(position), totals.get(at).copied().unwrap_or(0));
+            match before {
+                None => below(total, first_word(&slot)?, &mut more),
+                Some(before) => {
+                    below(before.get(at).copied().unwrap_or(0), first_word(&slot)?, &mut more)?;
+                    below(total, second(&slot)?, &mut more)
+                }
+            }
+        })
+        .collect::<Result<Vec<_>>>()
+    })?;
+    Ok(parts.concat())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::weights::{running_sums, Weights};
 
     #[test]
     fn two_words_are_a_real_of_full_precision() {
@@ -87,6 +124,42 @@ mod tests {
         assert_eq!(signed(u64::MAX, u64::MAX), -1.0);
         assert_eq!(signed(0, 6), 7.0 * UNIT);
         assert_eq!(UNIT, (-128f64).exp2());
+    }
+
+    #[test]
+    fn two_bounded_integers_are_a_draw_of_two_levels() {
+        let weights = (0..5000u64).map(|i| if i < 300 { (1 << 54) - 1 } else { 1 << 49 }).collect::<Vec<_>>();
+        let (sums, keys) = (running_sums(&weights).unwrap(), [[3; 32]]);
+        let (records, positions) = (vec![0; 400], (0..400).collect::<Vec<_>>());
+        let draws = Occurrences::new(&keys, &records, &positions).unwrap();
+        let blocks = weights.chunks(256).map(|block| block.iter().sum()).collect::<Vec<u64>>();
+        let totals = vec![*sums.last().unwrap(); 400];
+        let chosen = bounded(&draws, 1, 2, &totals, None, 1).unwrap();
+        let find = |weights: &[u64], mut rest: u64| {
+            let at = |&weight: &u64| {
+                rest < weight || {
+                    rest -= weight;
+                    false
+                }
+            };
+            weights.iter().position(at).unwrap()
+        };
+        let found = chosen.iter().map(|&chosen| find(&blocks, chosen)).collect::<Vec<_>>();
+        let second = found.iter().map(|&block| blocks[block]).collect::<Vec<_>>();
+        let inside = bounded(&draws, 1, 2, &second, Some(&totals), 2).unwrap();
+        let stream = Stream::new(&keys[0], 1).unwrap();
+        let mut rejected = 0;
+        for (at, position) in positions.into_iter().enumerate() {
+            let mut slot = [0; 2];
+            stream.slot(position, &mut slot).unwrap();
+            let expected = Weights::from_running(&sums).draw(&slot, &mut stream.overflow(position)).unwrap();
+            assert_eq!(found[at] * 256 + find(&weights[found[at] * 256..], inside[at]), expected);
+            rejected += usize::from(slot[0] % totals[at] != chosen[at]);
+        }
+        assert!(rejected > 20, "the overflow is shared");
+        assert!(bounded(&draws, 1, 1, &second, Some(&totals), 1).is_err());
+        assert!(bounded(&draws, 1, 2, &second[1..], None, 1).is_err());
+        assert!(bounded(&draws, 1, 2, &vec![0; 400], None, 1).is_err());
     }
 
     #[test]

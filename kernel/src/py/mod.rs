@@ -5,6 +5,7 @@ mod columns;
 mod draws;
 mod keys;
 mod near;
+mod scores;
 mod table;
 mod vocabulary;
 
@@ -69,6 +70,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     draws::register(module)?;
     columns::register(module)?;
     near::register(module)?;
+    scores::register(module)?;
     table::register(module)?;
     vocabulary::register(module)
 }

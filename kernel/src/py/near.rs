@@ -23,21 +23,21 @@ fn only<'a>(chunks: &'a Chunks, what: &str) -> Result<&'a dyn Array> {
 }
 
 /// The numbers of an array of one type.
-fn numbers<'a, T: NativeType>(chunks: &'a Chunks, what: &str) -> Result<&'a [T]> {
+pub fn numbers<'a, T: NativeType>(chunks: &'a Chunks, what: &str) -> Result<&'a [T]> {
     let array = only(chunks, what)?;
     let numbers = array.as_any().downcast_ref::<PrimitiveArray<T>>();
     let wrong = || Error::input(format!("{what} are of another type; got {}", type_name(array.dtype())));
     numbers.map(|array| array.values().as_slice()).ok_or_else(wrong)
 }
 
-fn keys(chunks: &Chunks) -> Result<&[[u8; 32]]> {
+pub fn keys(chunks: &Chunks) -> Result<&[[u8; 32]]> {
     let array = only(chunks, "record keys")?.as_any().downcast_ref::<FixedSizeBinaryArray>();
     let wrong = || Error::input("record keys are fixed-size binary rows of 32 bytes");
     let array = array.filter(|array| array.size() == 32).ok_or_else(wrong)?;
     Ok(array.values().as_slice().as_chunks().0)
 }
 
-fn column<T: NativeType>(values: Vec<T>) -> Column {
+pub fn column<T: NativeType>(values: Vec<T>) -> Column {
     Column(Box::new(PrimitiveArray::from_vec(values)))
 }
 

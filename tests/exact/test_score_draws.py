@@ -1,0 +1,371 @@
+"""Draws from scores: weights in their band, draws from the stream's words, on a host and on a device (E1, S1, S3).
+
+`oracle_*` draws from a list of weights by `stream.md`, on words of the stream alone.
+"""
+
+import hashlib
+import itertools
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from dptext_etl import _kernel, scoring
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.sampling import epsilon_implemented, integer_weights, smallest_weight, weight_bits, worst_log_ratio
+from dptext_etl.scoring import TOKEN, Slots, choose, choose_uniform, slot_width, weights
+
+OVERFLOW = 1 << 31
+RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")
+KEYS = [RECORD, bytes([7]) * 32, bytes([9]) * 32]
+WIDE = [1 + (i * 2654435761) % 1000003 for i in range(10000)]
+HEAVY = [2**52 - 1] * 255 + [2**62 // 3] + [2**50] * 5000
+ROBERTA = {"low": -3.2093127, "high": 16.304797887802124}
+
+
+def slots_of(records, positions):
+    return Slots(pa.array(KEYS, pa.binary(32)), np.asarray(records, np.uint32), np.asarray(positions, np.uint64))
+
+
+def some_slots(n, first=0):
+    return slots_of([i % 3 for i in range(n)], range(first, first + n))
+
+
+def oracle_overflow(key, purpose, position):
+    for i in itertools.count():
+        yield _kernel.stream_words(key, purpose | OVERFLOW, position, i, 1)[0]
+
+
+def oracle_below(bound, word, more):
+    while word > (2**64 // bound) * bound - 1:
+        word = next(more)
+    return word % bound
+
+
+def oracle_index(row, rest):
+    return next(i for i, total in enumerate(itertools.accumulate(row)) if total > rest)
+
+
+def oracle_draw(key, purpose, position, row):
+    width = 2 if len(row) > 4096 else 1
+    more = oracle_overflow(key, purpose, position)
+    slot = _kernel.stream_words(key, purpose, 0, position * width, width)
+    chosen = oracle_below(sum(row), slot[0], more)
+    if width == 1:
+        return oracle_index(row, chosen)
+    blocks = [row[i : i + 256] for i in range(0, len(row), 256)]
+    block = oracle_index(map(sum, blocks), chosen)
+    return 256 * block + oracle_index(blocks[block], oracle_below(sum(blocks[block]), slot[1], more))
+
+
+def oracle_draws(rows, slots, purpose=TOKEN):
+    places = zip(rows, slots.records, slots.positions, strict=True)
+    return [oracle_draw(KEYS[r], purpose, int(p), [int(w) for w in row]) for row, r, p in places]
+
+
+def odd_scores(n, m, dtype=np.float32, seed=0):
+    """Scores of a wide range with some that are no numbers, infinite or equal to the best."""
+    random = np.random.default_rng(seed)
+    scores = random.normal(6, 6, (n, m)).astype(dtype)
+    odd = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 16.3], dtype)
+    places = random.random((n, m)) < 0.05
+    scores[places] = random.choice(odd, places.sum())
+    return scores
+
+
+# Weights
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 1.0, 5.0, 20.0, 300.0])
+@pytest.mark.parametrize("m", [2, 3, 4, 5])
+def test_e1_every_row_stays_in_the_band_whatever_the_scores(m, epsilon):
+    low, high = -3.0, 5.0
+    rows = np.array(list(itertools.product([low, 1.0, high, math.nan, math.inf, -math.inf], repeat=m)))
+    made = weights(rows, epsilon, low, high)
+    np.testing.assert_array_equal(made, integer_weights(rows, epsilon, low, high))
+    assert made.min() >= smallest_weight(epsilon, m) >= 1
+    assert (made.max(axis=1) == 2 ** weight_bits(m)).all()
+    worst = worst_log_ratio(made)
+    assert worst <= epsilon_implemented(epsilon, m) + 1e-12 <= epsilon + 2e-12
+    assert worst == pytest.approx(epsilon_implemented(epsilon, m), abs=1e-12)
+
+
+@given(
+    st.integers(1, 4),
+    st.integers(2, 70),
+    st.floats(1e-3, 500),
+    st.tuples(st.floats(-50, 50), st.floats(1e-3, 100)),
+    st.data(),
+)
+@settings(deadline=None, max_examples=200)
+def test_weights_are_those_of_the_numpy_oracle_bit_for_bit(n, m, epsilon, range_, data):
+    low, high = range_[0], range_[0] + range_[1]
+    numbers = (
+        st.floats(low - 5, high + 5) | st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from([low, high])
+    )
+    rows = np.array(data.draw(st.lists(numbers, min_size=n * m, max_size=n * m))).reshape(n, m)
+    for given_rows in (rows, rows.astype(np.float32)):
+        expected = integer_weights(given_rows, epsilon, low, high)
+        np.testing.assert_array_equal(weights(given_rows, epsilon, low, high), expected)
+        assert int(expected.min()) >= smallest_weight(epsilon, m)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 10.0, 63.0, 64.0, 100.0, 250.0])
+@pytest.mark.parametrize("m", [255, 256, 257, 4096, 4097, 50_265])
+def test_weights_of_wide_rows_are_those_of_the_numpy_oracle(m, epsilon):
+    for dtype in (np.float32, np.float64):
+        scores = odd_scores(3, m, dtype)
+        scores[1] = np.minimum(scores[1], 2.0)  # no score reaches high
+        scores[2] = np.nan
+        expected = integer_weights(scores, epsilon, **ROBERTA)
+        np.testing.assert_array_equal(weights(scores, epsilon, **ROBERTA), expected)
+        assert (expected[2] == 2 ** weight_bits(m)).all()
+
+
+def test_weights_of_the_golden_vector():
+    u = np.array([[-10, 0, 5, 16.4, math.nan]])
+    expected = [474140868662, 1079021751925, 3885217941667, 70368744177664, 474140868662]
+    made = weights(u, 10.0, **ROBERTA)[0]
+    assert np.abs(made.astype(np.int64) - np.array(expected)).max() <= 1
+
+
+# Draws on a host
+
+
+@pytest.mark.parametrize("m", [2, 5, 255, 256, 257, 4095, 4096, 4097, 4352, 4353, 9000])
+@pytest.mark.parametrize("epsilon", [1.0, 20.0, 100.0])
+def test_draws_are_the_oracles(m, epsilon):
+    n = 12
+    scores, slots = odd_scores(n, m), some_slots(n, first=m)
+    expected = oracle_draws(integer_weights(scores, epsilon, **ROBERTA), slots)
+    assert choose(scores, slots, epsilon=epsilon, **ROBERTA).tolist() == expected
+    assert choose(scores.astype(np.float64), slots, epsilon=epsilon, **ROBERTA).tolist() == expected
+    other = choose(scores, slots, epsilon=epsilon, purpose=257, **ROBERTA).tolist()
+    assert other == oracle_draws(integer_weights(scores, epsilon, **ROBERTA), slots, 257)
+
+
+def formula_scores(n, m):
+    """Scores that are the same floats on every machine."""
+    i = np.arange(n * m, dtype=np.uint64).reshape(n, m)
+    return ((i * np.uint64(2654435761)) % np.uint64(1000003)).astype(np.float32) / np.float32(50_000) - np.float32(4)
+
+
+@pytest.mark.parametrize(
+    ("m", "epsilon", "expected"),
+    [
+        (3, 2.0, [0, 0, 0, 0, 2, 0, 0, 0]),
+        (4096, 40.0, [797, 3854, 2729, 2345, 3948, 1168, 188, 545]),
+        (4097, 40.0, [935, 3292, 3629, 2391, 2642, 2867, 3146, 157]),
+        (50_265, 25.0, [42333, 46685, 48662, 34970, 33172, 44948, 15251, 31104]),
+        (50_265, 250.0, [48385, 1444, 10623, 24435, 15152, 49829, 27437, 14103]),
+    ],
+)
+def test_golden_draws_stay_frozen_on_every_machine(m, epsilon, expected):
+    drawn = choose(formula_scores(8, m), slots_of([0] * 8, range(8)), epsilon=epsilon, **ROBERTA)
+    assert drawn.tolist() == expected
+    assert drawn.dtype == np.uint32
+
+
+def test_threads_batches_and_order_change_nothing(monkeypatch):
+    scores, slots = odd_scores(200, 3000), some_slots(200)
+    monkeypatch.setenv("DPTEXT_THREADS", "2")
+    whole = choose(scores, slots, epsilon=30.0, **ROBERTA)
+    monkeypatch.setenv("DPTEXT_THREADS", "1")
+    np.testing.assert_array_equal(whole, choose(scores, slots, epsilon=30.0, **ROBERTA))
+    some = np.random.default_rng(1).permutation(200)[:40]
+    np.testing.assert_array_equal(whole[some], choose(scores[some], slots.take(some), epsilon=30.0, **ROBERTA))
+    np.testing.assert_array_equal(whole[:1], choose(scores[:1], slots.take(slice(1)), epsilon=30.0, **ROBERTA))
+    assert len(choose(scores[:0], slots.take(slice(0)), epsilon=30.0, **ROBERTA)) == 0
+
+
+def pooled_chi_square(drawn, row):
+    counts, expected = np.bincount(drawn, minlength=len(row)), row / row.sum() * len(drawn)
+    rare = expected < 5
+    if rare.any():
+        counts = np.append(counts[~rare], counts[rare].sum())
+        expected = np.append(expected[~rare], expected[rare].sum())
+    assert len(counts) > 1
+    return stats.chisquare(counts, expected).pvalue
+
+
+@pytest.mark.parametrize(("m", "epsilon", "n"), [(2, 0.5, 200_000), (5, 5.0, 200_000), (40, 12.0, 100_000)])
+def test_s1_draws_follow_the_weights(m, epsilon, n):
+    row = np.linspace(-5, 18, m, dtype=np.float32)[np.random.default_rng(m).permutation(m)]
+    exact = integer_weights(row, epsilon, **ROBERTA).astype(float)
+    drawn = choose(np.tile(row, (n, 1)), some_slots(n), epsilon=epsilon, **ROBERTA)
+    assert pooled_chi_square(drawn, exact) > 1e-6
+    assert pooled_chi_square(drawn, exact[::-1]) < 1e-6  # another law is seen
+
+
+def test_s1_two_levels_follow_the_weights():
+    m, n, at_once = 4700, 40_000, 4000
+    row = np.random.default_rng(3).normal(3, 5, m).astype(np.float32)
+    row[[17, 4099]] = 16.0, 15.0
+    exact = integer_weights(row, 20.0, **ROBERTA).astype(float)
+    rows = np.tile(row, (at_once, 1))
+    starts = range(0, n, at_once)
+    drawn = np.concatenate([choose(rows, some_slots(at_once, first), epsilon=20.0, **ROBERTA) for first in starts])
+    assert pooled_chi_square(drawn, exact) > 1e-6
+    assert pooled_chi_square(drawn, exact[::-1]) < 1e-6
+
+
+@pytest.mark.parametrize("m", [2, 3, 4096, 4097, 50_265])
+def test_a_uniform_choice_is_one_integer_from_slot_word_0(m):
+    slots = some_slots(30, first=5)
+    drawn = choose_uniform(slots, m)
+    places = zip(slots.records, slots.positions, strict=True)
+    assert drawn.tolist() == [_kernel.below(KEYS[r], TOKEN, int(p), m, slot_width(m)) for r, p in places]
+    assert drawn.dtype == np.uint32
+
+
+# Integers below totals, for devices
+
+
+@pytest.mark.parametrize("bound", [1, 2, 3, 2**46 + 1, 2**61 + 1, 2**63 + 1])
+@pytest.mark.parametrize("width", [1, 2])
+def test_s3_integers_below_totals_are_rejected_as_the_rule_says(bound, width):
+    n = 600
+    slots = some_slots(n)
+    totals = pa.array([bound] * n, pa.uint64())
+    drawn = pa.array(_kernel.bounded(*slots.arrays(), TOKEN, width, totals)).to_pylist()
+    first = []
+    for got, r, p in zip(drawn, slots.records, slots.positions, strict=True):
+        words = _kernel.stream_words(KEYS[r], TOKEN, 0, int(p) * width, width)
+        assert got == oracle_below(bound, words[0], oracle_overflow(KEYS[r], TOKEN, int(p)))
+        first.append(words[0])
+    rejected = sum(word >= 2**64 // bound * bound for word in first)
+    chance = 2**64 % bound / 2**64
+    assert abs(rejected - n * chance) <= 6 * math.sqrt(n * chance) + (chance > 0)
+    cells = min(bound, 8)
+    counts = np.bincount([value * cells // bound for value in drawn], minlength=cells)
+    sizes = np.array([-(-(i + 1) * bound // cells) - -(-i * bound // cells) for i in range(cells)], float)
+    assert cells == 1 or stats.chisquare(counts, n * sizes / sizes.sum()).pvalue > 1e-6
+
+
+@given(st.lists(st.tuples(st.integers(1, 2**64 - 1), st.integers(1, 2**64 - 1)), min_size=1, max_size=20))
+@settings(deadline=None, max_examples=100)
+def test_the_second_level_goes_on_where_the_first_left_the_overflow(bounds):
+    slots = some_slots(len(bounds), first=100)
+    first, second = (pa.array(column, pa.uint64()) for column in zip(*bounds, strict=True))
+    ones = pa.array(_kernel.bounded(*slots.arrays(), TOKEN, 2, first)).to_pylist()
+    twos = pa.array(_kernel.bounded(*slots.arrays(), TOKEN, 2, second, first)).to_pylist()
+    for (a, b), one, two, r, p in zip(bounds, ones, twos, slots.records, slots.positions, strict=True):
+        more = oracle_overflow(KEYS[r], TOKEN, int(p))
+        words = _kernel.stream_words(KEYS[r], TOKEN, 0, 2 * int(p), 2)
+        assert (one, two) == (oracle_below(a, words[0], more), oracle_below(b, words[1], more))
+
+
+def test_totals_that_cannot_be_are_refused():
+    slots = some_slots(2)
+    with pytest.raises(Exception, match="weight"):
+        _kernel.bounded(*slots.arrays(), TOKEN, 1, pa.array([3, 0], pa.uint64()))
+    with pytest.raises(InputError, match="as many totals"):
+        _kernel.bounded(*slots.arrays(), TOKEN, 1, pa.array([3], pa.uint64()))
+    with pytest.raises(Exception, match="two words"):
+        _kernel.bounded(*slots.arrays(), TOKEN, 1, pa.array([3, 3], pa.uint64()), pa.array([3, 3], pa.uint64()))
+
+
+# Draws on a device, here on the CPU as one
+
+
+def device_weights(torch, rows):
+    padded = torch.zeros((len(rows), len(rows[0]) + -len(rows[0]) % 256), dtype=torch.int64)
+    padded[:, : len(rows[0])] = torch.tensor(rows, dtype=torch.int64)
+    return padded
+
+
+@pytest.mark.parametrize(
+    ("row", "first", "expected"),
+    [
+        ([5, 1, 3], 0, [0, 0, 2, 0, 2, 0, 2, 0, 2, 0, 0, 0, 2, 2, 2, 2]),
+        (WIDE, 0, [2683, 2683, 2473, 9827, 984, 2279, 2552, 2681]),
+        (HEAVY, 0, [4303, 3349, 5161, 660, 834, 255, 2469, 255, 255]),
+        (HEAVY, 10, [4501]),
+        (HEAVY, 18, [255]),
+        (HEAVY, 50, [26]),
+    ],
+)
+def test_golden_vectors_of_both_widths_on_a_device(row, first, expected):
+    torch = pytest.importorskip("torch")
+    slots = slots_of([0] * len(expected), range(first, first + len(expected)))
+    drawn = scoring._draw_on_device(device_weights(torch, [row] * len(expected)), slots, TOKEN)
+    assert drawn.tolist() == expected
+
+
+@pytest.mark.parametrize("m", [2, 100, 256, 4096, 4097, 9000])
+@pytest.mark.parametrize("epsilon", [1.0, 30.0, 150.0])
+def test_a_device_draws_what_the_kernel_draws(m, epsilon, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(scoring, "_CELLS_AT_ONCE", 5 * m)  # several parts
+    n = 24
+    scores, slots = odd_scores(n, m).round(), some_slots(n)
+    tensor = torch.from_numpy(scores)
+    made = scoring._weigh_on_device(tensor, (epsilon, *ROBERTA.values())).numpy()
+    exact = integer_weights(scores, epsilon, **ROBERTA).astype(np.int64)
+    assert np.abs(made[:, :m] - exact).max() <= 1
+    assert (made[:, m:] == 0).all()
+    assert made[:, :m].min() >= smallest_weight(epsilon, m)
+    assert (made.max(axis=1) == 2 ** weight_bits(m)).all()
+    on_device = choose(tensor, slots, epsilon=epsilon, on_device=True, **ROBERTA)
+    np.testing.assert_array_equal(on_device, choose(tensor, slots, epsilon=epsilon, **ROBERTA))
+    np.testing.assert_array_equal(on_device, choose(scores, slots, epsilon=epsilon, **ROBERTA))
+    assert on_device.dtype == np.uint32
+
+
+@pytest.mark.parametrize("m", [3, 5000])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "int32"])
+def test_tensors_of_any_type_are_read(m, dtype):
+    torch = pytest.importorskip("torch")
+    slots = some_slots(6)
+    tensor = torch.from_numpy(np.random.default_rng(m).integers(-4, 17, (6, m))).to(getattr(torch, dtype))
+    expected = choose(tensor.double().numpy(), slots, epsilon=20.0, **ROBERTA)
+    for on_device in (True, False):
+        drawn = choose(
+            tensor.requires_grad_(tensor.is_floating_point()), slots, epsilon=20.0, on_device=on_device, **ROBERTA
+        )
+        np.testing.assert_array_equal(drawn, expected)
+    assert len(choose(tensor[:0], slots.take(slice(0)), epsilon=20.0, on_device=True, **ROBERTA)) == 0
+
+
+def test_a_device_leaves_the_scores_as_they_were():
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.float32, torch.float64):
+        tensor = torch.from_numpy(odd_scores(4, 50)).to(dtype)
+        before = tensor.clone()
+        choose(tensor, some_slots(4), epsilon=5.0, on_device=True, **ROBERTA)
+        assert torch.equal(tensor.nan_to_num(7.0), before.nan_to_num(7.0))
+
+
+# What cannot be drawn
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_slots_and_rows_belong_together(on_device):
+    torch = pytest.importorskip("torch")
+    scores = torch.zeros((3, 10))
+    with pytest.raises(InputError, match="slot of its own"):
+        choose(scores, some_slots(2), epsilon=1.0, low=0.0, high=1.0, on_device=on_device)
+    with pytest.raises(RuntimeError, match="drawn twice"):
+        choose(scores, slots_of([0, 1, 0], [4, 4, 4]), epsilon=1.0, low=0.0, high=1.0, on_device=on_device)
+    with pytest.raises(InputError, match="below 3"):
+        choose(scores, slots_of([0, 1, 3], [4, 4, 4]), epsilon=1.0, low=0.0, high=1.0, on_device=on_device)
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (2.0, 1.0), (math.nan, 1.0), (0.0, math.inf), (-1e308, 1e308)])
+@pytest.mark.parametrize("on_device", [False, True])
+def test_ranges_that_are_none_are_refused(low, high, on_device):
+    torch = pytest.importorskip("torch")
+    with pytest.raises(PolicyError, match="low"):
+        choose(torch.zeros((1, 4)), some_slots(1), epsilon=1.0, low=low, high=high, on_device=on_device)
+
+
+def test_keys_of_other_records_give_other_draws():
+    scores = np.zeros((300, 1000), np.float32)
+    one = choose(scores, slots_of([0] * 300, range(300)), epsilon=1.0, low=0.0, high=1.0)
+    other = choose(scores, slots_of([1] * 300, range(300)), epsilon=1.0, low=0.0, high=1.0)
+    assert (one == other).sum() < 10
+    assert hashlib.sha256(one.tobytes()).digest() != hashlib.sha256(other.tobytes()).digest()
