@@ -37,11 +37,14 @@ def test_the_commands_are_those_of_the_issue():
         "privatize",
         "check",
         "audit",
+        "calibrate",
         "preview",
         "demo",
         "schema",
     }
-    assert set(ALL) == {(name,) for name in single} | ledger | {("key", "new")}
+    trainings = {words for words in ALL if words[0] == "train"}  # a file each
+    assert ("train", "masked-lm") in trainings
+    assert set(ALL) == {(name,) for name in single} | ledger | {("key", "new")} | trainings
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)

@@ -8,6 +8,7 @@ import typer
 
 from dptext_etl.cli import (
     audit,
+    calibrate,
     check,
     demo,
     explain,
@@ -55,7 +56,7 @@ def dptext(
     """Rewrite text columns under differential privacy, with a ledger and publication gates."""
 
 
-for module in (init, plan, run, privatize, check, audit, mechanisms, explain, preview, schema, demo):
+for module in (init, plan, run, privatize, check, audit, calibrate, mechanisms, explain, preview, schema, demo):
     name = module.__name__.rpartition(".")[2]
     app.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
 app.add_typer(keeping.commands, name="ledger")

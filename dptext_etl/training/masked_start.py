@@ -2,8 +2,8 @@
 
 A transformer that starts from small random weights sees nothing of what is around a mask and learns the words'
 frequencies first, for thousands of steps. This one starts with what is known before: frequencies as the head's bias,
-the embedded word vectors as embeddings, positions as sinusoids, and attention that hands on the average of what it looks
-at (value and output matrices are each other's transpose). All of it is trained afterwards.
+the embedded word vectors as embeddings, positions as sinusoids, and attention that hands on the average of what it
+looks at (value and output matrices are each other's transpose). All of it is trained afterwards.
 """
 
 from __future__ import annotations

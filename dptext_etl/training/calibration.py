@@ -1,0 +1,214 @@
+"""Estimate the range that a model's scores are clipped to, from public text.
+
+The range is (mean, mean + 4 standard deviations) of the scores, as paper 000 has it: most tokens of a vocabulary are
+unfit anywhere, so their scores may fall together at the lower end, and those that fit stand out up to the upper end.
+What is looked at is what a mechanism draws from: whole words behind masks of a pair of texts (DP-MLM), the next token
+of an answer (DP-Prompt, DP-Paraphrase), here the text itself. Nothing is held but sums (`training.moments`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl import _kernel
+from dptext_etl.artifacts import Artifact
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families import language_model
+from dptext_etl.families.clipping import write_clip
+from dptext_etl.families.score import where
+from dptext_etl.training.corpus import Corpus
+from dptext_etl.training.moments import Moments
+
+Kind = Literal["masked", "causal", "seq2seq"]
+TEMPLATES = {"causal": "{text} >>>>> ", "seq2seq": "Document : {text}\nParaphrase of the document :"}
+"""Prompts of DP-Paraphrase and DP-Prompt, as their mechanisms have them by default."""
+PERCENTILES = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9, 99.99)
+SPREAD = 4.0
+"""Standard deviations above the mean that the range goes up to."""
+_MASKS = 4  # words of a text that are masked, each in a row of its own
+_LONGEST = 128  # words of a text that are looked at
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What was found.
+
+    Attributes:
+        kind: How the model was read.
+        texts: Public texts that were scored.
+        moments: Of their scores.
+    """
+
+    kind: Kind
+    texts: int
+    moments: Moments
+
+    @property
+    def clip(self) -> tuple[float, float]:
+        """(mean, mean + 4 standard deviations)."""
+        return self.moments.mean, self.moments.mean + SPREAD * self.moments.sd
+
+    def facts(self, corpora: Mapping[str, str]) -> dict[str, Any]:
+        """Return what stands in the file beside the range; `corpora` are hashes by file name."""
+        return {
+            "method": f"mean, mean + {SPREAD:g} standard deviations",
+            "kind": self.kind,
+            "provenance": "public, as declared by whoever ran dptext calibrate",
+            "corpus": dict(corpora),
+            "texts": self.texts,
+            "scores": self.moments.count,
+            "left_out": self.moments.left_out,
+            "mean": self.moments.mean,
+            "sd": self.moments.sd,
+            "least": self.moments.low,
+            "largest": self.moments.high,
+            "percentiles": self.moments.percentiles(PERCENTILES),
+        }
+
+
+def kind_of(files: Mapping[str, Artifact]) -> Kind:
+    """Return what a model is by its configuration.
+
+    Raises:
+        PolicyError: Neither a masked or causal language model nor an encoder-decoder.
+    """
+    found = json.loads(files[language_model.ROLE + language_model.CONFIG].path.read_bytes())
+    names = " ".join(found.get("architectures") or ())
+    if found.get("is_encoder_decoder"):
+        return "seq2seq"
+    if "MaskedLM" in names:
+        return "masked"
+    if "CausalLM" in names or "LMHead" in names:
+        return "causal"
+    raise PolicyError("the model's config.json does not say what kind of model it is", "name it: --kind masked")
+
+
+def estimate(
+    files: Mapping[str, Artifact],
+    texts: Sequence[str],
+    *,
+    kind: Kind | None = None,
+    template: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Estimate:
+    """Score public texts and return the mean and spread of the scores.
+
+    Args:
+        files: The model's files by role.
+        texts: Public texts.
+        kind: How the model is read; by its configuration where None.
+        template: Prompt of a causal model or an encoder-decoder, with "{text}" in it; of the mechanism where None.
+        progress: Told how many texts are done, and of how many.
+
+    Raises:
+        InputError: None of the texts has anything to score.
+    """
+    read: Kind = kind or kind_of(files)
+    batches = _masked(files, texts) if read == "masked" else _answers(files, texts, read, template or TEMPLATES[read])
+    moments = Moments()
+    done = 0
+    for scored, scores in batches:
+        moments.add(scores)
+        done += scored
+        if progress is not None:
+            progress(done, len(texts))
+    if moments.count < 2:
+        raise InputError("no text of the corpus has anything to score", "name a corpus of longer texts")
+    return Estimate(read, done, moments)
+
+
+def calibrate(
+    files: Mapping[str, Artifact],
+    corpus: Corpus,
+    out: Path,
+    *,
+    texts: int = 1_000,
+    kind: Kind | None = None,
+    template: str | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> Estimate:
+    """Estimate a model's range from texts spread evenly over a public corpus, and write it to the file `out`."""
+    found = estimate(files, spread(corpus, texts), kind=kind, template=template, progress=progress)
+    write_clip(out, *found.clip, files, found.facts({corpus.path.name: corpus.sha256}))
+    return found
+
+
+def spread(corpus: Corpus, number: int) -> list[str]:
+    """Return texts spread evenly over a corpus: the same ones whenever it is the same."""
+    step = max(1, len(corpus) // number)
+    return [text for place, text in enumerate(corpus.texts()) if place % step == 0][:number]
+
+
+Batches = Iterator[tuple[int, npt.NDArray[np.floating]]]
+
+
+def _masked(files: Mapping[str, Artifact], texts: Sequence[str]) -> Batches:
+    """Yield scores of whole words behind masks: the text, then the text with one word masked."""
+    from dptext_etl.families.masked_model import MaskedModel
+    from dptext_etl.families.masked_vocabulary import MaskedVocabulary
+
+    vocabulary = MaskedVocabulary.of(files)
+    _, tokens = vocabulary.whole_words()
+    model = MaskedModel(language_model.masked_model(files, *where()), tokens, 512)
+    frame = vocabulary.frame(model.window)
+    rng = np.random.default_rng(0)
+    for text in texts:
+        words = [word.lower() for word, is_word in _kernel.split(text) if is_word][:_LONGEST]
+        pieces = [piece for piece in vocabulary.encode(words) if len(piece)]
+        while sum(map(len, pieces)) * 2 > frame.room:
+            pieces.pop()
+        if len(pieces) < 2:
+            continue
+        masked = rng.choice(len(pieces), size=min(_MASKS, len(pieces)), replace=False)
+        first = [number for piece in pieces for number in piece]
+        rows, columns = [], []
+        for word in sorted(masked.tolist()):
+            head = [*frame.before, *first, *frame.between, *(n for piece in pieces[:word] for n in piece)]
+            tail = [*(n for piece in pieces[word + 1 :] for n in piece), *frame.after]
+            columns.append([len(head)])
+            rows.append([*head, frame.mask, *tail])
+        ids = np.full((len(rows), max(map(len, rows)) + 1), frame.pad, np.int64)
+        types = np.full(ids.shape, frame.types[-1], np.int64)
+        sizes = (len(frame.before), len(first), len(frame.between))
+        types[:, : sum(sizes)] = np.repeat(frame.types[:3], sizes)
+        for row, numbers in enumerate(rows):
+            ids[row, : len(numbers)] = numbers
+        totals = np.array([len(numbers) for numbers in rows])
+        yield 1, model.forward(ids, totals, types, np.array(columns)).float().cpu().numpy()
+
+
+def _answers(files: Mapping[str, Artifact], texts: Sequence[str], kind: Kind, template: str) -> Batches:
+    """Yield scores of the next token at every place of an answer: the text itself, after its prompt."""
+    import torch
+
+    from dptext_etl.families.generative_prompts import Prompts
+
+    continues = kind == "causal"
+    tokenizer = language_model.tokenizer(files)
+    load = language_model.causal_model if continues else language_model.sequence_model
+    model = load(files, *where())
+    places = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    limit = min(512, int(places or 512)) // 2
+    prompts = Prompts(tokenizer, template, limit, _LONGEST, continued=continues)
+    answers = Prompts(tokenizer, "{text}", limit, _LONGEST, continued=True)
+    start = None if continues else model.config.decoder_start_token_id
+    for text in texts:
+        prompt, answer = prompts.encode([text])[0], answers.encode([text])[0]
+        if not prompt or not answer:
+            continue
+        with torch.inference_mode():
+            if continues:
+                ids = torch.tensor([[*prompt, *answer]], device=model.device)
+                logits = model(input_ids=ids).logits[0, len(prompt) - 1 :]
+            else:
+                asked = torch.tensor([[start, *answer]], device=model.device)
+                ids = torch.tensor([prompt], device=model.device)
+                logits = model(input_ids=ids, decoder_input_ids=asked).logits[0]
+            yield 1, logits.float().cpu().numpy()

@@ -1,0 +1,119 @@
+"""The card of a small masked language model: data, licence, settings, figures, and the range of its scores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from dptext_etl.families import language_model
+from dptext_etl.families.clipping import CLIP_FILE, write_clip
+from dptext_etl.training.calibration import estimate
+from dptext_etl.training.masked_lm import FACTS, Held
+from dptext_etl.training.masked_lm_figures import Score, figures
+
+CARD = "README.md"
+LICENCE = "The licence of the weights follows from that of the corpora."
+_CALIBRATED = 500  # texts that were kept back
+
+
+def finish(out: Path, held: Held, *, licence: str = LICENCE, pieces: int = 300) -> dict[str, Any]:
+    """Examine a trained model, estimate the range of its scores on texts that were kept back, and write its card.
+
+    Args:
+        out: Folder of the model.
+        held: The corpora that it was trained on.
+        licence: What their licences ask, a paragraph for the card.
+        pieces: Runs of sentences that are looked at per corpus.
+
+    Returns:
+        Facts: `out`, `steps`, `bytes`, `held_out` (shares of words found, by setting), `clip`.
+    """
+    facts = json.loads((out / FACTS).read_text())
+    (out / CLIP_FILE).unlink(missing_ok=True)
+    files = language_model.model_files(str(out))
+    kept = sorted(text for texts in held.examined.values() for text in texts)
+    found = estimate(files, kept[:: max(1, len(kept) // _CALIBRATED)])
+    about = found.facts(held.hashes) | {"provenance": "public texts that the training kept back"}
+    write_clip(out / CLIP_FILE, *found.clip, files, about)
+    scores = figures(out, held.examined, facts["unigrams"], pieces)
+    size = sum(path.stat().st_size for path in out.iterdir() if path.is_file() and path.name != CARD)
+    low, high = found.clip
+    more = {
+        "name": out.name,
+        "weights": (out / "model.safetensors").stat().st_size,
+        "size": size,
+        "method": about["method"],
+        "low": low,
+        "high": high,
+        "licence": licence,
+    }
+    (out / CARD).write_text(_card(facts, scores, more))
+    shares = {name: score.shares() for name, score in scores["all"].items()}
+    return {
+        "out": str(out),
+        "steps": facts["steps"],
+        "bytes": size,
+        "held_out": shares,
+        "clip": [low, high],
+    }
+
+
+_TEXT = """# {name}
+
+A small masked language model whose vocabulary is whole words, so that DP-MLM runs without a hub. It was trained on
+public text alone: nothing of it depends on any text that is privatised. It knows little of the world; take a larger one
+for real work.
+
+- RoBERTa, {layers} layers of width {hidden}, {vocabulary:,} entries, {long} places
+- half precision: {weights:,} bytes of weights, {size:,} bytes in all
+- {steps:,} steps of about {tokens:,} tokens; {pairs:.0%} of the examples are pairs, as DP-MLM shows them
+- range of its scores ({method}; whole words behind masks of texts kept back): ({low:.4f}, {high:.4f})
+
+## Data and licence
+
+| corpus | SHA-256 |
+| --- | --- |
+{corpora}
+
+Two in a hundred texts of each were kept back, by their own hash; files that were only examined on are in the table.
+
+{licence}
+
+## Figures
+
+Words found on texts kept back, in percent: at once (top 1) and among ten (top 10), beside always saying the most
+frequent word, or the ten most frequent ones. Every masked word counts, those outside the vocabulary as missed.
+
+| corpus | setting | masked words | top 1 | most frequent | top 10 | ten most frequent |
+| --- | --- | --- | --- | --- | --- | --- |
+{figures}
+
+A pair shows the plain text first, so that finding its words is mostly copying; what the model knows of language shows
+where a text stands alone.
+
+## Settings
+
+```json
+{settings}
+```
+"""
+
+
+def _card(facts: dict[str, Any], scores: dict[str, dict[str, Score]], more: dict[str, Any]) -> str:
+    settings = facts["settings"]
+    return _TEXT.format(
+        **{name: settings[name] for name in ("layers", "hidden", "vocabulary", "tokens")},
+        **{name: settings["recipe"][name] for name in ("long", "pairs")},
+        **more,
+        steps=facts["steps"],
+        corpora="\n".join(f"| {name} | `{value}` |" for name, value in facts["corpora"].items()),
+        figures="\n".join(_row(corpus, name, score) for corpus, row in scores.items() for name, score in row.items()),
+        settings=json.dumps(settings, indent=1, sort_keys=True),
+    )
+
+
+def _row(corpus: str, setting: str, score: Score) -> str:
+    share = {name: f"{100 * value:.1f}" for name, value in score.shares().items()}
+    cells = (corpus, setting, f"{score.words:,}", share["first"], share["guess"], share["ten"], share["guess_ten"])
+    return f"| {' | '.join(cells)} |"

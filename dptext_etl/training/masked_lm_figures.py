@@ -1,0 +1,150 @@
+"""How well a masked language model finds words on texts that it has not seen, beside a guess without any context.
+
+Three settings, each in the form of strict releases (words in lower case, no punctuation): a text alone with 15 % of its
+words behind masks; the pair that DP-MLM shows, the plain text and then the text with masks, which is mostly copying;
+and the pair in which every word of the second copy is a mask, as parallel decoding has it. All masked words count,
+those outside the vocabulary as missed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.training.corpus import clean, sentences, words
+from dptext_etl.training.masked_examples import Example, Ids, Words, alone, drawable, masking, padded, pair, segment
+from dptext_etl.training.vocabulary import MASK
+
+SETTINGS = ("alone", "pair", "pair, all masked")
+_SHARE = 0.15
+_PIECES = 300  # of a corpus, about
+_WORDS = (8, 40)  # of a piece, at least and at most
+_ROWS = 16
+_TEN = 10
+
+
+@dataclass
+class Score:
+    """Masked words of one setting, and in how many the answer was first, or among the first ten.
+
+    Attributes:
+        words: Masked words.
+        first: Found at once.
+        ten: Found among ten.
+        guess: Found by always saying the most frequent word.
+        guess_ten: Found among the ten most frequent words.
+    """
+
+    words: int = 0
+    first: int = 0
+    ten: int = 0
+    guess: int = 0
+    guess_ten: int = 0
+
+    def shares(self) -> dict[str, float]:
+        """Return the shares of found words."""
+        return {name: getattr(self, name) / max(1, self.words) for name in ("first", "ten", "guess", "guess_ten")}
+
+
+def figures(
+    folder: Path, examined: Mapping[str, Sequence[str]], unigrams: Sequence[str], pieces: int = _PIECES
+) -> dict[str, dict[str, Score]]:
+    """Examine the model in a folder.
+
+    Args:
+        folder: As `masked_lm.train` wrote it.
+        examined: Texts that were not trained on, by the name of their corpus.
+        unigrams: The most frequent words of the training, most frequent first.
+        pieces: Runs of sentences that are looked at per corpus.
+
+    Returns:
+        Scores by corpus and setting, and of all corpora together as "all".
+    """
+    import torch
+    from tokenizers import Tokenizer
+    from transformers import AutoModelForMaskedLM
+
+    model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32, local_files_only=True).eval()
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    known = tokenizer.get_vocab()
+    guesses = np.array([known[word] for word in unigrams])
+    found: dict[str, dict[str, Score]] = {"all": {name: Score() for name in SETTINGS}}
+    for corpus, texts in examined.items():
+        found[corpus] = {name: Score() for name in SETTINGS}
+        rng = np.random.default_rng(0)
+        for group in _grouped(segment(list(_runs(texts, pieces)), tokenizer, drawable(tokenizer))):
+            for name, examples in _examples(group, rng).items():
+                batch = padded([example for example, _ in examples])
+                asked = batch.ids == MASK
+                truth = np.concatenate([labels for _, labels in examples])
+                best = _best(model, batch.ids, batch.attended, asked)
+                for score in (found[corpus][name], found["all"][name]):
+                    _count(score, truth, best, guesses)
+    return found
+
+
+def _best(model: Any, ids: Ids, attended: npt.NDArray[np.bool_], asked: npt.NDArray[np.bool_]) -> Ids:
+    """Return the ten ids that score highest at every mask, shape (masks, 10)."""
+    import torch
+
+    with torch.inference_mode():
+        hidden = model.base_model(
+            input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(attended)
+        ).last_hidden_state
+        scores = model.lm_head(hidden[torch.from_numpy(asked)])
+        best: Ids = scores.topk(_TEN).indices.numpy()
+    return best
+
+
+def _count(score: Score, truth: Ids, best: Ids, guesses: Ids) -> None:
+    score.words += len(truth)
+    score.first += int((best[:, 0] == truth).sum())
+    score.ten += int((best == truth[:, None]).any(axis=1).sum())
+    score.guess += int((truth == guesses[0]).sum())
+    score.guess_ten += int(np.isin(truth, guesses).sum())
+
+
+def _runs(texts: Sequence[str], pieces: int) -> Iterator[str]:
+    """Yield runs of sentences of texts spread evenly over a corpus, one of each text."""
+    least, most = _WORDS
+    step = max(1, len(texts) // pieces)
+    left = pieces
+    for text in texts[::step]:
+        run: list[str] = []
+        for sentence in sentences(clean(text)):
+            run += words(sentence)
+            if len(run) >= least:
+                break
+        if len(run) >= 2 and left:
+            left -= 1
+            yield " ".join(run[:most])
+
+
+def _grouped(texts: Sequence[Words]) -> Iterator[list[Words]]:
+    some = [text.cut(60) for text in texts if text.asked.any()]
+    for start in range(0, len(some), _ROWS):
+        yield some[start : start + _ROWS]
+
+
+def _examples(group: Sequence[Words], rng: np.random.Generator) -> dict[str, list[tuple[Example, Ids]]]:
+    """Return what each setting shows of some texts, and what stood behind the masks, in order."""
+    made: dict[str, list[tuple[Example, Ids]]] = {name: [] for name in SETTINGS}
+    for text in group:
+        possible = np.flatnonzero(text.masked)
+        number = max(1, round(_SHARE * len(possible)))
+        some = np.sort(rng.choice(possible, size=number, replace=False))
+        plain = masking(text, some[:0])
+        made["alone"].append((alone(masking(text, some)), _truth(text, some)))
+        made["pair"].append((pair(plain, masking(text, some)), _truth(text, some)))
+        made["pair, all masked"].append((pair(plain, masking(text, possible)), _truth(text, possible)))
+    return made
+
+
+def _truth(text: Words, chosen: Ids) -> Ids:
+    """Return the ids of words; -1 where a word is none."""
+    return np.where(text.asked[chosen], text.ids[text.starts[:-1][chosen]], -1)
