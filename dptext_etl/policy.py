@@ -264,6 +264,15 @@ class Policy(_Model):
                 mode = column.mechanism.mode
                 msg = f"column {column.column!r}: a {mode} mechanism is for benchmarks; set publish = false"
                 raise ValueError(msg)
+            if self.cap is not None and self.cap.measure == "pure":
+                kind = column.mechanism.guarantee.guarantee_class
+                if kind in {GuaranteeClass.APPROX_LDP, GuaranteeClass.COND_APPROX}:
+                    msg = f"column {column.column!r}: {column.mechanism.name} has a delta, class {kind.value}: no cap "
+                    msg += (
+                        'on pure epsilon can hold it; write cap = { measure = "approx", epsilon = …, delta = … }, or '
+                    )
+                    msg += 'measure = "zcdp" with rho, which adds up better'
+                    raise ValueError(msg)
             if self.cap is not None and column.mechanism.guarantee.guarantee_class is GuaranteeClass.UMLDP:
                 msg = f"column {column.column!r}: {column.mechanism.name} costs an infinite amount on every measure, "
                 msg += "class UMLDP: no cap can hold it; it takes a dataset of its own, without a cap"
@@ -318,7 +327,7 @@ def _entries(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-_PUBLIC_INPUTS = frozenset({"vectors", "lists", "stopwords", "sensitive"})
+_PUBLIC_INPUTS = frozenset({"vectors", "lists", "stopwords", "sensitive", "clip"})
 _PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("ledger", "id_key"))
 
 
@@ -332,17 +341,30 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     for column in values.get("column", ()):
         mechanism = column.get("mechanism") if isinstance(column, dict) else None
         if isinstance(mechanism, dict):
-            for name in mechanism.keys() & _PUBLIC_INPUTS:
-                given = mechanism[name]
-                named = [_named(item, folder) for item in given] if isinstance(given, list) else _named(given, folder)
-                mechanism[name] = named
+            for name in mechanism.keys() & (_PUBLIC_INPUTS | _artifact_fields(mechanism.get("name"))):
+                given, anchor = mechanism[name], _named if name in _PUBLIC_INPUTS else _found
+                mechanism[name] = (
+                    [anchor(item, folder) for item in given] if isinstance(given, list) else anchor(given, folder)
+                )
     return values
+
+
+def _artifact_fields(mechanism: Any) -> frozenset[str]:
+    """Fields of a mechanism that name public inputs; none where there is no such mechanism, which is said later."""
+    known = isinstance(mechanism, str) and mechanism in catalog.available()
+    return catalog.load(mechanism).artifact_fields if known else frozenset()
 
 
 def _named(reference: Any, folder: Path) -> Any:
     """A path, told from the name of an embedded artifact by its slash or suffix, starts from the policy's folder."""
     path = isinstance(reference, str) and ("/" in reference or Path(reference).suffix)
     return _from_folder(reference, folder) if path else reference
+
+
+def _found(reference: Any, folder: Path) -> Any:
+    """A path that is there, unlike a name of the hub or of a distribution, starts from the policy's folder."""
+    there = isinstance(reference, str) and "://" not in reference and (folder / reference).exists()
+    return str(folder / reference) if there else reference
 
 
 def _from_folder(reference: str, folder: Path) -> str:

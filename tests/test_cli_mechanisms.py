@@ -2,6 +2,9 @@
 
 import json
 import math
+import os
+import subprocess
+import sys
 from fractions import Fraction
 
 import pytest
@@ -229,3 +232,68 @@ def test_unknown_mechanisms_are_told_what_there_is():
         assert done.exit_code == 2
         assert "custext" in done.stderr
         assert "Hint:" in done.stderr
+
+
+MODELS = ["adept", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_explain_states_what_a_model_can_tell(name):
+    """Offline: the usual models are not here, so the small example stands in, and that is said."""
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    found = facts("explain", name)
+    assert tuple(found) == explain.KEYS
+    assert "small example" in found["note"]
+    assert found["law"] is None
+    assert (found["draw"] is None) is (found["guarantee"]["unit"] == "record")
+    assert (found["noise"] is None) is (found["guarantee"]["unit"] != "record")
+    for item in found["conversions"]:
+        assert 0 < item["epsilon"] < math.inf
+        assert item["rule"]
+    one, _, ten, _ = found["conversions"]
+    assert one["epsilon"] < ten["epsilon"] <= 10 * one["epsilon"] * (1 + 1e-9)
+    shown = dptext("explain", name).stdout
+    assert "at a fixed delta" in shown
+    assert ("standard deviation" in shown) is (found["noise"] is not None)
+
+
+def test_records_of_one_person_lose_less_together_under_gaussian_noise():
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    one, _, ten, _ = facts("explain", "dpbart", "-p", "epsilon=500")["conversions"]
+    assert one["epsilon"] == pytest.approx(500)
+    assert ten["rule"] == "gaussian"
+    assert ten["epsilon"] < 10 * one["epsilon"]
+
+
+def test_mechanisms_are_listed_without_torch(tmp_path):
+    program = (
+        "import sys; sys.modules['torch'] = sys.modules['transformers'] = None; from dptext_etl.cli import main; main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, "mechanisms", "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(MODELS) <= {item["name"] for item in json.loads(done.stdout)["mechanisms"]}
+
+
+def test_a_parameter_that_is_a_range_or_a_path_is_read_as_either():
+    from dptext_etl import load
+
+    kind = load("dpmlm")
+    assert parameters.parse(kind, "dpmlm", ["clip=-3.2,16.3"])["clip"] == (-3.2, 16.3)
+    assert parameters.parse(kind, "dpmlm", ["clip=range.json"])["clip"] == "range.json"
+
+
+@pytest.mark.parametrize("command", ["run", "privatize", "preview"])
+def test_where_models_compute_is_a_setting_of_the_process(command, monkeypatch):
+    monkeypatch.setenv("DPTEXT_DEVICE", "auto")
+    monkeypatch.setenv("DPTEXT_DTYPE", "auto")
+    from dptext_etl.cli.running import compute_on
+
+    compute_on(None, None)
+    assert (os.environ["DPTEXT_DEVICE"], os.environ["DPTEXT_DTYPE"]) == ("auto", "auto")
+    compute_on("cpu", "float32")
+    assert (os.environ["DPTEXT_DEVICE"], os.environ["DPTEXT_DTYPE"]) == ("cpu", "float32")
+    shown = dptext(command, "--help").stdout
+    assert "--device" in shown
+    assert "--dtype" in shown

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dptext_etl.cli.options import Json, MechanismName, Parameters
+
+if TYPE_CHECKING:
+    from dptext_etl.mechanism import Mechanism
 
 WORD = "good"
 _SHOWN = 8
@@ -27,6 +30,10 @@ KEYS = (
     "lengths",
     "law",
     "example",
+    "draw",
+    "noise",
+    "conversions",
+    "note",
 )
 
 
@@ -40,17 +47,15 @@ def explain(
 ) -> None:
     """Say what epsilon is per, who the neighbours are, what is disclosed, and what one release costs.
 
-    Required parameters that are not given take the values of the mechanism's own small example.
+    Required parameters that are not given take the values of the mechanism's own small example. If the usual model is
+    not on this machine, the example's takes its place: numbers that depend on a model are then the example's.
     """
     from dptext_etl import catalog
-    from dptext_etl.cli import facts, laws, parameters, terminal
+    from dptext_etl.cli import claims, facts, laws, parameters, terminal
     from dptext_etl.families.words import WordMechanism
 
     kind = catalog.load(name)
-    given = parameters.parse(kind, name, parameter)
-    example = kind.example()
-    required = {key: getattr(example, key) for key, field in kind.model_fields.items() if field.is_required()}
-    mechanism = catalog.build({"name": name, **required, **given})
+    mechanism, note = _explained(kind, name, parameters.parse(kind, name, parameter))
     found: dict[str, Any] = {
         "name": name,
         "summary": facts.summary(kind),
@@ -66,10 +71,35 @@ def explain(
         found["lengths"] = laws.lengths(mechanism)
         found["law"] = laws.law(mechanism)
         found["example"] = laws.worked(mechanism, laws.known(mechanism, word) if word == WORD else word)
+    found |= {**claims.claims(mechanism, words), "note": note}
+    found = {key: found.get(key) for key in KEYS}
     if as_json:
         terminal.emit(found)
     else:
         _show(found)
+
+
+def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple[Mechanism, str | None]:
+    """Make the mechanism that is meant; with the example's own parameters where it cannot be made without them."""
+    from dptext_etl import catalog
+    from dptext_etl.errors import DPTextError
+
+    example = kind.example()
+    required = {key: getattr(example, key) for key, field in kind.model_fields.items() if field.is_required()}
+    taken = required.keys() - given.keys() - {"epsilon"}
+    try:
+        mechanism = catalog.build({"name": name, **required, **given})
+        mechanism.cfg()
+    except DPTextError:
+        chosen = {key: getattr(example, key) for key in example.model_fields_set}
+        if not chosen.keys() - given.keys() - required.keys():
+            raise
+        mechanism = catalog.build({"name": name, **chosen, **given})
+        mechanism.cfg()
+        taken = chosen.keys() - given.keys() - {"epsilon"}
+    if not taken:
+        return mechanism, None
+    return mechanism, f"{', '.join(sorted(taken))}: as in the mechanism's small example; give what you mean with -p"
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -101,7 +131,8 @@ def _show(found: dict[str, Any]) -> None:
         for item in found["parameters"]
     ]
     terminal.table(("name", "type", "default", "here", "meaning"), rows)
-    terminal.heading(f"A text of {cost['words']} words costs")
+    whole = found["guarantee"]["unit"] == "word"
+    terminal.heading(f"A text of {cost['words']} words costs" if whole else "A text costs, whatever its length")
     terminal.pairs(
         {
             "epsilon": _with_odds(cost["epsilon"], cost["log10_odds"]),
@@ -112,7 +143,16 @@ def _show(found: dict[str, Any]) -> None:
     )
     if found["consent"]:
         terminal.say("A policy that uses it says so: " + ", ".join(found["consent"]))
-    if "law" in found:
+    for title, heading in (("draw", "One draw"), ("noise", "The noise")):
+        if found[title]:
+            terminal.heading(heading)
+            terminal.pairs(found[title])
+    if found["conversions"]:
+        terminal.heading("All of it for one person, at a fixed delta (the least that is known)")
+        terminal.table(("records", "delta", "epsilon", "rule"), [item.values() for item in found["conversions"]])
+    if found["note"]:
+        terminal.say(f"\n{found['note']}.")
+    if found["law"]:
         _show_lengths(found["lengths"])
         _show_law(found["law"])
         _show_example(found["example"])
@@ -178,7 +218,7 @@ def _show_example(example: dict[str, Any]) -> None:
 
 
 def _times(found: dict[str, Any]) -> str:
-    times = found["law"]["times_epsilon"] if "law" in found else 1.0
+    times = found["law"]["times_epsilon"] if found["law"] else 1.0
     return "" if times == 1.0 else f", and unit of distance: between any two words a draw costs {times:.6g} times it"
 
 

@@ -92,7 +92,7 @@ def type_name(annotation: Any) -> str:
     if origin in (Union, types.UnionType):
         return " | ".join(type_name(item) for item in inner)
     if origin in (list, tuple, set, frozenset):
-        return "list of " + " | ".join(type_name(item) for item in inner if item is not Ellipsis)
+        return "list of " + " | ".join(dict.fromkeys(type_name(item) for item in inner if item is not Ellipsis))
     return type_name(inner[0]) if inner else getattr(annotation, "__name__", str(annotation))
 
 

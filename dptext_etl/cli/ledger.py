@@ -46,13 +46,14 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
         (
             *(item[name] for name in columns),
             balance.amount(item["max_eps_pure"]),
+            "draws made" if item["expost"] else "worst case",
             f"10^{item['log10_odds']}",
             [f"{version['version']} ({version['rows']:,} rows)" for version in item["published"]],
             item["burnt"],
         )
         for item in releases
     ]
-    terminal.table((*columns, "most per record", "odds", "published", "burnt"), rows)
+    terminal.table((*columns, "most per record", "pure caps charge", "odds", "published", "burnt"), rows)
 
 
 @app.command(

@@ -18,6 +18,14 @@ Engine = Annotated[
     Literal["polars", "spark"],
     typer.Option(help="What computes: this process (polars), or the executors of the Spark that is configured here."),
 ]
+Device = Annotated[
+    Literal["auto", "cpu", "cuda"] | None,
+    typer.Option(help="Where models compute; auto takes a GPU if there is one. A setting of this machine alone."),
+]
+Dtype = Annotated[
+    Literal["auto", "float32", "bfloat16"] | None,
+    typer.Option(help="In what models compute; auto takes bfloat16 where the hardware has it."),
+]
 MechanismName = Annotated[str, typer.Argument(metavar="NAME", help="A mechanism; `dptext mechanisms` lists them.")]
 Parameters = Annotated[
     list[str] | None,

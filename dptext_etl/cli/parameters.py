@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, get_origin
+from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from dptext_etl.errors import PolicyError
 
@@ -66,6 +67,10 @@ def _typed(kind: type[Mechanism], name: str, parameter: str, text: str) -> Any:
 
     annotation: Any = kind.model_fields[parameter].annotation
     adapter = TypeAdapter[Any](annotation)
+    for inner in get_args(annotation) if "," in text else ():
+        if get_origin(inner) in _LISTS:  # a range or the path of one, for instance
+            with suppress(ValidationError):
+                return TypeAdapter[Any](inner).validate_python(text.split(","))
     try:
         if get_origin(annotation) in _LISTS:
             return adapter.validate_python(text.split(",") if text else [])

@@ -71,7 +71,8 @@ def _show(found: Mapping[str, Any]) -> None:
     terminal.heading(f"At most, in {found['component']}")
     terminal.table(("per", *places, "odds at max"), rows)
     terminal.say(
-        f"one word moves the odds between two texts by {_odds(odds['per_word'])}; beyond 10^13 a bound says little"
+        f"one {' or '.join(sorted({item['unit'] for item in found['columns']}))} moves the odds between two texts by"
+        f" {_odds(odds['per_word'])} at most; beyond 10^13 a bound says little"
     )
     for line in found["notes"]:
         terminal.say(line)

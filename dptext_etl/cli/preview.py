@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import Json, MechanismName, Parameters
+from dptext_etl.cli.options import Device, Dtype, Json, MechanismName, Parameters
 
 if TYPE_CHECKING:
     from dptext_etl.mechanism import Mechanism
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+EPSILONS_OF_MODELS = (10.0, 50.0, 250.0)
 
 
 EXAMPLE = "dptext preview custext --epsilon 1 --epsilon 4"
@@ -31,6 +32,8 @@ def preview(
         list[str] | None,
         typer.Option(metavar="TEXT", help="A sentence that is public or invented, in place of ours. Never real data."),
     ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
     as_json: Json = False,
 ) -> None:
     """Show what a mechanism does to public sentences at several epsilons.
@@ -40,14 +43,16 @@ def preview(
     """
     from dptext_etl import catalog, column
     from dptext_etl.cli import parameters, samples, terminal
+    from dptext_etl.cli.running import compute_on
 
+    compute_on(device, dtype)
     kind = catalog.load(name)
     given = parameters.parse(kind, name, parameter)
     if "epsilon" in given and not epsilon:
         epsilon = [given["epsilon"]]
     texts = list(public_text or samples.PUBLIC)
     shown: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
-    for value in epsilon or EPSILONS:
+    for value in epsilon or (EPSILONS_OF_MODELS if kind.accelerated else EPSILONS):
         mechanism = catalog.build({"name": name, **given, "epsilon": value})
         released = column.release(*_rows(texts), _throwaway(mechanism))
         for row, after, draws in zip(shown, released.text.to_pylist(), released.positions.to_pylist(), strict=True):

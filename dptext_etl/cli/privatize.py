@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from dptext_etl.cli import run
-from dptext_etl.cli.options import Accept, Allow, IdKey, Json, LedgerUrl, Parameters
+from dptext_etl.cli.options import Accept, Allow, Device, Dtype, IdKey, Json, LedgerUrl, Parameters
 
 EXAMPLE = (
     "dptext privatize raw.parquet out --dataset d --column text --id id --release r1 --mechanism custext"
@@ -47,12 +47,14 @@ def privatize(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="An option of the object store; write secrets as NAME=env:VARIABLE."),
     ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
     as_json: Json = False,
 ) -> None:
     """Release one text column and publish it: the same run as `dptext run`, with the policy given as options."""
     from dptext_etl import catalog
     from dptext_etl.cli import parameters
-    from dptext_etl.cli.running import execute
+    from dptext_etl.cli.running import compute_on, execute
     from dptext_etl.policy import Policy
 
     given = parameters.parse(catalog.load(mechanism), mechanism, parameter)
@@ -79,4 +81,5 @@ def privatize(
             }
         ],
     }
+    compute_on(device, dtype)
     execute(Policy.parse(values), partition=None, as_json=as_json)

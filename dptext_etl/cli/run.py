@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dptext_etl.cli.options import Engine, Json, Partition, PolicyFile
+from dptext_etl.cli.options import Device, Dtype, Engine, Json, Partition, PolicyFile
 
 EXAMPLE = "dptext run privacy.toml --partition 2026-10"
 KEYS = (
@@ -27,13 +27,22 @@ KEYS = (
 )
 
 
-def run(policy: PolicyFile, *, partition: Partition = None, engine: Engine = "polars", as_json: Json = False) -> None:
+def run(
+    policy: PolicyFile,
+    *,
+    partition: Partition = None,
+    engine: Engine = "polars",
+    device: Device = None,
+    dtype: Dtype = None,
+    as_json: Json = False,
+) -> None:
     """Release the policy's columns, charge the ledger, pass the gates and publish.
 
     A run that was stopped continues where it was. A run over rows that were released before costs nothing and gives the
     same bytes. Both engines give a record the same text.
     """
-    from dptext_etl.cli.running import execute
+    from dptext_etl.cli.running import compute_on, execute
     from dptext_etl.policy import Policy
 
+    compute_on(device, dtype)
     execute(Policy.load(policy), partition=partition, as_json=as_json, engine=engine)

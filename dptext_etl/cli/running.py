@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,13 @@ if TYPE_CHECKING:
     from dptext_etl.policy import Policy
     from dptext_etl.runner import Progress, RunSummary
     from dptext_etl.runner.progress import Listener
+
+
+def compute_on(device: str | None, dtype: str | None) -> None:
+    """Say where and in what models compute, for this process and what it starts; None leaves it to the environment."""
+    for name, value in (("DPTEXT_DEVICE", device), ("DPTEXT_DTYPE", dtype)):
+        if value is not None:
+            os.environ[name] = value
 
 
 def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str = "polars") -> None:

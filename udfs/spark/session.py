@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dptext_etl.device import DTYPE_SETTING, SETTING
 from dptext_etl.errors import PolicyError, seam
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def session() -> Iterator[SparkSession]:
     builder = SparkSession.builder.appName("dptext")
     if not any(name in os.environ for name in _SURROUNDINGS):
         builder = builder.master("local[*]").config(map=_OWN)
+    for name in {SETTING, DTYPE_SETTING} & os.environ.keys():  # what `--device` and `--dtype` ask for
+        builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
     with seam("starting Spark", PolicyError, f"is it configured as it should be? Otherwise {JAVA}"):
         made = builder.getOrCreate()
     try:
