@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from dptext_etl.orchestration.resources import KeyResource as KeyResource
     from dptext_etl.orchestration.resources import LedgerResource as LedgerResource
     from dptext_etl.orchestration.settings import after_gates as after_gates
+    from dptext_etl.orchestration.training import Trainings as Trainings
+    from dptext_etl.orchestration.training import training_assets as training_assets
 
 _HOMES = {
     "KeyResource": "resources",
@@ -22,10 +24,12 @@ _HOMES = {
     "MaterializationSummary": "launch",
     "PolicyComponent": "component",
     "PublishedTable": "reading",
+    "Trainings": "training",
     "after_gates": "settings",
     "build_definitions": "definitions",
     "check_lineage": "lineage",
     "materialize": "launch",
+    "training_assets": "training",
 }
 __all__ = [
     "KeyResource",
@@ -33,10 +37,12 @@ __all__ = [
     "MaterializationSummary",
     "PolicyComponent",
     "PublishedTable",
+    "Trainings",
     "after_gates",
     "build_definitions",
     "check_lineage",
     "materialize",
+    "training_assets",
 ]
 
 

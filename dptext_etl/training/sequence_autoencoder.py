@@ -52,19 +52,19 @@ class Settings:
         seed: Of everything.
     """
 
-    vocabulary: int = 8192
+    vocabulary: int = 6144
     length: int = 20
-    width: int = 192
+    width: int = 128
     layers: int = 2
     heads: int = 4
-    inner: int = 512
+    inner: int = 384
     clip: float = 0.1
     noise: float = 0.3
-    random: float = 0.25
+    random: float = 0.3
     rows: int = 64
     steps: int = 8000
-    rate: float = 1.5e-3
-    warmup: int = 200
+    rate: float = 2.5e-3
+    warmup: int = 100
     minutes: float | None = None
     seed: int = 11
 
