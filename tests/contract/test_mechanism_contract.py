@@ -12,7 +12,7 @@ import pytest
 
 from dptext_etl import catalog, privatize
 from dptext_etl.artifacts import Artifact
-from dptext_etl.column import release, spends
+from dptext_etl.column import release, spends, worst_case
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE, Disclosure, GuaranteeClass, Spend
 
@@ -59,6 +59,7 @@ def test_spends_grow_with_positions_and_compose(mechanism):
     thrice = mechanism.spend(1) + mechanism.spend(1) + mechanism.spend(1)
     assert thrice.eps_pure >= mechanism.spend(3).eps_pure
     assert isinstance(mechanism.worst_case(), Spend)
+    assert mechanism.worst_case() == mechanism.worst_case(mechanism.most_positions)
     assert mechanism.worst_case(7).eps_pure <= mechanism.worst_case().eps_pure
 
 
@@ -111,6 +112,30 @@ def test_keys_records_releases_columns_and_texts_draw_apart(policy, texts, ids):
 def test_positions_are_known_before_anything_is_drawn(policy, texts, ids):
     counted = policy.mechanism.positions(texts).to_pylist()
     assert counted == release(texts, ids, policy).positions.to_pylist()
+
+
+def test_what_is_reserved_is_never_less_than_what_is_spent(policy, texts, ids):
+    mechanism = policy.mechanism
+    positions = mechanism.positions(texts)
+    draws, reserved = worst_case(mechanism, positions, texts)
+    taken = spends(mechanism, positions)
+    assert (positions.to_numpy() <= draws).all()
+    for name in ADDITIVE:
+        assert (taken[name] <= reserved[name]).all()
+    nulls = texts.is_null().to_numpy(zero_copy_only=False)
+    assert not any(reserved[name][nulls].any() for name in ADDITIVE)
+    if Disclosure.LENGTH not in mechanism.guarantee.disclosures:
+        assert len(set(draws[~nulls].tolist())) == 1, "what is reserved would tell the length"
+
+
+def test_draws_that_were_made_are_charged_within_the_worst_case(policy, texts, ids):
+    mechanism, released = policy.mechanism, release(texts, ids, policy)
+    if not mechanism.expost:
+        assert released.steps is None
+        return
+    used = mechanism.spent(released.steps.to_numpy())
+    assert (used <= worst_case(mechanism, released.positions, texts)[1]["eps_pure"]).all()
+    assert (used >= 0).all()
 
 
 def test_spend_struct_is_a_function_of_positions(policy, texts, ids):
@@ -186,5 +211,4 @@ def test_it_reads_its_artifacts_where_they_are_put_and_builds_none(
     placed = catalog.build({"name": mechanism.name, **mechanism.model_dump(mode="json")}).placed(arrived)
     assert placed.cfg() == cfg
     assert privatize(texts, ids, policy.model_copy(update={"mechanism": placed})).to_pylist() == expected
-    if mechanism.reproducible:
-        assert not worker.exists() or not any(worker.iterdir())
+    assert not worker.exists() or not any(worker.iterdir())
