@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -36,13 +36,24 @@ def calibrate(
         typer.Option(help='Prompt with "{text}" in it, as the mechanism will have it; its default if absent.'),
     ] = None,
     texts: Annotated[int, typer.Option(min=1, help="How many texts, spread evenly over the corpus.")] = 1_000,
+    latent: Annotated[bool, typer.Option("--latent", help="Choose the clip C of dpbart's latents instead.")] = False,
+    length: Annotated[int, typer.Option(min=1, help="With --latent: tokens of a text in a release.")] = 20,
+    deviations: Annotated[float, typer.Option(help="With --latent: standard deviations from the mean.")] = 0.5,
     as_json: Json = False,
 ) -> None:
     """Estimate (mean, mean + 4 standard deviations) of a model's scores on public text, and write them to a file.
 
     The corpus must be public: a range that was taken from the texts that are privatised tells about them, and nothing
     would account for it. A mechanism takes the file as `clip`; in the model's folder it is found without being named.
+
+    With --latent the clip of dpbart's latents is chosen, by the spread of their values (paper 003, appendix B).
     """
+    if latent:
+        from dptext_etl.cli.calibrate_latent import calibrate_latent
+
+        asked: dict[str, Any] = {"column": column, "out": out, "revision": revision, "texts": texts, "as_json": as_json}
+        calibrate_latent(model, corpus, length=length, deviations=deviations, **asked)
+        return
     from dptext_etl.cli import terminal
     from dptext_etl.errors import PolicyError
     from dptext_etl.families import language_model
