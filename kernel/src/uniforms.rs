@@ -149,7 +149,7 @@ mod tests {
         let inside = bounded(&draws, 1, 2, &second, Some(&totals), 2).unwrap();
         let stream = Stream::new(&keys[0], 1).unwrap();
         let mut rejected = 0;
-        for (at, position) in positions.into_iter().enumerate() {
+        for (at, &position) in positions.iter().enumerate() {
             let mut slot = [0; 2];
             stream.slot(position, &mut slot).unwrap();
             let expected = Weights::from_running(&sums).draw(&slot, &mut stream.overflow(position)).unwrap();
