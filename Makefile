@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark35 lint bench drills leak-drills utility survivors docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-spark35 lint bench drills leak-drills utility latent-utility survivors docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -62,6 +62,9 @@ leak-drills: $(DONE)/kernel $(DONE)/dev ## Plant the peers' bugs one by one and 
 
 utility: $(DONE)/kernel $(DONE)/dev ## Measure what word mechanisms leave of public texts; writes docs/utility.md
 	@$(BIN)/python docs/utility.py
+
+latent-utility: $(DONE)/kernel $(DONE)/dev ## Train what is missing, measure what latent mechanisms leave of public texts; writes docs/latent-utility.md
+	@$(BIN)/python docs/latent_utility.py $(LATENT)
 
 survivors: $(DONE)/kernel $(DONE)/dev ## Count what word mechanisms leave of typed personal data; writes docs/survivors.md
 	@$(BIN)/python docs/survivors.py
