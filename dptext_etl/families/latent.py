@@ -17,11 +17,11 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
-from typing import Annotated, Any, ClassVar, Literal, Protocol, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +31,8 @@ from pydantic import Field, PositiveInt, model_validator
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.latent_batches import Batches, Progress
+from dptext_etl.families.latent_batches import Progress
+from dptext_etl.families.latent_model import LatentModel, Latents, decoding, encoding
 from dptext_etl.gaussian import largest_mu
 from dptext_etl.grid_noise import STEPS, Norm, clipped_steps, laplace_rate, noisy_latents
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
@@ -49,30 +50,6 @@ IDEAL = "IDEAL_GAUSSIAN"
 Noise = Literal["gaussian", "laplace"]
 Clip = Annotated[float, Field(gt=2.0**-16, le=256, allow_inf_nan=False)]
 Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
-Latents = npt.NDArray[np.float32]
-
-
-class LatentModel(Protocol):
-    """What turns texts into vectors and back; both take exactly `rows` items and no item may touch another.
-
-    Attributes:
-        rows: Of every batch.
-        size: Numbers in a vector, the same for every text.
-    """
-
-    @property
-    def rows(self) -> int:
-        """Records per batch."""
-
-    @property
-    def size(self) -> int:
-        """Numbers in a latent."""
-
-    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.floating]:
-        """Return latents, shape (rows, size), any floats."""
-
-    def decode(self, latents: Latents) -> list[str]:
-        """Return texts from noisy latents, shape (rows, size)."""
 
 
 @dataclass(frozen=True)
@@ -254,17 +231,13 @@ class LatentMechanism(Mechanism):
 
     def release_with(self, model: LatentModel, texts: pa.Array, record_keys: pa.Array) -> Released:
         """Release by a given model under given record keys: for tests; everything else calls `release`."""
-        given: list[str | None] = texts.to_pylist()
-        present = [row for row, text in enumerate(given) if text is not None]
-        written: list[str | None] = [None] * len(given)
-        encode, decode, progress = _encoding(model), _decoding(model), Progress(len(present))
-        for start in range(0, len(present), model.rows):
-            some = present[start : start + model.rows]
-            latents = encode([given[row] or "" for row in some])
-            noisy = self.add_noise(np.stack(latents), record_keys.take(pa.array(some)))
-            for row, text in zip(some, decode(list(noisy)), strict=True):
-                written[row] = text
-            progress.add(len(some))
+        written: list[str | None] = [None] * len(texts)
+        decode, progress = decoding(model), Progress(len(texts) - texts.null_count)
+        for rows, noisy in self._noisy(model, texts, record_keys):
+            for same, text in zip(rows, decode(list(noisy)), strict=True):
+                for row in same:
+                    written[row] = text
+            progress.add(sum(map(len, rows)))
         return Released(pa.array(written, pa.large_string()), self.positions(texts))
 
     def noisy(self, texts: pa.Array, keys: RecordKeys) -> pa.Array:
@@ -274,16 +247,33 @@ class LatentMechanism(Mechanism):
         texts from it as often as wanted, for nothing. The same keys give the same noise again.
         """
         record_keys = pa.array(_kernel.record_keys(keys.release, keys.ids, texts, keys.nonce))
-        model, given = self.latent_model, texts.to_pylist()
-        present = [row for row, text in enumerate(given) if text is not None]
-        latents = _encoding(model)([given[row] for row in present])
-        stacked = np.array(latents, np.float64).reshape(len(present), model.size)
-        noisy = self.add_noise(stacked, record_keys.take(pa.array(present, pa.int64())))
-        places: list[int | None] = [None] * len(given)
-        for place, row in enumerate(present):
-            places[row] = place
-        rows = pa.FixedSizeListArray.from_arrays(pa.array(noisy.ravel()), model.size)
-        return rows.take(pa.array(places, pa.int64()))
+        model, places = self.latent_model, [-1] * len(texts)
+        made = [np.empty((0, model.size), np.float32)]
+        for rows, noisy in self._noisy(model, texts, record_keys):
+            first = sum(map(len, made))
+            for place, same in enumerate(rows, first):
+                for row in same:
+                    places[row] = place
+            made.append(noisy)
+        listed = pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate(made).ravel()), model.size)
+        return listed.take(pa.array([None if place < 0 else place for place in places], pa.int64()))
+
+    def _noisy(
+        self, model: LatentModel, texts: pa.Array, record_keys: pa.Array
+    ) -> Iterator[tuple[list[list[int]], Latents]]:
+        """Yield batches of noisy latents, shape (records, size), and the rows that each record stands in.
+
+        Rows with one key are one record with one text (a join made copies of it): it is released once.
+        """
+        rows_of: dict[bytes, list[int]] = {}
+        for row, (valid, key) in enumerate(zip(texts.is_valid().to_pylist(), record_keys.to_pylist(), strict=True)):
+            if valid:
+                rows_of.setdefault(key, []).append(row)
+        encode, listed = encoding(model), list(rows_of.values())
+        for start in range(0, len(listed), model.rows):
+            rows = listed[start : start + model.rows]
+            latents = np.stack(encode([texts[same[0]].as_py() for same in rows]))
+            yield rows, self.add_noise(latents, record_keys.take(pa.array([same[0] for same in rows])))
 
     def add_noise(self, latents: npt.NDArray[np.floating], record_keys: pa.Array) -> Latents:
         """Clip latents, shape (rows, size), and add noise of each record's own stream to every coordinate."""
@@ -303,27 +293,8 @@ class LatentMechanism(Mechanism):
         if size != model.size:
             raise PolicyError(f"latents of this model have {model.size} numbers, got {size}", "pass what noisy() gave")
         rows = noisy.drop_null().flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, model.size)
-        texts = iter(_decoding(model)(list(rows)))
+        texts = iter(decoding(model)(list(rows)))
         return pa.array([next(texts) if item.is_valid else None for item in noisy], pa.large_string())
-
-
-def _encoding(model: LatentModel) -> Batches[str, Any]:
-    """Encode; a record on which the encoder fails is NaN, which counts as 0 before noise."""
-
-    def encode(texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        latents = np.asarray(model.encode(texts), np.float64)
-        if latents.shape != (len(texts), model.size):
-            msg = "an encoder gave latents of another shape than the constant one"
-            raise ValueError(msg)
-        return latents
-
-    return Batches(encode, rows=model.rows, filler="", failed=np.full(model.size, np.nan))
-
-
-def _decoding(model: LatentModel) -> Batches[Latents, str]:
-    """Decode; where the decoder fails the text is empty, a function of noisy numbers alone."""
-    filler = np.zeros(model.size, np.float32)
-    return Batches(lambda rows: model.decode(np.stack(rows)), rows=model.rows, filler=filler, failed="")
 
 
 @lru_cache(maxsize=64)

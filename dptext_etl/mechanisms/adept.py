@@ -19,7 +19,8 @@ from dptext_etl import device
 from dptext_etl.artifacts import Artifact, store
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.families import language_model
-from dptext_etl.families.latent import Clip, LatentMechanism, LatentModel
+from dptext_etl.families.latent import Clip, LatentMechanism
+from dptext_etl.families.latent_model import LatentModel
 from dptext_etl.grid_noise import Norm
 
 _EXAMPLE = "example-adept"

@@ -24,7 +24,8 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import language_model
 from dptext_etl.families.kept import FILE, Kept, read_kept
-from dptext_etl.families.latent import Clip, LatentMechanism, LatentModel
+from dptext_etl.families.latent import Clip, LatentMechanism
+from dptext_etl.families.latent_model import LatentModel
 from dptext_etl.grid_noise import Norm
 
 _KEPT = f"{language_model.ROLE}{FILE}"
