@@ -132,7 +132,7 @@ class Checkpoint:
             for key, weight in model.named_parameters():
                 weight.copy_(file.get_tensor(f"weight/{key}"))
                 if key in steps:
-                    moments = {moment: file.get_tensor(f"{moment}/{key}") for moment in _MOMENTS}
+                    moments = {moment: file.get_tensor(f"{moment}/{key}").to(weight.device) for moment in _MOMENTS}
                     optimiser.state[weight] = {"step": torch.tensor(steps[key]), **moments}
         return int(facts["step"]), float(facts["seconds"])
 
@@ -193,7 +193,7 @@ def run(
             group["lr"] = schedule.rate_at(step, time.monotonic() - began)
         loss = loss_at(step)
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimiser.step()
         step, total = step + 1, total + float(loss.detach())
