@@ -5,6 +5,7 @@ A policy holds references to keys, never keys, and can be printed, logged and se
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -266,7 +267,8 @@ class Policy(_Model):
                 raise ValueError(msg)
             if self.cap is not None and self.cap.measure == "pure":
                 kind = column.mechanism.guarantee.guarantee_class
-                if kind in {GuaranteeClass.APPROX_LDP, GuaranteeClass.COND_APPROX}:
+                approximate = kind in {GuaranteeClass.APPROX_LDP, GuaranteeClass.COND_APPROX}
+                if approximate and math.isinf(column.mechanism.spend(1).eps_pure):
                     msg = f"column {column.column!r}: {column.mechanism.name} has a delta, class {kind.value}: no cap "
                     msg += (
                         'on pure epsilon can hold it; write cap = { measure = "approx", epsilon = …, delta = … }, or '

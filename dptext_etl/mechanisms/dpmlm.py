@@ -40,6 +40,7 @@ from dptext_etl import _kernel, sampling, scoring
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
 from dptext_etl.families import language_model
+from dptext_etl.families.by_word import WordByWord
 from dptext_etl.families.masked import Law, Numbers, Progress, Scorer, Script, draw
 from dptext_etl.families.masked_plan import coins, likely_draws, planned
 from dptext_etl.families.masked_scorer import Adjustment, Lexicon, MaskedScorer
@@ -60,7 +61,7 @@ _KEPT = 2
 _FAITHFUL = frozenset({Disclosure.PUNCT, Disclosure.CASE})
 
 
-class DPMLM(ScoreMechanism):
+class DPMLM(ScoreMechanism, WordByWord):
     """DP-MLM (Meisenbacher et al. 2024).
 
     Attributes:
@@ -88,6 +89,7 @@ class DPMLM(ScoreMechanism):
         300.0
     """
 
+    contextual: ClassVar[bool] = True
     artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism.artifact_fields | {"stopwords", "antonyms"}
 
     variant: Literal["plain", "plusminus"] = "plain"
@@ -128,6 +130,16 @@ class DPMLM(ScoreMechanism):
         if "n_max" not in self.model_fields_set or not least <= self.n_max <= LONGEST_PADDED:
             msg = f'length "{self.length}" needs n_max, the public length to fill to, from {least} to {LONGEST_PADDED}'
             raise ValueError(msg)
+
+    @property
+    def aligned(self) -> bool:
+        """Word i is drawn for word i, unless words are added and deleted, or more than words is released."""
+        return self.variant == "plain" and self.mode == "strict"
+
+    @property
+    def word_disclosures(self) -> frozenset[Disclosure]:
+        """Which stopwords stand where, if they are kept."""
+        return frozenset({Disclosure.STOPWORDS}) if self._kept_source is not None else frozenset()
 
     @property
     def hides_length(self) -> bool:
@@ -235,7 +247,9 @@ class DPMLM(ScoreMechanism):
         return self.largest_probability()
 
     def largest_probability(self) -> float:
-        """Return an upper bound of the probability with which a draw gives any one word."""
+        """Return an upper bound of the probability with which a position gives any one word; 1 where some are kept."""
+        if self._kept_source is not None or self.mode == "faithful":
+            return 1.0
         return min(1.0, float(self._most) * (1 + 1e-12))
 
     @cached_property
