@@ -111,7 +111,7 @@ def choose(
 def choose_uniform(slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:
     """Draw one id below `m` per slot uniformly: for positions that fail, at the same spend (amendment A2)."""
     drawn = _kernel.uniform_choices(*slots.arrays(), purpose, slot_width(m), m)
-    return pa.array(drawn).to_numpy().astype(np.uint32)
+    return np.asarray(pa.array(drawn).to_numpy(), np.uint32)
 
 
 def weights(scores: Any, epsilon: float, low: float, high: float) -> Weights:
@@ -183,4 +183,4 @@ def _draw_on_device(padded: torch.Tensor, slots: Slots, purpose: int) -> Choices
     else:
         rest = below(on_host(inside[:, -1]), totals)
     at = (inside <= rest).sum(dim=1)
-    return (block * _BLOCK + at).cpu().numpy().astype(np.uint32)
+    return np.asarray((block * _BLOCK + at).cpu().numpy(), np.uint32)
