@@ -101,7 +101,7 @@ def test_e1_every_row_stays_in_the_band_whatever_the_scores(m, epsilon):
     st.tuples(st.floats(-50, 50), st.floats(1e-3, 100)),
     st.data(),
 )
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 def test_weights_are_those_of_the_numpy_oracle_bit_for_bit(n, m, epsilon, range_, data):
     low, high = range_[0], range_[0] + range_[1]
     numbers = (
