@@ -127,16 +127,20 @@ class _Decoding:
     def _step(self, ids: torch.Tensor) -> torch.Tensor:
         from transformers.modeling_outputs import BaseModelOutput
 
-        everywhere = torch.ones(self._states.shape[:2], dtype=torch.int64, device=self._states.device)
         made = self._model(
             encoder_outputs=BaseModelOutput(last_hidden_state=self._states),
-            attention_mask=everywhere,  # padding too: where a text ended must not be seen
+            attention_mask=everywhere(self._states),
             decoder_input_ids=ids[:, None],
             past_key_values=self._cache,
             use_cache=True,
         )
         scores: torch.Tensor = made.logits[:, -1]
         return scores
+
+
+def everywhere(states: torch.Tensor) -> torch.Tensor:
+    """Return the mask of what the decoder attends to: all of it, since where a text ended must not be seen."""
+    return torch.ones(states.shape[:2], dtype=torch.int64, device=states.device)
 
 
 def _padding(tokenizer: Any, length: int) -> Any:
