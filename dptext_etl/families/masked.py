@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.families.score import Sampler
+from dptext_etl.families.score import Sampler, out_of_memory
 from dptext_etl.scoring import Choices, Slots
 
 log = logging.getLogger("dptext_etl.score")
@@ -191,20 +191,16 @@ class _Drawing:
         self._report = _Report(len(self._drawn), progress)
 
     def run(self) -> list[Choices]:
-        session = self._open()
-        if session is not None:
+        try:
+            session = self._scorer.open(self._scripts)
             self._begin(session, np.flatnonzero(self._counts))
             while self._waiting.any():
                 self._advance(session)
+        except Exception as exc:  # noqa: BLE001  (a scorer fails in any way, and none may quote or drop a text)
+            left = int((~self._known).sum())
+            log.warning("scoring failed (%s): %d draws are uniform, at the same spend", type(exc).__name__, left)
         self._finish_uniformly(np.flatnonzero(~self._known))
         return [self._drawn[self._starts[i] : self._starts[i + 1]] for i in range(len(self._scripts))]
-
-    def _open(self) -> Session | None:
-        try:
-            return self._scorer.open(self._scripts)
-        except Exception as exc:  # noqa: BLE001  (a scorer fails in any way, and none may quote or drop a text)
-            _say_failed(len(self._drawn), exc)
-            return None
 
     def _begin(self, session: Session, records: Numbers) -> None:
         """Ask for the next block of some texts."""
@@ -215,30 +211,36 @@ class _Drawing:
 
     def _advance(self, session: Session) -> None:
         """Take one answer, draw, and let the texts whose blocks are complete go on."""
-        try:
-            records, draws, scores = session.answer()
-            self._choose(records, draws, scores)
-            finished = np.unique(records)
-            finished = finished[self._waiting[finished] == 0]
-            if len(finished):
-                self._go_on(session, finished)
-        except Exception as exc:  # noqa: BLE001
-            _say_failed(int((~self._known).sum()), exc)
-            self._waiting[:] = 0
+        records, draws, scores = session.answer()
+        self._choose(records, draws, scores)
+        finished = np.unique(records)
+        finished = finished[self._waiting[finished] == 0]
+        if len(finished):
+            self._go_on(session, finished)
 
     def _choose(self, records: Numbers, draws: Numbers, scores: Any) -> None:
         slots = Slots(self._keys, records.astype(np.uint32), draws.astype(np.uint64))
         if scores is None or tuple(scores.shape) != (len(records), self._scorer.outputs):
             chosen = self._sampler.choose_uniform(slots, self._scorer.outputs)
         else:
-            chosen = self._sampler.choose(
-                scores, slots, epsilon=self._law.epsilon, low=self._law.low, high=self._law.high
-            )
+            chosen = self._chosen(scores, slots)
         places = self._starts[records] + draws
         self._drawn[places] = chosen
         self._known[places] = True
         np.subtract.at(self._waiting, records, 1)
         self._report.add(len(records))
+
+    def _chosen(self, scores: Any, slots: Slots) -> Choices:
+        """Draw; where memory runs out, half of the draws at a time, which changes none of them."""
+        try:
+            law = self._law
+            return self._sampler.choose(scores, slots, epsilon=law.epsilon, low=law.low, high=law.high)
+        except Exception as exc:
+            if not out_of_memory(exc) or len(slots) == 1:
+                raise
+        half = len(slots) // 2
+        parts = (slice(0, half), slice(half, None))
+        return np.concatenate([self._chosen(scores[part], slots.take(part)) for part in parts])
 
     def _go_on(self, session: Session, records: Numbers) -> None:
         firsts = self._first[records]
@@ -259,10 +261,6 @@ class _Drawing:
             records = np.searchsorted(self._starts, places, side="right") - 1
             slots = Slots(self._keys, records.astype(np.uint32), (places - self._starts[records]).astype(np.uint64))
             self._drawn[places] = self._sampler.choose_uniform(slots, self._scorer.outputs)
-
-
-def _say_failed(draws: int, exc: BaseException) -> None:
-    log.warning("scoring failed (%s): %d draws are uniform, at the same spend", type(exc).__name__, draws)
 
 
 class _Report:
