@@ -1,4 +1,4 @@
-"""The code location: one policy, two partitions, an asset downstream, and a sample of notes, written when missing.
+"""The code location: two policies, two partitions, an asset downstream, and samples of text, written when missing.
 
 In a project of your own this file is two lines: `build_definitions("privacy.toml")` and its import.
 """
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from dagster_project.comments import comments
 from dagster_project.sample import write_missing
 from dagster_project.topics import MONTHS, topics
 from dptext_etl.orchestration import build_definitions, check_lineage
@@ -16,6 +17,6 @@ from dptext_etl.orchestration import build_definitions, check_lineage
 POLICY = Path(__file__).with_name("privacy.toml")
 
 write_missing(POLICY.parent / "data")
-defs = check_lineage(
-    dg.Definitions.merge(build_definitions(POLICY, partitions=MONTHS), dg.Definitions(assets=[topics]))
-)
+policies = [POLICY, *filter(None, [comments()])]  # a model needs the extra "models"
+built = [build_definitions(policy, partitions=MONTHS) for policy in policies]
+defs = check_lineage(dg.Definitions.merge(*built, dg.Definitions(assets=[topics])))

@@ -1,4 +1,4 @@
-"""Notes of a support desk that never existed: ours, public, the same on every machine."""
+"""Notes and comments of a support desk that never existed: ours, public, the same on every machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 PARTITIONS = ("2026-01", "2026-02")
 ROWS = 300
 CALLERS = 60
+COMMENTS = 40
 
 _TOPICS = ("billing", "delivery", "repair", "account")
 _WHO = (
@@ -39,6 +40,16 @@ _NEXT = (
 )
 
 
+_COMMENTS = (
+    "the call was short and kind",
+    "nobody could help me",
+    "I had to wait for an hour!",
+    "very good, thank you",
+    "they sent the wrong part again",
+    "a friendly voice at last",
+)
+
+
 def note(number: int) -> str | None:
     """Return the text of one note; every fiftieth row has none."""
     if number % 50 == 49:
@@ -59,6 +70,10 @@ def write_missing(folder: Path) -> None:
     for index, partition in enumerate(PARTITIONS):
         rows = pl.DataFrame(_rows(index, partition))
         _once(folder / "raw" / f"{partition}.parquet", rows.write_parquet)
+    (folder / "raw-comments").mkdir(exist_ok=True)
+    for index, partition in enumerate(PARTITIONS):
+        comments = pl.DataFrame(_comments(index, partition))
+        _once(folder / "raw-comments" / f"{partition}.parquet", comments.write_parquet)
     _once(folder / "noise.key", lambda draft: _kernel.Secret().write(str(draft)))
 
 
@@ -71,6 +86,16 @@ def _once(path: Path, write: Callable[[Path], object]) -> None:
     with suppress(FileExistsError):
         path.hardlink_to(draft)
     draft.unlink()
+
+
+def _comments(index: int, partition: str) -> dict[str, list[object]]:
+    numbers = range(index * COMMENTS, (index + 1) * COMMENTS)
+    return {
+        "comment_id": [f"k{number:04d}" for number in numbers],
+        "caller": [f"c{number * 7 % CALLERS:03d}" for number in numbers],
+        "month": [partition for _ in numbers],
+        "comment": [_COMMENTS[number * 5 % len(_COMMENTS)] for number in numbers],
+    }
 
 
 def _rows(index: int, partition: str) -> dict[str, list[object]]:

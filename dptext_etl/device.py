@@ -20,6 +20,7 @@ Device = Literal["cpu", "cuda"]
 Dtype = Literal["float32", "bfloat16"]
 SETTING = "DPTEXT_DEVICE"
 DTYPE_SETTING = "DPTEXT_DTYPE"
+THREADS_SETTING = "DPTEXT_THREADS"
 
 _BF16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 """What the kernel lists where a CPU multiplies bfloat16 itself (x86: AVX-512 or AMX; ARM: bf16)."""
@@ -66,6 +67,15 @@ def dtype(where: str | None = None) -> Dtype:
         )
     where = device() if where is None else where
     return "bfloat16" if (_gpu_has_bf16() if where == "cuda" else _cpu_has_bf16()) else "float32"
+
+
+def limit_threads() -> None:
+    """Hold torch to `DPTEXT_THREADS` threads where that is set, as the kernel does: one in every worker of Spark."""
+    asked = os.environ.get(THREADS_SETTING, "").strip()
+    if asked.isdecimal() and int(asked):
+        import torch
+
+        torch.set_num_threads(int(asked))
 
 
 @cache

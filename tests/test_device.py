@@ -78,3 +78,13 @@ def test_what_a_cpu_lists_says_whether_it_computes_bfloat16(tmp_path, flags, has
 
 def test_a_machine_without_a_listing_counts_as_one_without_bfloat16(tmp_path):
     assert devices._cpu_has_bf16(str(tmp_path / "none")) is False
+
+
+@pytest.mark.parametrize(("asked", "threads"), [("1", 1), ("", None), ("0", None), ("many", None)])
+def test_torch_takes_the_threads_that_the_kernel_takes(monkeypatch, asked, threads):
+    torch = pytest.importorskip("torch")
+    said = []
+    monkeypatch.setattr(torch, "set_num_threads", said.append)
+    monkeypatch.setenv(devices.THREADS_SETTING, asked)
+    devices.limit_threads()
+    assert said == ([] if threads is None else [threads])

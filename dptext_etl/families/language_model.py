@@ -19,6 +19,7 @@ from threading import Lock
 from typing import Any
 
 from dptext_etl.artifacts import Artifact
+from dptext_etl.device import limit_threads
 from dptext_etl.errors import ArtifactError, PolicyError, seam
 from dptext_etl.families.example_model import KINDS, PREFIX, example_model
 
@@ -174,6 +175,8 @@ def opened(files: Mapping[str, Artifact], read: Callable[[Path], Any], *, tokens
     Raises:
         PolicyError: `read` fails; what it said stays inside.
     """
+    if not tokens_only:
+        limit_threads()
     with tempfile.TemporaryDirectory(prefix="dptext-model-") as name:
         for role, item in files.items():
             if not (tokens_only and role.endswith(WEIGHTS)):

@@ -1,5 +1,6 @@
 """The sample project, as somebody who copies it runs it: one command, from a shell."""
 
+import importlib.util
 import json
 import os
 import shutil
@@ -50,6 +51,8 @@ def test_dagster_materialises_a_partition_by_one_command(checkout):
     assert (checkout / "dagster_project/data/published/2026-01/manifest.json").exists()
     assert not (checkout / "dagster_project/data/published/2026-02").exists()
     assert "topics" in done.stdout + done.stderr
+    models = importlib.util.find_spec("transformers") is not None
+    assert (checkout / "dagster_project/data/comments/2026-01/manifest.json").exists() is models
     said = (done.stdout + done.stderr).encode() + everything(checkout / "dagster_project/home")
     notes = raw_notes(checkout)
     assert len(notes) > 500
@@ -99,3 +102,24 @@ def test_loading_the_project_imports_nothing_heavy(checkout):
     (checkout / "load.py").write_text(code)
     done = shell(checkout, "load")
     assert done.stdout.strip() == "set()", done.stdout + done.stderr
+
+
+def test_a_model_stages_in_the_pool_of_gpus():
+    pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+    from dagster_project.comments import comments
+    from dptext_etl.orchestration import build_definitions
+
+    policy = comments()
+    assert policy.columns[0].mechanism["name"] == "dpmlm"
+    staged = build_definitions(policy, partitions=["2026-01"]).resolve_asset_graph().get_all_asset_keys()
+    assert {key.path[-1] for key in staged} == {"raw_comments", "staged_comments", "published_comments"}
+    from dptext_etl.orchestration.settings import GPU, Settings
+
+    assert Settings().pool_of(policy) == GPU
+
+
+def test_without_a_model_the_project_has_its_notes_alone(monkeypatch):
+    from dagster_project import comments
+
+    monkeypatch.setattr(comments, "find_spec", lambda _: None)
+    assert comments.comments() is None

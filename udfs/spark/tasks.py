@@ -116,6 +116,7 @@ def task(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
 def records(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     """Do what an order says with the rows of a task, and say of every shard what became of it, as JSON."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
+    _take_gpus()
     try:
         with seam("computing on an executor", DPTextError, _DEFECT):
             for done in _work(order, batches):
@@ -143,6 +144,18 @@ def read(record: str) -> Done:
         name, message, hint = facts["refused"]
         raise getattr(errors, name, DPTextError)(message, hint)
     return Done(**facts["done"])
+
+
+def _take_gpus() -> None:
+    """Let models see the GPUs that Spark gave this task, and no others; a process that uses one already keeps it."""
+    try:
+        from pyspark import TaskContext
+    except ImportError:  # not a worker: tests call this, too
+        return
+    context = TaskContext.get()
+    given = context.resources().get("gpu") if context is not None else None
+    if given is not None:
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(given.addresses))
 
 
 def _work(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[Done]:

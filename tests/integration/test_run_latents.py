@@ -1,0 +1,86 @@
+"""Runs of latent mechanisms: Gaussian rows under caps on (epsilon, delta) and on zCDP; a pure cap cannot hold them."""
+
+import polars as pl
+import pytest
+
+from dptext_etl.errors import PolicyError
+from dptext_etl.ledger import Scope
+
+pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+
+EPSILON, DELTA, RHO = 20.0, 1e-6, 5.233775
+"""Of one record; rho follows from the analytic Gaussian's mu = 3.23536."""
+
+
+@pytest.fixture
+def films(make_job):
+    texts = ["a good film", "the people saw it again and again and again", "", None, "Time! zzqunknownqzz"]
+    rows = {"id": range(12), "user_id": [i % 2 for i in range(12)], "review": [texts[i % 5] for i in range(12)]}
+    return make_job("films", frame=pl.DataFrame(rows), keep=[], column=column())
+
+
+def column(**options):
+    mechanism = {"name": "dpbart", "model": "example-bart", "epsilon": EPSILON, "n_rec": 10_000, "length": 8}
+    mechanism |= {"num_beams": 1, "clip": 1.0, **options}
+    return [{"name": "review", "mechanism": mechanism}]
+
+
+def used(job, **changes):
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        (shown,) = ledger.show()
+        assert shown["class"] == "APPROX_LDP"
+        assert shown["max_eps_pure"] == "inf"
+        scope = Scope.of(job.policy(**changes))
+        return {
+            name: amounts.tolist() for name, amounts in ledger.used(scope, pl.Series(["0", "1"]).to_arrow()).items()
+        }
+
+
+def test_a_cap_on_epsilon_and_delta_counts_both(films):
+    cap = {"measure": "approx", "epsilon": 90.0, "delta": 1e-5, "period": "2026"}
+    summary = films.run(cap=cap)
+    assert summary.rows["null"] == 2
+    assert summary.rows["released"] + summary.rows["quarantined"] == 12
+    balance = used(films, cap=cap)
+    fits = {"eps_approx": 80_000_000, "delta": 4}
+    assert all(amounts == [fits[name]] * 2 for name, amounts in balance.items())
+    assert summary.rows["quarantined"] == 2, "five texts of each subject are no null, and four of them fit"
+    assert summary.spend["sum_over_records"]["eps_pure"] == "inf"
+    assert all(gate["passed"] for gate in summary.gates)
+
+
+def test_delta_alone_can_fill_a_cap(films):
+    cap = {"measure": "approx", "epsilon": 1e6, "delta": 3e-6, "period": "2026"}
+    films.run(cap=cap)
+    assert used(films, cap=cap)["delta"] == [3, 3]
+
+
+def test_a_cap_on_zcdp_counts_rho(films):
+    cap = {"measure": "zcdp", "rho": 3 * RHO + 0.01, "period": "2026"}
+    summary = films.run(cap=cap)
+    assert used(films, cap=cap)["rho"] == [pytest.approx(3 * RHO * 1e6, abs=9)] * 2
+    assert summary.rows["quarantined"] == 4
+
+
+def test_a_pure_cap_is_refused_with_the_line_to_write(films):
+    with pytest.raises(PolicyError, match="no cap on pure epsilon can hold it") as caught:
+        films.policy(cap={"measure": "pure", "epsilon": 1e6})
+    assert 'measure = "approx"' in str(caught.value)
+    assert 'measure = "zcdp"' in str(caught.value)
+    films.policy(cap={"measure": "pure", "epsilon": 1e6}, column=column(noise="laplace", n_rec=None))
+
+
+@pytest.mark.parametrize("key", ["allocation", "per_sentence"])
+def test_an_epsilon_that_depends_on_the_text_is_refused(films, key):
+    with pytest.raises(PolicyError, match=key) as caught:
+        films.policy(column=column(**{key: [1.0, 2.0]}))
+    assert "one epsilon per record" in str(caught.value)
+
+
+def test_whole_texts_have_no_gate_for_words(films):
+    gates = {gate["name"]: gate for gate in films.run(cap=None).gates}
+    for name in ("canaries_native", "duplicates_beyond_chance", "words_in_output_set"):
+        assert gates[name]["passed"]
+        assert "not applicable" in gates[name]["message"]
+    assert "canary rows prove nothing" in gates["canaries_foreign"]["message"]

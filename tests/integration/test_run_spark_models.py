@@ -1,0 +1,51 @@
+"""A model in a whole Spark run: its files are shipped, its words are those of any other run, replays score nothing."""
+
+import polars as pl
+import pytest
+
+from dptext_etl import run
+
+pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+
+
+@pytest.fixture
+def films(make_job):
+    texts = ["a good film", "the people of this city saw it again", "", None]
+    rows = {"id": range(24), "user_id": [i % 5 for i in range(24)], "review": [texts[i % 4] for i in range(24)]}
+    column = [{"name": "review", "mechanism": {"name": "dpmlm", "model": "example-masked", "epsilon": 5.0}}]
+    return lambda name: make_job(name, frame=pl.DataFrame(rows), keep=[], shard_rows=12, column=column)
+
+
+def texts(job):
+    return dict(pl.read_parquet(job.folder / "published" / "v*" / "*.parquet").select("id", "review").iter_rows())
+
+
+def test_a_model_releases_on_executors_what_it_releases_here(spark, films, monkeypatch):
+    from udfs.spark import privatize_frame
+
+    here, there = films("here"), films("there")
+    run(here.policy())
+    raw = spark.read.parquet(str(there.folder / "raw.parquet")).repartition(2)
+    first = privatize_frame(raw, there.policy())
+    assert (first.version, first.rows["released"]) == (1, 24)
+    assert texts(there) == texts(here)
+    files = there.files()
+    second = privatize_frame(raw, there.policy())
+    assert (second.changed, second.rows["replayed"]) == (False, 24)
+    assert there.files() == files
+    with there.ledger() as ledger:
+        assert ledger.verify().ok
+        assert [row["diverged"] for row in ledger.show()] == [0]
+
+
+def test_a_model_in_sql_is_nondeterministic_and_takes_no_ledger(spark, films):
+    from dptext_etl.errors import LedgerError
+    from udfs.spark import register
+
+    job = films("sql")
+    (policy,) = job.policy().column_policies()
+    function = register(spark, "private_review", policy)
+    assert not function.deterministic
+    with pytest.raises(LedgerError, match="is a model") as caught:
+        register(spark, "charged_review", policy, ledger=str(job.folder / "ledger.db"))
+    assert "privatize_frame" in caught.value.hint
