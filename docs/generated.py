@@ -116,9 +116,12 @@ def mechanism(name: str) -> str:
             ),
         ),
     ]
-    values = ", ".join(f"{i['name']} = {i['value']}" for i in facts["parameters"] if i["required"])
+    stated = (facts["note"] or "").partition(":")[0].split(", ")  # parameters of the small example
+    shows = [i for i in facts["parameters"] if i["required"] or i["name"] in stated]
+    values = ", ".join(f"{i['name']} = {i['value']}" for i in shows)
+    by_word = claim["unit"] == "word"
     lines += [
-        f"## What a text of {cost['words']} words costs",
+        f"## What a text of {cost['words']} words costs" if by_word else "## What a text costs, whatever its length",
         f"With {values}; the command `dptext explain {name} -p …` prints it for other values.",
         table(
             ("ε", "δ", "ε, tight", "ρ (zCDP)", "log10 odds"),
@@ -127,9 +130,26 @@ def mechanism(name: str) -> str:
     ]
     if facts["consent"]:
         lines.append("A policy that uses it says so: " + ", ".join(f"`{line}`" for line in facts["consent"]) + ".")
-    if "law" in facts:
+    if facts["law"]:
         lines += law(facts)
+    lines += of_models(facts)
     return "\n\n".join(lines) + "\n"
+
+
+def of_models(facts: dict[str, Any]) -> list[str]:
+    """Return the parts of a page on a model's draw or on a latent's noise, and what the amounts convert to."""
+    lines = []
+    for title, heading in (("draw", "One draw"), ("noise", "The noise")):
+        if facts[title]:
+            lines += [f"## {heading}", table(("", ""), ((name, shown(v)) for name, v in facts[title].items()))]
+    if facts["conversions"]:
+        rows = [[shown(item[key]) for key in ("records", "delta", "epsilon", "rule")] for item in facts["conversions"]]
+        lines += [
+            "## All of it for one person",
+            "The least (ε, δ) statement that is known, at a δ fixed beforehand, for records released together.",
+            table(("records", "δ", "ε", "rule"), rows),
+        ]
+    return lines
 
 
 def law(facts: dict[str, Any]) -> list[str]:
