@@ -193,7 +193,7 @@ def trained(folder: Path, bart: str, minutes: float, plus: Iterable[float]) -> M
         bart, folder / "pr", {epsilon: folder / f"pr-plus-{epsilon:g}" for epsilon in plus}, folder / "adept"
     )
     missing = [path for path in (models.pruned, *models.plus.values(), models.adept) if not _whole(path)]
-    texts = public_texts(corpora, 18, 120_000, seed=3) if missing else []
+    texts = public_texts(corpora, 18, 40_000, seed=3) if missing else []
 
     def tell(progress: Any) -> None:
         print(progress, flush=True)

@@ -52,7 +52,7 @@ class Settings:
     seed: int = 3
 
 
-SMALL = Settings(steps=300, rate=5e-4)
+SMALL = Settings(steps=40, rate=5e-4)
 """For models of a few million weights on a small machine."""
 
 
