@@ -47,7 +47,7 @@ class Recipe:
 
     single: float = 0.25
     first: float = 0.1
-    second: tuple[float, float] = (0.15, 0.9)
+    second: tuple[float, float] = (0.05, 0.6)
     noise: float = 0.1
     pairs: float = 0.4
     plain: float = 0.75
@@ -68,6 +68,12 @@ class Masked:
         """Which positions are no padding."""
         found: npt.NDArray[np.bool_] = self.ids != PADDING
         return found
+
+    @property
+    def types(self) -> Ids:
+        """The copy that each position belongs to, 0 or 1: what comes after the second end is the second copy."""
+        ends = self.ids == END
+        return (np.cumsum(ends, axis=1) - ends >= 2).astype(np.int64)
 
 
 @dataclass
@@ -190,7 +196,7 @@ class Examples:
         recipe: Recipe,
         tokens: int,
         seed: int,
-        pool: int = 100,
+        pool: int,
     ) -> None:
         self._corpora = corpora
         self._tokenizer = tokenizer

@@ -33,6 +33,7 @@ FACTS = "training.json"
 """File in the output folder: how the model was made."""
 _TOKENIZER = "tokenizer.json"
 _COUNTS = "words.json"
+_POOL = 100  # batches that are made at once
 
 
 @dataclass(frozen=True)
@@ -66,8 +67,8 @@ class Settings:
     tokens: int = 2_048
     steps: int = 20_000
     minutes: float | None = None
-    rate: float = 1.5e-3
-    warmup: int = 300
+    rate: float = 1e-3
+    warmup: int = 200
     decay: float = 0.01
     seed: int = 7
 
@@ -121,7 +122,7 @@ def frequencies(held: Held) -> Counter[str]:
 
 
 def train(
-    held: Held, out: Path, settings: Settings, *, listener: Listener | None = None, every: int = 500
+    held: Held, out: Path, settings: Settings, *, listener: Listener | None = None, every: int = 500, told: int = 50
 ) -> dict[str, Any]:
     """Train, or go on from the checkpoint in `out`; write the model in half precision.
 
@@ -131,6 +132,7 @@ def train(
         settings: See there.
         listener: Told of progress.
         every: Steps between checkpoints; with each, the model as it is by then is written.
+        told: Steps between reports.
 
     Returns:
         Facts: settings, corpora, steps.
@@ -148,12 +150,15 @@ def train(
     _same_training(work / FACTS, about)
     tokenizer, counts = _tokenizer(work, held, settings)
     model = started(_shape(tokenizer.get_vocab_size(), settings), tokenizer, counts, settings.seed)
-    examples = Examples(held.train, tokenizer, recipe=settings.recipe, tokens=settings.tokens, seed=settings.seed)
+    shown: dict[str, Any] = {"recipe": settings.recipe, "tokens": settings.tokens, "seed": settings.seed}
+    examples = Examples(held.train, tokenizer, **shown, pool=min(_POOL, settings.steps))
 
     def loss_at(step: int) -> Tensor:
         batch = examples[step]
-        ids, labels, attended = (torch.from_numpy(item) for item in (batch.ids, batch.labels, batch.attended))
-        hidden = model.roberta(input_ids=ids, attention_mask=None if attended.all() else attended).last_hidden_state
+        parts = (batch.ids, batch.labels, batch.attended, batch.types)
+        ids, labels, attended, types = (torch.from_numpy(item) for item in parts)
+        mask = None if attended.all() else attended
+        hidden = model.roberta(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
         asked = labels != NOTHING
         return torch.nn.functional.cross_entropy(model.lm_head(hidden[asked]), labels[asked])
 
@@ -163,7 +168,7 @@ def train(
     facts: dict[str, Any] = {"settings": asdict(settings), "corpora": held.hashes, "unigrams": _most(counts)}
     schedule = Schedule(settings.steps, settings.rate, settings.warmup, decay=settings.decay, minutes=settings.minutes)
     checkpoint = Checkpoint(work / "state.safetensors", identity(about))
-    reports = Reports("masked-lm", every=every, listener=listener, saved=saved)
+    reports = Reports("masked-lm", every=every, told=told, listener=listener, saved=saved)
     steps = run(model, loss_at, schedule, checkpoint, reports)
     return {**facts, "steps": steps}
 
@@ -209,7 +214,7 @@ def _shape(size: int, settings: Settings) -> RobertaConfig:
         num_attention_heads=settings.heads,
         intermediate_size=settings.inner,
         max_position_embeddings=settings.recipe.long + PADDING + 1,
-        type_vocab_size=1,
+        type_vocab_size=2,
         hidden_dropout_prob=0.0,
         attention_probs_dropout_prob=0.0,
         layer_norm_eps=1e-5,

@@ -17,7 +17,18 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.training.corpus import clean, sentences, words
-from dptext_etl.training.masked_examples import Example, Ids, Words, alone, drawable, masking, padded, pair, segment
+from dptext_etl.training.masked_examples import (
+    Example,
+    Ids,
+    Masked,
+    Words,
+    alone,
+    drawable,
+    masking,
+    padded,
+    pair,
+    segment,
+)
 from dptext_etl.training.vocabulary import MASK
 
 SETTINGS = ("alone", "pair", "pair, all masked")
@@ -82,20 +93,19 @@ def figures(
                 batch = padded([example for example, _ in examples])
                 asked = batch.ids == MASK
                 truth = np.concatenate([labels for _, labels in examples])
-                best = _best(model, batch.ids, batch.attended, asked)
+                best = _best(model, batch, asked)
                 for score in (found[corpus][name], found["all"][name]):
                     _count(score, truth, best, guesses)
     return found
 
 
-def _best(model: Any, ids: Ids, attended: npt.NDArray[np.bool_], asked: npt.NDArray[np.bool_]) -> Ids:
+def _best(model: Any, batch: Masked, asked: npt.NDArray[np.bool_]) -> Ids:
     """Return the ten ids that score highest at every mask, shape (masks, 10)."""
     import torch
 
+    ids, attended, types = (torch.from_numpy(part) for part in (batch.ids, batch.attended, batch.types))
     with torch.inference_mode():
-        hidden = model.base_model(
-            input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(attended)
-        ).last_hidden_state
+        hidden = model.base_model(input_ids=ids, attention_mask=attended, token_type_ids=types).last_hidden_state
         scores = model.lm_head(hidden[torch.from_numpy(asked)])
         best: Ids = scores.topk(_TEN).indices.numpy()
     return best

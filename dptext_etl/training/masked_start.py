@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import RobertaConfig, RobertaForMaskedLM
 
-_LENGTH = 0.5  # of an embedding that is a word vector
-_SMALL = 0.02
+_LENGTH = 2.0  # of an embedding; much longer than what a step of the optimiser moves it
+_SHARP = 0.5  # scores of the beginning spread about as much
 _RARE = 0.5  # times that an entry counts which was never counted
 
 
@@ -44,12 +44,16 @@ def started(config: RobertaConfig, tokenizer: Tokenizer, counts: Counter[str], s
         with torch.no_grad():
             for layer in model.roberta.encoder.layer:
                 _averaging(layer.attention)
-    with torch.no_grad():
-        embeddings = model.roberta.embeddings
-        _sinusoids(embeddings.position_embeddings.weight, config.pad_token_id + 1)
-        _words(embeddings.word_embeddings.weight, tokenizer)
-        torch.nn.init.eye_(model.lm_head.dense.weight)
-        model.lm_head.bias.copy_(torch.from_numpy(_log_shares(tokenizer, counts)))
+                torch.nn.init.normal_(layer.intermediate.dense.weight, std=1 / math.sqrt(config.hidden_size))
+            embeddings = model.roberta.embeddings
+            each = _LENGTH / math.sqrt(config.hidden_size)
+            torch.nn.init.normal_(embeddings.word_embeddings.weight, std=each)
+            torch.nn.init.normal_(embeddings.token_type_embeddings.weight, std=each / 2)
+            _sinusoids(embeddings.position_embeddings.weight, config.pad_token_id + 1, each / 2)
+            _words(embeddings.word_embeddings.weight, tokenizer)
+            torch.nn.init.eye_(model.lm_head.dense.weight)
+            model.lm_head.layer_norm.weight.fill_(_SHARP / _LENGTH)
+            model.lm_head.bias.copy_(torch.from_numpy(_log_shares(tokenizer, counts)))
     return model
 
 
@@ -65,15 +69,15 @@ def _averaging(attention: torch.nn.Module) -> None:
     out.weight.copy_(inside.value.weight.T)
 
 
-def _sinusoids(weight: torch.Tensor, first: int) -> None:
-    """Write positions as sinusoids of falling frequency, as long as small random vectors would be."""
+def _sinusoids(weight: torch.Tensor, first: int, size: float) -> None:
+    """Write positions as sinusoids of falling frequency, `size` being the root of their mean square."""
     import torch
 
     rows, width = weight.shape
     place = np.arange(rows - first)[:, None]
     wave = place / 10_000 ** (np.arange((width + 1) // 2) * 2 / width)
     both = np.stack([np.sin(wave), np.cos(wave)], axis=2).reshape(len(place), -1)[:, :width]
-    weight[first:] = torch.from_numpy(both * _SMALL * math.sqrt(2)).to(weight.dtype)
+    weight[first:] = torch.from_numpy(both * size * math.sqrt(2)).to(weight.dtype)
 
 
 def _words(weight: torch.Tensor, tokenizer: Tokenizer) -> None:

@@ -76,7 +76,7 @@ def assemble(entries: list[str]) -> Tokenizer:
     start, end = SPECIAL[START], SPECIAL[END]
     made.post_processor = processors.TemplateProcessing(
         single=f"{start} $A {end}",
-        pair=f"{start} $A {end} {end} $B:0 {end}:0",
+        pair=f"{start} $A {end} {end} $B:1 {end}:1",
         special_tokens=[(start, START), (end, END)],
     )
     return made
