@@ -19,9 +19,10 @@ from transformers.modeling_outputs import BaseModelOutput
 from dptext_etl import ColumnPolicy, _kernel, privatize
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.families import language_model, sequence_model
+from dptext_etl.families.bart_decoding import BartDecoding
 from dptext_etl.families.beams import Search, beam_search
 from dptext_etl.families.kept import FILE, read_kept, write_kept
-from dptext_etl.families.sequence_model import SequenceModel, _Decoding
+from dptext_etl.families.sequence_model import AnyDecoding, SequenceModel
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanisms.dpbart import DPBart
 
@@ -125,7 +126,7 @@ class Spy:
 
 def spied(model, latents):
     spy = Spy(model.model)
-    beam_search(_Decoding(spy, model.states(torch.from_numpy(latents))), Search(3, LENGTH - 1, 2))
+    beam_search(AnyDecoding(spy, model.states(torch.from_numpy(latents))), Search(3, LENGTH - 1, 2))
     return spy.seen
 
 
@@ -144,15 +145,15 @@ def test_the_decoder_attends_to_every_position(model):
 
 def test_a_planted_encoder_mask_is_caught(model, bart, tokenizer, monkeypatch):
     mask = model.ids(TEXTS).mask
+    monkeypatch.setattr(sequence_model, "KIND", "any other architecture")
+    unseeing = SequenceModel(blind_encoder(bart), tokenizer, length=LENGTH, beams=2)
+    equal = np.repeat(unseeing.encode(["", *TEXTS[1:]])[:1], len(TEXTS), 0) * 30 + noise(5)[:1]
+    assert len(set(unseeing.decode(equal))) == 1
     monkeypatch.setattr(
         sequence_model, "everywhere", lambda states: mask.repeat_interleave(len(states) // len(mask), 0)
     )
     assert not blind(spied(model, noise(5)))
-    unseeing = SequenceModel(blind_encoder(bart), tokenizer, length=LENGTH, beams=2)
-    equal = np.repeat(unseeing.encode(["", *TEXTS[1:]])[:1], len(TEXTS), 0) * 30 + noise(5)[:1]
     assert len(set(unseeing.decode(equal))) > 1  # equal latents, texts of other lengths: the mask comes out
-    monkeypatch.undo()
-    assert len(set(unseeing.decode(equal))) == 1
 
 
 def test_the_search_is_that_of_transformers(model):
@@ -165,9 +166,44 @@ def test_the_search_is_that_of_transformers(model):
         attention_mask=torch.ones(states.shape[:2], dtype=torch.int64),
         generation_config=settings,
     ).tolist()
-    ours = beam_search(_Decoding(model.model, states), Search(3, LENGTH - 1, 2)).tolist()
+    ours = beam_search(AnyDecoding(model.model, states), Search(3, LENGTH - 1, 2)).tolist()
     until_end = lambda ids: ids[: ids.index(2)] if 2 in ids else [number for number in ids if number != 1]
     assert [until_end(row) for row in ours] == [until_end(row[1:]) for row in generated]
+
+
+@pytest.mark.parametrize("beams", [1, 2, 5])
+def test_our_walk_through_barts_layers_gives_what_transformers_gives(model, beams):
+    states = model.states(torch.from_numpy(noise(11)))
+    search = Search(beams, LENGTH - 1, 2)
+    ours, theirs = BartDecoding(model.model, states, beams, LENGTH - 1), AnyDecoding(model.model, states)
+    assert torch.allclose(ours.first(), theirs.first(), atol=1e-5)
+    ours, theirs = BartDecoding(model.model, states, beams, LENGTH - 1), AnyDecoding(model.model, states)
+    assert torch.equal(beam_search(ours, search), beam_search(theirs, search))
+
+
+@pytest.mark.parametrize("kind", [BartDecoding, AnyDecoding])
+def test_every_position_moves_what_is_decoded(model, kind):
+    """Nothing of the latents is masked away, at the first step and at later ones."""
+    states = model.states(torch.from_numpy(noise(13)))
+    more = (1, 2) if kind is BartDecoding else ()
+
+    def scores(given):
+        decoding = kind(model.model, given, *more)
+        first = decoding.first().clone()
+        decoding.spread(1)
+        return first, decoding.following(torch.full((len(given),), 9), torch.arange(len(given))).clone()
+
+    before = scores(states)
+    for position in range(LENGTH):
+        moved = states.clone()
+        moved[:, position] += 1
+        for one, other in zip(scores(moved), before, strict=True):
+            assert (one != other).any(dim=1).all()
+
+
+def test_batches_have_as_many_records_as_beams_allow(bart, tokenizer):
+    rows = {beams: SequenceModel(bart, tokenizer, length=LENGTH, beams=beams).rows for beams in (1, 4, 10, 64)}
+    assert rows == {1: 64, 4: 32, 10: 16, 64: 16}
 
 
 def test_keys_and_values_of_latents_are_computed_once_per_record(model):

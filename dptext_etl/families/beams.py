@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 _CHUNK = 64  # ids whose largest score is looked at before any of them is
+_AT_ONCE = 32  # rows whose exponentials stand in memory together
 
 
 class Decoder(Protocol):
@@ -70,7 +71,8 @@ def beam_search(decoder: Decoder, search: Search) -> torch.Tensor:
     found = written[:, 0].clone()
     first_of_row = torch.arange(rows, device=logits.device)[:, None]
     for step in range(search.steps):
-        values, likeliest = _likeliest(logits.float().index_fill(1, banned, -torch.inf), wide)
+        allowed = logits.index_fill(1, banned, -torch.inf) if search.never else logits
+        values, likeliest = _likeliest(allowed.float(), wide)
         total = (scores[:, :, None] + values.view(rows, -1, wide)).flatten(1)
         ranked, place = total.topk(wide, dim=1)
         origin, chosen = place // wide, likeliest.view(rows, -1).gather(1, place)
@@ -98,7 +100,7 @@ def _likeliest(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Te
 
     The `count` largest lie in the `count` chunks with the largest maxima: only those are sorted.
     """
-    normal = scores.logsumexp(dim=1, keepdim=True)
+    normal = torch.cat([some.logsumexp(dim=1, keepdim=True) for some in scores.split(_AT_ONCE)])
     whole = scores.shape[1] // _CHUNK
     if whole <= 2 * count:
         values, ids = scores.topk(count, dim=1)

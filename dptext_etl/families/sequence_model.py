@@ -16,13 +16,18 @@ import numpy.typing as npt
 import torch
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.beams import Search, beam_search
+from dptext_etl.families.bart_decoding import KIND, BartDecoding
+from dptext_etl.families.beams import Decoder, Search, beam_search
 
 CHARACTERS = 128
 """Characters per id that are looked at; what lies beyond is cut before anything else."""
 
-ROWS = {"cpu": 32, "cuda": 256}
-"""Records per batch: the shape is the same for every batch, dummy records fill it up."""
+BEAMS = {"cpu": 192, "cuda": 4096}
+"""Beams per batch at most, where the search has few enough of them."""
+FEWEST = 16
+"""Records per batch, at least."""
+MOST = {"cpu": 64, "cuda": 1024}
+"""Records per batch, at most."""
 
 
 class Ids(NamedTuple):
@@ -58,7 +63,7 @@ class SequenceModel:
         if length > longest:
             raise PolicyError(f"length is {length}; this model takes up to {longest} ids", f"set length={longest}")
         self.kept = None if kept is None else torch.tensor(list(kept), dtype=torch.int64, device=model.device)
-        self.rows = ROWS[model.device.type]
+        self.rows = _records(model.device.type, beams)
         self._tokens = _padding(tokenizer, length)
 
     @property
@@ -90,9 +95,14 @@ class SequenceModel:
         states = self.states(torch.from_numpy(np.ascontiguousarray(latents)))
         end = self.model.config.eos_token_id
         search = Search(self.beams, self.length - 1, end)  # the constant start takes one of the l places
-        outputs = beam_search(_Decoding(self.model, states), search)
+        outputs = beam_search(self._decoder(states, search), search)
         texts: list[str] = self._tokens.decode_batch(outputs.tolist(), skip_special_tokens=True)
         return [text.strip() for text in texts]
+
+    def _decoder(self, states: torch.Tensor, search: Search) -> Decoder:
+        if self.model.config.model_type == KIND:
+            return BartDecoding(self.model, states, search.beams, search.steps)
+        return AnyDecoding(self.model, states)
 
     def states(self, latents: torch.Tensor) -> torch.Tensor:
         """Give latents the shape that the decoder attends to, (rows, l, d); columns that are not kept are exactly 0."""
@@ -102,8 +112,8 @@ class SequenceModel:
         return given.new_zeros((*given.shape[:2], self.width)).index_copy_(2, self.kept, given)
 
 
-class _Decoding:
-    """Beams of a batch: keys and values of the latents are computed once per record, those of words once per word."""
+class AnyDecoding:
+    """Beams of a batch of any encoder-decoder of transformers, by its own caches (`beams.Decoder`)."""
 
     def __init__(self, model: Any, states: torch.Tensor) -> None:
         from transformers import DynamicCache, EncoderDecoderCache
@@ -112,15 +122,18 @@ class _Decoding:
         self._cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
 
     def first(self) -> torch.Tensor:
+        """See `beams.Decoder`."""
         start = self._model.config.decoder_start_token_id
         return self._step(torch.full((len(self._states),), start, dtype=torch.int64, device=self._states.device))
 
     def spread(self, beams: int) -> None:
+        """See `beams.Decoder`."""
         self._cache.cross_attention_cache.batch_repeat_interleave(beams)
         self._cache.self_attention_cache.batch_repeat_interleave(beams)
         self._states = self._states.repeat_interleave(beams, 0)
 
     def following(self, ids: torch.Tensor, origins: torch.Tensor) -> torch.Tensor:
+        """See `beams.Decoder`."""
         self._cache.self_attention_cache.reorder_cache(origins)
         return self._step(ids)
 
@@ -136,6 +149,12 @@ class _Decoding:
         )
         scores: torch.Tensor = made.logits[:, -1]
         return scores
+
+
+def _records(where: str, beams: int) -> int:
+    """Records per batch, a power of two: the same for every batch of a mechanism, dummy records fill it up."""
+    fitting = max(1, BEAMS[where] // beams)
+    return max(FEWEST, min(MOST[where], 1 << fitting.bit_length() - 1))
 
 
 def everywhere(states: torch.Tensor) -> torch.Tensor:
