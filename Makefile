@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark35 lint bench drills leak-drills utility latent-utility survivors docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-spark35 lint bench drills leak-drills utility latent-utility score-utility survivors docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -51,8 +51,8 @@ lint: $(DONE)/kernel $(DONE)/dev ## Check style, types, import directions and th
 	@cargo fmt --check
 	@cargo clippy --quiet --locked --all-targets -- -D warnings
 
-bench: $(DONE)/kernel $(DONE)/dev ## Measure, as ratios in one run (a few minutes); writes benchmarks/results.json
-	@$(BIN)/python benchmarks/bench.py
+bench: $(DONE)/kernel $(DONE)/dev ## Measure, as ratios (half an hour; PART="dpmlm dpbart" for these alone); writes benchmarks/results.json
+	@$(BIN)/python benchmarks/bench.py $(PART)
 
 drills: $(DONE)/kernel $(DONE)/dev ## Kill, crowd, fill, restart and restore, many times (about half an hour); writes docs/drills.md
 	@$(BIN)/python tests/drills/run.py $(DRILLS)
@@ -65,6 +65,9 @@ utility: $(DONE)/kernel $(DONE)/dev ## Measure what word mechanisms leave of pub
 
 latent-utility: $(DONE)/kernel $(DONE)/dev ## Train what is missing, measure what latent mechanisms leave of public texts; writes docs/latent-utility.md
 	@$(BIN)/python docs/latent_utility.py $(LATENT)
+
+score-utility: $(DONE)/kernel $(DONE)/dev ## Measure what DP-MLM leaves of public texts, one word after the other, in blocks, at once; writes docs/score-utility.md
+	@$(BIN)/python docs/score_utility.py
 
 survivors: $(DONE)/kernel $(DONE)/dev ## Count what word mechanisms leave of typed personal data; writes docs/survivors.md
 	@$(BIN)/python docs/survivors.py

@@ -1,107 +1,86 @@
-"""`make bench`: every benchmark in one go, a table on the terminal, and `results.json` for the documentation.
+"""`make bench`: every benchmark in one go, or those that are named, and `results.json` for the documentation.
 
-Only ratios taken within this run mean anything beyond this machine; see `docs/benchmarks.md`.
+    python benchmarks/bench.py                 # all parts
+    python benchmarks/bench.py dpmlm dpbart    # these; the others keep what was measured of them before
+
+Only ratios taken within one run of one part mean anything beyond this machine; see `docs/benchmarks.md`.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
 import os
 import platform
-import subprocess
 import sys
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import bench_custext
 import bench_diffractor
+import bench_dpbart
+import bench_dpmlm
+import bench_dpmlm_run
 import bench_madlib
 import bench_postgres
+import bench_run
 import bench_santext
 import bench_spark
-from measuring import HERE, Row, amount, show, task
+import bench_sqlite
+from measuring import HERE, Row, show
+from results import Results
 
-LEDGER_RECORDS = 10_000_000
+PARTS: dict[str, Callable[[], list[Row]]] = {
+    "custext": bench_custext.rows,
+    "santext": bench_santext.rows,
+    "madlib": bench_madlib.rows,
+    "diffractor": bench_diffractor.rows,
+    "dpmlm": bench_dpmlm.rows,
+    "dpmlm-run": bench_dpmlm_run.rows,
+    "dpbart": bench_dpbart.rows,
+    "run": bench_run.rows,
+    "ledger": bench_sqlite.rows,
+    "postgres": bench_postgres.rows,
+    "spark": bench_spark.rows,
+}
+FILE = HERE / "results.json"
 
 
-def main() -> None:
-    """Measure, print, write."""
-    began = time.perf_counter()
-    load = os.getloadavg()[0]
-    rows: list[Row] = []
-    parts = (
-        bench_custext.rows,
-        bench_santext.rows,
-        bench_madlib.rows,
-        bench_diffractor.rows,
-        run,
-        ledger,
-        bench_postgres.rows,
-        bench_spark.rows,
-    )
-    for part in parts:
-        found = part()
-        print(show(found), flush=True)
-        rows += found
+def main(asked: list[str] | None = None) -> int:
+    """Measure, print, write after every part; 1 if a part failed, whose older results are kept."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("part", nargs="*", metavar="PART", help=f"what to measure, of: {', '.join(PARTS)}")
+    named = list(dict.fromkeys(parser.parse_args(asked).part)) or list(PARTS)
+    unknown = [name for name in named if name not in PARTS]
+    if unknown:
+        parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    began, load = time.perf_counter(), os.getloadavg()[0]
+    results, failed = Results.read(FILE, tuple(PARTS)), []
+    found: dict[str, list[Row]] = {}
+    for name in named:
+        started = time.perf_counter()
+        print(f"-- {name}", flush=True)
+        try:
+            found[name] = PARTS[name]()
+        except (SystemExit, Exception) as exc:  # noqa: BLE001  (hours of the other parts must not be lost)
+            failed.append(name)
+            print(f"the part {name} failed: {exc}", file=sys.stderr, flush=True)
+            continue
+        print(f"{show(found[name])}\n-- {name}: {time.perf_counter() - started:.0f} s", flush=True)
+        for part, rows in found.items():
+            results.put(part, rows, date=datetime.now(UTC).date().isoformat(), machine=machine(load))
+        results.write()
+    print(f"\n{machine(load)}; {time.perf_counter() - began:.0f} s; written to benchmarks/{FILE.name}")
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def machine(load: float) -> str:
+    """Say what measures, and how busy it was when this run began and is now."""
     threads = f"{os.cpu_count()} threads, Python {platform.python_version()}"
-    results = {
-        "date": datetime.now(UTC).date().isoformat(),
-        "machine": f"{processor()}, {threads}, load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end",
-        "rows": [row.cells() for row in rows],
-    }
-    (HERE / "results.json").write_text(json.dumps(results, indent=2) + "\n", encoding="utf-8")
-    print(f"\n{results['machine']}; {time.perf_counter() - began:.0f} s; written to benchmarks/results.json")
-
-
-def run() -> list[Row]:
-    """A whole run, canaries, gates and publication included, with and without what its ledger takes."""
-    found = task("run", threads=2)
-    if not found:
-        return []
-    without = found["wall"] - found["ledger_wall"]
-    ratio = found["wall"] / without
-    return [
-        Row(
-            "`dptext run` with CusText over IMDb, two threads",
-            f"{found['wall']:.1f} s for {found['rows']:,.0f} reviews, {amount(found['words'] / found['wall'])} words/s,"
-            f" {found['peak'] / 2**20:,.0f} MiB more at the peak",
-            f"the same without the ledger's share: {without:.1f} s",
-            ratio,
-            "<= 1.3",
-            ratio <= 1.3,
-        )
-    ]
-
-
-def ledger() -> list[Row]:
-    """Reserve and commit in batches of 100,000 on SQLite, up to ten million records."""
-    small, large = (charged(records) for records in (1_000_000, LEDGER_RECORDS))
-    return [
-        Row(
-            "ledger on SQLite, reserve and commit, a million records",
-            f"{amount(small['records_per_cpu_s'])} records/CPU-s (by the clock {amount(small['records_per_s'])}/s)",
-            "250 k records/CPU-s",
-            small["records_per_cpu_s"] / 250_000,
-            ">= 1",
-            small["records_per_cpu_s"] >= 250_000,
-        ),
-        Row(
-            "the same, the tenth million",
-            f"{amount(large['last_million_per_cpu_s'])} records/CPU-s; file {large['file_mb']:,} MB, "
-            f"peak {large['peak_memory_mb']:,} MB",
-            f"CPU time of the first million (by the clock: {large['growth_wall']})",
-            large["growth"],
-            "<= 2",
-            large["growth"] <= 2,
-        ),
-    ]
-
-
-def charged(records: int) -> dict[str, float]:
-    """Run the ledger's benchmark."""
-    command = [sys.executable, str(HERE / "bench_ledger.py"), str(records)]
-    return dict(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
+    return f"{processor()}, {threads}, load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
 
 
 def processor() -> str:
@@ -114,4 +93,4 @@ def processor() -> str:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

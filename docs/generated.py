@@ -6,6 +6,7 @@ One page per mechanism of the catalog, the command line's page, and tables that 
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import re
 import subprocess
@@ -321,12 +322,19 @@ def text_shapes() -> str:
 
 
 def benchmarks() -> str:
-    """Return the last measured figures."""
+    """Return the last measured figures, parts of one run under one line that says when and where."""
     results = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
-    rows = [(item["work"], item["measured"], item["against"], item["ratio"], item["goal"]) for item in results["rows"]]
-    return f"{results['machine']}, {results['date']}.\n\n" + table(
-        ("work", "measured", "against", "ratio", "goal"), rows
-    )
+    written = []
+    for (machine, date), parts in itertools.groupby(
+        results["parts"].values(), key=lambda part: (part["machine"], part["date"])
+    ):
+        rows = [
+            [item[cell] for cell in ("work", "measured", "against", "ratio", "goal")]
+            for part in parts
+            for item in part["rows"]
+        ]
+        written += [f"{machine}, {date}.", table(("work", "measured", "against", "ratio", "goal"), rows)]
+    return "\n\n".join(written)
 
 
 TABLES: dict[str, Callable[[], str]] = {

@@ -163,6 +163,8 @@ def test_help_is_the_default_and_lists_every_target():
         "drills",
         "leak-drills",
         "utility",
+        "latent-utility",
+        "score-utility",
         "survivors",
         "docs",
         "wheel",

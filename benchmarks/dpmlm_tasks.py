@@ -1,0 +1,179 @@
+"""What is measured of DP-MLM, each in a process of its own as in `tasks.py`; models are those of `random_models.py`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tasks import clocked, data
+
+EPSILON = 100.0
+CLIP = (-3.2093127, 16.304797887802124)  # the paper's, of roberta-base
+LONG = 19  # words and more
+EVEN = 20  # words
+
+
+def texts(rows: int, least: int = 1) -> list[str]:
+    """Return sentences of SST-2's test and validation splits, cut to their words in lower case: every word is drawn."""
+    import polars as pl
+
+    from dptext_etl import _kernel
+
+    frame = pl.read_parquet(data("sst2/sst2.parquet")).filter(pl.col("split") != "train")
+    found = (
+        " ".join(word.lower() for word, is_word in _kernel.split(text) if is_word)
+        for text in frame["text"].sample(frame.height, seed=1, shuffle=True)
+    )
+    return [text for text in found if len(text.split()) >= least][:rows]
+
+
+def even_texts(folder: str, rows: int) -> list[str]:
+    """Return sentences of 20 words that have one token each: as few texts of one length as fill every batch.
+
+    A column of thousands of texts fills its batches whatever their lengths; a few of all lengths would not.
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    some = [text for text in texts(3_000, EVEN) if len(text.split()) == EVEN]
+    return [text for text in some if len(tokenizer(f" {text}")["input_ids"]) == EVEN + 2][:rows]
+
+
+def long_texts(rows: int, words: int) -> list[str]:
+    """Return texts of exactly so many words, made of sentences one after the other."""
+    every = " ".join(texts(3_000)).split()
+    return [" ".join(every[row * words : (row + 1) * words]) for row in range(rows)]
+
+
+def chosen(folder: str, sample: str, rows: int) -> list[str]:
+    """Return a sample: "even" or "long" sentences."""
+    return even_texts(folder, rows) if sample == "even" else texts(rows, LONG)
+
+
+def spread(given: list[str], rows: int) -> list[str]:
+    """Return a few texts from the shortest to the longest, as many words on average as all have."""
+    ordered = sorted(given, key=lambda text: len(text.split()))
+    return [ordered[(2 * number + 1) * len(ordered) // (2 * rows)] for number in range(rows)]
+
+
+def plain_dpmlm(folder: str, sample: str, of: int, rows: int) -> dict[str, float]:
+    """The frozen loop over a few texts of a sample, stopwords kept as the published script does.
+
+    Returns words, how many of them were drawn, and the CPU-seconds that a sequence takes in a batch of 16 by 50 tokens.
+    """
+    import torch
+    from plain_loops import dpmlm_text
+
+    from dptext_etl.embeddings import stopwords
+
+    model, tokenizer = loaded(folder)
+    kept = frozenset(stopwords("english").words)
+    dpmlm_text("a film", model, tokenizer, EPSILON, CLIP, frozenset())
+    given = spread(chosen(folder, sample, of), rows)
+    found = clocked(lambda: [dpmlm_text(text, model, tokenizer, EPSILON, CLIP, kept) for text in given])
+    words = [word for text in given for word in text.split()]
+    ids = torch.randint(5, model.config.vocab_size, (16, 50), generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        batch = min(clocked(lambda: model(input_ids=ids))["cpu"] for _ in range(3))
+    return {**found, "words": len(words), "drawn": sum(word not in kept for word in words), "sequence": batch / 16}
+
+
+def loaded(folder: str) -> tuple[Any, Any]:
+    """Return model and tokenizer as a script loads them."""
+    import torch
+    from transformers import AutoTokenizer, RobertaForMaskedLM
+
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    return RobertaForMaskedLM.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
+
+
+def dpmlm(folder: str, jobs: list[dict[str, Any]], dtype: str = "float32") -> dict[str, Any]:
+    """The column, one job after the other: a sample of so many texts, or texts of exactly so many words.
+
+    Every job gives `rows`, `sample` or `words`, and the mechanism's settings.
+    """
+    found: dict[str, Any] = {"jobs": []}
+    for job in jobs:
+        rows, sample, words = job.pop("rows"), job.pop("sample", None), job.pop("words", None)
+        given = chosen(folder, sample, rows) if sample else long_texts(rows, words)
+        release = releasing(folder, dtype, **job)
+        release([given[0][:30]])
+        taken = clocked(lambda release=release, given=given: release(given))
+        found["jobs"].append({**taken, "words": sum(len(text.split()) for text in given)})
+    return found
+
+
+def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float]:
+    """Sequential decoding: CPU-seconds of one draw in the middle of texts of so many words, in full batches.
+
+    A whole text of 400 words would take minutes; every draw of a text takes what one in its middle takes.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    from dptext_etl import scoring
+    from dptext_etl.families.masked import Block, Script
+    from dptext_etl.families.masked_scorer import Shape
+
+    mechanism = made(folder, "float32", decoding="sequential")
+    scorer = mechanism.scorer()
+    low, high = mechanism.score_range
+    found = {}
+    for words in (lengths[0], *lengths):  # the first one twice: warm
+        script = Script.plain(long_texts(1, words)[0].split())
+        tokens = 2 * sum(map(len, scorer.lexicon.encode(script.words))) + 4
+        length, masks = scorer.shapes(np.array([min(tokens, scorer.frame.window - 1)]), np.array([1]))[0].tolist()
+        rows = scorer.rows(Shape(length, masks))
+        session = scorer.open([script] * rows)
+        began = time.process_time()
+        for place in range(words // 2, words // 2 + draws):
+            session.ask([Block(row, place, place + 1) for row in range(rows)])
+            answered = 0
+            while answered < rows:
+                answer = session.answer()
+                records, places = answer.records.astype(np.uint32), answer.draws.astype(np.uint64)
+                slots = scoring.Slots(pa.array([bytes(32)] * rows, pa.binary(32)), records, places)
+                scoring.choose(answer.scores, slots, epsilon=EPSILON, low=low, high=high)
+                answered += len(records)
+        found[str(words)] = (time.process_time() - began) / (draws * rows)
+    return found
+
+
+def made(folder: str, dtype: str, **settings: Any) -> Any:
+    """Return the mechanism, in whose process torch has as many threads as the task."""
+    import torch
+
+    from dptext_etl.mechanisms.dpmlm import DPMLM
+
+    os.environ |= {"DPTEXT_DEVICE": "cpu", "DPTEXT_DTYPE": dtype}
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    return DPMLM(epsilon=EPSILON, model=folder, clip=CLIP, **settings)
+
+
+def releasing(folder: str, dtype: str, **settings: Any) -> Callable[[list[str]], Any]:
+    """Return what releases a list of texts through the column path, under a key that is thrown away."""
+    import pyarrow as pa
+
+    from dptext_etl import ColumnPolicy, _kernel
+    from dptext_etl.column import release
+
+    mechanism = made(folder, dtype, **settings)
+    policy = ColumnPolicy(
+        dataset="bench", column="text", release="bench", mechanism=mechanism, key=_kernel.Secret(), allow={"length"}
+    )
+
+    def released(given: list[str]) -> Any:
+        ids = pa.array([str(row) for row in range(len(given))])
+        return release(pa.array(given, pa.large_string()), ids, policy)
+
+    return released
+
+
+TASKS: dict[str, Callable[..., dict[str, float]]] = {task.__name__: task for task in (plain_dpmlm, dpmlm, one_draw)}
+
+if __name__ == "__main__":
+    print(json.dumps(TASKS[sys.argv[1]](**json.loads(sys.argv[2]))))
