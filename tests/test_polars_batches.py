@@ -1,5 +1,7 @@
 """The other road of the Polars door: a mechanism that is no table goes through batches of the column seam."""
 
+import subprocess
+import sys
 from typing import Self
 
 import polars as pl
@@ -81,3 +83,24 @@ def test_a_plan_can_be_sent_and_holds_no_secret(policy, frame, tmp_path):
     plan = frame.lazy().with_columns(pl.col("text").dptext.privatize(policy, id="id"))
     secret = (tmp_path / "noise.key").read_text().strip()
     assert secret not in plan.explain()
+
+
+def test_a_plan_over_a_model_needs_no_torch(tmp_path):
+    """Planning, printing and sending an expression are done where no model could run."""
+    program = """
+import sys
+
+sys.modules["torch"] = sys.modules["transformers"] = None
+import polars as pl
+
+import udfs.polars
+from dptext_etl import ColumnPolicy
+
+mechanism = {"name": "dpmlm", "model": "FacebookAI/roberta-base", "epsilon": 10.0}
+policy = ColumnPolicy(dataset="d", column="text", release="r", mechanism=mechanism, key="env:DPTEXT_SECRET")
+lazy = pl.LazyFrame({"id": [1], "text": ["x"]}).with_columns(pl.col("text").dptext.privatize(policy, id=pl.col("id")))
+assert lazy.collect_schema()["text"] == pl.String
+assert "text" in lazy.explain()
+lazy.serialize()
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, cwd=tmp_path)
