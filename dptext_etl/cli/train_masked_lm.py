@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -52,14 +52,14 @@ def masked_lm(
     from dptext_etl.training.corpus import Corpus
     from dptext_etl.training.masked_lm_card import finish
 
-    asked = {"steps": steps, "minutes": minutes, "vocabulary": vocabulary, "hidden": hidden}
+    asked: dict[str, Any] = {"steps": steps, "minutes": minutes, "vocabulary": vocabulary, "hidden": hidden}
     asked |= {"layers": layers, "seed": seed}
     settings = replace(training.Settings(), **{name: value for name, value in asked.items() if value is not None})
     held = training.read(
         [Corpus.parse(given, column) for given in corpus], [Corpus.parse(given, column) for given in examine or ()]
     )
     training.train(held, out, settings, listener=lambda seen: terminal.note(str(seen)))
-    facts = finish(out, held, **({} if licence is None else {"licence": licence}))
+    facts = finish(out, held, licence=licence)
     if as_json:
         terminal.emit(facts)
     else:

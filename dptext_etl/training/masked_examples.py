@@ -73,7 +73,8 @@ class Masked:
     def types(self) -> Ids:
         """The copy that each position belongs to, 0 or 1: what comes after the second end is the second copy."""
         ends = self.ids == END
-        return (np.cumsum(ends, axis=1) - ends >= 2).astype(np.int64)
+        found: Ids = (np.cumsum(ends, axis=1) - ends >= 2).astype(np.int64)
+        return found
 
 
 @dataclass

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from dptext_etl.artifacts import sha256_file
 from dptext_etl.families import language_model
 from dptext_etl.families.clipping import CLIP_FILE, write_clip
 from dptext_etl.training.calibration import estimate
@@ -13,11 +14,12 @@ from dptext_etl.training.masked_lm import FACTS, Held
 from dptext_etl.training.masked_lm_figures import Score, figures
 
 CARD = "README.md"
+WEIGHTS = "model.safetensors"
 LICENCE = "The licence of the weights follows from that of the corpora."
 _CALIBRATED = 500  # texts that were kept back
 
 
-def finish(out: Path, held: Held, *, licence: str = LICENCE, pieces: int = 300) -> dict[str, Any]:
+def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 300) -> dict[str, Any]:
     """Examine a trained model, estimate the range of its scores on texts that were kept back, and write its card.
 
     Args:
@@ -41,12 +43,13 @@ def finish(out: Path, held: Held, *, licence: str = LICENCE, pieces: int = 300) 
     low, high = found.clip
     more = {
         "name": out.name,
-        "weights": (out / "model.safetensors").stat().st_size,
+        "weights": (out / WEIGHTS).stat().st_size,
+        "sha256": sha256_file(out / WEIGHTS),
         "size": size,
         "method": about["method"],
         "low": low,
         "high": high,
-        "licence": licence,
+        "licence": licence or LICENCE,
     }
     (out / CARD).write_text(_card(facts, scores, more))
     shares = {name: score.shares() for name, score in scores["all"].items()}
@@ -67,6 +70,7 @@ for real work.
 
 - RoBERTa, {layers} layers of width {hidden}, {vocabulary:,} entries, {long} places
 - half precision: {weights:,} bytes of weights, {size:,} bytes in all
+- SHA-256 of the weights `{sha256}`
 - {steps:,} steps of about {tokens:,} tokens; {pairs:.0%} of the examples are pairs, as DP-MLM shows them
 - range of its scores ({method}; whole words behind masks of texts kept back): ({low:.4f}, {high:.4f})
 

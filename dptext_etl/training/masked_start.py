@@ -13,6 +13,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 
 from dptext_etl.embeddings import WordVectors
 
@@ -95,9 +96,10 @@ def _words(weight: torch.Tensor, tokenizer: Tokenizer) -> None:
     weight[torch.tensor([entries[word] for word in shared]), :width] = torch.from_numpy(known[:, :width])
 
 
-def _log_shares(tokenizer: Tokenizer, counts: Counter[str]) -> np.ndarray[tuple[int], np.dtype[np.float32]]:
+def _log_shares(tokenizer: Tokenizer, counts: Counter[str]) -> npt.NDArray[np.float32]:
     """Return the logarithm of how often every entry occurs."""
     share = np.full(tokenizer.get_vocab_size(), _RARE)
     for entry, number in tokenizer.get_vocab().items():
         share[number] = max(_RARE, counts[entry])
-    return np.log(share / share.sum()).astype(np.float32)
+    shares: npt.NDArray[np.float32] = np.log(share / share.sum()).astype(np.float32)
+    return shares
