@@ -40,6 +40,7 @@ from dptext_etl import _kernel, sampling, scoring
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
 from dptext_etl.families import language_model
+from dptext_etl.families.antonyms import antonyms_among
 from dptext_etl.families.by_word import WordByWord
 from dptext_etl.families.masked import Law, Numbers, Progress, Scorer, Script, draw
 from dptext_etl.families.masked_plan import coins, likely_draws, planned
@@ -81,7 +82,7 @@ class DPMLM(ScoreMechanism, WordByWord):
         deletion: Chance that a word is deleted, for "plusminus".
         delta: For "plusminus": also state the (epsilon, delta) of the draws that are likely.
         alpha: Weight of the model's score beside the likeness of words (appendix A; the paper has 0.003).
-        antonyms: Folder of WordNet's files: antonyms of a word score lowest in its place; faithful mode alone.
+        antonyms: Path of NLTK's wordnet.zip: antonyms of a word score lowest in its place; faithful mode alone.
 
     Example:
         >>> mechanism = DPMLM.example()
@@ -224,6 +225,8 @@ class DPMLM(ScoreMechanism, WordByWord):
         found = super().artifacts()
         if self._kept_source is not None:
             found["stopwords"] = stopwords(self._kept_source).artifact
+        if self.antonyms is not None:
+            found["antonyms"] = Artifact.open(self.antonyms, provenance="WordNet", licence="WordNet's own")
         return found
 
     def output_words(self) -> frozenset[str] | None:
@@ -378,12 +381,10 @@ class DPMLM(ScoreMechanism, WordByWord):
         pieces = [[int(token)] for token in tokens] if self.mode == "strict" else known.encode(words)
         pieces = [*pieces, []] if self.hides_length else list(pieces)
         lexicon = Lexicon(known.encode, pieces, tokens, self.hides_length)
+        excluded = None if self.antonyms is None else antonyms_among(self.antonyms, words)
         return MaskedScorer(
-            scored, known.frame(scored.window), lexicon, self.clip_range, Adjustment(self.alpha, self._antonyms())
+            scored, known.frame(scored.window), lexicon, self.clip_range, Adjustment(self.alpha, excluded)
         )
-
-    def _antonyms(self) -> Any:
-        return None
 
     @classmethod
     def example(cls) -> Self:
