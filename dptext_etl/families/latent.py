@@ -70,6 +70,7 @@ class LatentMechanism(Mechanism):
 
     Attributes:
         epsilon: Per record.
+        n_max: As it is: texts are cut at the model's constant length, which words do not count.
         noise: "gaussian" for (epsilon, delta), "laplace" for pure epsilon at far more noise.
         delta: Of one record, for Gaussian noise; the largest allowed one where None is given: in strict mode
             min(1e-6, 0.01 / n_rec), in faithful mode the paper's 1e-5.
