@@ -139,8 +139,8 @@ class Layout:
         first_of, tail_of, replaced_by = numbers
         return first_of, tail_of, np.array(drawn, bool), replaced_by, pattern
 
-    def asked(self, blocks: Sequence[Block], most: int) -> Asked:
-        """Turn blocks into draws that one row each scores: at most `most` masks in a row."""
+    def asked(self, blocks: Sequence[Block] | Numbers, most: int) -> Asked:
+        """Turn blocks, shape (n, 3), into draws that one row each scores: at most `most` masks in a row."""
         given = np.array(blocks, np.int64).reshape(-1, 3)
         records = given[:, 0]
         first, last = self.starts[records] + given[:, 1], self.starts[records] + given[:, 2]

@@ -44,7 +44,7 @@ class MaskedModel:
     def parameters(self) -> int:
         """How many numbers the encoder is made of, its word embeddings left out."""
         every = sum(part.numel() for part in self._base.parameters())
-        return max(1, every - self._model.get_input_embeddings().weight.numel())
+        return max(1, int(every - self._model.get_input_embeddings().weight.numel()))
 
     @property
     def embeddings(self) -> Any:
@@ -122,7 +122,8 @@ def _cut_head(model: Any, tokens: Numbers) -> Callable[[Any], Any] | None:
         return None
     every = len(tokens) == last.out_features and bool((tokens == np.arange(len(tokens))).all())
     if every:
-        return head
+        whole: Callable[[Any], Any] = head
+        return whole
     kept = torch.as_tensor(tokens, device=last.weight.device)
     cut = torch.nn.Linear(last.in_features, len(tokens), bias=last.bias is not None, device="meta")
     cut.weight = torch.nn.Parameter(last.weight.detach()[kept].clone(), requires_grad=False)
@@ -133,7 +134,10 @@ def _cut_head(model: Any, tokens: Numbers) -> Callable[[Any], Any] | None:
 
 def _replaced(head: Any, old: Any, new: Any) -> Callable[[Any], Any]:
     """Return a copy of a head in which one module is another; everything else is shared."""
-    return copy.deepcopy(head, {id(old): new, **{id(part): part for part in head.parameters()}})  # type: ignore[no-any-return]
+    changed: Callable[[Any], Any] = copy.deepcopy(
+        head, {id(old): new, **{id(part): part for part in head.parameters()}}
+    )
+    return changed
 
 
 def _head(model: Any) -> Any:
