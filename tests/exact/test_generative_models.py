@@ -114,10 +114,14 @@ def test_draws_from_whole_scores_are_the_same_with_and_without_a_cache(mechanism
     assert len(set(released.text.to_pylist())) > 4
 
 
-def test_a4_scores_are_bit_equal_whatever_the_mates_hold(mechanism):
-    generator = mechanism.generator
+@pytest.mark.parametrize("numbers", ["float32", "bfloat16"])
+def test_a4_scores_are_bit_equal_whatever_the_mates_hold(mechanism, numbers, monkeypatch):
+    monkeypatch.setenv("DPTEXT_DTYPE", numbers)
+    monkeypatch.setenv("DPTEXT_DEVICE", "cpu")
+    generator = mechanism.model_copy(update={"epsilon": mechanism.epsilon}).generator
     own, *others = [prompt for prompt in generator.prompts([*TEXTS, "a", "it was", "\n"]) if len(prompt) < 64]
     alone = transcript(generator, [own], 64, 16, 0)
+    assert alone.dtype == getattr(torch, numbers)
     full = [[5] * 63, [6], *others, [7] * 62]
     for mates in ([], others, others[::-1], full, full[::-1], [[9] * 63] * 15):
         for place in {0, len(mates) // 2, len(mates)}:
