@@ -191,6 +191,9 @@ def test_the_command_writes_a_file_that_a_mechanism_takes(corpus, tmp_path):
     assert again.read_bytes() == out.read_bytes()
     invoke("--model", "example-masked", "--corpus", corpus, "--column", "body", "--texts", 2, "--out", again)
     assert again.read_bytes() != out.read_bytes()
+    invoke("--model", "example-masked", "--corpus", corpus, "--deviations", 6, "--out", again)
+    assert read_clip(again) == (written["mean"], pytest.approx(written["mean"] + 6 * written["sd"]))
+    assert json.loads(again.read_text())["method"] == "mean, mean + 6 standard deviations"
 
 
 def test_a_folder_keeps_its_own_range(corpus, tmp_path):

@@ -38,7 +38,13 @@ def calibrate(
     texts: Annotated[int, typer.Option(min=1, help="How many texts, spread evenly over the corpus.")] = 1_000,
     latent: Annotated[bool, typer.Option("--latent", help="Choose the clip C of dpbart's latents instead.")] = False,
     length: Annotated[int, typer.Option(min=1, help="With --latent: tokens of a text in a release.")] = 20,
-    deviations: Annotated[float, typer.Option(help="With --latent: standard deviations from the mean.")] = 0.5,
+    deviations: Annotated[
+        float | None,
+        typer.Option(
+            min=0.01,
+            help="Standard deviations from the mean that the range goes up to: 4 for scores, 0.5 with --latent.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate (mean, mean + 4 standard deviations) of a model's scores on public text, and write them to a file.
@@ -52,7 +58,7 @@ def calibrate(
         from dptext_etl.cli.calibrate_latent import calibrate_latent
 
         asked: dict[str, Any] = {"column": column, "out": out, "revision": revision, "texts": texts, "as_json": as_json}
-        calibrate_latent(model, corpus, length=length, deviations=deviations, **asked)
+        calibrate_latent(model, corpus, length=length, deviations=deviations or 0.5, **asked)
         return
     from dptext_etl.cli import terminal
     from dptext_etl.errors import PolicyError
@@ -74,7 +80,16 @@ def calibrate(
 
     public = Corpus(corpus, column=column)
     files = language_model.model_files(model, revision)
-    found = calibration.calibrate(files, public, path, texts=texts, kind=kind, template=template, progress=told)
+    found = calibration.calibrate(
+        files,
+        public,
+        path,
+        texts=texts,
+        kind=kind,
+        template=template,
+        deviations=deviations or calibration.SPREAD,
+        progress=told,
+    )
     low, high = found.clip
     facts = found.facts({})
     shown = {"out": str(path), "low": low, "high": high, **{name: facts[name] for name in KEYS[3:]}}

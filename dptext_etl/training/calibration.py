@@ -2,6 +2,7 @@
 
 The range is (mean, mean + 4 standard deviations) of the scores, as paper 000 has it: most tokens of a vocabulary are
 unfit anywhere, so their scores may fall together at the lower end, and those that fit stand out up to the upper end.
+Where scores have a long upper end, 4 is too few: all words that fit then score the same, whatever epsilon is.
 What is looked at is what a mechanism draws from: whole words behind masks of a pair of texts (DP-MLM), the next token
 of an answer (DP-Prompt, DP-Paraphrase), here the text itself. Nothing is held but sums (`training.moments`).
 """
@@ -31,7 +32,7 @@ TEMPLATES = {"causal": "{text} >>>>> ", "seq2seq": "Document : {text}\nParaphras
 """Prompts of DP-Paraphrase and DP-Prompt, as their mechanisms have them by default."""
 PERCENTILES = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9, 99.99)
 SPREAD = 4.0
-"""Standard deviations above the mean that the range goes up to."""
+"""Standard deviations above the mean that the range goes up to, as the papers have it."""
 _MASKS = 4  # words of a text that are masked, each in a row of its own
 _LONGEST = 128  # words of a text that are looked at
 
@@ -44,21 +45,23 @@ class Estimate:
         kind: How the model was read.
         texts: Public texts that were scored.
         moments: Of their scores.
+        deviations: Standard deviations above the mean that the range goes up to.
     """
 
     kind: Kind
     texts: int
     moments: Moments
+    deviations: float = SPREAD
 
     @property
     def clip(self) -> tuple[float, float]:
-        """(mean, mean + 4 standard deviations)."""
-        return self.moments.mean, self.moments.mean + SPREAD * self.moments.sd
+        """The mean, and so many standard deviations above it."""
+        return self.moments.mean, self.moments.mean + self.deviations * self.moments.sd
 
     def facts(self, corpora: Mapping[str, str]) -> dict[str, Any]:
         """Return what stands in the file beside the range; `corpora` are hashes by file name."""
         return {
-            "method": f"mean, mean + {SPREAD:g} standard deviations",
+            "method": f"mean, mean + {self.deviations:g} standard deviations",
             "kind": self.kind,
             "provenance": "public, as declared by whoever ran dptext calibrate",
             "corpus": dict(corpora),
@@ -96,6 +99,7 @@ def estimate(
     *,
     kind: Kind | None = None,
     template: str | None = None,
+    deviations: float = SPREAD,
     progress: Callable[[int, int], None] | None = None,
 ) -> Estimate:
     """Score public texts and return the mean and spread of the scores.
@@ -105,6 +109,7 @@ def estimate(
         texts: Public texts.
         kind: How the model is read; by its configuration where None.
         template: Prompt of a causal model or an encoder-decoder, with "{text}" in it; of the mechanism where None.
+        deviations: Standard deviations above the mean that the range goes up to.
         progress: Told how many texts are done, and of how many.
 
     Raises:
@@ -121,7 +126,7 @@ def estimate(
             progress(done, len(texts))
     if moments.count < 2:
         raise InputError("no text of the corpus has anything to score", "name a corpus of longer texts")
-    return Estimate(read, done, moments)
+    return Estimate(read, done, moments, deviations)
 
 
 def calibrate(
@@ -132,10 +137,13 @@ def calibrate(
     texts: int = 1_000,
     kind: Kind | None = None,
     template: str | None = None,
+    deviations: float = SPREAD,
     progress: Callable[[int, int], None] | None = None,
 ) -> Estimate:
     """Estimate a model's range from texts spread evenly over a public corpus, and write it to the file `out`."""
-    found = estimate(files, spread(corpus, texts), kind=kind, template=template, progress=progress)
+    found = estimate(
+        files, spread(corpus, texts), kind=kind, template=template, deviations=deviations, progress=progress
+    )
     write_clip(out, *found.clip, files, found.facts({corpus.path.name: corpus.sha256}))
     return found
 
