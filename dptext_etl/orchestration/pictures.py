@@ -38,7 +38,7 @@ def of_spends(staged: StagedRun) -> dict[str, dg.MarkdownMetadataValue]:
         name, mechanism = str(column.column), column.mechanism
         draws = counted[name].rows_by_draws if name in counted else {}
         if Disclosure.LENGTH not in mechanism.guarantee.disclosures:
-            draws = {mechanism.n_max: sum(draws.values())}
+            draws = {mechanism.most_positions: sum(draws.values())}
         spends = Counter({mechanism.worst_case(n).epsilon: rows for n, rows in draws.items() if rows})
         if spends and max(spends) < float("inf"):
             pictures[f"epsilon of {name}"] = _histogram(spends, name)

@@ -86,6 +86,15 @@ def combined(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return total
 
 
+def given_back(spend: Mapping[str, Mapping[str, float | str]]) -> str | None:
+    """Say what a run charged of what its records are guaranteed, where draws were not made; else None."""
+    total = spend["sum_over_records"]
+    charged, worst = total[CHARGED], total["eps_pure"]
+    if charged == worst or isinstance(charged, str):
+        return None
+    return f"epsilon {charged:,.6g} of at most {worst:,.6g}: draws that were not made were given back"
+
+
 def shown(spends_total: Mapping[str, int]) -> dict[str, dict[str, float | str]]:
     """Write amounts as people and JSON read them: units instead of millionths, "inf" where there is no bound."""
     facts: dict[str, dict[str, float | str]] = {"sum_over_records": {}, "largest_record": {}}

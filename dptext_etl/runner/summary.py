@@ -7,7 +7,7 @@ from typing import Any
 
 from dptext_etl.checks.gates import Verdict
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.runner.amounts import combined, shown
+from dptext_etl.runner.amounts import combined, given_back, shown
 from dptext_etl.runner.gating import reports
 from dptext_etl.runner.publication import Published
 from dptext_etl.runner.stage import StagedRun
@@ -68,6 +68,7 @@ def summarise(staged: StagedRun, verdicts: tuple[Verdict, ...], published: Publi
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         left = ledger.remaining(Scope.of(policy)).as_dict()
     words = sum(shard.counts["words"] for shard in staged.shards)
+    spend = shown(combined(shard.spends for shard in staged.shards))
     return RunSummary(
         dataset=policy.dataset,
         release=policy.release,
@@ -78,7 +79,7 @@ def summarise(staged: StagedRun, verdicts: tuple[Verdict, ...], published: Publi
         words=words,
         seconds=round(seconds, 3),
         words_per_second=round(words / seconds, 1) if seconds > 0 else 0.0,
-        spend=shown(combined(shard.spends for shard in staged.shards)),
+        spend=spend,
         remaining=left,
         gates=[verdict.as_dict() for verdict in verdicts],
         reports=[dict(item) for item in reports(staged)],
@@ -86,7 +87,7 @@ def summarise(staged: StagedRun, verdicts: tuple[Verdict, ...], published: Publi
         published_rows=published.rows,
         manifest=published.manifest,
         staging=str(staged.layout.staging),
-        notes=_notes(staged, published),
+        notes=[*_notes(staged, published), *filter(None, [given_back(spend)])],
     )
 
 

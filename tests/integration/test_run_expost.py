@@ -45,6 +45,7 @@ def test_a_subject_is_charged_the_draws_that_were_made(steps):
     total = summary.spend["sum_over_records"]
     assert total["eps_pure"] == WORST * 240
     assert total["eps_charged"] == EPSILON * people["review"].sum() < total["eps_pure"]
+    assert summary.notes[-1].endswith("draws that were not made were given back")
     assert summary.spend["largest_record"]["eps_pure"] == WORST, "a record's guarantee stays the worst case"
     with steps.ledger() as ledger:
         (shown,) = ledger.show()
