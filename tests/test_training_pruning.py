@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -17,13 +18,15 @@ pytest.importorskip("transformers")
 
 from safetensors.numpy import load_file
 
+from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.kept import FILE, read_kept
 from dptext_etl.families.sequence_model import SequenceModel
 from dptext_etl.mechanisms.dpbart import DPBart
 from dptext_etl.training import dpbart_noise, dpbart_prune, latent_path, resumable
 from dptext_etl.training import sequence_autoencoder as autoencoder
 from dptext_etl.training.base_model import Base
-from dptext_etl.training.token_rows import batch, random_rows, short_texts
+from dptext_etl.training.corpus import Corpus, held_out
+from dptext_etl.training.token_rows import batch, public_texts, random_rows, short_texts
 
 LENGTH = 8
 WIDTH = 48
@@ -241,6 +244,29 @@ def test_training_under_noise_helps_under_noise(pruned, texts, tmp_path) -> None
     assert DPBart(
         variant="pr_plus", model=str(tmp_path), epsilon=150.0, n_rec=1000, length=LENGTH
     ).latent_model.size == LENGTH * len(history[-2])  # fmt: skip
+
+
+@pytest.mark.parametrize("given", [{"epsilon": 0.0}, {"epsilon": math.inf}, {"delta": 0.0}, {"delta": 1.0}])
+def test_noise_of_no_budget_is_refused(given) -> None:
+    with pytest.raises(PolicyError, match="no budget"):
+        dpbart_noise.sigma(dpbart_noise.Settings(**given), 10)
+
+
+def test_a_corpus_without_texts_is_refused(tmp_path) -> None:
+    pl.DataFrame({"text": [None, ""]}, schema={"text": pl.String}).write_parquet(tmp_path / "empty.parquet")
+    with pytest.raises(InputError, match="no text"):
+        public_texts([Corpus(tmp_path / "empty.parquet")], 5, 10, 1)
+
+
+def test_texts_come_from_corpora_by_their_shares(tmp_path) -> None:
+    for name in ("a", "b"):
+        pl.DataFrame({"text": [f"{name} {number}" for number in range(300)]}).write_parquet(
+            tmp_path / f"{name}.parquet"
+        )
+    corpora = [Corpus(tmp_path / "a.parquet", 3.0), Corpus(tmp_path / "b.parquet", 1.0)]
+    found = public_texts(corpora, 5, 100, 1)
+    assert [text[0] for text in found] == ["a"] * 75 + ["b"] * 25
+    assert not any(held_out(text) for text in found)
 
 
 def test_batches_depend_on_seed_and_step_alone() -> None:

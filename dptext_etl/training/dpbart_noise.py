@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dptext_etl.errors import PolicyError
 from dptext_etl.families.kept import write_kept
 from dptext_etl.gaussian import largest_mu
 from dptext_etl.training import latent_path, resumable
@@ -61,7 +62,13 @@ SMALL = Settings(epochs=3, steps=500, rate=1e-3, warmup=50, constant=False)
 
 
 def sigma(settings: Settings, columns: int) -> float:
-    """Return the standard deviation of the noise on every number: 2 C sqrt(n) / mu, n = length x columns."""
+    """Return the standard deviation of the noise on every number: 2 C sqrt(n) / mu, n = length x columns.
+
+    Raises:
+        PolicyError: No budget that Gaussian noise could keep.
+    """
+    if not (0 < settings.epsilon < math.inf and 0 < settings.delta < 1):
+        raise PolicyError(f"epsilon {settings.epsilon} and delta {settings.delta} are no budget; both are above 0")
     return 2 * settings.clip * math.sqrt(settings.length * columns) / largest_mu(settings.epsilon, settings.delta)
 
 

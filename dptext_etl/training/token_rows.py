@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl.errors import InputError
 from dptext_etl.training.corpus import Corpus, clean, held_out, sentences
 
 Rows = npt.NDArray[np.int32]
@@ -44,12 +45,17 @@ def public_texts(corpora: Sequence[Corpus], words: int, count: int, seed: int) -
 
     Returns:
         About `count` texts, corpus after corpus.
+
+    Raises:
+        InputError: The corpora hold no text.
     """
     total = sum(corpus.share for corpus in corpora)
     found: list[str] = []
     for number, corpus in enumerate(corpora):
         texts = [text for text in corpus.texts() if not held_out(text)]
         found += short_texts(texts, words, round(count * corpus.share / total), seed + number)
+    if not found:
+        raise InputError("the corpora hold no text to train on", "name Parquet files of public texts")
     return found
 
 
