@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -50,7 +50,7 @@ def paraphraser(
     from dptext_etl.training import paraphraser as training
     from dptext_etl.training.sentence_pairs import SentencePairs
 
-    asked = {"template": template, "epochs": epochs, "steps": steps, "minutes": minutes, "rows": rows}
+    asked: dict[str, Any] = {"template": template, "epochs": epochs, "steps": steps, "minutes": minutes, "rows": rows}
     asked |= {"longest": longest, "rate": rate, "seed": seed}
     settings = replace(training.Settings(), **{name: value for name, value in asked.items() if value is not None})
     read = SentencePairs.read(pairs, (text, paraphrase))

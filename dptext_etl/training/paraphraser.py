@@ -198,7 +198,7 @@ def train(
         )
         after = examined()
     _write(out, model, base)
-    facts = {**about, "steps": done, "loss_before": before, "loss_after": after}
+    facts: dict[str, Any] = {**about, "steps": done, "loss_before": before, "loss_after": after}
     if clip:
         facts["clip"] = _clip(out, settings.template, [one for one, _ in pairs.train[:_CLIPPED]], pairs)
     (out / FACTS).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")

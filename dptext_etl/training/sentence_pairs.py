@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -42,7 +43,7 @@ class SentencePairs:
         """
         import polars as pl
 
-        readers = {
+        readers: dict[str, Callable[[Path], pl.LazyFrame]] = {
             ".parquet": pl.scan_parquet,
             ".csv": pl.scan_csv,
             ".tsv": lambda file: pl.scan_csv(file, separator="\t"),
