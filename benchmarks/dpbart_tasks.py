@@ -1,4 +1,4 @@
-"""What is measured of DP-BART, each in a process of its own as in `tasks.py`; the model is that of `random_models.py`."""
+"""What is measured of DP-BART, each in a process of its own as in `tasks.py`; the model is `random_models.py`'s."""
 
 from __future__ import annotations
 

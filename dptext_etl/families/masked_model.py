@@ -1,8 +1,8 @@
 """A masked language model of any architecture: the encoder over all tokens, the head where masks are.
 
 The head is the largest matrix of a model. It is evaluated at masked positions alone, and only for the tokens that can
-be drawn. Architectures keep their heads under different names; what is found is checked once against the model's own
-answer, and where it differs the model's own answer is what is used.
+be drawn; so is what the last layer does behind its attention. Architectures keep their parts under different names;
+what is found is checked once against the model's own answer, and where it differs that answer is what is used.
 """
 
 from __future__ import annotations
@@ -38,7 +38,11 @@ class MaskedModel:
             raise PolicyError("the tokenizer has tokens that the model does not know", "are they of the same model?")
         self._head = _cut_head(model, tokens)
         self._columns = tokens
+        self._attention = _attention_of_last_layer(self._base)
         self._separate = self._agrees()
+        if self._attention is not None and not self._separate:
+            self._attention = None
+            self._separate = self._agrees()
 
     @property
     def parameters(self) -> int:
@@ -77,8 +81,10 @@ class MaskedModel:
             if self._head is None or not self._separate:
                 logits = self._model(input_ids=ids, attention_mask=real.long(), **extra).logits[rows, places]
                 return logits[..., torch.as_tensor(self._columns, device=self.device)]
-            hidden = self._base(input_ids=ids, attention_mask=real.long(), **extra)[0]
-            return self._head(hidden[rows, places])
+            if self._attention is None:
+                return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0][rows, places])
+            with self._attention.register_forward_hook(lambda _, __, made: _at(made, rows, places)):
+                return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0])
 
     def _agrees(self) -> bool:
         """Whether encoder and cut head, one after the other, score as the model itself does."""
@@ -95,7 +101,7 @@ class MaskedModel:
             self._separate = separate
             try:
                 answers.append(self.forward(tokens, totals, types, columns).float())
-            except (RuntimeError, TypeError, AttributeError, ValueError):
+            except (RuntimeError, TypeError, AttributeError, ValueError, IndexError):
                 return False
         scale = float(answers[1].abs().max()) + 1.0
         tolerance = scale * (1e-4 if self._model.dtype is torch.float32 else 0.05)
@@ -110,6 +116,17 @@ def _places(model: Any) -> int:
     if padding is None and getattr(model.config, "model_type", "") == "mpnet":
         padding = 1
     return places if padding is None else places - padding - 1
+
+
+def _attention_of_last_layer(base: Any) -> Any:
+    """Return the attention behind which a layer works token by token, as BERT and its like name it, or None."""
+    layers = getattr(getattr(base, "encoder", None), "layer", None)
+    return getattr(layers[-1], "attention", None) if layers else None
+
+
+def _at(made: Any, rows: Any, places: Any) -> Any:
+    """Return what an attention made, at some places of each row alone."""
+    return (made[0][rows, places], *made[1:]) if isinstance(made, tuple) else made[rows, places]
 
 
 def _cut_head(model: Any, tokens: Numbers) -> Callable[[Any], Any] | None:
