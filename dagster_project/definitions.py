@@ -17,6 +17,6 @@ from dptext_etl.orchestration import build_definitions, check_lineage
 POLICY = Path(__file__).with_name("privacy.toml")
 
 write_missing(POLICY.parent / "data")
-policies = [POLICY, *filter(None, [comments()])]  # a model needs the extra "models"
-built = [build_definitions(policy, partitions=MONTHS) for policy in policies]
+of_models = comments()  # None without the extra "models"
+built = [build_definitions(policy, partitions=MONTHS) for policy in (POLICY, of_models) if policy is not None]
 defs = check_lineage(dg.Definitions.merge(*built, dg.Definitions(assets=[topics])))

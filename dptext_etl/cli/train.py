@@ -1,7 +1,7 @@
 """`dptext train`: train models on public text, one command per file `train_NAME.py` beside this one.
 
-A file holds `EXAMPLE`, `KEYS` and the function of its name (`train_masked_lm.py`: `masked_lm`, the command `masked-lm`);
-what it needs beyond the standard library it imports inside that function.
+A file holds `EXAMPLE`, `KEYS` and the function of its name (`train_masked_lm.py`: `masked_lm`, which is the command
+`masked-lm`); what it needs beyond the standard library it imports inside that function.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class WordByWord(Mechanism):
     """Whether the law of a draw depends on more than its own word, so that only bounds of it are known."""
 
     @property
-    def aligned(self) -> bool:
+    def in_place(self) -> bool:
         """Whether word i of a release is drawn for word i: not where words are inserted or deleted on purpose."""
         return True
 
@@ -95,4 +95,4 @@ class WordByWord(Mechanism):
 
 def by_word(mechanism: Mechanism) -> WordByWord | None:
     """Return the mechanism if it releases word i for word i, else None."""
-    return mechanism if isinstance(mechanism, WordByWord) and mechanism.aligned else None
+    return mechanism if isinstance(mechanism, WordByWord) and mechanism.in_place else None

@@ -133,7 +133,7 @@ class DPMLM(ScoreMechanism, WordByWord):
             raise ValueError(msg)
 
     @property
-    def aligned(self) -> bool:
+    def in_place(self) -> bool:
         """Word i is drawn for word i, unless words are added and deleted, or more than words is released."""
         return self.variant == "plain" and self.mode == "strict"
 
