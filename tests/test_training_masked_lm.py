@@ -327,3 +327,9 @@ def test_the_command_trains_examines_and_tells(tmp_path):
     assert json.loads((out / "training.json").read_text())["settings"]["seed"] == 3
     assert "None needed." in (out / "README.md").read_text()
     assert language_model.model_files(str(out))["model/dptext_clip.json"]
+
+
+def test_texts_without_a_known_word_are_refused_instead_of_sought_for_ever(tokenizer):
+    examples = Examples([(["?! ...", "--"], 1.0)], tokenizer, recipe=Recipe(), tokens=100, seed=1, pool=2)
+    with pytest.raises(InputError, match="no text"):
+        _ = examples[0]

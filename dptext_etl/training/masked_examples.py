@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl.errors import InputError
 from dptext_etl.training.corpus import clean, sentences, words
 from dptext_etl.training.vocabulary import END, MASK, PADDING, START, whole_words
 
@@ -225,6 +226,10 @@ class Examples:
                 pieces = list(self._draw(texts, _WORDS * self._pool * self._tokens * share / total, rng))
                 found = (self._example(text, rng) for text in segment(pieces, self._tokenizer, self._drawable))
                 made += [example for example in found if example is not None]
+            if not made:
+                raise InputError(
+                    "no text of the corpora has a word of the vocabulary", "give more texts or more entries"
+                )
             groups = list(self._groups(sorted(made, key=lambda example: len(example[0]))))
         return [padded(groups[number]) for number in rng.permutation(len(groups))[: self._pool]]
 

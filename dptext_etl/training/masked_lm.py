@@ -195,7 +195,7 @@ def _tokenizer(work: Path, held: Held, settings: Settings) -> tuple[Tokenizer, C
     if (work / _COUNTS).exists():
         return Tokenizer.from_file(str(work / _TOKENIZER)), Counter(json.loads((work / _COUNTS).read_text()))
     counts = frequencies(held)
-    made = build(counts, settings.vocabulary, settings.pieces)
+    made = build(counts, settings.vocabulary, min(settings.pieces, settings.vocabulary // 10))
     made.save(str(work / _TOKENIZER))
     known = made.get_vocab()
     kept = Counter({word: count for word, count in counts.items() if word in known})
