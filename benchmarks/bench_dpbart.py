@@ -30,9 +30,10 @@ def task(name: str, **parameters: Any) -> dict[str, Any]:
 
 def rows() -> list[Row]:
     """Measure everything and return the rows of the table."""
-    if random_models.folder() is None:
+    built = random_models.folder()
+    if built is None:
         return []
-    folder = str(random_models.folder())
+    folder = str(built / "bart")
     plain = {beams: task("plain_dpbart", folder=folder, documents=LOOP, beams=beams) for beams in (1, BEAMS)}
     if not all(plain.values()):
         return []
