@@ -51,7 +51,7 @@ def task(name: str, *, threads: int = 1, script: str = "tasks.py", **parameters:
         print(done.stderr.strip(), file=sys.stderr)
         return {}
     if done.returncode:
-        sys.exit(f"the task {name} failed\n{done.stderr}")
+        sys.exit(f"the task {name} failed (exit {done.returncode})\n{done.stderr}")
     return dict(json.loads(done.stdout.splitlines()[-1]))
 
 
