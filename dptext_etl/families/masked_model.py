@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -38,6 +39,7 @@ class MaskedModel:
             raise PolicyError("the tokenizer has tokens that the model does not know", "are they of the same model?")
         self._head = _cut_head(model, tokens)
         self._columns = tokens
+        self._alone = threading.Lock()
         self._attention = _attention_of_last_layer(self._base)
         self._separate = self._agrees()
         if self._attention is not None and not self._separate:
@@ -83,7 +85,10 @@ class MaskedModel:
                 return logits[..., torch.as_tensor(self._columns, device=self.device)]
             if self._attention is None:
                 return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0][rows, places])
-            with self._attention.register_forward_hook(lambda _, __, made: _at(made, rows, places)):
+            with (
+                self._alone,  # the hook is the model's, and engines call from several threads
+                self._attention.register_forward_hook(lambda _, __, made: _at(made, rows, places)),
+            ):
                 return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0])
 
     def _agrees(self) -> bool:
