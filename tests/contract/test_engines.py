@@ -38,10 +38,36 @@ def frame(rows=240):
     )
 
 
+class Release(list):
+    """What an engine must release: these bytes; of a model, whose scores differ in their last digits, nearly all rows.
+
+    A mechanism that is not reproducible promises equal draws, not equal scores: between processes a draw may
+    fall on another word now and then (`spec/stream.md`, DESIGN section 1). Rows never move, vanish or become null.
+    """
+
+    def __init__(self, texts, reproducible):
+        super().__init__(texts)
+        self.reproducible = reproducible
+
+    def __getitem__(self, key):
+        found = super().__getitem__(key)
+        return Release(found, self.reproducible) if isinstance(key, slice) else found
+
+    def __eq__(self, other):
+        if self.reproducible:
+            return list(self) == list(other)
+        pairs = list(zip(self, other, strict=True))
+        agree = sum(mine == theirs for mine, theirs in pairs)
+        return all((mine is None) == (theirs is None) for mine, theirs in pairs) and agree >= 0.9 * len(pairs)
+
+    __hash__ = None
+
+
 @pytest.fixture
 def expected(policy):
     table = frame()
-    return privatize(table["text"].to_arrow(), table["id"].to_arrow(), policy).to_pylist()
+    texts = privatize(table["text"].to_arrow(), table["id"].to_arrow(), policy).to_pylist()
+    return Release(texts, policy.mechanism.reproducible)
 
 
 def released(out):

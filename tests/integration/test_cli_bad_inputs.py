@@ -115,7 +115,7 @@ def test_a_text_column_of_another_type(place, frame):
 
 
 def test_an_unknown_mechanism(place, frame):
-    place.refused(place.privatize(frame, mechanism="rot13"), "available: custext")
+    place.refused(place.privatize(frame, mechanism="rot13"), "available: adept, custext")
 
 
 def test_an_unknown_parameter(place, frame):
