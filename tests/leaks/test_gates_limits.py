@@ -60,7 +60,7 @@ def test_correct_runs_pass_at_any_epsilon(staged, epsilon):
 
 
 def test_at_a_large_epsilon_no_count_is_suspicious_and_the_verdict_says_so(staged):
-    native = staged({"epsilon": 200.0})["canaries_native"]
+    native = staged({"epsilon": 2000.0})["canaries_native"]
     assert native.passed
     assert "no count would be suspicious in 'text'" in native.message
     assert native.counts["survived"] > 0.9 * native.counts["words"]
