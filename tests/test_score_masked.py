@@ -1,15 +1,17 @@
 """The batched scorer against Algorithm 1 written out for one text at a time, on small models of many architectures."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from dptext_etl import scoring
-from dptext_etl.families import masked_scorer
+from dptext_etl.families import language_model, masked_scorer
 from dptext_etl.families.masked import Law, Script, draw
 from dptext_etl.families.masked_layout import Layout
+from dptext_etl.families.masked_model import MaskedModel
 from dptext_etl.mechanisms.dpmlm import DPMLM
 
 from .exact.toy_scorer import Recorded, keys
@@ -466,3 +468,21 @@ def test_draws_of_a_text_take_the_law_of_its_mechanism(whole):
     (chosen,) = draw(scorer, scoring, [script], keys(1), law=Law(made.epsilon, *made.score_range), block=1)
     out = made.release_with(scorer, scoring, pa.array(["good film"]), keys(1))
     assert [made.output_texts[number] for number in chosen] == out.text[0].as_py().split(" ")
+
+
+def test_threads_that_share_a_model_do_not_meet():
+    """What one thread cuts to its masks is its own: several scorers and threads call one model at a time."""
+    model = language_model.masked_model(language_model.model_files("example-masked"))
+    columns = np.arange(20) + 5
+    scorers = [MaskedModel(model, columns, window) for window in (64, 128)]
+
+    def given(seed):
+        random = np.random.default_rng(seed)
+        tokens = random.integers(5, 300, (4, 24))
+        return tokens, np.full(4, 20), np.zeros((4, 24), np.int64), random.integers(0, 19, (4, 2))
+
+    expected = [scorers[0].forward(*given(seed)).clone() for seed in range(12)]
+    with ThreadPoolExecutor(4) as pool:
+        asked = [(scorers[turn % 2], turn % 12) for turn in range(96)]
+        found = list(pool.map(lambda one: one[0].forward(*given(one[1])), asked))
+    assert all(bool((scores == expected[seed]).all()) for scores, (_, seed) in zip(found, asked, strict=True))

@@ -12,11 +12,17 @@ import inspect
 import threading
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 import numpy as np
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.masked import Numbers
+
+_MASKS = threading.local()
+"""Rows and places of the masks that this thread is scoring."""
+_HOOKED: WeakSet[Any] = WeakSet()
+_HOOKING = threading.Lock()
 
 
 class MaskedModel:
@@ -39,7 +45,6 @@ class MaskedModel:
             raise PolicyError("the tokenizer has tokens that the model does not know", "are they of the same model?")
         self._head = _cut_head(model, tokens)
         self._columns = tokens
-        self._alone = threading.Lock()
         self._attention = _attention_of_last_layer(self._base)
         self._separate = self._agrees()
         if self._attention is not None and not self._separate:
@@ -85,11 +90,11 @@ class MaskedModel:
                 return logits[..., torch.as_tensor(self._columns, device=self.device)]
             if self._attention is None:
                 return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0][rows, places])
-            with (
-                self._alone,  # the hook is the model's, and engines call from several threads
-                self._attention.register_forward_hook(lambda _, __, made: _at(made, rows, places)),
-            ):
+            _MASKS.places = rows, places
+            try:
                 return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0])
+            finally:
+                _MASKS.places = None
 
     def _agrees(self) -> bool:
         """Whether encoder and cut head, one after the other, score as the model itself does."""
@@ -124,14 +129,25 @@ def _places(model: Any) -> int:
 
 
 def _attention_of_last_layer(base: Any) -> Any:
-    """Return the attention behind which a layer works token by token, as BERT and its like name it, or None."""
+    """Return the attention behind which a layer works token by token, as BERT and its like name it, or None.
+
+    What it makes is cut to masks wherever this thread is scoring: engines call one model from several threads.
+    """
     layers = getattr(getattr(base, "encoder", None), "layer", None)
-    return getattr(layers[-1], "attention", None) if layers else None
+    attention = getattr(layers[-1], "attention", None) if layers else None
+    with _HOOKING:
+        if attention is not None and attention not in _HOOKED:
+            attention.register_forward_hook(_at_masks)
+            _HOOKED.add(attention)
+    return attention
 
 
-def _at(made: Any, rows: Any, places: Any) -> Any:
-    """Return what an attention made, at some places of each row alone."""
-    return (made[0][rows, places], *made[1:]) if isinstance(made, tuple) else made[rows, places]
+def _at_masks(_module: Any, _given: Any, made: Any) -> Any:
+    """Return what an attention made at masks alone, where this thread has said where they are."""
+    places = getattr(_MASKS, "places", None)
+    if places is None:
+        return None
+    return (made[0][places], *made[1:]) if isinstance(made, tuple) else made[places]
 
 
 def _cut_head(model: Any, tokens: Numbers) -> Callable[[Any], Any] | None:
