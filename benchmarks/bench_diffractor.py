@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 
 import measuring
-from measuring import Row, amount, growing, main
+from measuring import Row, amount, counted, growing, main
 from plain_loops import ENOUGH, PUBLISHED
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -36,29 +36,28 @@ def column() -> list[Row]:
             return []
         one = best(3, "diffractor", variant=variant)
         plain_rate, rate = plain["words"] / plain["cpu"], one["words"] / one["cpu"]
-        enough = plain_rate >= ENOUGH * RATE
         found += [
             Row(
                 f"the plain per-word loop of 1-Diffractor, {variant}, 5 lists",
                 f"{amount(plain_rate)} words/CPU-s",
                 f"published code: {amount(RATE)} words/CPU-s",
                 plain_rate / RATE,
-                f">= {ENOUGH}, else the next ratio does not count",
-                enough,
+                f">= {ENOUGH}, else the next goal is held against as much of the published rate",
+                plain_rate >= ENOUGH * RATE,
             ),
             Row(
                 f"1-Diffractor column in Polars, {variant}, IMDb, 5 lists, one thread",
                 f"{amount(rate)} words/CPU-s ({one['wall']:.2f} s for {amount(one['words'])} words)",
                 "the plain loop",
                 rate / plain_rate,
+                ">= 1,000",
+                rate >= 1_000 * counted(plain_rate, RATE),
             ),
             Row(
                 "the same",
                 f"{amount(rate)} words/CPU-s",
                 f"published code: {amount(RATE)} words/CPU-s",
                 rate / RATE,
-                ">= 1,000" if variant == "tem" else "",
-                enough and rate >= 1_000 * RATE if variant == "tem" else None,
             ),
         ]
     two = best(2, "diffractor", "wall", threads=2)

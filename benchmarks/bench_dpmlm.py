@@ -17,10 +17,10 @@ import random_models
 from measuring import Row, amount, main
 from plain_loops import ENOUGH, PUBLISHED
 
-EVEN, LOOP_EVEN = 24, 8
-LONG, LOOP_LONG = 160, 6
+EVEN, LOOP_EVEN = 20, 6
+LONG, LOOP_LONG = 120, 5
 BLOCK = 4
-LENGTHS = (10, 25, 50, 100, 200, 400)
+LENGTHS = {10: 24, 25: 8, 50: 4, 100: 2, 200: 1, 400: 1}  # words of a text: texts
 AT_ONCE = (1, 4, 32)
 SEQUENTIAL = {"sample": "even", "rows": EVEN}
 IN_BLOCKS = {"sample": "even", "rows": EVEN, "decoding": "block", "block": BLOCK}
@@ -144,23 +144,23 @@ def reduced(plain: dict[str, Any]) -> list[Row]:
 
 def lengths() -> list[Row]:
     """CPU time per word against the length of texts and against how many texts are released at once."""
-    sequential = task("one_draw", lengths=LENGTHS)
-    sizes = [{"words": size, "rows": max(2, 64 // size), "decoding": "parallel"} for size in LENGTHS]
+    sequential = task("one_draw", lengths=list(LENGTHS))
+    sizes = [{"words": size, "rows": rows, "alike": True, "decoding": "parallel"} for size, rows in LENGTHS.items()]
     batches = [{"words": 20, "rows": size, "decoding": "parallel"} for size in AT_ONCE]
     found = [job["cpu"] / job["words"] for job in task("dpmlm", jobs=[*sizes, *batches])["jobs"]]
     by_length, by_batch = found[: len(sizes)], found[len(sizes) :]
-    longest = sequential[str(LENGTHS[-1])]
+    shortest, longest = sequential[str(min(LENGTHS))], sequential[str(max(LENGTHS))]
     return [
         Row(
             f"DP-MLM, sequential, texts of {listed(LENGTHS)} words: a draw in the middle, in full batches",
             f"{listed(f'{1000 * sequential[str(size)]:.0f}' for size in LENGTHS)} CPU-ms",
-            f"a draw at {LENGTHS[0]} words (a window of 512 tokens bounds it)",
-            longest / sequential[str(LENGTHS[0])],
+            f"a draw at {min(LENGTHS)} words (a window of 512 tokens bounds it)",
+            longest / shortest,
         ),
         Row(
-            f"DP-MLM, parallel, texts of {listed(LENGTHS)} words",
+            f"DP-MLM, parallel, texts of {listed(LENGTHS)} words, in full batches",
             f"{listed(f'{1000 * one:.1f}' for one in by_length)} CPU-ms a word",
-            f"a word at {LENGTHS[0]} words",
+            f"a word at {min(LENGTHS)} words",
             by_length[-1] / by_length[0],
         ),
         Row(

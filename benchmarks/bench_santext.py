@@ -9,7 +9,7 @@ outside the clock; the weights of every distinct word are inside it.
 
 from __future__ import annotations
 
-from measuring import Row, amount, best, growing, main, task
+from measuring import Row, amount, best, counted, growing, main, task
 from plain_loops import ENOUGH, PUBLISHED
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -31,15 +31,14 @@ def column() -> list[Row]:
     two = best(2, "santext", "wall", threads=2)
     plain_rate, rate = plain["words"] / plain["cpu"], one["words"] / one["cpu"]
     published = PUBLISHED["santext_words_per_second"]
-    enough = plain_rate >= ENOUGH * published
     return [
         Row(
             "the plain per-word loop of SanText, 10 k vocabulary",
             f"{amount(plain_rate)} words/CPU-s",
             f"published script: {amount(published)} words/CPU-s",
             plain_rate / published,
-            f">= {ENOUGH}, else the next ratio does not count",
-            enough,
+            f">= {ENOUGH}, else the next goal is held against as much of the published rate",
+            plain_rate >= ENOUGH * published,
         ),
         Row(
             "SanText column, IMDb, 10 k vocabulary, one thread",
@@ -47,7 +46,7 @@ def column() -> list[Row]:
             "the plain loop",
             rate / plain_rate,
             ">= 60",
-            enough and rate >= 60 * plain_rate,
+            rate >= 60 * counted(plain_rate, published),
         ),
         Row(
             "the same, two threads",

@@ -94,12 +94,13 @@ def loaded(folder: str) -> tuple[Any, Any]:
 def dpmlm(folder: str, jobs: list[dict[str, Any]], dtype: str = "float32") -> dict[str, Any]:
     """The column, one job after the other: a sample of so many texts, or texts of exactly so many words.
 
-    Every job gives `rows`, `sample` or `words`, and the mechanism's settings.
+    Every job gives `rows`, `sample` or `words` (with `alike` one text many times), and the mechanism's settings.
     """
     found: dict[str, Any] = {"jobs": []}
     for job in jobs:
         rows, sample, words = job.pop("rows"), job.pop("sample", None), job.pop("words", None)
-        given = chosen(folder, sample, rows) if sample else long_texts(rows, words)
+        given = long_texts(1, words) * rows if job.pop("alike", False) else None
+        given = given or (chosen(folder, sample, rows) if sample else long_texts(rows, words))
         release = releasing(folder, dtype, **job)
         release([given[0][:30]])
         taken = clocked(lambda release=release, given=given: release(given))
