@@ -69,10 +69,25 @@ def run(block: Block, folder: Path, env: dict[str, str]) -> str:
     return done.stdout
 
 
+@pytest.fixture(scope="module")
+def left(tmp_path_factory):
+    """The folder that a page leaves behind, which those that continue it copy; every page is followed once."""
+    folders: dict[Path, Path] = {}
+    env = environment()
+
+    def leave(page: Path) -> Path:
+        if page not in folders:
+            folders[page] = folder = tmp_path_factory.mktemp(page.stem)
+            before = CONTINUES.match(page.read_text(encoding="utf-8"))
+            if before:
+                shutil.copytree(leave(page.with_name(before[1])), folder, dirs_exist_ok=True)
+            follow(page, folder, env)
+        return folders[page]
+
+    return leave
+
+
 def follow(page: Path, folder: Path, env: dict[str, str]) -> None:
-    before = CONTINUES.match(page.read_text(encoding="utf-8"))
-    if before:
-        follow(page.with_name(before[1]), folder, env)
     for block in blocks(page):
         if block.language not in {"toml", "python", "sh"}:
             continue
@@ -87,12 +102,12 @@ def follow(page: Path, folder: Path, env: dict[str, str]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_every_example_runs(page, tmp_path, request):
+def test_every_example_runs(page, left, request):
     if "SparkSession" in page.read_text(encoding="utf-8"):
         request.getfixturevalue("java")
     if shutil.which("bash") is None:
         pytest.skip("shell examples need bash")
-    follow(page, tmp_path, environment())
+    left(page)
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "CONTRIBUTING.md"], ids=lambda page: page.name)

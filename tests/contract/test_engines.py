@@ -24,16 +24,18 @@ FILMS = [
 ]
 
 
-def frame(rows=240):
-    texts = [
-        None if FILMS[i % len(FILMS)] is None else f"{FILMS[i % len(FILMS)]} {'very ' * (i % 7)}" for i in range(rows)
-    ]
+ROWS = 60
+
+
+def frame():
+    rows = range(ROWS)
+    texts = [None if FILMS[i % len(FILMS)] is None else f"{FILMS[i % len(FILMS)]} {'very ' * (i % 7)}" for i in rows]
     return pl.DataFrame(
         {
-            "id": [f"r{i}" for i in range(rows)],
-            "user": [f"u{i % 40}" for i in range(rows)],
+            "id": [f"r{i}" for i in rows],
+            "user": [f"u{i % 9}" for i in rows],
             "text": texts,
-            "n": range(rows),
+            "n": rows,
         }
     )
 
