@@ -9,7 +9,6 @@ import inspect
 import itertools
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -63,16 +62,18 @@ def table(header: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     )
 
 
-def explained(name: str) -> dict[str, Any]:
-    """Return what `dptext explain NAME --json` says."""
-    command = [sys.executable, "-m", "dptext_etl.cli", "explain", name, "--json"]
-    return dict(json.loads(subprocess.run(command, capture_output=True, check=True).stdout))
+def said(*arguments: str) -> dict[str, Any]:
+    """Return what `dptext ARGUMENTS --json` says."""
+    from typer.testing import CliRunner
+
+    from dptext_etl.cli.app import app
+
+    return dict(json.loads(CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).stdout))
 
 
 def mechanisms() -> str:
     """Return the table of all mechanisms and variants, as `dptext mechanisms` knows them."""
-    command = [sys.executable, "-m", "dptext_etl.cli", "mechanisms", "--json"]
-    found = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)["mechanisms"]
+    found = said("mechanisms")["mechanisms"]
     rows = []
     for item in found:
         name = item["name"]
@@ -88,7 +89,7 @@ def mechanism(name: str) -> str:
     from dptext_etl import load
 
     kind = load(name)
-    facts = explained(name)
+    facts = said("explain", name)
     claim, cost = facts["guarantee"], facts["spend"]
     words = inspect.getdoc(inspect.getmodule(kind)) or ""
     lines = [f"# {name}", words.replace("\n\n* ", "\n\n* "), "## Guarantee"]

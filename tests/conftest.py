@@ -10,8 +10,14 @@ from pathlib import Path
 
 import pytest
 
-for _name, _value in {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}.items():
-    os.environ.setdefault(_name, _value)  # two workers share the machine, and no test asks the network for a model
+SMALL = {  # two workers share the machine, and no test asks the network for a model
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # Spark starts in two thirds of the time
+}
+for _name, _value in SMALL.items():
+    os.environ.setdefault(_name, _value)
 
 import numpy as np  # noqa: E402  (reads the number of threads)
 
@@ -131,7 +137,6 @@ def spark_settings(tmp_path_factory):
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(folder / "local"),
@@ -169,26 +174,26 @@ def postgres():
     server.remove()
 
 
-@pytest.fixture
-def cluster(java, tmp_path):
+@pytest.fixture(scope="session")
+def cluster(java, tmp_path_factory):
     """A standalone cluster: a master and two workers whose addresses differ, as speculation asks for."""
     import pyspark
 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         master = f"spark://127.0.0.1:{free.getsockname()[1]}"
-    home = str(Path(pyspark.__file__).parent)
+    home, folder = str(Path(pyspark.__file__).parent), tmp_path_factory.mktemp("cluster")
     env = {
         **os.environ,
         "SPARK_HOME": home,
         "PYSPARK_PYTHON": sys.executable,
-        "SPARK_WORKER_DIR": str(tmp_path / "work"),
+        "SPARK_WORKER_DIR": str(folder / "work"),
     }
-    env |= {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+    env |= {"SPARK_DAEMON_MEMORY": "256m"}
 
     def start(kind, address, *arguments):
         command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{kind}", "--host", address, "--webui-port", "0"]
-        log = (tmp_path / f"{kind}-{address}.log").open("wb")
+        log = (folder / f"{kind}-{address}.log").open("wb")
         return subprocess.Popen([*command, *arguments], env=env, stdout=log, stderr=log)
 
     started = [start("master.Master", "127.0.0.1", "--port", master.rpartition(":")[2])]

@@ -1,12 +1,14 @@
 """README and guide are run, block by block, as a reader would: nothing on these pages is only claimed.
 
-* `toml` that begins with `# NAME` is written to that file; `python` is run as a script; `sh` by bash; all blocks of a
-  page share one folder. `text` after a block is what it prints (… stands for anything).
+* `toml` that begins with `# NAME` is written to that file; `python` has nothing of the blocks before it but the modules
+  that they loaded and the Spark that they started (one of another kind starts anew); `sh` is run by bash; all blocks of
+  a page share one folder. `text` after a block is what it prints (… stands for anything).
 * A page that begins with `<!-- continues OTHER.md -->` starts in the folder that OTHER.md left.
 * Commands that set up, serve or test this project itself are left out (`NOT_HERE`).
 """
 
 import doctest
+import json
 import os
 import re
 import secrets
@@ -53,27 +55,67 @@ def environment() -> dict[str, str]:
     }
 
 
-def run(block: Block, folder: Path, env: dict[str, str]) -> str:
-    if block.language == "toml":
-        named = re.match(r"# (\S+\.toml)", block.code)
-        if named:
-            (folder / named[1]).write_text(block.code)
-        return ""
-    if block.language == "python":
-        command = [sys.executable, "-c", block.code]
-    else:
-        lines = [line for line in block.code.splitlines() if not line.startswith(NOT_HERE)]
+BLOCKS = """
+import contextlib, io, json, sys, traceback
+for line in sys.stdin:
+    printed, failure = io.StringIO(), ""
+    try:
+        with contextlib.redirect_stdout(printed):
+            exec(json.loads(line), {"__name__": "__main__"})
+    except BaseException:
+        failure = traceback.format_exc()
+    print(json.dumps([printed.getvalue(), failure]), flush=True)
+"""
+
+
+class Reader:
+    """Somebody who follows a page: a folder, an environment, one Python for all of its blocks."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.env = folder, environment()
+        self._python: subprocess.Popen[str] | None = None
+
+    def run(self, block: Block) -> str:
+        if block.language == "toml":
+            named = re.match(r"# (\S+\.toml)", block.code)
+            if named:
+                (self.folder / named[1]).write_text(block.code)
+            return ""
+        printed, failure = self._python_says(block.code) if block.language == "python" else self._bash_says(block.code)
+        assert not failure, f"line {block.line}:\n{printed}\n{failure}"
+        return printed
+
+    def _bash_says(self, code: str) -> tuple[str, str]:
+        lines = [line for line in code.splitlines() if not line.startswith(NOT_HERE)]
         command = ["bash", "-euo", "pipefail", "-c", "\n".join(lines)]
-    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, f"line {block.line}:\n{done.stdout}\n{done.stderr}"
-    return done.stdout
+        done = subprocess.run(command, cwd=self.folder, env=self.env, capture_output=True, text=True, check=False)
+        return done.stdout, f"{done.stderr}\nexit {done.returncode}" if done.returncode else ""
+
+    def _python_says(self, code: str) -> tuple[str, str]:
+        if ".remote(" in code:  # Spark Connect is refused beside a classic session
+            self.leave()
+        if self._python is None:
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+            command = [sys.executable, "-c", BLOCKS]
+            self._python = subprocess.Popen(command, cwd=self.folder, env=self.env, text=True, **pipes)
+        assert self._python.stdin is not None
+        assert self._python.stdout is not None
+        self._python.stdin.write(f"{json.dumps(code)}\n")
+        self._python.stdin.flush()
+        answer = self._python.stdout.readline()
+        printed, failure = json.loads(answer) if answer else ("", "Python ended")
+        return printed, failure
+
+    def leave(self) -> None:
+        if self._python is not None:
+            self._python.communicate()
+            self._python = None
 
 
 @pytest.fixture(scope="module")
 def left(tmp_path_factory):
     """The folder that a page leaves behind, which those that continue it copy; every page is followed once."""
     folders: dict[Path, Path] = {}
-    env = environment()
 
     def leave(page: Path) -> Path:
         if page not in folders:
@@ -81,17 +123,21 @@ def left(tmp_path_factory):
             before = CONTINUES.match(page.read_text(encoding="utf-8"))
             if before:
                 shutil.copytree(leave(page.with_name(before[1])), folder, dirs_exist_ok=True)
-            follow(page, folder, env)
+            reader = Reader(folder)
+            try:
+                follow(page, reader)
+            finally:
+                reader.leave()
         return folders[page]
 
     return leave
 
 
-def follow(page: Path, folder: Path, env: dict[str, str]) -> None:
+def follow(page: Path, reader: Reader) -> None:
     for block in blocks(page):
         if block.language not in {"toml", "python", "sh"}:
             continue
-        printed = run(block, folder, env)
+        printed = reader.run(block)
         if block.prints is not None:
             expected = block.prints.replace("…", "...")
             flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
