@@ -34,11 +34,25 @@ SERVERS = ("spark", "postgres")
 """Tests with one of these in their names go to one worker, so that its server is started once."""
 
 
+def scope(nodeid):
+    """Which tests go to one worker together: those of a server, or those of a file."""
+    path, _, test = nodeid.partition("::")
+    name = f"{path.rpartition('/')[2]}::{test}"
+    return next((server for server in SERVERS if server in name), path)
+
+
 def pytest_collection_modifyitems(items):
-    """Mark what needs the machine for itself: drills, and clusters of Spark."""
+    """Mark what needs the machine for itself (drills, clusters of Spark); put first what takes long."""
     for item in items:
         if "drills" in item.path.parts or "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("alone")
+    slow = {scope(item.nodeid) for item in items if item.get_closest_marker("slow")}
+
+    def turn(item):
+        name = scope(item.nodeid)
+        return SERVERS.index(name) if name in SERVERS else len(SERVERS) + (name not in slow)
+
+    items.sort(key=turn)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -48,10 +62,9 @@ def pytest_xdist_make_scheduler(config, log):
 
     class ByServerAndFile(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            path, _, test = nodeid.partition("::")
-            name = f"{path.rpartition('/')[2]}::{test}"
-            return next((server for server in SERVERS if server in name), path)
+            return scope(nodeid)
 
+    config.option.loadscopereorder = False  # the order of the collection is better than by number of tests
     return ByServerAndFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
