@@ -1,16 +1,17 @@
 //! Columns of strings as the kernel reads and writes them: any Arrow string layout in, LargeUtf8 out.
 
-use arrow::array::{Array, BinaryArray, BinaryViewArray, Utf8Array, Utf8ViewArray, ValueSize};
-use arrow::bitmap::Bitmap;
-use arrow::datatypes::ArrowDataType;
-use arrow::offset::OffsetsBuffer;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, BinaryArray, BinaryViewArray, LargeBinaryArray, LargeStringArray};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
+use arrow_schema::DataType;
 
+use crate::cdata::{type_name, Chunked};
 use crate::errors::{Error, Result};
 
 /// One chunk; strings are held as bytes and checked when they are read.
 enum Chunk {
-    Small(BinaryArray<i32>),
-    Large(BinaryArray<i64>),
+    Small(BinaryArray),
+    Large(LargeBinaryArray),
     View(BinaryViewArray),
     Null(usize),
 }
@@ -37,9 +38,9 @@ impl Chunk {
     /// The bytes of row `i`; null where the row is null.
     fn get(&self, i: usize) -> Option<&[u8]> {
         match self {
-            Self::Small(array) => (i < array.len()).then(|| array.get(i)).flatten(),
-            Self::Large(array) => (i < array.len()).then(|| array.get(i)).flatten(),
-            Self::View(array) => (i < array.len()).then(|| array.get(i)).flatten(),
+            Self::Small(array) => (i < array.len() && array.is_valid(i)).then(|| array.value(i)),
+            Self::Large(array) => (i < array.len() && array.is_valid(i)).then(|| array.value(i)),
+            Self::View(array) => (i < array.len() && array.is_valid(i)).then(|| array.value(i)),
             Self::Null(_) => None,
         }
     }
@@ -54,32 +55,14 @@ pub struct Strings {
     bytes: usize,
 }
 
-/// The name of an Arrow type for a message; no field names.
-pub fn type_name(dtype: &ArrowDataType) -> String {
-    match dtype {
-        ArrowDataType::Dictionary(_, values, _) => format!("dictionary of {}", type_name(values)),
-        ArrowDataType::Struct(_) => "struct".to_owned(),
-        ArrowDataType::List(_) | ArrowDataType::LargeList(_) | ArrowDataType::FixedSizeList(..) => "list".to_owned(),
-        ArrowDataType::Map(..) => "map".to_owned(),
-        ArrowDataType::Union(_) => "union".to_owned(),
-        ArrowDataType::Extension(extension) => format!("extension over {}", type_name(&extension.inner)),
-        ArrowDataType::Timestamp(_, None) => "timestamp without time zone".to_owned(),
-        ArrowDataType::Timestamp(..) => "timestamp".to_owned(),
-        other => format!("{other:?}").to_lowercase(),
-    }
-}
-
 impl Strings {
     /// A column from chunks of strings (or nulls alone); refuses other types by name.
-    pub fn new(arrays: &[Box<dyn Array>]) -> Result<Self> {
-        let mut chunks = Vec::with_capacity(arrays.len());
-        for array in arrays {
-            chunks.push(Self::chunk(array.as_ref()).ok_or_else(|| {
-                Error::input(format!("a text column holds strings; got {}", type_name(array.dtype())))
-                    .hint("cast the column to string first")
-            })?);
-        }
-        Ok(Self::from_chunks(chunks))
+    pub fn new(column: &Chunked) -> Result<Self> {
+        let chunks = column.chunks.iter().map(|array| Self::chunk(array.as_ref())).collect::<Option<_>>();
+        chunks.map(Self::from_chunks).ok_or_else(|| {
+            Error::input(format!("a text column holds strings; got {}", type_name(&column.field)))
+                .hint("cast the column to string first")
+        })
     }
 
     fn from_chunks(chunks: Vec<Chunk>) -> Self {
@@ -88,9 +71,9 @@ impl Strings {
             starts.push(len);
             len += chunk.len();
             bytes += match chunk {
-                Chunk::Small(array) => array.get_values_size(),
-                Chunk::Large(array) => array.get_values_size(),
-                Chunk::View(array) => array.total_bytes_len(),
+                Chunk::Small(array) => span(array.value_offsets()),
+                Chunk::Large(array) => span(array.value_offsets()),
+                Chunk::View(array) => array.lengths().map(|length| length as usize).sum(),
                 Chunk::Null(_) => 0,
             };
         }
@@ -98,18 +81,13 @@ impl Strings {
     }
 
     fn chunk(array: &dyn Array) -> Option<Chunk> {
-        let any = array.as_any();
-        if let Some(strings) = any.downcast_ref::<Utf8Array<i32>>() {
-            Some(Chunk::Small(strings.to_binary()))
-        } else if let Some(strings) = any.downcast_ref::<Utf8Array<i64>>() {
-            Some(Chunk::Large(strings.to_binary()))
-        } else if let Some(strings) = any.downcast_ref::<Utf8ViewArray>() {
-            Some(Chunk::View(strings.to_binview()))
-        } else if array.dtype() == &ArrowDataType::Null {
-            Some(Chunk::Null(array.len()))
-        } else {
-            None
-        }
+        Some(match array.data_type() {
+            DataType::Utf8 => Chunk::Small(array.as_string::<i32>().clone().into()),
+            DataType::LargeUtf8 => Chunk::Large(array.as_string::<i64>().clone().into()),
+            DataType::Utf8View => Chunk::View(array.as_string_view().clone().to_binary_view()),
+            DataType::Null => Chunk::Null(array.len()),
+            _ => return None,
+        })
     }
 
     pub fn len(&self) -> usize {
@@ -151,6 +129,12 @@ impl Strings {
     }
 }
 
+/// The bytes from the first offset to the last.
+fn span<T: Copy + TryInto<usize>>(offsets: &[T]) -> usize {
+    let at = |offset: Option<&T>| offset.and_then(|&offset| offset.try_into().ok()).unwrap_or_default();
+    at(offsets.last()).saturating_sub(at(offsets.first()))
+}
+
 fn utf8(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes).map_err(|_| Error::input("a string column holds bytes that are not UTF-8"))
 }
@@ -188,7 +172,7 @@ impl StringsBuilder {
     }
 
     /// One array of all parts, in order; each part is dropped once copied.
-    pub fn join(parts: Vec<Self>) -> Result<Utf8Array<i64>> {
+    pub fn join(parts: Vec<Self>) -> Result<LargeStringArray> {
         let rows = parts.iter().map(|part| part.ends.len()).sum::<usize>();
         let nulls = parts.iter().map(|part| part.nulls).sum::<usize>();
         let bytes = parts.iter().map(|part| part.values.len()).sum::<usize>();
@@ -209,9 +193,10 @@ impl StringsBuilder {
                 values.extend_from_slice(&part.values);
             }
         }
-        let offsets = OffsetsBuffer::try_from(offsets).map_err(|_| Error::internal("offsets went backwards"))?;
-        let validity = (nulls > 0).then(|| valid.into_iter().collect::<Bitmap>());
-        Utf8Array::try_new(ArrowDataType::LargeUtf8, offsets, values.into(), validity)
+        // Offsets only grow: every row ends where the bytes written so far end.
+        let offsets = OffsetBuffer::new(offsets.into());
+        let nulls = (nulls > 0).then(|| NullBuffer::from(valid));
+        LargeStringArray::try_new(offsets, Buffer::from_vec(values), nulls)
             .map_err(|_| Error::internal("a released column is not UTF-8"))
     }
 }

@@ -1,111 +1,159 @@
 //! Record ids as strings (`stream.md`, row `rid`): one canonical form per value, whatever the Arrow layout.
 
-use arrow::array::{
-    Array, BinaryArray, BinaryViewArray, DictionaryArray, FixedSizeBinaryArray, PrimitiveArray, StaticArray,
-    StructArray,
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{
+    ArrowDictionaryKeyType, ArrowPrimitiveType, Date32Type, Date64Type, Decimal128Type, Decimal32Type, Decimal64Type,
+    Int16Type, Int32Type, Int64Type, Int8Type, TimestampMicrosecondType, TimestampMillisecondType,
+    TimestampNanosecondType, TimestampSecondType, UInt16Type, UInt32Type, UInt64Type, UInt8Type,
 };
-use arrow::datatypes::{ArrowDataType, IntegerType, TimeUnit};
-use arrow::types::NativeType;
+use arrow_array::{Array, ArrayAccessor, ArrayRef};
+use arrow_schema::{DataType, Field, TimeUnit};
 use chrono::{DateTime, Datelike, NaiveDate, Timelike};
 
 use crate::canon;
-use crate::column::{type_name, Strings, StringsBuilder};
+use crate::cdata::{self, type_name, Chunked};
+use crate::column::{Strings, StringsBuilder};
 use crate::errors::{Error, Result};
 use crate::keys::hex;
 
 /// Ids of any allowed type as strings; strings are taken as they are, without a copy.
-pub fn canonical(arrays: Vec<Box<dyn Array>>) -> Result<Strings> {
-    let arrays = arrays.into_iter().map(canonical_array).collect::<Result<Vec<_>>>()?;
-    let ids = Strings::new(&arrays)?;
+pub fn canonical(column: Chunked) -> Result<Strings> {
+    let strings = matches!(column.field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
+    let ids = if strings && cdata::extension(&column.field).is_none() {
+        Strings::new(&column)?
+    } else {
+        let chunks = column.chunks.iter().map(|array| canonical_array(&column.field, array));
+        let mut texts = Chunked::one(Arc::new(StringsBuilder::join(vec![])?));
+        texts.chunks = chunks.collect::<Result<_>>()?;
+        Strings::new(&texts)?
+    };
     ids.expect_no_nulls()?;
     Ok(ids)
 }
 
-fn canonical_array(array: Box<dyn Array>) -> Result<Box<dyn Array>> {
-    if matches!(array.dtype(), ArrowDataType::Utf8 | ArrowDataType::LargeUtf8 | ArrowDataType::Utf8View) {
-        return Ok(array);
-    }
-    if array.null_count() > 0 {
-        return Err(Error::input(format!("record ids are never null; got {} nulls", array.null_count()))
+fn canonical_array(field: &Field, array: &dyn Array) -> Result<ArrayRef> {
+    if nulls(array) > 0 {
+        return Err(Error::input(format!("record ids are never null; got {} nulls", nulls(array)))
             .hint("give every record an id that stays the same in every run"));
     }
-    let ids = texts(array.as_ref())?;
+    let ids = texts(field, array)?;
     let mut out = StringsBuilder::with_capacity(ids.len(), 16 * ids.len());
     ids.iter().for_each(|id| out.push(id));
-    Ok(Box::new(StringsBuilder::join(vec![out])?))
+    Ok(Arc::new(StringsBuilder::join(vec![out])?))
 }
 
-fn refused(dtype: &ArrowDataType, reason: &str) -> Error {
-    Error::input(format!("record ids of type {} are not allowed: {reason}", type_name(dtype)))
+/// The rows that are null; every row of an array without a type.
+fn nulls(array: &dyn Array) -> usize {
+    match array.data_type() {
+        DataType::Null => array.len(),
+        _ => array.null_count(),
+    }
+}
+
+fn refused(field: &Field, reason: &str) -> Error {
+    Error::input(format!("record ids of type {} are not allowed: {reason}", type_name(field)))
         .hint("use strings, integers, decimals, dates, timestamps with a time zone, binary, or a struct of these")
 }
 
 /// The rows of an array without nulls, each as its canonical string.
-fn texts(array: &dyn Array) -> Result<Vec<String>> {
-    let dtype = array.dtype();
-    match dtype {
-        ArrowDataType::Int8 => whole::<i8>(array),
-        ArrowDataType::Int16 => whole::<i16>(array),
-        ArrowDataType::Int32 => whole::<i32>(array),
-        ArrowDataType::Int64 => whole::<i64>(array),
-        ArrowDataType::Int128 => whole::<i128>(array),
-        ArrowDataType::UInt8 => whole::<u8>(array),
-        ArrowDataType::UInt16 => whole::<u16>(array),
-        ArrowDataType::UInt32 => whole::<u32>(array),
-        ArrowDataType::UInt64 => whole::<u64>(array),
-        ArrowDataType::UInt128 => whole::<u128>(array),
-        ArrowDataType::Decimal(_, scale) => decimals::<i128>(array, *scale, |v| v.to_string()),
-        ArrowDataType::Decimal32(_, scale) => decimals::<i32>(array, *scale, |v| v.to_string()),
-        ArrowDataType::Decimal64(_, scale) => decimals::<i64>(array, *scale, |v| v.to_string()),
-        ArrowDataType::Date32 => each::<i32>(array, |days| date(i64::from(days))),
-        ArrowDataType::Date64 => {
-            each::<i64>(array, |ms| (ms % 86_400_000 == 0).then_some(ms / 86_400_000).and_then(date))
+fn texts(field: &Field, array: &dyn Array) -> Result<Vec<String>> {
+    match cdata::extension(field) {
+        Some(cdata::UUID) => return rows(field, array.as_fixed_size_binary_opt(), |id| Some(uuid(id))),
+        Some(cdata::INT128) => return wide(field, array, |bytes| i128::from_le_bytes(bytes).to_string()),
+        Some(cdata::UINT128) => return wide(field, array, |bytes| u128::from_le_bytes(bytes).to_string()),
+        Some(_) => return Err(refused(field, "no canonical form is defined")),
+        None => {}
+    }
+    match field.data_type() {
+        DataType::Int8 => whole::<Int8Type>(field, array),
+        DataType::Int16 => whole::<Int16Type>(field, array),
+        DataType::Int32 => whole::<Int32Type>(field, array),
+        DataType::Int64 => whole::<Int64Type>(field, array),
+        DataType::UInt8 => whole::<UInt8Type>(field, array),
+        DataType::UInt16 => whole::<UInt16Type>(field, array),
+        DataType::UInt32 => whole::<UInt32Type>(field, array),
+        DataType::UInt64 => whole::<UInt64Type>(field, array),
+        DataType::Decimal32(_, scale) => decimals::<Decimal32Type>(field, array, *scale),
+        DataType::Decimal64(_, scale) => decimals::<Decimal64Type>(field, array, *scale),
+        DataType::Decimal128(_, scale) => decimals::<Decimal128Type>(field, array, *scale),
+        DataType::Date32 => each::<Date32Type>(field, array, |days| date(i64::from(days))),
+        DataType::Date64 => {
+            each::<Date64Type>(field, array, |ms| (ms % 86_400_000 == 0).then_some(ms / 86_400_000).and_then(date))
         }
-        ArrowDataType::Timestamp(unit, Some(_)) => each::<i64>(array, |ticks| timestamp(*unit, ticks)),
-        ArrowDataType::Timestamp(_, None) => Err(refused(dtype, "without a zone the instant is not known")),
-        ArrowDataType::Binary => rows(array, |array: &BinaryArray<i32>, i| array.get(i).map(hex)),
-        ArrowDataType::LargeBinary => rows(array, |array: &BinaryArray<i64>, i| array.get(i).map(hex)),
-        ArrowDataType::BinaryView => rows(array, |array: &BinaryViewArray, i| array.get(i).map(hex)),
-        ArrowDataType::FixedSizeBinary(_) => rows(array, |array: &FixedSizeBinaryArray, i| array.get(i).map(hex)),
-        ArrowDataType::Utf8 | ArrowDataType::LargeUtf8 | ArrowDataType::Utf8View => {
-            let strings = Strings::new(&[array.to_boxed()])?;
+        DataType::Timestamp(unit, Some(_)) => instants(field, array, *unit),
+        DataType::Timestamp(_, None) => Err(refused(field, "without a zone the instant is not known")),
+        DataType::Binary => rows(field, array.as_binary_opt::<i32>(), |id| Some(hex(id))),
+        DataType::LargeBinary => rows(field, array.as_binary_opt::<i64>(), |id| Some(hex(id))),
+        DataType::BinaryView => rows(field, array.as_binary_view_opt(), |id| Some(hex(id))),
+        DataType::FixedSizeBinary(_) => rows(field, array.as_fixed_size_binary_opt(), |id| Some(hex(id))),
+        DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View => {
+            let strings = Strings::new(&Chunked::one(array.slice(0, array.len())))?;
             (0..strings.len()).map(|i| strings.get(i).map(|id| id.unwrap_or_default().to_owned())).collect()
         }
-        ArrowDataType::Extension(extension) if extension.name == "arrow.uuid" => {
-            rows(array, |array: &FixedSizeBinaryArray, i| array.get(i).map(uuid))
-        }
-        ArrowDataType::Dictionary(keys, ..) => dictionary(array, *keys),
-        ArrowDataType::Struct(_) => composite(array),
-        ArrowDataType::Float16 | ArrowDataType::Float32 | ArrowDataType::Float64 => {
-            Err(refused(dtype, "a float has no one spelling"))
-        }
-        ArrowDataType::Boolean => Err(refused(dtype, "two values cannot name records")),
-        ArrowDataType::Null => Err(refused(dtype, "a null names nothing")),
-        _ => Err(refused(dtype, "no canonical form is defined")),
+        DataType::Dictionary(keys, values) => dictionary(field, &cdata::dictionary_values(field, values), array, keys),
+        DataType::Struct(_) => composite(field, array),
+        DataType::Float16 | DataType::Float32 | DataType::Float64 => Err(refused(field, "a float has no one spelling")),
+        DataType::Boolean => Err(refused(field, "two values cannot name records")),
+        DataType::Null => Err(refused(field, "a null names nothing")),
+        _ => Err(refused(field, "no canonical form is defined")),
     }
 }
 
-/// Every row through `form`, from an array of the concrete type `A`.
-fn rows<A: Array>(array: &dyn Array, form: impl Fn(&A, usize) -> Option<String>) -> Result<Vec<String>> {
-    let typed = array.as_any().downcast_ref::<A>().ok_or_else(|| Error::internal("an id column has another layout"))?;
-    (0..typed.len()).map(|i| form(typed, i).ok_or_else(|| outside(array.dtype()))).collect()
+fn another_layout() -> Error {
+    Error::internal("an id column has another layout")
 }
 
-fn each<T: NativeType>(array: &dyn Array, form: impl Fn(T) -> Option<String>) -> Result<Vec<String>> {
-    rows(array, |array: &PrimitiveArray<T>, i| array.get(i).and_then(&form))
+/// Every row of an array of one layout through `form`.
+fn rows<A: ArrayAccessor>(
+    field: &Field,
+    array: Option<A>,
+    form: impl Fn(A::Item) -> Option<String>,
+) -> Result<Vec<String>> {
+    let array = array.ok_or_else(another_layout)?;
+    (0..array.len()).map(|i| form(array.value(i)).ok_or_else(|| outside(field))).collect()
 }
 
-fn whole<T: NativeType + ToString>(array: &dyn Array) -> Result<Vec<String>> {
-    each::<T>(array, |value| Some(value.to_string()))
+fn each<T: ArrowPrimitiveType>(
+    field: &Field,
+    array: &dyn Array,
+    form: impl Fn(T::Native) -> Option<String>,
+) -> Result<Vec<String>> {
+    rows(field, array.as_primitive_opt::<T>(), form)
 }
 
-fn outside(dtype: &ArrowDataType) -> Error {
-    Error::input(format!("a record id of type {} has no canonical form", type_name(dtype)))
+fn whole<T: ArrowPrimitiveType<Native: ToString>>(field: &Field, array: &dyn Array) -> Result<Vec<String>> {
+    each::<T>(field, array, |value| Some(value.to_string()))
+}
+
+/// Integers of 128 bits, little-endian in rows of 16 bytes.
+fn wide(field: &Field, array: &dyn Array, digits: impl Fn([u8; 16]) -> String) -> Result<Vec<String>> {
+    rows(field, array.as_fixed_size_binary_opt(), |id| id.try_into().ok().map(&digits))
+}
+
+fn instants(field: &Field, array: &dyn Array, unit: TimeUnit) -> Result<Vec<String>> {
+    let form = |ticks| timestamp(unit, ticks);
+    match unit {
+        TimeUnit::Second => each::<TimestampSecondType>(field, array, form),
+        TimeUnit::Millisecond => each::<TimestampMillisecondType>(field, array, form),
+        TimeUnit::Microsecond => each::<TimestampMicrosecondType>(field, array, form),
+        TimeUnit::Nanosecond => each::<TimestampNanosecondType>(field, array, form),
+    }
+}
+
+fn outside(field: &Field) -> Error {
+    Error::input(format!("a record id of type {} has no canonical form", type_name(field)))
         .hint("dates are whole days of the years 1 to 9999, timestamps whole microseconds of the same years")
 }
 
-fn decimals<T: NativeType>(array: &dyn Array, scale: usize, digits: impl Fn(T) -> String) -> Result<Vec<String>> {
-    each::<T>(array, |value| Some(decimal(&digits(value), scale)))
+fn decimals<T: ArrowPrimitiveType<Native: ToString>>(
+    field: &Field,
+    array: &dyn Array,
+    scale: i8,
+) -> Result<Vec<String>> {
+    let scale = usize::try_from(scale).map_err(|_| refused(field, "its scale is negative"))?;
+    each::<T>(field, array, |value| Some(decimal(&value.to_string(), scale)))
 }
 
 /// A decimal from the digits of its unscaled integer: no trailing zeros, no exponent.
@@ -155,58 +203,53 @@ fn uuid(bytes: &[u8]) -> String {
     out
 }
 
-fn dictionary(array: &dyn Array, keys: IntegerType) -> Result<Vec<String>> {
+fn dictionary(field: &Field, values: &Field, array: &dyn Array, keys: &DataType) -> Result<Vec<String>> {
     match keys {
-        IntegerType::Int8 => taken::<i8>(array),
-        IntegerType::Int16 => taken::<i16>(array),
-        IntegerType::Int32 => taken::<i32>(array),
-        IntegerType::Int64 => taken::<i64>(array),
-        IntegerType::UInt8 => taken::<u8>(array),
-        IntegerType::UInt16 => taken::<u16>(array),
-        IntegerType::UInt32 => taken::<u32>(array),
-        IntegerType::UInt64 => taken::<u64>(array),
-        _ => Err(refused(array.dtype(), "its keys are of an unknown type")),
+        DataType::Int8 => taken::<Int8Type>(values, array),
+        DataType::Int16 => taken::<Int16Type>(values, array),
+        DataType::Int32 => taken::<Int32Type>(values, array),
+        DataType::Int64 => taken::<Int64Type>(values, array),
+        DataType::UInt8 => taken::<UInt8Type>(values, array),
+        DataType::UInt16 => taken::<UInt16Type>(values, array),
+        DataType::UInt32 => taken::<UInt32Type>(values, array),
+        DataType::UInt64 => taken::<UInt64Type>(values, array),
+        _ => Err(refused(field, "its keys are of an unknown type")),
     }
 }
 
-fn taken<K: arrow::array::DictionaryKey>(array: &dyn Array) -> Result<Vec<String>> {
-    let array = array
-        .as_any()
-        .downcast_ref::<DictionaryArray<K>>()
-        .ok_or_else(|| Error::internal("an id column has another layout"))?;
-    let entries = array.values();
-    if entries.null_count() > 0 {
+fn taken<K: ArrowDictionaryKeyType>(values: &Field, array: &dyn Array) -> Result<Vec<String>>
+where
+    K::Native: TryInto<usize>,
+{
+    let array = array.as_dictionary_opt::<K>().ok_or_else(another_layout)?;
+    if nulls(array.values()) > 0 {
         return Err(Error::input("record ids are never null; the dictionary holds a null"));
     }
-    let entries = texts(entries.as_ref())?;
-    (0..array.len())
-        .map(|i| {
-            let key = array.keys().get(i).and_then(|key| TryInto::<usize>::try_into(key).ok());
-            key.and_then(|key| entries.get(key))
-                .cloned()
-                .ok_or_else(|| Error::input("a dictionary of ids is malformed"))
-        })
+    let entries = texts(values, array.values())?;
+    let entry = |key: K::Native| key.try_into().ok().and_then(|key: usize| entries.get(key)).cloned();
+    array
+        .keys()
+        .values()
+        .iter()
+        .map(|&key| entry(key).ok_or_else(|| Error::input("a dictionary of ids is malformed")))
         .collect()
 }
 
 /// A struct as the canon array of its fields' canonical strings.
-fn composite(array: &dyn Array) -> Result<Vec<String>> {
-    let array = array
-        .as_any()
-        .downcast_ref::<StructArray>()
-        .ok_or_else(|| Error::internal("an id column has another layout"))?;
-    let mut fields = Vec::with_capacity(array.values().len());
-    for field in array.values() {
-        if field.null_count() > 0 {
-            return Err(Error::input(format!("record ids are never null; a field has {} nulls", field.null_count())));
+fn composite(field: &Field, array: &dyn Array) -> Result<Vec<String>> {
+    let array = array.as_struct_opt().ok_or_else(another_layout)?;
+    let mut columns = Vec::with_capacity(array.num_columns());
+    for (field, column) in array.fields().iter().zip(array.columns()) {
+        if nulls(column) > 0 {
+            return Err(Error::input(format!("record ids are never null; a field has {} nulls", nulls(column))));
         }
-        fields.push(texts(field.as_ref())?);
+        columns.push(texts(field, column)?);
     }
-    if fields.is_empty() {
-        return Err(refused(array.dtype(), "it has no fields"));
+    if columns.is_empty() {
+        return Err(refused(field, "it has no fields"));
     }
     Ok((0..array.len())
-        .map(|i| canon::array(fields.iter().filter_map(|field| field.get(i)).map(String::as_str)))
+        .map(|i| canon::array(columns.iter().filter_map(|column| column.get(i)).map(String::as_str)))
         .collect())
 }
 

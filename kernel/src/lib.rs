@@ -21,12 +21,15 @@
 )]
 
 mod canon;
+mod cdata;
 mod classes;
 mod column;
 mod digests;
 mod encode;
 mod errors;
 mod exp;
+#[cfg(feature = "plugin")]
+mod expressions;
 mod geometric;
 mod ids;
 mod keys;

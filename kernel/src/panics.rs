@@ -10,12 +10,6 @@ static HOOK: Once = Once::new();
 /// From now on a panic of the kernel prints where it happened, and nothing else.
 pub fn install_hook() {
     HOOK.call_once(|| {
-        #[cfg(feature = "plugin")]
-        {
-            // SAFETY: the function takes nothing and returns two numbers. Its first call sets a panic hook that may
-            // print messages; calling it here first makes the hook below the last one.
-            unsafe { pyo3_polars::derive::_polars_plugin_get_version() };
-        }
         std::panic::set_hook(Box::new(|panic| match panic.location() {
             Some(at) => eprintln!("dptext_etl kernel: defect at {}:{}", file_name(at.file()), at.line()),
             None => eprintln!("dptext_etl kernel: defect"),

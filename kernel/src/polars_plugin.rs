@@ -1,124 +1,229 @@
-//! The Polars expression plugin: `dptext_table(text, id)` inside any Polars engine.
+//! Polars' interface to expression plugins, version 0.1, spoken directly.
 //!
-//! Its arguments are configuration, a table's path and hash, and a key reference. The key is resolved here, once per
-//! process, so that no plan, however printed or sent, holds one.
+//! Facts, from the published sources of Polars 2.1 (`polars-ffi` 0.55 `version_0.rs`, `polars-plan` 0.55 `plugin.rs`) and
+//! of `pyo3-polars-derive` 0.22:
+//!
+//! * A plugin exports `_polars_plugin_get_version` (major << 16 | minor), `_polars_plugin_get_last_error_message` (a C
+//!   string of the calling thread), and per expression `_polars_plugin_<name>` and `_polars_plugin_field_<name>`.
+//! * A series crosses as a [`SeriesExport`]. Whoever imports it takes every array out and releases it; `release` then
+//!   frees the schema and the boxes that held the arrays, and leaves the arrays alone.
+//! * Inputs are the plugin's once it is called. Schemas given to the field function stay the caller's.
+//! * Keyword arguments arrive pickled. An output that stays empty means failure: Polars then asks for the message.
 
-use pyo3_polars::derive::{polars_expr, CallerContext};
-use pyo3_polars::export::polars_core::prelude::{
-    CompatLevel, DataType, Field, IntoSeries, NamedFrom, PlSmallStr, PolarsError, PolarsResult, Series, StructChunked,
-};
-use serde::Deserialize;
+use std::cell::RefCell;
+use std::ffi::{c_char, c_void, CString};
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
 
-use crate::column::Strings;
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
+use arrow_array::{Array, ArrayRef};
+use arrow_schema::Field;
+use serde::de::DeserializeOwned;
+
+use crate::cdata::{self, Chunked};
 use crate::errors::{Error, Result};
-use crate::ids;
-use crate::keys::{ReleaseKey, Secret};
-use crate::lawfile::LawFile;
 use crate::panics;
-use crate::policy::InputPolicy;
-use crate::release::Released;
-use crate::threads;
 
-/// What a plan carries.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Arguments {
-    table_path: String,
-    table_sha256: String,
-    key_reference: String,
-    dataset: String,
-    column: String,
-    release: String,
-    cfg: String,
-    input_policy: String,
-    /// A decimal number: pickled integers above 2^63 do not reach Rust.
-    nonce: String,
-    /// Declared epsilon of one draw, in millionths.
-    unit_micro: u64,
-    /// Declared epsilon of a text beside its draws, in millionths: that of a noisy length.
-    base_micro: u64,
-    delta: f64,
-    spend: bool,
+/// Version 0.1 of the interface.
+const VERSION: u32 = 1;
+
+/// A series as it crosses between Polars and a plugin.
+#[repr(C)]
+pub struct SeriesExport {
+    field: *mut FFI_ArrowSchema,
+    arrays: *mut *mut FFI_ArrowArray,
+    len: usize,
+    release: Option<unsafe extern "C" fn(*mut SeriesExport)>,
+    private_data: *mut c_void,
 }
 
-fn spend_fields() -> Vec<Field> {
-    vec![
-        Field::new("text".into(), DataType::String),
-        Field::new("positions".into(), DataType::UInt32),
-        Field::new("epsilon".into(), DataType::Float64),
-        Field::new("delta".into(), DataType::Float64),
-    ]
-}
-
-/// The text's name; strings, or the struct with the spend.
-fn output_field(inputs: &[Field], kwargs: Arguments) -> PolarsResult<Field> {
-    let name = inputs.first().map_or(PlSmallStr::EMPTY, |text| text.name().clone());
-    let dtype = if kwargs.spend { DataType::Struct(spend_fields()) } else { DataType::String };
-    Ok(Field::new(name, dtype))
-}
-
-fn failed(error: Error) -> PolarsError {
-    PolarsError::ComputeError(error.to_string().into())
-}
-
-fn chunks(series: &Series) -> Vec<Box<dyn arrow::array::Array>> {
-    (0..series.n_chunks()).map(|chunk| series.to_arrow(chunk, CompatLevel::newest())).collect()
-}
-
-/// Releases the first input's texts for the second input's record ids.
-#[polars_expr(output_type_func_with_kwargs=output_field)]
-fn dptext_table(inputs: &[Series], context: CallerContext, kwargs: Arguments) -> PolarsResult<Series> {
-    panics::install_hook();
-    let [text, id] = inputs else { return Err(failed(Error::internal("the plugin takes a text and an id"))) };
-    let released = panics::caught(|| run(text, id, context, &kwargs)).map_err(failed)?;
-    let name = text.name().clone();
-    let text = |name: PlSmallStr| {
-        Series::try_from((name, vec![Box::new(released.text.clone()) as Box<dyn arrow::array::Array>]))
-    };
-    if !kwargs.spend {
-        return text(name);
+impl Drop for SeriesExport {
+    fn drop(&mut self) {
+        if let Some(release) = self.release.take() {
+            // SAFETY: whoever made the export set `release` for exactly this call; it is taken, so it runs once.
+            unsafe { release(self) }
+        }
     }
-    let charged = |per_draw: &dyn Fn(u32) -> f64| released.positions.iter().map(|&n| per_draw(n)).collect::<Vec<_>>();
-    let epsilon =
-        charged(&|n| if n == 0 { 0.0 } else { (kwargs.base_micro + u64::from(n) * kwargs.unit_micro) as f64 / 1e6 });
-    let delta = charged(&|n| if n == 0 { 0.0 } else { kwargs.delta });
-    let columns = [
-        text("text".into())?,
-        Series::new("positions".into(), &released.positions),
-        Series::new("epsilon".into(), epsilon),
-        Series::new("delta".into(), delta),
-    ];
-    StructChunked::from_series(name, released.positions.len(), columns.iter()).map(IntoSeries::into_series)
 }
 
-/// Marks what was released elsewhere, so that a plan shows where raw text ends: the first series as it is. The second,
-/// the record ids, is there for the plan to show too.
-#[polars_expr(output_type_func=same_field)]
-fn dptext_released(inputs: &[Series]) -> PolarsResult<Series> {
-    inputs.first().cloned().ok_or_else(|| failed(Error::internal("the marker takes a series")))
+/// What Polars says about a call.
+#[repr(C)]
+pub struct CallerContext {
+    bits: u64,
 }
 
-fn same_field(inputs: &[Field]) -> PolarsResult<Field> {
-    inputs.first().cloned().ok_or_else(|| failed(Error::internal("the marker takes a series")))
+impl CallerContext {
+    /// Whether Polars runs the expression in parallel itself.
+    pub fn parallel(&self) -> bool {
+        self.bits & 1 == 1
+    }
 }
 
-fn run(text: &Series, id: &Series, context: CallerContext, arguments: &Arguments) -> Result<Released> {
-    let law = LawFile::open(&arguments.table_path, &arguments.table_sha256)?;
-    let policy = InputPolicy::from_json(&arguments.input_policy)?;
-    let secret = Secret::resolve(&arguments.key_reference, false)?;
-    let key = ReleaseKey::new(&secret, &arguments.dataset, &arguments.column, &arguments.release, &arguments.cfg)?;
-    let nonce = arguments.nonce.parse().map_err(|_| Error::policy("the nonce is a whole number below 2^64"))?;
-    let (texts, ids) = (Strings::new(&chunks(text))?, ids::canonical(chunks(id))?);
-    ids.expect_len(texts.len(), "texts")?;
-    let record = |row: usize, text: Option<&str>| {
-        let id = ids.get(row)?.unwrap_or_default();
-        Ok(key.record(id, text.map(str::as_bytes), nonce))
-    };
-    let threads = if context.parallel() || in_a_streaming_worker() { 1 } else { threads::count(None)? };
-    law.release(&policy, &texts, &record, threads)
+/// An input of an expression. Its arrays are released when they were read and dropped, or with the input.
+pub struct Input(ManuallyDrop<SeriesExport>);
+
+impl Input {
+    /// Takes the inputs of a call.
+    ///
+    /// # Safety
+    /// `inputs` points to `len` exports that Polars hands over, and nothing else uses them.
+    unsafe fn all(inputs: *mut SeriesExport, len: usize) -> Vec<Self> {
+        // SAFETY: the caller's promise; Polars forgets its own copies.
+        (0..len).map(|i| Self(ManuallyDrop::new(unsafe { inputs.add(i).read() }))).collect()
+    }
+
+    fn arrays(&self) -> &[*mut FFI_ArrowArray] {
+        if self.0.len == 0 {
+            return &[];
+        }
+        // SAFETY: an export holds `len` pointers to arrays until it is released.
+        unsafe { std::slice::from_raw_parts(self.0.arrays, self.0.len) }
+    }
+
+    /// The column; its arrays leave the input.
+    pub fn read(&mut self) -> Result<Chunked> {
+        let unreadable = |_| {
+            Error::input("a column is of a type that the kernel cannot read")
+                .hint("cast it first; texts are strings, 256-bit decimals become 128-bit ones or strings")
+        };
+        // SAFETY: an export holds a valid schema until it is released.
+        let field = cdata::field(unsafe { &*self.0.field }).map_err(unreadable)?;
+        let mut column = Chunked { field: Arc::new(field), chunks: Vec::with_capacity(self.0.len) };
+        for &array in self.arrays() {
+            // SAFETY: the pointer is valid and the array of the schema's type; an empty one, already released, is left
+            // in its place, so nothing is released twice.
+            unsafe { column.push(FFI_ArrowArray::from_raw(array)) }.map_err(unreadable)?;
+        }
+        Ok(column)
+    }
+
+    /// The input as an output, untouched.
+    pub fn forward(self) -> SeriesExport {
+        let this = ManuallyDrop::new(self);
+        // SAFETY: the export is moved out of an input that is never used or dropped again.
+        unsafe { std::ptr::read(&raw const *this.0) }
+    }
 }
 
-/// Whether this is one of several threads that Polars runs the expression on, one per morsel.
-fn in_a_streaming_worker() -> bool {
-    std::fs::read_to_string("/proc/thread-self/comm").is_ok_and(|name| name.starts_with("async-executor"))
+impl Drop for Input {
+    fn drop(&mut self) {
+        for &array in self.arrays() {
+            // SAFETY: the pointer is valid; arrays that were read left an empty one behind, which releases nothing.
+            drop(unsafe { FFI_ArrowArray::from_raw(array) });
+        }
+        // SAFETY: dropped once, here; then the export frees its schema and its boxes.
+        unsafe { ManuallyDrop::drop(&mut self.0) }
+    }
+}
+
+/// What stands behind an export of ours.
+struct Output {
+    schema: FFI_ArrowSchema,
+    /// Taken out, and released, by whoever imports the series.
+    array: ManuallyDrop<FFI_ArrowArray>,
+    arrays: [*mut FFI_ArrowArray; 1],
+}
+
+/// A series of one chunk for Polars.
+pub fn export(name: &str, array: &ArrayRef) -> Result<SeriesExport> {
+    let output = Box::into_raw(Box::new(Output {
+        schema: schema(&Field::new(name, array.data_type().clone(), true))?,
+        array: ManuallyDrop::new(FFI_ArrowArray::new(&array.to_data())),
+        arrays: [std::ptr::null_mut()],
+    }));
+    // SAFETY: `output` was just made; its parts stay where they are until `release_output` takes the box back.
+    unsafe {
+        (*output).arrays = [(&raw mut (*output).array).cast::<FFI_ArrowArray>()];
+        Ok(SeriesExport {
+            field: &raw mut (*output).schema,
+            arrays: (&raw mut (*output).arrays).cast(),
+            len: 1,
+            release: Some(release_output),
+            private_data: output.cast(),
+        })
+    }
+}
+
+/// Frees what stands behind an export of ours, except the array, which whoever imported the series owns.
+unsafe extern "C" fn release_output(series: *mut SeriesExport) {
+    // SAFETY: `export` set this function beside a box of this type, and it is called once.
+    drop(unsafe { Box::from_raw((*series).private_data.cast::<Output>()) });
+}
+
+/// A field for Polars.
+pub fn schema(field: &Field) -> Result<FFI_ArrowSchema> {
+    FFI_ArrowSchema::try_from(field).map_err(|_| Error::internal("a field cannot be handed to Polars"))
+}
+
+/// Runs an expression: its output is written, or the thread's message is set.
+///
+/// # Safety
+/// The pointers are those of a call of Polars; `kwargs` may be null where `kwargs_len` is 0.
+pub unsafe fn call(
+    inputs: *mut SeriesExport,
+    inputs_len: usize,
+    output: *mut SeriesExport,
+    expression: impl FnOnce(Vec<Input>) -> Result<SeriesExport>,
+) {
+    panics::install_hook();
+    // SAFETY: the caller's promise.
+    let inputs = unsafe { Input::all(inputs, inputs_len) };
+    match panics::caught(|| expression(inputs)) {
+        // SAFETY: Polars gives a valid, empty export to write to.
+        Ok(series) => unsafe { *output = series },
+        Err(error) => set_message(&error),
+    }
+}
+
+/// Says the type of an expression's output: it is written, or the thread's message is set.
+///
+/// # Safety
+/// The pointers are those of a call of Polars.
+pub unsafe fn call_field(
+    fields: *const FFI_ArrowSchema,
+    fields_len: usize,
+    output: *mut FFI_ArrowSchema,
+    output_field: impl FnOnce(&[FFI_ArrowSchema]) -> Result<Field>,
+) {
+    panics::install_hook();
+    // SAFETY: Polars gives `fields_len` valid schemas, which stay its own.
+    let fields = if fields_len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(fields, fields_len) } };
+    match panics::caught(|| output_field(fields).and_then(|field| schema(&field))) {
+        // SAFETY: Polars gives a valid, empty schema to write to.
+        Ok(schema) => unsafe { *output = schema },
+        Err(error) => set_message(&error),
+    }
+}
+
+/// The keyword arguments of a call.
+///
+/// # Safety
+/// `bytes` points to `len` bytes, or `len` is 0.
+pub unsafe fn arguments<T: DeserializeOwned>(bytes: *const u8, len: usize) -> Result<T> {
+    // SAFETY: the caller's promise.
+    let bytes = if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(bytes, len) } };
+    serde_pickle::from_slice(bytes, serde_pickle::DeOptions::default())
+        .map_err(|_| Error::internal("the plugin's arguments are of another version than the plugin"))
+}
+
+thread_local! {
+    static MESSAGE: RefCell<CString> = RefCell::default();
+}
+
+/// The message that Polars raises; it names no text, as all errors of the kernel.
+fn set_message(error: &Error) {
+    let message = CString::new(error.to_string().replace('\0', "")).unwrap_or_default();
+    MESSAGE.with(|slot| *slot.borrow_mut() = message);
+}
+
+/// The interface's version.
+#[no_mangle]
+pub extern "C" fn _polars_plugin_get_version() -> u32 {
+    VERSION
+}
+
+/// The calling thread's last message, valid until the thread's next failure.
+#[no_mangle]
+pub extern "C" fn _polars_plugin_get_last_error_message() -> *const c_char {
+    MESSAGE.with(|slot| slot.borrow().as_ptr())
 }

@@ -1,6 +1,6 @@
 //! Columns of texts through a law of words: words, record key, draws, join, row by row in parallel.
 
-use arrow::array::Utf8Array;
+use arrow_array::LargeStringArray;
 
 use crate::column::{Strings, StringsBuilder};
 use crate::errors::{Error, Result};
@@ -17,7 +17,7 @@ const BLOCK_BYTES: usize = 1 << 18;
 
 /// A released column and how many draws each row is charged.
 pub struct Released {
-    pub text: Utf8Array<i64>,
+    pub text: LargeStringArray,
     pub positions: Vec<u32>,
 }
 
@@ -131,11 +131,14 @@ fn not_a_word() -> Error {
 }
 #[cfg(test)]
 mod tests {
-    use arrow::array::{Array, Utf8ViewArray};
+    use std::sync::Arc;
+
+    use arrow_array::{Array, StringViewArray};
     use safetensors::tensor::{serialize, Dtype, TensorView};
     use sha2::{Digest, Sha256};
 
     use super::*;
+    use crate::cdata::Chunked;
     use crate::keys::hex;
     use crate::lawfile::LawFile;
 
@@ -149,7 +152,7 @@ mod tests {
         numbers.iter().flat_map(|n| n.to_le_bytes()).collect()
     }
 
-    fn open(name: &str, tensors: &[(&str, Dtype, Vec<u8>)], stated: &[(&str, &str)]) -> std::sync::Arc<LawFile> {
+    fn open(name: &str, tensors: &[(&str, Dtype, Vec<u8>)], stated: &[(&str, &str)]) -> Arc<LawFile> {
         let views = tensors.iter().map(|(name, dtype, bytes)| {
             let size = dtype.bitsize() / 8;
             (*name, TensorView::new(*dtype, vec![bytes.len() / size], bytes).unwrap())
@@ -164,7 +167,7 @@ mod tests {
     }
 
     /// Four words that draw from each other with weights 1, 2, 3, 4.
-    fn table(name: &str) -> std::sync::Arc<LawFile> {
+    fn table(name: &str) -> Arc<LawFile> {
         let tensors = [
             ("inputs", Dtype::U8, WORDS.as_bytes().to_vec()),
             ("kept", Dtype::U8, b"the".to_vec()),
@@ -178,7 +181,7 @@ mod tests {
     }
 
     /// Two lists of four words and a pad.
-    fn lists(name: &str, law: &str) -> std::sync::Arc<LawFile> {
+    fn lists(name: &str, law: &str) -> Arc<LawFile> {
         let tensors = [
             ("inputs", Dtype::U8, format!("{WORDS}\n{PAD}").into_bytes()),
             ("lists", Dtype::U32, half(&[0, 1, 2, 3, 4, 3, 4, 0, 2, 1])),
@@ -196,8 +199,8 @@ mod tests {
     fn a_column_is_released_the_same_on_any_number_of_threads() {
         let table = table("threads");
         let rows = (0..500).map(|i| (i % 9 > 0).then(|| format!("The Alpha, unknown {i} beta! ").repeat(i % 5)));
-        let array: Box<dyn Array> = Box::new(Utf8ViewArray::from_slice(rows.collect::<Vec<_>>()));
-        let texts = Strings::new(&[array]).unwrap();
+        let array = rows.collect::<StringViewArray>();
+        let texts = Strings::new(&Chunked::one(Arc::new(array))).unwrap();
         let key = |row: usize, _: Option<&str>| Ok(Key::new([row as u8; 32]));
         for policy in [policy("drop"), policy("keep")] {
             let one = table.release(&policy, &texts, &key, 1).unwrap();
@@ -225,8 +228,8 @@ mod tests {
     fn laws_on_lists_draw_each_position_once() {
         let laws = [r#"{"tem":{"weights":[9,3],"outside":1}}"#, r#"{"geometric":{"rate":[1,2]}}"#];
         let rows = (0..80).map(|i| (i % 9 > 0).then(|| format!("Alpha, unknown {i} beta! ").repeat(i % 5)));
-        let array: Box<dyn Array> = Box::new(Utf8ViewArray::from_slice(rows.collect::<Vec<_>>()));
-        let texts = Strings::new(&[array]).unwrap();
+        let array = rows.collect::<StringViewArray>();
+        let texts = Strings::new(&Chunked::one(Arc::new(array))).unwrap();
         let key = |row: usize, _: Option<&str>| Ok(Key::new([row as u8; 32]));
         for (number, law) in laws.iter().enumerate() {
             let lists = lists(&format!("lists-{number}"), law);

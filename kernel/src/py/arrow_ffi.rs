@@ -2,13 +2,18 @@
 
 use std::ffi::CStr;
 
-use arrow::array::{Array, FixedSizeBinaryArray};
-use arrow::datatypes::{ArrowDataType, Field};
-use arrow::ffi;
+use std::sync::Arc;
+
+use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
+use arrow_array::ffi_stream::FFI_ArrowArrayStream;
+use arrow_array::{Array, ArrayRef, FixedSizeBinaryArray};
+use arrow_buffer::Buffer;
+use arrow_schema::Field;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyString, PyTuple};
 
+use crate::cdata::{self, Chunked, Unreadable};
 use crate::errors::{Error, Result};
 use crate::panics;
 
@@ -16,8 +21,8 @@ const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
 const STREAM: &CStr = c"arrow_array_stream";
 
-/// The chunks of a column handed over by Python.
-pub struct Chunks(pub Vec<Box<dyn Array>>);
+/// A column handed over by Python.
+pub struct Chunks(pub Chunked);
 
 impl<'a, 'py> FromPyObject<'a, 'py> for Chunks {
     type Error = PyErr;
@@ -33,7 +38,7 @@ impl Chunks {
         if object.hasattr("__arrow_c_array__")? {
             let pair = object.call_method0("__arrow_c_array__")?.cast_into::<PyTuple>()?;
             let (schema, array) = pair.extract::<(Bound<'_, PyCapsule>, Bound<'_, PyCapsule>)>()?;
-            return Ok(Self(vec![array_from(&schema, &array)?]));
+            return array_from(&schema, &array).map(Self);
         }
         if object.hasattr("__arrow_c_stream__")? {
             return stream_from(&object.call_method0("__arrow_c_stream__")?.cast_into::<PyCapsule>()?).map(Self);
@@ -53,35 +58,49 @@ fn unreadable<E>(_: E) -> PyErr {
     )
 }
 
-fn array_from(schema: &Bound<'_, PyCapsule>, array: &Bound<'_, PyCapsule>) -> PyResult<Box<dyn Array>> {
-    let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<ffi::ArrowSchema>();
-    let array = array.pointer_checked(Some(ARRAY))?.cast::<ffi::ArrowArray>();
+fn array_from(schema: &Bound<'_, PyCapsule>, array: &Bound<'_, PyCapsule>) -> PyResult<Chunked> {
+    let schema = schema.pointer_checked(Some(SCHEMA))?.cast::<FFI_ArrowSchema>();
+    let array = array.pointer_checked(Some(ARRAY))?.cast::<FFI_ArrowArray>();
     // SAFETY: by the PyCapsule interface the two names stand for valid structs of these types, alive while the
     // capsules are; the array is moved out and an empty one, already released, is left in its place.
     unsafe {
-        let field = ffi::import_field_from_c(schema.as_ref()).map_err(unreadable)?;
-        let array = array.replace(ffi::ArrowArray::empty());
-        ffi::import_array_from_c(array, field.dtype).map_err(unreadable)
+        let mut column = of_type(schema.as_ref())?;
+        column.push(FFI_ArrowArray::from_raw(array.as_ptr())).map_err(unreadable)?;
+        Ok(column)
     }
 }
 
-fn stream_from(stream: &Bound<'_, PyCapsule>) -> PyResult<Vec<Box<dyn Array>>> {
-    let stream = stream.pointer_checked(Some(STREAM))?.cast::<ffi::ArrowArrayStream>();
-    let mut chunks = Vec::new();
-    // SAFETY: by the PyCapsule interface the name stands for a valid stream; it is moved out and an empty one,
-    // already released, is left in its place. The reader releases it when it is dropped.
-    unsafe {
-        let stream = Box::new(stream.replace(ffi::ArrowArrayStream::empty()));
-        let mut reader = ffi::ArrowArrayStreamReader::try_new(stream).map_err(unreadable)?;
-        let empty = arrow::array::new_empty_array(reader.field().dtype.clone());
-        while let Some(chunk) = reader.next() {
-            chunks.push(chunk.map_err(unreadable)?);
-        }
-        if chunks.is_empty() {
-            chunks.push(empty);
-        }
+fn stream_from(stream: &Bound<'_, PyCapsule>) -> PyResult<Chunked> {
+    let stream = stream.pointer_checked(Some(STREAM))?.cast::<FFI_ArrowArrayStream>();
+    // SAFETY: by the PyCapsule interface the name stands for a valid stream; it is moved out and an empty one, already
+    // released, is left in its place. The stream is released when it is dropped.
+    let mut stream = unsafe { FFI_ArrowArrayStream::from_raw(stream.as_ptr()) };
+    let (Some(get_schema), Some(get_next)) = (stream.get_schema(), stream.get_next()) else {
+        return Err(unreadable(Unreadable)); // it was read before
+    };
+    let mut schema = FFI_ArrowSchema::empty();
+    // SAFETY: the stream is alive, and a schema may be written over an empty one.
+    if unsafe { get_schema(&raw mut stream, &raw mut schema) } != 0 {
+        return Err(unreadable(Unreadable));
     }
-    Ok(chunks)
+    let mut column = of_type(&schema)?;
+    loop {
+        let mut array = FFI_ArrowArray::empty();
+        // SAFETY: the stream is alive, and an array may be written over an empty one.
+        if unsafe { get_next(&raw mut stream, &raw mut array) } != 0 {
+            return Err(unreadable(Unreadable));
+        }
+        if array.is_released() {
+            return Ok(column.or_empty()); // the stream's end
+        }
+        // SAFETY: the stream gives arrays of its schema's type.
+        unsafe { column.push(array) }.map_err(unreadable)?;
+    }
+}
+
+fn of_type(schema: &FFI_ArrowSchema) -> PyResult<Chunked> {
+    let field = cdata::field(schema).map_err(unreadable)?;
+    Ok(Chunked { field: Arc::new(field), chunks: Vec::new() })
 }
 
 /// A text handed over by Python; unpaired surrogates are refused without the exception that would hold the text.
@@ -100,7 +119,7 @@ impl<'a, 'py> FromPyObject<'a, 'py> for Text {
 
 /// A column of the kernel: `pa.array(column)` and `pl.Series(column)` take it without a copy.
 #[pyclass(frozen, module = "dptext_etl._kernel")]
-pub struct Column(pub Box<dyn Array>);
+pub struct Column(pub ArrayRef);
 
 #[pymethods]
 impl Column {
@@ -109,8 +128,9 @@ impl Column {
     }
 
     fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
-        let field = Field::new("".into(), self.0.dtype().clone(), true);
-        PyCapsule::new_with_value(py, ffi::export_field_to_c(&field), SCHEMA)
+        let field = Field::new("", self.0.data_type().clone(), true);
+        let schema = FFI_ArrowSchema::try_from(field).map_err(unreadable)?;
+        PyCapsule::new_with_value(py, schema, SCHEMA)
     }
 
     #[pyo3(signature = (requested_schema=None))]
@@ -120,14 +140,14 @@ impl Column {
         py: Python<'py>,
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<(Bound<'py, PyCapsule>, Bound<'py, PyCapsule>)> {
-        let array = ffi::export_array_to_c(self.0.clone());
+        let array = FFI_ArrowArray::new(&self.0.to_data());
         Ok((self.__arrow_c_schema__(py)?, PyCapsule::new_with_value(py, array, ARRAY)?))
     }
 }
 
 /// Rows of 32 bytes.
 pub fn hashes(values: Vec<u8>) -> Result<Column> {
-    FixedSizeBinaryArray::try_new(ArrowDataType::FixedSizeBinary(32), values.into(), None)
-        .map(|array| Column(Box::new(array)))
+    FixedSizeBinaryArray::try_new(32, Buffer::from_vec(values), None)
+        .map(|array| Column(Arc::new(array)))
         .map_err(|_| Error::internal("hashes of another length"))
 }

@@ -1,6 +1,9 @@
 //! Keys, ids and digests of whole columns, in parallel, without the interpreter's lock.
 
-use arrow::array::FixedSizeBinaryArray;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::Array;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -77,15 +80,12 @@ fn text_digests(py: Python<'_>, texts: Chunks) -> PyResult<Column> {
 fn merkle_root<'py>(py: Python<'py>, rows: Chunks) -> PyResult<Bound<'py, PyBytes>> {
     let root = detached(py, || {
         let mut leaves = Vec::new();
-        for chunk in &rows.0 {
+        for chunk in &rows.0.chunks {
             let rows = chunk
-                .as_any()
-                .downcast_ref::<FixedSizeBinaryArray>()
-                .filter(|rows| rows.validity().is_none_or(|valid| valid.unset_bits() == 0))
+                .as_fixed_size_binary_opt()
+                .filter(|rows| rows.null_count() == 0)
                 .ok_or_else(|| Error::input("a Merkle root is over fixed-size binary rows without nulls"))?;
-            leaves.extend(each_row(rows.len(), |row| {
-                Ok(digests::leaf(rows.get(row).ok_or_else(|| Error::internal("a row is not there"))?))
-            })?);
+            leaves.extend(each_row(rows.len(), |row| Ok(digests::leaf(rows.value(row))))?);
         }
         Ok(digests::root(leaves))
     })?;
@@ -101,7 +101,7 @@ fn canonical_ids(py: Python<'_>, ids: Chunks) -> PyResult<Column> {
         for row in 0..ids.len() {
             out.push(ids.get(row)?.unwrap_or_default());
         }
-        Ok(Column(Box::new(StringsBuilder::join(vec![out])?)))
+        Ok(Column(Arc::new(StringsBuilder::join(vec![out])?)))
     })
 }
 

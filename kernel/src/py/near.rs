@@ -1,12 +1,16 @@
 //! Draws by distance and uniforms of many draws, in Python; numbers come and go as Arrow arrays.
 
-use arrow::array::{Array, FixedSizeBinaryArray, PrimitiveArray};
-use arrow::types::NativeType;
+use std::sync::Arc;
+
+use arrow_array::cast::AsArray;
+use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type, UInt32Type, UInt64Type};
+use arrow_array::{Array, PrimitiveArray};
+use arrow_buffer::ArrowNativeType;
 use pyo3::prelude::*;
 
 use super::arrow_ffi::{Chunks, Column};
 use super::detached;
-use crate::column::type_name;
+use crate::cdata::type_name;
 use crate::errors::{Error, Result};
 use crate::near::{self, Block, Law};
 use crate::occurrences::Occurrences;
@@ -16,29 +20,49 @@ use crate::uniforms::{choices, signed_uniforms};
 
 /// The array's only chunk.
 fn only<'a>(chunks: &'a Chunks, what: &str) -> Result<&'a dyn Array> {
-    match chunks.0.as_slice() {
+    match chunks.0.chunks.as_slice() {
         [array] if array.null_count() == 0 => Ok(array.as_ref()),
         _ => Err(Error::input(format!("{what} come in one chunk without nulls"))),
     }
 }
 
+/// A number that Arrow has an array type for.
+pub trait Number: ArrowNativeType {
+    type Arrow: ArrowPrimitiveType<Native = Self>;
+}
+
+impl Number for f32 {
+    type Arrow = Float32Type;
+}
+
+impl Number for f64 {
+    type Arrow = Float64Type;
+}
+
+impl Number for u32 {
+    type Arrow = UInt32Type;
+}
+
+impl Number for u64 {
+    type Arrow = UInt64Type;
+}
+
 /// The numbers of an array of one type.
-pub fn numbers<'a, T: NativeType>(chunks: &'a Chunks, what: &str) -> Result<&'a [T]> {
+pub fn numbers<'a, T: Number>(chunks: &'a Chunks, what: &str) -> Result<&'a [T]> {
     let array = only(chunks, what)?;
-    let numbers = array.as_any().downcast_ref::<PrimitiveArray<T>>();
-    let wrong = || Error::input(format!("{what} are of another type; got {}", type_name(array.dtype())));
-    numbers.map(|array| array.values().as_slice()).ok_or_else(wrong)
+    let wrong = || Error::input(format!("{what} are of another type; got {}", type_name(&chunks.0.field)));
+    array.as_primitive_opt::<T::Arrow>().map(|array| array.values().as_ref()).ok_or_else(wrong)
 }
 
 pub fn keys(chunks: &Chunks) -> Result<&[[u8; 32]]> {
-    let array = only(chunks, "record keys")?.as_any().downcast_ref::<FixedSizeBinaryArray>();
+    let array = only(chunks, "record keys")?.as_fixed_size_binary_opt();
     let wrong = || Error::input("record keys are fixed-size binary rows of 32 bytes");
-    let array = array.filter(|array| array.size() == 32).ok_or_else(wrong)?;
-    Ok(array.values().as_slice().as_chunks().0)
+    let array = array.filter(|array| array.value_length() == 32).ok_or_else(wrong)?;
+    Ok(array.value_data().as_chunks().0)
 }
 
-pub fn column<T: NativeType>(values: Vec<T>) -> Column {
-    Column(Box::new(PrimitiveArray::from_vec(values)))
+pub fn column<T: Number>(values: Vec<T>) -> Column {
+    Column(Arc::new(PrimitiveArray::<T::Arrow>::from_iter_values(values)))
 }
 
 /// Minus the distance to every word as the score of the exponential mechanism: integer weights, and draws from them.

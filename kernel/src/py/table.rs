@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use arrow::array::{Array, PrimitiveArray, StructArray};
-use arrow::datatypes::{ArrowDataType, Field};
+use arrow_array::{ArrayRef, StructArray, UInt32Array};
+use arrow_schema::{DataType, Field};
 use pyo3::prelude::*;
 use pyo3::types::{PyTuple, PyType};
 
@@ -27,18 +27,14 @@ pub struct PyTable {
     sha256: String,
 }
 
-pub fn counts(values: Vec<u32>) -> Box<dyn Array> {
-    Box::new(PrimitiveArray::<u32>::from_vec(values))
+pub fn counts(values: Vec<u32>) -> ArrayRef {
+    Arc::new(UInt32Array::from(values))
 }
 
 pub fn released(out: Released) -> Result<Column> {
-    let fields = vec![
-        Field::new("text".into(), ArrowDataType::LargeUtf8, true),
-        Field::new("positions".into(), ArrowDataType::UInt32, false),
-    ];
-    let rows = out.positions.len();
-    StructArray::try_new(ArrowDataType::Struct(fields), rows, vec![Box::new(out.text), counts(out.positions)], None)
-        .map(|array| Column(Box::new(array)))
+    let fields = vec![Field::new("text", DataType::LargeUtf8, true), Field::new("positions", DataType::UInt32, false)];
+    StructArray::try_new(fields.into(), vec![Arc::new(out.text), counts(out.positions)], None)
+        .map(|array| Column(Arc::new(array)))
         .map_err(|_| Error::internal("columns of different lengths"))
 }
 

@@ -1,13 +1,15 @@
 //! Vocabularies in Python: texts into word numbers, chosen outputs into texts.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
-use arrow::array::{Array, FixedSizeBinaryArray, PrimitiveArray};
-use arrow::types::NativeType;
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, UInt64Array};
 use pyo3::prelude::*;
 
 use super::arrow_ffi::{Chunks, Column};
 use super::draws::record_key;
+use super::near::Number;
 use super::table::{counts, released};
 use super::{attached, detached};
 use crate::column::Strings;
@@ -26,11 +28,11 @@ pub struct PyVocabulary(Vocabulary);
 /// Record keys of a column: fixed-size binary rows of 32 bytes, one per text.
 pub fn record_keys(keys: &Chunks, texts: usize) -> Result<Vec<Key>> {
     let mut all = Vec::with_capacity(texts);
-    for chunk in &keys.0 {
-        let rows = chunk.as_any().downcast_ref::<FixedSizeBinaryArray>();
+    for chunk in &keys.0.chunks {
+        let rows = chunk.as_fixed_size_binary_opt().filter(|rows| rows.null_count() == 0);
         let rows = rows.ok_or_else(|| Error::input("record keys are fixed-size binary rows of 32 bytes"))?;
         for row in 0..rows.len() {
-            all.push(record_key(rows.get(row).unwrap_or_default())?);
+            all.push(record_key(rows.value(row))?);
         }
     }
     if all.len() != texts {
@@ -40,13 +42,11 @@ pub fn record_keys(keys: &Chunks, texts: usize) -> Result<Vec<Key>> {
 }
 
 /// The numbers of a column without nulls; copied only if it comes in several chunks.
-fn numbers<'a, T: NativeType>(column: &'a Chunks, what: &str) -> Result<Cow<'a, [T]>> {
-    let mut parts = Vec::with_capacity(column.0.len());
-    for chunk in &column.0 {
-        let array = chunk.as_any().downcast_ref::<PrimitiveArray<T>>().filter(|array| array.null_count() == 0);
-        parts.push(
-            array.ok_or_else(|| Error::input(format!("{what} without nulls were expected")))?.values().as_slice(),
-        );
+fn numbers<'a, T: Number>(column: &'a Chunks, what: &str) -> Result<Cow<'a, [T]>> {
+    let mut parts: Vec<&[T]> = Vec::with_capacity(column.0.chunks.len());
+    for chunk in &column.0.chunks {
+        let array = chunk.as_primitive_opt::<T::Arrow>().filter(|array| array.null_count() == 0);
+        parts.push(array.ok_or_else(|| Error::input(format!("{what} without nulls were expected")))?.values());
     }
     Ok(match parts.as_slice() {
         [one] => Cow::Borrowed(one),
@@ -89,7 +89,7 @@ impl PyVocabulary {
             };
             let key: Option<&(dyn Fn(usize) -> Result<Key> + Sync)> = if keys.is_some() { Some(&key) } else { None };
             let encoded = encode::encode(&self.0, &policy, &texts, key, threads::count(threads)?)?;
-            let offsets = Column(Box::new(PrimitiveArray::<u64>::from_vec(encoded.offsets)));
+            let offsets = Column(Arc::new(UInt64Array::from(encoded.offsets)));
             Ok((Column(counts(encoded.words)), offsets))
         })
     }
