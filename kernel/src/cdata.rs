@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use arrow_array::ffi::{from_ffi_and_data_type, FFI_ArrowArray, FFI_ArrowSchema};
-use arrow_array::{make_array, new_empty_array, Array, ArrayRef};
+use arrow_array::{make_array, new_empty_array, ArrayRef, NullArray};
 use arrow_schema::extension::EXTENSION_TYPE_NAME_KEY;
 use arrow_schema::{ArrowError, DataType, Field, FieldRef};
 
@@ -47,6 +47,11 @@ impl Chunked {
     /// # Safety
     /// The array agrees with the C data interface and has the type that the field was read from.
     pub unsafe fn push(&mut self, array: FFI_ArrowArray) -> Result<(), Unreadable> {
+        if self.field.data_type().is_null() {
+            // Polars sends a buffer with these too, which arrow-rs refuses.
+            self.chunks.push(Arc::new(NullArray::new(array.len())));
+            return Ok(());
+        }
         // SAFETY: the caller's promise; 128-bit integers have the layout of fixed-size rows of 16 bytes.
         let data = unsafe { from_ffi_and_data_type(array, self.field.data_type().clone())? };
         self.chunks.push(make_array(data));
