@@ -105,13 +105,20 @@ pub fn field(schema: &FFI_ArrowSchema) -> Result<Field, Unreadable> {
             _ => DataType::try_from(schema)?,
         }
     };
-    if matches!(
-        data_type,
-        DataType::Decimal256(..) | DataType::ListView(_) | DataType::LargeListView(_) | DataType::RunEndEncoded(..)
-    ) {
+    if unread(&data_type) {
         return Err(Unreadable);
     }
     Ok(Field::new(schema.name().unwrap_or_default(), data_type, schema.nullable()).with_metadata(metadata))
+}
+
+/// Types that arrow-rs knows and the kernel has no form for.
+fn unread(data_type: &DataType) -> bool {
+    match data_type {
+        DataType::Decimal32(_, scale) | DataType::Decimal64(_, scale) | DataType::Decimal128(_, scale) => *scale < 0,
+        DataType::Decimal256(..) | DataType::RunEndEncoded(..) => true,
+        DataType::ListView(_) | DataType::LargeListView(_) => true,
+        _ => false,
+    }
 }
 
 fn named(extension: &str) -> HashMap<String, String> {
