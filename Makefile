@@ -34,7 +34,7 @@ demo: $(DONE)/kernel ## Run the whole job on a generated sample, then show a pla
 test: $(DONE)/kernel $(DONE)/dev ## Run all tests (Rust, then Python)
 	@{ $(JAVA); } || echo "no Java on this machine: Spark's tests are skipped (on Debian: apt-get install openjdk-17-jre-headless)"
 	@{ $(POSTGRES); } || echo "no PostgreSQL on this machine: tests of that ledger are skipped (on Debian: apt-get install postgresql)"
-	@cargo test --quiet --locked --package dptext-kernel --no-default-features --lib
+	@cargo test --quiet --locked --package dptext-kernel --no-default-features --features plugin
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m "not alone"
 	@$(BIN)/python -m pytest -m alone
 
@@ -119,7 +119,7 @@ $(DONE)/dev: pyproject.toml constraints.txt $(wildcard models/pyproject.toml) | 
 	@touch $@
 
 $(DONE)/kernel: $(KERNEL) pyproject.toml $(DONE)/run | require-cargo
-	@echo "building the kernel (the first time takes ten minutes and more)"
+	@echo "building the kernel (the first time takes a minute or two)"
 	@$(BIN)/maturin develop --quiet --release --locked --uv
 	@touch $@
 

@@ -30,6 +30,7 @@ from dptext_etl.families.mapped import MappedMechanism
 from dptext_etl.guarantee import MICRO
 from udfs.by_reference import require_reference
 from udfs.polars_guard import RELEASED, RELEASES, guard
+from udfs.polars_version import require_known_polars
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from dptext_etl.policy import ColumnPolicy
 
 __all__ = ["SPEND", "DataFrameNamespace", "ExprNamespace", "LazyFrameNamespace", "guard"]
+
+require_known_polars()
 
 SPEND = pl.Struct({"text": pl.String, "positions": pl.UInt32, "epsilon": pl.Float64, "delta": pl.Float64})
 """Type of a released column with `spend=True`."""

@@ -1,0 +1,32 @@
+"""The versions of Polars that the expression plugin was written for.
+
+A plugin and Polars hand each other structs of memory. Polars checks the plugin's version; this is the other half.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from dptext_etl.errors import PolicyError
+
+OLDEST = (2, 1)
+NEXT_MAJOR = 3
+
+
+def require_known_polars(version: str = pl.__version__) -> None:
+    """Refuse a Polars that the plugin was not written for, before it is called.
+
+    Args:
+        version: What Polars calls itself, such as "2.1.0".
+
+    Raises:
+        PolicyError: The version is older than the oldest known one, of a later major version, or no version.
+    """
+    parts = version.split(".")
+    known = len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit()
+    if not known or not OLDEST <= (int(parts[0]), int(parts[1])) < (NEXT_MAJOR, 0):
+        wanted = f"polars>={OLDEST[0]}.{OLDEST[1]},<{NEXT_MAJOR}"
+        raise PolicyError(
+            f"the expression plugin is written for {wanted}; Polars here is {version}",
+            f"install another one: pip install '{wanted}'",
+        )
