@@ -10,15 +10,15 @@ use arrow_array::{ArrayRef, Float64Array, StructArray, UInt32Array};
 use arrow_schema::{DataType, Field, Fields};
 use serde::Deserialize;
 
-use crate::cdata::{self, Chunked};
-use crate::column::Strings;
+use crate::columns::c_data::{self, Chunked};
+use crate::columns::ids;
+use crate::columns::release::Released;
+use crate::columns::strings::Strings;
 use crate::errors::{Error, Result};
-use crate::ids;
-use crate::keys::{ReleaseKey, Secret};
-use crate::lawfile::LawFile;
+use crate::keys::secrets::{ReleaseKey, Secret};
+use crate::laws::law_file::LawFile;
 use crate::polars_plugin::{arguments, call, call_field, export, CallerContext, Input, SeriesExport};
-use crate::policy::InputPolicy;
-use crate::release::Released;
+use crate::text::input_policy::InputPolicy;
 use crate::threads;
 
 /// What a plan carries.
@@ -131,7 +131,7 @@ pub unsafe extern "C" fn _polars_plugin_field_dptext_released(
     // SAFETY: Polars' promises, handed on.
     unsafe {
         call_field(fields, fields_len, output, |fields| {
-            let field = fields.first().and_then(|schema| cdata::field(schema).ok());
+            let field = fields.first().and_then(|schema| c_data::field(schema).ok());
             field.ok_or_else(|| Error::internal("the marker takes a series of texts"))
         });
     }

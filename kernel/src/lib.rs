@@ -20,48 +20,17 @@
     )
 )]
 
-mod canon;
-mod cdata;
-mod classes;
-mod column;
-mod digests;
-mod encode;
+mod columns;
+mod draw;
 mod errors;
-mod exp;
 #[cfg(feature = "plugin")]
 mod expressions;
-mod geometric;
-mod ids;
 mod keys;
-mod lanes;
-mod laplace;
-mod latents;
-mod law;
-mod lawfile;
-mod lexicon;
-mod lists;
-mod mapped;
-mod near;
-mod occurrences;
-mod outline;
-mod outputs;
-mod packed;
+mod laws;
 mod panics;
 #[cfg(feature = "plugin")]
 mod polars_plugin;
-mod policy;
 #[cfg(feature = "python")]
 mod py;
-mod radial;
-mod reading;
-mod release;
-mod sampler;
-mod scores;
-mod stream;
-mod table;
-mod tem;
+mod text;
 mod threads;
-mod uniforms;
-mod vocabulary;
-mod weights;
-mod words;

@@ -20,7 +20,7 @@ use arrow_array::{Array, ArrayRef};
 use arrow_schema::Field;
 use serde::de::DeserializeOwned;
 
-use crate::cdata::{self, Chunked};
+use crate::columns::c_data::{self, Chunked};
 use crate::errors::{Error, Result};
 use crate::panics;
 
@@ -87,7 +87,7 @@ impl Input {
                 .hint("cast it first; texts are strings, 256-bit decimals become 128-bit ones or strings")
         };
         // SAFETY: an export holds a valid schema until it is released.
-        let field = cdata::field(unsafe { &*self.0.field }).map_err(unreadable)?;
+        let field = c_data::field(unsafe { &*self.0.field }).map_err(unreadable)?;
         let mut column = Chunked { field: Arc::new(field), chunks: Vec::with_capacity(self.0.len) };
         for &array in self.arrays() {
             // SAFETY: the pointer is valid and the array of the schema's type; an empty one, already released, is left

@@ -13,7 +13,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyString, PyTuple};
 
-use crate::cdata::{self, Chunked, Unreadable};
+use crate::columns::c_data::{self, Chunked, Unreadable};
 use crate::errors::{Error, Result};
 use crate::panics;
 
@@ -99,7 +99,7 @@ fn stream_from(stream: &Bound<'_, PyCapsule>) -> PyResult<Chunked> {
 }
 
 fn of_type(schema: &FFI_ArrowSchema) -> PyResult<Chunked> {
-    let field = cdata::field(schema).map_err(unreadable)?;
+    let field = c_data::field(schema).map_err(unreadable)?;
     Ok(Chunked { field: Arc::new(field), chunks: Vec::new() })
 }
 

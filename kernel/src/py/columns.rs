@@ -10,11 +10,11 @@ use pyo3::types::PyBytes;
 use super::arrow_ffi::{hashes, Chunks, Column};
 use super::detached;
 use super::keys::{PyReleaseKey, PySecret};
-use crate::column::{Strings, StringsBuilder};
-use crate::digests::{self, Hash};
+use crate::columns::ids;
+use crate::columns::strings::{Strings, StringsBuilder};
 use crate::errors::{Error, Result};
-use crate::ids;
-use crate::keys::ledger_id;
+use crate::keys::digests::{self, Hash};
+use crate::keys::secrets::ledger_id;
 use crate::threads;
 
 const ROWS_AT_ONCE: usize = 8192;

@@ -3,12 +3,12 @@
 use pyo3::prelude::*;
 
 use super::detached;
+use crate::draw::laplace;
+use crate::draw::sampler::Draws;
+use crate::draw::stream::{keystream, Stream};
+use crate::draw::weights::{running_sums, Weights};
 use crate::errors::{Error, Result};
-use crate::keys::Key;
-use crate::laplace;
-use crate::sampler::Draws;
-use crate::stream::{keystream, Stream};
-use crate::weights::{running_sums, Weights};
+use crate::keys::secrets::Key;
 
 pub fn record_key(bytes: &[u8]) -> Result<Key> {
     let mut key = Key::default();

@@ -8,7 +8,7 @@ use pyo3::types::PyBytes;
 
 use super::arrow_ffi::Text;
 use super::{attached, detached};
-use crate::keys::{ReleaseKey, Secret};
+use crate::keys::secrets::{ReleaseKey, Secret};
 
 /// A secret of 32 bytes.
 #[pyclass(frozen, name = "Secret", module = "dptext_etl._kernel")]

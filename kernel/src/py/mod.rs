@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use self::arrow_ffi::Text;
 use crate::errors::{Error, Kind, Result};
 use crate::panics;
-use crate::words;
+use crate::text::words;
 
 /// Runs `work` without the interpreter's lock; errors become those of `dptext_etl.errors`, panics lose their text.
 fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {

@@ -10,13 +10,13 @@ use pyo3::prelude::*;
 
 use super::arrow_ffi::{Chunks, Column};
 use super::detached;
-use crate::cdata::type_name;
+use crate::columns::c_data::type_name;
+use crate::draw::near::{self, Block, Law};
+use crate::draw::occurrences::Occurrences;
+use crate::draw::radial;
+use crate::draw::uniforms::{choices, signed_uniforms};
 use crate::errors::{Error, Result};
-use crate::near::{self, Block, Law};
-use crate::occurrences::Occurrences;
-use crate::radial;
 use crate::threads;
-use crate::uniforms::{choices, signed_uniforms};
 
 /// The array's only chunk.
 fn only<'a>(chunks: &'a Chunks, what: &str) -> Result<&'a dyn Array> {

@@ -5,12 +5,12 @@ use pyo3::prelude::*;
 use super::arrow_ffi::{Chunks, Column};
 use super::detached;
 use super::near::{column, keys, numbers};
+use crate::draw::latents::{self, Clip, Noise, Norm};
+use crate::draw::occurrences::Occurrences;
+use crate::draw::scores::{self, Law};
+use crate::draw::uniforms;
 use crate::errors::{Error, Result};
-use crate::latents::{self, Clip, Noise, Norm};
-use crate::occurrences::Occurrences;
-use crate::scores::{self, Law};
 use crate::threads;
-use crate::uniforms;
 
 /// One id per row of `m` scores from the exponential mechanism, by the slot of each row.
 #[pyfunction]

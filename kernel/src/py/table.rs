@@ -11,12 +11,12 @@ use pyo3::types::{PyTuple, PyType};
 use super::arrow_ffi::{Chunks, Column, Text};
 use super::keys::PyReleaseKey;
 use super::{attached, detached};
-use crate::column::Strings;
+use crate::columns::ids;
+use crate::columns::release::Released;
+use crate::columns::strings::Strings;
 use crate::errors::{Error, Result};
-use crate::ids;
-use crate::lawfile::LawFile;
-use crate::policy::InputPolicy;
-use crate::release::Released;
+use crate::laws::law_file::LawFile;
+use crate::text::input_policy::InputPolicy;
 use crate::threads;
 
 /// A table file, mapped and verified; one per process and hash.

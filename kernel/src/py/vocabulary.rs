@@ -12,14 +12,14 @@ use super::draws::record_key;
 use super::near::Number;
 use super::table::{counts, released};
 use super::{attached, detached};
-use crate::column::Strings;
-use crate::encode;
+use crate::columns::encode;
+use crate::columns::release;
+use crate::columns::strings::Strings;
 use crate::errors::{Error, Result};
-use crate::keys::Key;
-use crate::policy::InputPolicy;
-use crate::release;
+use crate::keys::secrets::Key;
+use crate::text::input_policy::InputPolicy;
+use crate::text::vocabulary::Vocabulary;
 use crate::threads;
-use crate::vocabulary::Vocabulary;
 
 /// Words that a mechanism takes, keeps in clear and releases.
 #[pyclass(frozen, name = "Vocabulary", module = "dptext_etl._kernel")]

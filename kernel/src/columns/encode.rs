@@ -1,0 +1,126 @@
+//! Columns through a vocabulary alone: words become numbers, and outputs that were chosen elsewhere become texts.
+
+use crate::columns::release::{charged, passes, rows_at_once, Released};
+use crate::columns::strings::{Strings, StringsBuilder};
+use crate::errors::{Error, Result};
+use crate::keys::secrets::Key;
+use crate::text::input_policy::{InputPolicy, Length};
+use crate::text::reading::{Fate, Reading};
+use crate::text::vocabulary::Vocabulary;
+use crate::threads;
+
+/// Stands for a word that is unknown and drawn uniformly.
+pub const UNKNOWN: u32 = u32::MAX;
+
+/// The drawn words of a column: their numbers, and where each row's begin (one more offset than rows).
+pub struct Encoded {
+    pub words: Vec<u32>,
+    pub offsets: Vec<u64>,
+}
+
+/// The numbers of all words that are drawn, by row and position. `key` gives the record key of a row; it decides a
+/// noisy length alone.
+pub fn encode(
+    vocabulary: &Vocabulary,
+    policy: &InputPolicy,
+    texts: &Strings,
+    key: Option<&(dyn Fn(usize) -> Result<Key> + Sync)>,
+    threads: usize,
+) -> Result<Encoded> {
+    vocabulary.check(policy)?;
+    if matches!(policy.length, Length::Noisy(..)) && key.is_none() {
+        return Err(Error::policy("a noisy length is drawn from record keys, and none were given"));
+    }
+    let parts = threads::over_rows(texts.len(), rows_at_once(texts), threads, |rows| {
+        let mut part = Encoded { words: Vec::new(), offsets: Vec::with_capacity(rows.len()) };
+        let mut reading = Reading::default();
+        for row in rows {
+            let value = texts.get(row)?;
+            if !passes(policy, value) {
+                reading.read(vocabulary, policy, value.unwrap_or_default())?;
+                let key = key.filter(|_| policy.hides_length()).map_or_else(|| Ok(Key::default()), |key| key(row))?;
+                reading.hide_length(vocabulary, policy, &key)?;
+                part.words.extend(reading.drawn().map(|fate| match fate {
+                    Fate::Draw(input) => input,
+                    _ => UNKNOWN,
+                }));
+            }
+            part.offsets.push(part.words.len() as u64);
+        }
+        Ok(part)
+    })?;
+    let mut all = Encoded { words: Vec::new(), offsets: Vec::with_capacity(texts.len() + 1) };
+    all.offsets.push(0);
+    all.words.reserve_exact(parts.iter().map(|part| part.words.len()).sum());
+    for part in parts {
+        let base = all.words.len() as u64;
+        all.offsets.extend(part.offsets.iter().map(|offset| base + offset));
+        all.words.extend_from_slice(&part.words);
+    }
+    Ok(all)
+}
+
+/// Released texts from the outputs that were chosen for the words of `encode`.
+pub fn assemble(
+    vocabulary: &Vocabulary,
+    policy: &InputPolicy,
+    texts: &Strings,
+    offsets: &[u64],
+    choices: &[u32],
+    threads: usize,
+) -> Result<Released> {
+    vocabulary.check(policy)?;
+    if offsets.len() != texts.len() + 1 {
+        return Err(Error::input(format!("{} texts need one offset more; got {}", texts.len(), offsets.len())));
+    }
+    if !choices.iter().all(|&choice| (choice as usize) < vocabulary.outputs.len()) {
+        return Err(Error::input("a choice is not the number of an output")
+            .hint("words that encode() numbers 2^32 - 1 are unknown: draw their outputs uniformly"));
+    }
+    let of_row = |row: usize| {
+        let (from, to) = (*offsets.get(row)?, *offsets.get(row + 1)?);
+        choices.get(usize::try_from(from).ok()?..usize::try_from(to).ok()?)
+    };
+    let parts = threads::over_rows(texts.len(), rows_at_once(texts), threads, |rows| {
+        let mut text = StringsBuilder::with_capacity(rows.len(), 0);
+        let mut positions = Vec::with_capacity(rows.len());
+        let mut reading = Reading::default();
+        for row in rows {
+            let value = texts.get(row)?;
+            let chosen = of_row(row).ok_or_else(|| Error::input("offsets do not rise within the choices"))?;
+            if passes(policy, value) {
+                expect(0, chosen.len())?;
+                text.end_row(false);
+                positions.push(0);
+                continue;
+            }
+            let words = value.unwrap_or_default();
+            match policy.length {
+                Length::Disclose => {
+                    reading.read(vocabulary, policy, words)?;
+                    expect(reading.draws as usize, chosen.len())?;
+                }
+                Length::Fixed => expect(policy.n_max, chosen.len())?,
+                Length::Noisy(..) if (1..=policy.n_max).contains(&chosen.len()) => {}
+                Length::Noisy(..) => return Err(Error::input("a text of noisy length has from 1 to n_max choices")),
+            }
+            if policy.hides_length() {
+                reading.of_choices(chosen.len());
+            }
+            reading.write(vocabulary, policy, words, chosen, &mut text.values)?;
+            text.end_row(true);
+            positions.push(charged(policy, &reading));
+        }
+        Ok((text, positions))
+    })?;
+    let (texts, positions): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
+    Ok(Released { text: StringsBuilder::join(texts)?, positions: positions.concat() })
+}
+
+fn expect(draws: usize, choices: usize) -> Result<()> {
+    if draws == choices {
+        return Ok(());
+    }
+    Err(Error::input(format!("a text needs one choice for each of its {draws} draws; got {choices}"))
+        .hint("give the offsets of encode() over the same texts under the same input policy"))
+}

@@ -1,0 +1,7 @@
+//! Arrow columns in and out, row by row through a law.
+
+pub mod c_data;
+pub mod encode;
+pub mod ids;
+pub mod release;
+pub mod strings;

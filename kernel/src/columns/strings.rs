@@ -1,0 +1,202 @@
+//! Columns of strings as the kernel reads and writes them: any Arrow string layout in, LargeUtf8 out.
+
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, BinaryArray, BinaryViewArray, LargeBinaryArray, LargeStringArray};
+use arrow_buffer::{Buffer, NullBuffer, OffsetBuffer};
+use arrow_schema::DataType;
+
+use crate::columns::c_data::{type_name, Chunked};
+use crate::errors::{Error, Result};
+
+/// One chunk; strings are held as bytes and checked when they are read.
+enum Chunk {
+    Small(BinaryArray),
+    Large(LargeBinaryArray),
+    View(BinaryViewArray),
+    Null(usize),
+}
+
+impl Chunk {
+    fn len(&self) -> usize {
+        match self {
+            Self::Small(array) => array.len(),
+            Self::Large(array) => array.len(),
+            Self::View(array) => array.len(),
+            Self::Null(len) => *len,
+        }
+    }
+
+    fn null_count(&self) -> usize {
+        match self {
+            Self::Small(array) => array.null_count(),
+            Self::Large(array) => array.null_count(),
+            Self::View(array) => array.null_count(),
+            Self::Null(len) => *len,
+        }
+    }
+
+    /// The bytes of row `i`; null where the row is null.
+    fn get(&self, i: usize) -> Option<&[u8]> {
+        match self {
+            Self::Small(array) => (i < array.len() && array.is_valid(i)).then(|| array.value(i)),
+            Self::Large(array) => (i < array.len() && array.is_valid(i)).then(|| array.value(i)),
+            Self::View(array) => (i < array.len() && array.is_valid(i)).then(|| array.value(i)),
+            Self::Null(_) => None,
+        }
+    }
+}
+
+/// A column of strings in one or more chunks.
+pub struct Strings {
+    chunks: Vec<Chunk>,
+    /// First row of each chunk.
+    starts: Vec<usize>,
+    len: usize,
+    bytes: usize,
+}
+
+impl Strings {
+    /// A column from chunks of strings (or nulls alone); refuses other types by name.
+    pub fn new(column: &Chunked) -> Result<Self> {
+        let chunks = column.chunks.iter().map(|array| Self::chunk(array.as_ref())).collect::<Option<_>>();
+        chunks.map(Self::from_chunks).ok_or_else(|| {
+            Error::input(format!("a text column holds strings; got {}", type_name(&column.field)))
+                .hint("cast the column to string first")
+        })
+    }
+
+    fn from_chunks(chunks: Vec<Chunk>) -> Self {
+        let (mut starts, mut len, mut bytes) = (Vec::with_capacity(chunks.len()), 0, 0);
+        for chunk in &chunks {
+            starts.push(len);
+            len += chunk.len();
+            bytes += match chunk {
+                Chunk::Small(array) => span(array.value_offsets()),
+                Chunk::Large(array) => span(array.value_offsets()),
+                Chunk::View(array) => array.lengths().map(|length| length as usize).sum(),
+                Chunk::Null(_) => 0,
+            };
+        }
+        Self { chunks, starts, len, bytes }
+    }
+
+    fn chunk(array: &dyn Array) -> Option<Chunk> {
+        Some(match array.data_type() {
+            DataType::Utf8 => Chunk::Small(array.as_string::<i32>().clone().into()),
+            DataType::LargeUtf8 => Chunk::Large(array.as_string::<i64>().clone().into()),
+            DataType::Utf8View => Chunk::View(array.as_string_view().clone().to_binary_view()),
+            DataType::Null => Chunk::Null(array.len()),
+            _ => return None,
+        })
+    }
+
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Bytes of all strings, as a hint for sizes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn null_count(&self) -> usize {
+        self.chunks.iter().map(Chunk::null_count).sum()
+    }
+
+    /// Row `i` as text; null where the row is null.
+    #[inline]
+    pub fn get(&self, i: usize) -> Result<Option<&str>> {
+        let chunk = self.starts.partition_point(|&start| start <= i).saturating_sub(1);
+        let (Some(chunk), Some(start)) = (self.chunks.get(chunk), self.starts.get(chunk)) else { return Ok(None) };
+        chunk.get(i - start).map(utf8).transpose()
+    }
+
+    /// Refuses another length than `len`, by counts.
+    pub fn expect_len(&self, len: usize, what: &str) -> Result<()> {
+        if self.len == len {
+            return Ok(());
+        }
+        Err(Error::input(format!("{what} need one id each; got {len} of one and {} of the other", self.len)))
+    }
+
+    /// Refuses nulls, by their number.
+    pub fn expect_no_nulls(&self) -> Result<()> {
+        match self.null_count() {
+            0 => Ok(()),
+            nulls => Err(Error::input(format!("record ids are never null; got {nulls} nulls"))
+                .hint("give every record an id that stays the same in every run")),
+        }
+    }
+}
+
+/// The bytes from the first offset to the last.
+fn span<T: Copy + TryInto<usize>>(offsets: &[T]) -> usize {
+    let at = |offset: Option<&T>| offset.and_then(|&offset| offset.try_into().ok()).unwrap_or_default();
+    at(offsets.last()).saturating_sub(at(offsets.first()))
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str> {
+    std::str::from_utf8(bytes).map_err(|_| Error::input("a string column holds bytes that are not UTF-8"))
+}
+
+/// Strings being written, row by row.
+#[derive(Default)]
+pub struct StringsBuilder {
+    pub values: Vec<u8>,
+    ends: Vec<i64>,
+    valid: Vec<bool>,
+    nulls: usize,
+}
+
+impl StringsBuilder {
+    pub fn with_capacity(rows: usize, bytes: usize) -> Self {
+        Self {
+            values: Vec::with_capacity(bytes),
+            ends: Vec::with_capacity(rows),
+            valid: Vec::with_capacity(rows),
+            nulls: 0,
+        }
+    }
+
+    /// Ends a row that was appended to `values`.
+    #[inline]
+    pub fn end_row(&mut self, valid: bool) {
+        self.ends.push(self.values.len() as i64);
+        self.valid.push(valid);
+        self.nulls += usize::from(!valid);
+    }
+
+    pub fn push(&mut self, text: &str) {
+        self.values.extend_from_slice(text.as_bytes());
+        self.end_row(true);
+    }
+
+    /// One array of all parts, in order; each part is dropped once copied.
+    pub fn join(parts: Vec<Self>) -> Result<LargeStringArray> {
+        let rows = parts.iter().map(|part| part.ends.len()).sum::<usize>();
+        let nulls = parts.iter().map(|part| part.nulls).sum::<usize>();
+        let bytes = parts.iter().map(|part| part.values.len()).sum::<usize>();
+        let mut offsets = Vec::with_capacity(rows + 1);
+        offsets.push(0i64);
+        let mut valid = Vec::with_capacity(if nulls > 0 { rows } else { 0 });
+        let mut values = Vec::new();
+        for part in parts {
+            let base = values.len() as i64;
+            offsets.extend(part.ends.iter().map(|end| base + end));
+            if nulls > 0 {
+                valid.extend_from_slice(&part.valid);
+            }
+            if values.is_empty() {
+                values = part.values;
+                values.reserve_exact(bytes - values.len());
+            } else {
+                values.extend_from_slice(&part.values);
+            }
+        }
+        // Offsets only grow: every row ends where the bytes written so far end.
+        let offsets = OffsetBuffer::new(offsets.into());
+        let nulls = (nulls > 0).then(|| NullBuffer::from(valid));
+        LargeStringArray::try_new(offsets, Buffer::from_vec(values), nulls)
+            .map_err(|_| Error::internal("a released column is not UTF-8"))
+    }
+}

@@ -1,0 +1,5 @@
+//! Secrets, the keys that follow from them, and hashes.
+
+pub mod canon;
+pub mod digests;
+pub mod secrets;

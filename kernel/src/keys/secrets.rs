@@ -1,0 +1,302 @@
+//! Secrets by reference, release keys, record keys and fingerprints (`stream.md`). Key bytes are zeroised and never printed.
+
+use std::collections::HashMap;
+use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use hmac::{Hmac, KeyInit, Mac};
+use rustix::fs::OFlags;
+use sha2::{Digest, Sha256};
+use zeroize::{Zeroize, Zeroizing};
+
+use crate::errors::{Error, Result};
+use crate::keys::canon;
+
+pub type Key = Zeroizing<[u8; 32]>;
+
+/// A keyed HMAC-SHA256 state, copied for each message.
+#[derive(Clone)]
+pub struct Prf(Hmac<Sha256>);
+
+impl Prf {
+    pub fn new(key: &[u8]) -> Result<Self> {
+        Hmac::new_from_slice(key).map(Self).map_err(|_| Error::internal("HMAC refused a key"))
+    }
+
+    /// `H(key, parts joined)`.
+    pub fn tag(&self, parts: &[&[u8]]) -> Key {
+        let mut mac = self.0.clone();
+        for part in parts {
+            mac.update(part);
+        }
+        let mut tag = mac.finalize().into_bytes();
+        let mut out = Key::default();
+        out.copy_from_slice(&tag);
+        tag.as_mut_slice().zeroize();
+        out
+    }
+}
+
+/// The 32 bytes K of a scope, or L of a ledger.
+pub struct Secret(Key);
+
+static RESOLVED: LazyLock<Mutex<HashMap<String, Arc<Secret>>>> = LazyLock::new(Mutex::default);
+
+impl Secret {
+    pub fn from_bytes(bytes: &[u8]) -> Result<Self> {
+        let mut key = Key::default();
+        if bytes.len() != key.len() {
+            return Err(Error::key(format!("a secret has 32 bytes; got {}", bytes.len())));
+        }
+        key.copy_from_slice(bytes);
+        Ok(Self(key))
+    }
+
+    /// A new secret from the operating system's generator.
+    pub fn random() -> Result<Self> {
+        let mut key = Key::default();
+        getrandom::fill(key.as_mut_slice())
+            .map_err(|_| Error::key("the operating system gave no random bytes for a new key"))?;
+        Ok(Self(key))
+    }
+
+    /// The secret behind `env:NAME` or `file:PATH`, read once per process unless `reread`.
+    pub fn resolve(reference: &str, reread: bool) -> Result<Arc<Self>> {
+        let mut resolved = RESOLVED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !reread {
+            if let Some(secret) = resolved.get(reference) {
+                return Ok(secret.clone());
+            }
+        }
+        let secret = Arc::new(Self::read(reference)?);
+        resolved.insert(reference.to_owned(), secret.clone());
+        Ok(secret)
+    }
+
+    fn read(reference: &str) -> Result<Self> {
+        match reference.split_once(':') {
+            Some((_, key)) if key.len() == 64 && key.bytes().all(|c| hex_digit(c).is_some()) => Err(Error::key(
+                "a key reference names a variable or a file; got 64 hex digits, which may be a key itself",
+            )
+            .hint("take that key as known to whoever saw it; `dptext key new PATH` writes another one")),
+            Some(("env", name)) => Self::from_environment(name),
+            Some(("file", path)) => Self::from_file(path),
+            _ => Err(Error::key("a key reference is \"env:NAME\" or \"file:PATH\"; got something else")
+                .hint("never pass the key itself; `dptext key new PATH` writes a key file, then use \"file:PATH\"")),
+        }
+    }
+
+    fn from_environment(name: &str) -> Result<Self> {
+        if !name.to_ascii_uppercase().contains("SECRET") {
+            return Err(Error::key("the environment variable of a key needs SECRET in its name")
+                .hint("engines redact variables by that word; name it like DPTEXT_SECRET"));
+        }
+        let value = match std::env::var(name) {
+            Ok(value) => Zeroizing::new(value),
+            Err(std::env::VarError::NotPresent) => {
+                return Err(Error::key(format!("the environment variable {name} is not set"))
+                    .hint(format!("export {name}=$(openssl rand -hex 32), or use \"file:PATH\"")))
+            }
+            Err(std::env::VarError::NotUnicode(_)) => {
+                return Err(malformed(&format!("the environment variable {name}")))
+            }
+        };
+        Self::from_hex(&value, &format!("the environment variable {name}"))
+    }
+
+    fn from_file(path: &str) -> Result<Self> {
+        let hint = format!("`dptext key new {path}` writes a new one, readable by you alone");
+        let failed = |action: &str, error: &std::io::Error| {
+            Error::key(format!("the key file {path} cannot be {action} ({})", error.kind())).hint(hint.clone())
+        };
+        // Opened first and judged by its handle, so that nothing can be exchanged in between; a pipe does not block.
+        let mut file = std::fs::OpenOptions::new()
+            .read(true)
+            .custom_flags(i32::try_from((OFlags::NONBLOCK | OFlags::CLOEXEC).bits()).unwrap_or(0))
+            .open(path)
+            .map_err(|error| failed("opened", &error))?;
+        let facts = file.metadata().map_err(|error| failed("examined", &error))?;
+        if !facts.is_file() {
+            return Err(Error::key(format!("the key file {path} is not a regular file")).hint(hint));
+        }
+        let user = rustix::process::geteuid().as_raw();
+        if facts.uid() != user {
+            return Err(Error::key(format!("the key file {path} belongs to user {}, not to user {user}", facts.uid()))
+                .hint("copy it to a file of your own with mode 0600"));
+        }
+        if facts.mode() & 0o077 != 0 {
+            return Err(Error::key(format!(
+                "the key file {path} is open to others (mode {:04o})",
+                facts.mode() & 0o7777
+            ))
+            .hint(format!("chmod 600 {path}")));
+        }
+        let mut text = Zeroizing::new(String::with_capacity(128));
+        Read::by_ref(&mut file).take(128).read_to_string(&mut text).map_err(|error| failed("read", &error))?;
+        Self::from_hex(&text, &format!("the key file {path}"))
+    }
+
+    fn from_hex(text: &str, place: &str) -> Result<Self> {
+        let digits = text.strip_suffix('\n').unwrap_or(text);
+        let digits = digits.strip_suffix('\r').unwrap_or(digits);
+        let mut key = Key::default();
+        if digits.len() != 64 {
+            return Err(malformed(place));
+        }
+        for (byte, pair) in key.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+            let &[high, low] = pair else { return Err(malformed(place)) };
+            *byte = hex_digit(high).zip(hex_digit(low)).map(|(h, l)| h << 4 | l).ok_or_else(|| malformed(place))?;
+        }
+        Ok(Self(key))
+    }
+
+    /// Writes the secret as 64 hex digits to a new file that its owner alone may read.
+    pub fn write(&self, path: &str) -> Result<()> {
+        let failed = |error: std::io::Error| {
+            let hint = if error.kind() == std::io::ErrorKind::AlreadyExists {
+                "a key is never overwritten: choose another path"
+            } else {
+                "the folder has to exist and be writable"
+            };
+            Error::key(format!("the key file {path} cannot be written ({})", error.kind())).hint(hint)
+        };
+        let mut text = Zeroizing::new(hex(self.0.as_slice()));
+        text.push('\n');
+        let mut file =
+            std::fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(path).map_err(failed)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)
+    }
+
+    /// Whether the key is printed in the documents (00 01 … 1f, 20 21 … 3f, or one byte repeated).
+    pub fn published(&self) -> bool {
+        let step = |start: u8| self.0.iter().zip(start..).all(|(&byte, expected)| byte == expected);
+        step(0x00) || step(0x20) || self.0.windows(2).all(|pair| pair.first() == pair.last())
+    }
+
+    pub fn prf(&self) -> Result<Prf> {
+        Prf::new(self.0.as_slice())
+    }
+
+    /// A key for another use: `H(K, "dptext/<label>/v1\0" || message)`, label `canary` or `seal`.
+    pub fn derive(&self, label: &str, message: &[u8]) -> Result<Key> {
+        if !matches!(label, "canary" | "seal") {
+            return Err(Error::policy("keys are derived for \"canary\" and \"seal\"; got another label"));
+        }
+        Ok(self.prf()?.tag(&[b"dptext/", label.as_bytes(), b"/v1\0", message]))
+    }
+
+    /// `K_fp`, keyed.
+    fn fingerprints(&self) -> Result<Prf> {
+        Prf::new(self.prf()?.tag(&[b"dptext/fp/v1\0"]).as_slice())
+    }
+
+    pub fn fingerprint(&self, text: Option<&[u8]>) -> Result<Key> {
+        Ok(fingerprint(&self.fingerprints()?, text))
+    }
+}
+
+impl std::fmt::Debug for Secret {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Secret(...)")
+    }
+}
+
+fn malformed(place: &str) -> Error {
+    Error::key(format!("{place} does not hold 64 hex digits")).hint("a key is 32 random bytes: openssl rand -hex 32")
+}
+
+fn hex_digit(c: u8) -> Option<u8> {
+    match c {
+        b'0'..=b'9' => Some(c - b'0'),
+        b'a'..=b'f' => Some(c - b'a' + 10),
+        b'A'..=b'F' => Some(c - b'A' + 10),
+        _ => None,
+    }
+}
+
+/// Lower-case hex digits.
+pub fn hex(bytes: &[u8]) -> String {
+    let digit = |nibble: u8| char::from(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 });
+    let mut out = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        out.push(digit(byte >> 4));
+        out.push(digit(byte & 15));
+    }
+    out
+}
+
+fn fingerprint(fingerprints: &Prf, text: Option<&[u8]>) -> Key {
+    match text {
+        Some(text) => fingerprints.tag(&[&[1], text]),
+        None => fingerprints.tag(&[&[0]]),
+    }
+}
+
+/// The key R of one release of one column, with the fingerprint key beside it.
+pub struct ReleaseKey {
+    fingerprints: Prf,
+    records: Prf,
+    dataset: String,
+    column: String,
+    release: String,
+    cfg: String,
+}
+
+impl ReleaseKey {
+    /// `R = H(K, "dptext/rel/v1\0" || canon({"v":1,"ds":…,"col":…,"rel":…,"mech":cfg}))`.
+    pub fn new(secret: &Secret, dataset: &str, column: &str, release: &str, cfg: &str) -> Result<Self> {
+        let mut context = String::new();
+        for (opening, value) in
+            [("{\"col\":", column), (",\"ds\":", dataset), (",\"mech\":", cfg), (",\"rel\":", release)]
+        {
+            context.push_str(opening);
+            canon::string(&mut context, value);
+        }
+        context.push_str(",\"v\":1}");
+        let key = secret.prf()?.tag(&[b"dptext/rel/v1\0", context.as_bytes()]);
+        Ok(Self {
+            fingerprints: secret.fingerprints()?,
+            records: Prf::new(key.as_slice())?,
+            dataset: dataset.to_owned(),
+            column: column.to_owned(),
+            release: release.to_owned(),
+            cfg: cfg.to_owned(),
+        })
+    }
+
+    /// `r = H(R, "dptext/rec/v1\0" || u64(len(rid)) || rid || fp || u64(nonce))`.
+    #[inline]
+    pub fn record(&self, id: &str, text: Option<&[u8]>, nonce: u64) -> Key {
+        let print = fingerprint(&self.fingerprints, text);
+        self.records.tag(&[
+            b"dptext/rec/v1\0",
+            &(id.len() as u64).to_le_bytes(),
+            id.as_bytes(),
+            print.as_slice(),
+            &nonce.to_le_bytes(),
+        ])
+    }
+
+    /// `SHA-256(canon([dataset, release, column, id, cfg, hex(fp), nonce]))`: the ledger's key of one release of a text.
+    pub fn idempotency(&self, id: &str, text: Option<&[u8]>, nonce: u64) -> [u8; 32] {
+        let print = fingerprint(&self.fingerprints, text);
+        let print = Zeroizing::new(hex(print.as_slice()));
+        let line = canon::array([&*self.dataset, &self.release, &self.column, id, &self.cfg, &print]);
+        let mut line = Zeroizing::new(line);
+        line.pop();
+        line.push_str(&format!(",{nonce}]"));
+        Sha256::digest(line.as_bytes()).into()
+    }
+}
+
+impl std::fmt::Debug for ReleaseKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ReleaseKey(...)")
+    }
+}
+
+/// A ledger's name of an id: `H(L, "dptext/id/v1\0" || kind || u64(len) || id)`.
+pub fn ledger_id(ledger: &Prf, kind: &str, id: &str) -> [u8; 32] {
+    *ledger.tag(&[b"dptext/id/v1\0", kind.as_bytes(), &(id.len() as u64).to_le_bytes(), id.as_bytes()])
+}

@@ -1,0 +1,10 @@
+//! Texts as words, and words as texts.
+
+pub mod classes;
+pub mod input_policy;
+pub mod lexicon;
+pub mod outputs;
+pub mod packed;
+pub mod reading;
+pub mod vocabulary;
+pub mod words;
