@@ -1,6 +1,7 @@
 //! The kernel of dptext_etl: everything where a wrong bit is a privacy bug or a slow loop.
 //!
-//! Normative: `stream.md` (bytes of keys and draws), `privacy.md` 2.2 (sampler) and 1.6 (input policy).
+//! Normative: docs/spec/stream.md#stream (bytes of keys and draws), docs/spec/privacy.md#integer-sampler and
+//! docs/spec/privacy.md#input-policy.
 
 #![deny(unsafe_op_in_unsafe_fn, clippy::undocumented_unsafe_blocks)]
 #![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports))] // what Python alone calls

@@ -1,4 +1,4 @@
-//! Record ids as strings (`stream.md`, row `rid`): one canonical form per value, whatever the Arrow layout.
+//! Record ids as strings (docs/spec/stream.md#record-id): one canonical form per value, whatever the Arrow layout.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Exact integers below a bound from words of a stream (`stream.md`). No floating point.
+//! Exact integers below a bound from words of a stream (docs/spec/stream.md#draws). No floating point.
 
 use crate::draw::stream::Overflow;
 use crate::errors::{Error, Result};

@@ -1,8 +1,8 @@
 //! The discrete Laplace distribution, exactly: Canonne, Kamath and Steinke 2020, algorithms 1 and 2, in integers alone.
 //!
-//! Every Bernoulli(p/q) below is "an integer below q is less than p", and every such integer is read by `stream.md`'s
-//! rule from the overflow words of one position, in sequence. Nothing is skipped where an outcome is certain, so the
-//! printed algorithms reproduce every draw.
+//! Every Bernoulli(p/q) below is "an integer below q is less than p", and every such integer is read by the rule of
+//! docs/spec/stream.md#integer-below from the overflow words of one position, in sequence. Nothing is skipped where an
+//! outcome is certain, so the printed algorithms reproduce every draw.
 
 use zeroize::Zeroize;
 

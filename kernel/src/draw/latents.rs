@@ -1,4 +1,4 @@
-//! Noise on a grid for latents (`privacy.md` 2.5, amendments A9 and A10): clip, round toward zero to multiples of
+//! Noise on a grid for latents (docs/spec/privacy.md#grid-noise): clip, round toward zero to multiples of
 //! 2^-16, add one independent draw to every coordinate, round to the grid.
 //!
 //! Between clip and noise everything is a whole number of steps, so that the bound holds exactly.

@@ -14,7 +14,7 @@ pub struct Occurrences<'a> {
 impl<'a> Occurrences<'a> {
     /// Draw i belongs to record key `keys[records[i]]` and has position `positions[i]`.
     ///
-    /// Debug builds refuse two draws of one position of one record (amendment A6).
+    /// Debug builds refuse two draws of one position of one record (docs/spec/stream.md#one-stream-per-draw).
     pub fn new(keys: &'a [[u8; 32]], records: &'a [u32], positions: &'a [u64]) -> Result<Self> {
         if records.len() != positions.len() {
             return Err(Error::input(format!("{} records for {} positions", records.len(), positions.len())));

@@ -1,4 +1,5 @@
-//! Noise of vectors: density proportional to exp(-|eta|) in k dimensions (`privacy.md` 3.3, `stream.md` purpose 5).
+//! Noise of vectors: density proportional to exp(-|eta|) in k dimensions (docs/spec/privacy.md#madlib,
+//! docs/spec/stream.md#slot-width).
 //!
 //! Direction: k normals, divided by their length. Length: Gamma(k), the sum of k exponentials. Only additions,
 //! multiplications, divisions and square roots in a fixed order: the same bits on every machine, in every batch.

@@ -1,4 +1,4 @@
-//! The draws of a record: each position of a stream once (`stream.md`).
+//! The draws of a record: each position of a stream once (docs/spec/stream.md#draws).
 
 use crate::draw::bounded::{below, first};
 use crate::draw::stream::{Overflow, Stream};
@@ -8,7 +8,7 @@ use crate::errors::{Error, Result};
 /// The draws of one record for one purpose: each position once.
 ///
 /// Slots are `width` words wide, one number per purpose and configuration. Debug builds refuse a second use of a
-/// position (amendment A6).
+/// position (docs/spec/stream.md#one-stream-per-draw).
 pub struct Draws<'k> {
     stream: Stream<'k>,
     width: usize,

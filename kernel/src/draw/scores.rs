@@ -1,4 +1,4 @@
-//! Draws from a model's scores: the exponential mechanism over all ids of a row (`privacy.md` 2.2).
+//! Draws from a model's scores: the exponential mechanism over all ids of a row (docs/spec/privacy.md#integer-sampler).
 //!
 //! A row's weights are those of `dptext_etl.sampling.integer_weights`, bit for bit. They are never all in memory: sums
 //! of blocks are, and the weights of the block that a draw falls into are made once more.

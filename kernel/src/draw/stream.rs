@@ -1,4 +1,4 @@
-//! Streams of a record: ChaCha20 read as 64-bit little-endian words (`stream.md`).
+//! Streams of a record: ChaCha20 read as 64-bit little-endian words (docs/spec/stream.md#streams).
 
 use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
 use chacha20::ChaCha20;

@@ -1,4 +1,5 @@
-//! Uniforms of many draws at once: reals for continuous noise (`stream.md`, amendment A9), and choices among m ids.
+//! Uniforms of many draws at once: reals for continuous noise (docs/spec/stream.md#uniform-real), and choices among m
+//! ids.
 
 use zeroize::Zeroizing;
 

@@ -1,4 +1,4 @@
-//! Draws from integer weights, in one level or two (`stream.md`, `privacy.md` 2.2). No floating point.
+//! Draws from integer weights, in one level or two (docs/spec/stream.md#draw). No floating point.
 
 use crate::draw::bounded::{below, first, no_weight, second};
 use crate::draw::outline::Outline;

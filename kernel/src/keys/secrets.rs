@@ -1,4 +1,5 @@
-//! Secrets by reference, release keys, record keys and fingerprints (`stream.md`). Key bytes are zeroised and never printed.
+//! Secrets by reference, release keys, record keys and fingerprints (docs/spec/stream.md#keys). Key bytes are zeroised
+//! and never printed.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};

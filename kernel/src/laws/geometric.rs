@@ -1,5 +1,6 @@
-//! The geometric mechanism over the places of a list (`privacy.md` 3.4): a discrete Laplace step, kept within the list.
-//! Never integer weights: their rounded tails would not keep the metric bound (amendment A14).
+//! The geometric mechanism over the places of a list (docs/spec/privacy.md#diffractor-geometric): a discrete Laplace
+//! step, kept within the list. Never integer weights: their rounded tails would not keep the metric bound
+//! (docs/spec/privacy.md#metric-certificate).
 
 use crate::draw::laplace::{discrete_laplace, is_rate};
 use crate::draw::stream::Overflow;

@@ -1,5 +1,5 @@
 //! List laws: words in several orders, one of them drawn for every token, and a law of places on it ("dptext-lists/1",
-//! `privacy.md` 3.4). The choice of the list does not look at the word.
+//! docs/spec/privacy.md#diffractor). The choice of the list does not look at the word.
 
 use std::collections::BTreeSet;
 use std::ops::Range;

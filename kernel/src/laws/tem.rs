@@ -1,5 +1,6 @@
-//! The truncated exponential mechanism over the places of a list (`privacy.md` 3.4): a weight for every distance up to
-//! a reach, and one weight for all places beyond. Sums of weights have a closed form, so that none is stored per place.
+//! The truncated exponential mechanism over the places of a list (docs/spec/privacy.md#diffractor-tem): a weight for
+//! every distance up to a reach, and one weight for all places beyond. Sums of weights have a closed form, so that none
+//! is stored per place.
 
 use std::collections::BTreeSet;
 
@@ -95,7 +96,7 @@ impl Tem {
         near.end + (rest - near.sum).checked_div(self.outside).unwrap_or(0) as usize
     }
 
-    /// The place that a slot's words choose, exactly as from explicit weights (`stream.md`).
+    /// The place that a slot's words choose, exactly as from explicit weights (docs/spec/stream.md#draw).
     #[inline(always)]
     fn choose(&self, near: &Near, slot: &[u64], more: &mut Overflow<'_>) -> Result<usize> {
         let chosen = below(near.total(self.outside), first(slot)?, more)?;

@@ -1,4 +1,5 @@
-//! The input policy as data (`privacy.md` 1.6, amendments A22 and A24): strict and faithful are two values of it.
+//! The input policy as data (docs/spec/privacy.md#input-policy, docs/spec/privacy.md#output-text): strict and faithful
+//! are two values of it.
 
 use serde::Deserialize;
 
@@ -43,7 +44,7 @@ pub enum Null {
     Empty,
 }
 
-/// What the number of words tells (amendment A7); N is the policy's `n_max`.
+/// What the number of words tells (docs/spec/privacy.md#length-options); N is the policy's `n_max`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Length {

@@ -90,8 +90,8 @@ impl Reading {
         Ok(())
     }
 
-    /// Cuts or fills the text up to the number of draws that the policy lets be seen (amendment A7). The key decides
-    /// a noisy length alone: purpose 6, position 0.
+    /// Cuts or fills the text up to the number of draws that the policy lets be seen
+    /// (docs/spec/privacy.md#length-options). The key decides a noisy length alone: purpose 6, position 0.
     pub fn hide_length(&mut self, vocabulary: &Vocabulary, policy: &InputPolicy, key: &[u8; 32]) -> Result<()> {
         let length = match policy.length {
             Length::Disclose => return Ok(()),
