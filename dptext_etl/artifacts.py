@@ -1,8 +1,9 @@
 """Public inputs with content hash and provenance, and the cache that keeps derived ones.
 
 Everything that a mechanism is fitted on or reads from (word vectors, tables, word lists) is an artifact: public,
-named by the SHA-256 of its bytes, verified wherever it is used (spec: privacy.md section 1.7-1). A derived artifact
-is built once per machine, under the hash of the description of all it depends on, and is never changed afterwards.
+named by the SHA-256 of its bytes, verified wherever it is used (docs/spec/privacy.md#public-parameters). A derived
+artifact is built once per machine, under the hash of the description of all it depends on, and is never changed
+afterwards.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _KINDS = {"i": "I", "u": "U", "f": "F"}
 
 
 def canon(value: Any) -> bytes:
-    """Write plain data as canonical JSON: sorted keys, no blanks, ASCII (`spec/stream.md`).
+    """Write plain data as canonical JSON: sorted keys, no blanks, ASCII (docs/spec/stream.md#stream).
 
     Raises:
         ValueError: NaN or an infinity.

@@ -2,7 +2,8 @@
 
 `DPTEXT_DEVICE=auto|cpu|cuda` and `DPTEXT_DTYPE=auto|float32|bfloat16` enter no configuration. Exact products give the
 same answer everywhere; a model's scores differ in their last digits, but the guarantee holds for any scores whatever
-(privacy.md section 2.1), the draws come from the same stream, and the first commit of a run is the release.
+(docs/spec/privacy.md#arbitrary-scores), the draws come from the same stream, and the first commit of a run is the
+release.
 """
 
 from __future__ import annotations

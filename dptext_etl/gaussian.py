@@ -1,4 +1,6 @@
-"""The exact privacy profile of Gaussian noise and its two inverses (Balle and Wang 2018, theorem 8; section 2.4).
+"""The exact privacy profile of Gaussian noise and its two inverses: Balle and Wang 2018, theorem 8.
+
+Specification: docs/spec/privacy.md#analytic-gaussian.
 
 Everything depends on mu = sensitivity / sigma alone. Computed in logarithms: at epsilon = 500 the textbook form loses
 the result, above 709 it overflows. Each inverse returns the side on which the claim holds.

@@ -1,4 +1,4 @@
-"""Noise on a grid for vectors that a model made of a whole text (privacy.md section 2.5, amendments A9 and A10).
+"""Noise on a grid for vectors that a model made of a whole text (docs/spec/privacy.md#grid-noise).
 
 A latent is clipped, rounded toward zero to multiples of 2**-16, and every coordinate gets noise of its own from the
 record's stream; the sum is rounded to the grid again. Only this sum may leave: it goes to the decoder, which is
@@ -19,7 +19,7 @@ from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
 
 LATENT = 4
-"""The purpose of noise of latents (`stream.md`)."""
+"""The purpose of noise of latents (docs/spec/stream.md#purposes)."""
 
 STEPS = 2**16
 """Grid steps per unit."""

@@ -1,4 +1,7 @@
-"""What a mechanism promises and what one release of one record costs (spec: privacy.md sections 1.2 to 1.4)."""
+"""What a mechanism promises and what one release of one record costs.
+
+Specification: docs/spec/privacy.md#disclosures, docs/spec/privacy.md#classes, docs/spec/privacy.md#spend.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,7 @@ _STRENGTH = list(GuaranteeClass)
 
 
 class Disclosure(StrEnum):
-    """What a mechanism may release exactly, beside its noisy output (privacy.md section 1.2)."""
+    """What a mechanism may release exactly, beside its noisy output (docs/spec/privacy.md#disclosures)."""
 
     LENGTH = "length"
     STOPWORDS = "stopwords"
@@ -104,7 +107,7 @@ class Guarantee:
         disclosures: What is released exactly; the claim holds between texts that agree on it.
         neighbours: Which two inputs are compared, in words.
         unit: What the mechanism's `epsilon` is per: "word", "token" or "record".
-        assumptions: Names of assumptions that every ledger row carries (privacy.md section 12).
+        assumptions: Names of assumptions that every ledger row carries (docs/spec/privacy.md#assumptions).
     """
 
     guarantee_class: GuaranteeClass
@@ -116,7 +119,7 @@ class Guarantee:
 
 @dataclass(frozen=True)
 class Spend:
-    """The cost of a release (privacy.md section 1.4); `a + b` composes two releases of one unit.
+    """The cost of a release (docs/spec/privacy.md#spend); `a + b` composes two releases of one unit.
 
     All amounts are in millionths, rounded up; a component that does not exist is infinite, never 0.
 

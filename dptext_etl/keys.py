@@ -1,6 +1,6 @@
 """Keys by reference: a plan, a log or a ledger holds the name of a key, the kernel alone holds the key.
 
-The byte layout of every key is `spec/stream.md`; the arithmetic is the kernel's (`kernel/src/keys.rs`).
+The byte layout of every key is docs/spec/stream.md#keys; the arithmetic is the kernel's (`kernel/src/keys.rs`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class RecordKeys:
 
 
 def id_type(dtype: pa.DataType) -> str:
-    """Name the kind of a record id, as the ledger pins it per dataset and column (amendment A18).
+    """Name the kind of a record id, as the ledger pins it per dataset and column (docs/spec/stream.md#record-id).
 
     Raises:
         InputError: Floats, booleans, nulls and naive timestamps identify nothing.
@@ -74,7 +74,7 @@ _ID_TYPES = {
 
 
 def canonical_ids(ids: pa.Array) -> pa.Array:
-    """Write record ids as `spec/stream.md` has them (row `rid`): one string per record.
+    """Write record ids as the specification has them (docs/spec/stream.md#record-id): one string per record.
 
     Args:
         ids: Any allowed id type, no nulls.

@@ -49,7 +49,7 @@ class Mechanism(BaseModel, ABC):
     Attributes:
         epsilon: The parameter; what it is per is said by `guarantee.unit`.
         mode: "strict": every row is a theorem. "faithful": a paper reproduced for benchmarks, never publishable.
-        n_max: Longest text in words; what is longer is cut before anything else (amendment A24).
+        n_max: Longest text in words; what is longer is cut before anything else.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
@@ -93,7 +93,7 @@ class Mechanism(BaseModel, ABC):
         return self.mode == "strict"
 
     def configuration(self) -> dict[str, Any]:
-        """What fixes the output beside key, record and text (`spec/stream.md`): hashed into `cfg`."""
+        """What fixes the output beside key, record and text (docs/spec/stream.md#configuration): hashed into `cfg`."""
         parameters = {
             name: _written(getattr(self, name))
             for name, field in type(self).model_fields.items()
@@ -139,8 +139,8 @@ class Mechanism(BaseModel, ABC):
     def expost(self) -> bool:
         """Whether a release says how many draws it really took, so that a pure cap may be charged for those alone.
 
-        True only where that number is a function of what is released or of coins that no text decides (privacy.md
-        section 7.2). The guarantee of a record stays its worst case.
+        True only where that number is a function of what is released or of coins that no text decides
+        (docs/spec/privacy.md#expost). The guarantee of a record stays its worst case.
         """
         return False
 

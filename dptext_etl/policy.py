@@ -48,7 +48,7 @@ class ColumnPolicy(_Model):
         mechanism: A mechanism, or plain data such as `{"name": "custext", "epsilon": 2.0}`.
         key: Reference to the secret: "env:NAME" or "file:PATH".
         allow: Disclosures consented to, beside length and nullness.
-        accept: Guarantee classes without a finite epsilon that are consented to by name: "UMLDP" (privacy.md 7.3).
+        accept: Guarantee classes without a finite epsilon that are consented to by name: "UMLDP".
         nonce: Counts deliberate extra releases; 0 unless a second sample of the same text is wanted.
 
     Raises:
@@ -219,7 +219,7 @@ class Policy(_Model):
         staging: Folder inside the boundary for what is not yet published; beside the sink if absent.
         storage_options: Options for object stores; values may be "env:NAME".
         shard_rows: Rows that are reserved, computed, staged and committed together.
-        beta: False-alarm bound of the whole-run copy gate (amendment A1c); absent, the count is only reported.
+        beta: False-alarm bound of the whole-run copy gate, charged as delta; absent, the count is only reported.
         columns: The text columns.
     """
 
@@ -258,7 +258,7 @@ class Policy(_Model):
             msg = f"{PARTITION} stands in source and sink, or in neither"
             raise ValueError(msg)
         if self.beta is not None and (self.cap is None or self.cap.measure != "approx"):
-            msg = 'beta needs a cap of measure "approx": a count with a false-alarm bound enters delta (amendment A1)'
+            msg = 'beta needs a cap of measure "approx": a count with a false-alarm bound is charged as delta'
             raise ValueError(msg)
         for column in self.column_policies():
             if self.publish and not column.mechanism.publishable:

@@ -1,4 +1,6 @@
-"""The exponential mechanism with exact draws: scores become integer weights, integers decide (privacy.md section 2.2).
+"""The exponential mechanism with exact draws: scores become integer weights, integers decide.
+
+Specification: docs/spec/privacy.md#integer-sampler.
 
 The numbers here are the same on every IEEE machine: `exp` is evaluated with additions and multiplications alone,
 so a table built anywhere has the same bytes. The guarantee does not rest on their accuracy: every weight lies in
@@ -77,7 +79,9 @@ def _exp_negative(t: Floats) -> Floats:
 
 
 def epsilon_star(epsilon: float, m: int) -> float:
-    """Return the exact pure parameter of the exponential mechanism over `m` outcomes, <= epsilon (section 2.1).
+    """Return the exact pure parameter of the exponential mechanism over `m` outcomes, <= epsilon.
+
+    Specification: docs/spec/privacy.md#epsilon-star.
 
     >>> round(epsilon_star(3.0, 20), 6)
     2.799893
@@ -87,7 +91,9 @@ def epsilon_star(epsilon: float, m: int) -> float:
 
 
 def epsilon_implemented(epsilon: float, m: int) -> float:
-    """Return the exact pure parameter that the integer weights realise, <= epsilon_star (privacy.md section 2.2).
+    """Return the exact pure parameter that the integer weights realise, <= epsilon_star.
+
+    Specification: docs/spec/privacy.md#epsilon-implemented.
 
     >>> round(epsilon_implemented(100.0, 50_265), 6)
     42.709815
@@ -97,7 +103,9 @@ def epsilon_implemented(epsilon: float, m: int) -> float:
 
 
 def worst_log_ratio(weights: npt.ArrayLike) -> float:
-    """Return the largest difference that any outcome's log probability has between two rows (section 2.3).
+    """Return the largest difference that any outcome's log probability has between two rows.
+
+    Specification: docs/spec/privacy.md#epsilon-table.
 
     Args:
         weights: Shape (..., rows, m): rows of integer weights over one output set; leading axes are batches of sets.
@@ -108,7 +116,9 @@ def worst_log_ratio(weights: npt.ArrayLike) -> float:
 
 
 def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) -> float:
-    """Return the standard deviation of Gaussian noise that makes a release (epsilon, delta)-DP (section 2.4).
+    """Return the standard deviation of Gaussian noise that makes a release (epsilon, delta)-DP.
+
+    Specification: docs/spec/privacy.md#analytic-gaussian.
 
     The smallest one by the exact privacy profile (Balle and Wang 2018, theorem 8), rounded up to twelve digits, so that
     another version of a numerical library gives the same number and the claim holds on the side that is returned. The

@@ -1,8 +1,10 @@
-"""Exact draws from a model's scores: the exponential mechanism over all ids of an output set (privacy.md section 2.2).
+"""Exact draws from a model's scores: the exponential mechanism over all ids of an output set.
+
+Specification: docs/spec/privacy.md#integer-sampler.
 
 Scores become integer weights in `[wmin, S]`, whatever a model computes, and integers of the record's stream decide
-(`stream.md`). The clip comes last and here: no caller can forget it. Scores on a GPU are weighed and summed there;
-only totals and drawn integers cross over.
+(docs/spec/stream.md#draws). The clip comes last and here: no caller can forget it. Scores on a GPU are weighed and
+summed there; only totals and drawn integers cross over.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 TOKEN = 1
-"""The purpose of draws of words (`stream.md`)."""
+"""The purpose of draws of words (docs/spec/stream.md#purposes)."""
 
 Choices = npt.NDArray[np.uint32]
 
@@ -109,7 +111,10 @@ def choose(
 
 
 def choose_uniform(slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:
-    """Draw one id below `m` per slot uniformly: for positions that fail, at the same spend (amendment A2)."""
+    """Draw one id below `m` per slot uniformly: for positions that fail, at the same spend.
+
+    Specification: docs/spec/privacy.md#fail-closed.
+    """
     drawn = _kernel.uniform_choices(*slots.arrays(), purpose, slot_width(m), m)
     return np.asarray(pa.array(drawn).to_numpy(), np.uint32)
 

@@ -113,7 +113,7 @@ class LazyFrameNamespace(_Frames):
 
 
 def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
-    """The column's name in every key (amendment A8): two columns never share one."""
+    """The column's name in every key (docs/spec/stream.md#names): two columns never share one."""
     if expr.meta.has_multiple_outputs():
         raise PolicyError(
             "the expression stands for several columns", "privatize columns one by one, each by its own policy"

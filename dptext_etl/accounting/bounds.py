@@ -40,7 +40,7 @@ class Bound:
 
     @property
     def log10_odds(self) -> float:
-        """By how many powers of ten the odds between two texts can move (`privacy.md` section 1.4)."""
+        """By how many powers of ten the odds between two texts can move (docs/spec/privacy.md#odds)."""
         return log10_odds(self.epsilon)
 
 
@@ -74,7 +74,9 @@ def least(stated: Spend | Iterable[Bound]) -> Bound:
 
 
 def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[Draws] | None = None) -> list[Bound]:
-    """Return every finite statement, at one fixed delta, about several releases of one subject (section 5).
+    """Return every finite statement, at one fixed delta, about several releases of one subject.
+
+    Specification: docs/spec/privacy.md#composition.
 
     The Gaussian rules hold for releases whose parameters were fixed beforehand, as those of a policy are.
 
@@ -109,7 +111,7 @@ def charge(spend: Spend, measure: str) -> tuple[int, ...]:
     """Return what a spend takes from a cap on `measure`.
 
     Raises:
-        PolicyError: An unknown measure, or a spend that is infinite on it (`privacy.md` section 7.3).
+        PolicyError: An unknown measure, or a spend that is infinite on it (docs/spec/privacy.md#infinite-components).
     """
     if measure not in MEASURES:
         raise PolicyError(f"unknown measure {measure!r}; allowed: {', '.join(MEASURES)}")

@@ -1,4 +1,4 @@
-"""What several releases cost together (`spec/privacy.md` section 5): components add, or the largest counts."""
+"""What several releases cost together (docs/spec/privacy.md#composition): components add, or the largest counts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _STRENGTH = list(GuaranteeClass)
 def compose(spends: Iterable[Spend]) -> Spend:
     """Return what releases of one unit cost together: components add, disclosures unite, the weakest class stays.
 
-    Valid for adaptive releases; the sum is between histories that agree on every disclosure (amendment A23).
+    Valid for adaptive releases; the sum is between histories that agree on every disclosure
+    (docs/spec/privacy.md#spend-composition).
     """
     listed = list(spends)
     return reduce(add, listed) if listed else Spend.zero()
@@ -38,7 +39,7 @@ def repeat(spend: Spend, count: int) -> Spend:
 def parallel(spends: Iterable[Spend]) -> Spend:
     """Return what releases of *different* subjects cost each of them at most: the largest of every component.
 
-    Valid only where no artifact was made from several subjects' texts (`privacy.md` section 1.7-1).
+    Valid only where no artifact was made from several subjects' texts (docs/spec/privacy.md#public-parameters).
     """
     listed = list(spends)
     if not listed:

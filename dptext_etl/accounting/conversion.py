@@ -1,4 +1,6 @@
-"""From many small losses to one (epsilon, delta) statement (`spec/privacy.md` section 5, amendment A16).
+"""From many small losses to one (epsilon, delta) statement.
+
+Specification: docs/spec/privacy.md#composition, docs/spec/privacy.md#br-pld-bins.
 
 One draw of the range-bounded exponential mechanism at epsilon loses more than x with probability at most
 delta(x) = (1 - e^((x - epsilon)/2))^2 / (1 - e^(-epsilon)), and is epsilon^2/8-zCDP. Every function here holds for

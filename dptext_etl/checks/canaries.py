@@ -1,9 +1,10 @@
 """Canary rows: synthetic records that carry raw text everywhere real text flows, so that a leak shows itself.
 
-They belong to no subject and stand in the frame that a run reads, never in the user's file (amendment A1b). A
-"foreign" row is made of pseudo-words outside every output set: one of them anywhere behind the mechanism is raw text.
-A "native" row is made of vocabulary words: how many of them survive has an exact distribution under the mechanism.
-Native rows come as twins, records of different ids with equal texts: how often their releases agree has one, too.
+They belong to no subject and stand in the frame that a run reads, never in the user's file
+(docs/spec/privacy.md#canary-rows). A "foreign" row is made of pseudo-words outside every output set: one of them
+anywhere behind the mechanism is raw text. A "native" row is made of vocabulary words: how many of them survive has an
+exact distribution under the mechanism. Native rows come as twins, records of different ids with equal texts: how often
+their releases agree has one, too.
 
 A canary row is a function of the secret and its id, so a resumed, repeated or incremental run plants the same rows and
 the ledger sees replays.

@@ -1,9 +1,10 @@
 """Gates decide about publication, from released values, configuration, ledger presence and canaries only.
 
-Amendment A1: a decision that compares a real text with its release is a disclosure without bound (it publishes y = t
-with probability 0 where the text is t, and above 0 elsewhere). Nothing here reads a raw text. A correct run fails with
-probability at most 1e-9 at each of `canaries_native` and `duplicates_beyond_chance`; every other gate never fails one.
-With `policy.beta` the whole-run counts of copies join (`leaks`), at a false-alarm bound that is charged as delta.
+A decision that compares a real text with its release is a disclosure without bound: it publishes y = t with
+probability 0 where the text is t, and above 0 elsewhere (docs/spec/privacy.md#gates). Nothing here reads a raw text. A
+correct run fails with probability at most 1e-9 at each of `canaries_native` and `duplicates_beyond_chance`; every other
+gate never fails one. With `policy.beta` the whole-run counts of copies join (`leaks`), at a false-alarm bound that is
+charged as delta.
 
 Later gates are more small classes with `feed` and `verdict`, added to `_looks`.
 """

@@ -1,10 +1,10 @@
 """Reports inside the boundary: how many texts came back as they were, over a whole run, as counts only.
 
 A count against raw texts must not decide about a publication, unless its false-alarm bound is part of the guarantee
-(amendment A1c): row r equals ANY reference text with probability at most q_r = p_max ** n_r, where n_r draws were made
-for it and p_max is the law's largest probability. With a threshold t such that P[sum of the coins q_r > t] <= beta,
-the decision costs 2 * beta of delta on every row, and the class becomes approximate. That is done only where the
-policy sets `beta` beside a cap of measure "approx". Nothing here drops, redraws or marks a row.
+(docs/spec/privacy.md#copy-gate): row r equals ANY reference text with probability at most q_r = p_max ** n_r, where n_r
+draws were made for it and p_max is the law's largest probability. With a threshold t such that P[sum of the coins q_r >
+t] <= beta, the decision costs 2 * beta of delta on every row, and the class becomes approximate. That is done only
+where the policy sets `beta` beside a cap of measure "approx". Nothing here drops, redraws or marks a row.
 
 Beside whole copies, rows are counted that share a run of words with their originals (`runs`); the two share beta.
 """

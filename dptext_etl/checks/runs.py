@@ -1,8 +1,8 @@
 """Runs: k words in a row that a release shares with its own original, at any place; counted over a whole run.
 
 A row of n draws shares a run of k words with any one reference text of n words with probability at most n^2 * p^k:
-there are n^2 pairs of places, and k words in a row are k given ones with probability at most p^k (amendment A1c,
-`heads.word_chance`). How long a run counts follows from the configuration alone.
+there are n^2 pairs of places, and k words in a row are k given ones with probability at most p^k
+(docs/spec/privacy.md#copy-gate, `heads.word_chance`). How long a run counts follows from the configuration alone.
 """
 
 from __future__ import annotations

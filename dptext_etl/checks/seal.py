@@ -1,4 +1,4 @@
-"""The sealed fingerprint of a raw column (amendment A15): which values a release shares with it, as counts.
+"""The sealed fingerprint of a raw column (docs/spec/privacy.md#seal): which values a release shares with it, as counts.
 
 Distinct values alone are sealed, each under a key that follows from the noise key for this column and nothing else: no
 record, order or multiplicity is in a seal, and without the key it can be neither extended nor searched. Whoever may put

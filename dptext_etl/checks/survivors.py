@@ -1,8 +1,9 @@
 """Report inside the boundary: how many e-mail addresses, numbers and names of the raw texts are left in a release.
 
-An exact statistic of raw text: it decides nothing, filters nothing and leaves the boundary never (amendments A1, A15).
-A find survives where its words stand in the release in the same order without a word between them; case and
-punctuation do not count. What a pattern does not find is not counted: no find is no proof of anything.
+An exact statistic of raw text: it decides nothing, filters nothing and leaves the boundary never
+(docs/spec/privacy.md#gates, docs/spec/privacy.md#seal). A find survives where its words stand in the release in the
+same order without a word between them; case and punctuation do not count. What a pattern does not find is not counted:
+no find is no proof of anything.
 """
 
 from __future__ import annotations

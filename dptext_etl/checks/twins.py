@@ -1,9 +1,9 @@
 """Twins: canary rows of equal text under different ids, whose releases agree no oftener than two draws of a word do.
 
-Draws are functions of the record id and the text (`stream.md`), so equal texts of two records are drawn independently:
-word i of both releases is the same with probability c_i = sum over y of P(y | word i)^2. Whatever joins the draws of
-records shows itself as agreement: one seed for all workers, a generator that every shard starts anew, samples that are
-kept for equal texts or words, a key without the record id. No real text takes part.
+Draws are functions of the record id and the text (docs/spec/stream.md#record-key), so equal texts of two records are
+drawn independently: word i of both releases is the same with probability c_i = sum over y of P(y | word i)^2. Whatever
+joins the draws of records shows itself as agreement: one seed for all workers, a generator that every shard starts
+anew, samples that are kept for equal texts or words, a key without the record id. No real text takes part.
 """
 
 from __future__ import annotations

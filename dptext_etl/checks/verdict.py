@@ -59,7 +59,8 @@ def _finite(value: float) -> int | float | str:
 def require(verdicts: Iterable[Verdict]) -> None:
     """Let a publication go on only if there are verdicts and all of them passed.
 
-    A fired gate is a defect (amendment A1): the charge stays, nothing is drawn again, the release name is burnt.
+    A fired gate is a defect (docs/spec/privacy.md#fired-gate): the charge stays, nothing is drawn again, the release
+    name is burnt.
 
     Raises:
         GateError: No verdict at all, or gates that failed, with their counts.

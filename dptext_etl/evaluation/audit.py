@@ -4,7 +4,8 @@ Two answers that know nothing of each other. The certificate is computed from th
 exactly, for every pair of words; it says nothing of the code around them. The trials release public words on the path
 that releases texts, under keys of their own, and count; they bound the loss from below, so they can refute a claim and
 never prove one. n draws show no loss beyond ln n - 3, and a claim that is near that or beyond is tried on the same
-mechanism at a small epsilon, through the same code (spec: privacy.md section 9, audits A1 and A2).
+mechanism at a small epsilon, through the same code (docs/spec/privacy.md#audit-bound,
+docs/spec/privacy.md#audit-planted).
 
 Nothing of a user's is read, and nothing is charged: inputs are words of the public vocabulary and strings outside it.
 """

@@ -4,7 +4,7 @@ If an event comes k times in n draws under one input and k' times in n' under an
 
     ln(P[event | input] / P[event | other]) >= ln(low(k, n) / high(k', n'))
 
-with each limit at alpha / 2 (spec: privacy.md section 9, audit A1).
+with each limit at alpha / 2 (docs/spec/privacy.md#audit-bound).
 """
 
 from __future__ import annotations

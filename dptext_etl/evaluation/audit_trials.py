@@ -2,7 +2,8 @@
 
 An event is chosen on draws of its own (the pilot), so that counting it on others is an honest test. Trials of draws
 that should be independent compare two of them: of neighbouring positions, of two records, of two keys. Draws that
-repeat each other tell whether two texts are equal, which no finite epsilon allows (privacy.md section 1.7).
+repeat each other tell whether two texts are equal, which no finite epsilon allows
+(docs/spec/privacy.md#shared-samples).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ The guess is never right more than half of the time if another output is as like
 
 The attack needs independent draws. A release draws from the key, the record's id and its text, so asking again gives
 the same answer (`replays_seen`): N queries cost one spend and tell what one tells. It does not stop somebody who can
-submit the same text under many ids; that is what `TRUSTED_IDS` and caps are for (amendment A5).
+submit the same text under many ids; that is what `TRUSTED_IDS` and caps are for (docs/spec/privacy.md#trusted-ids).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Mechanisms that release word i for word i: what gates and reports know of them, whatever stands behind a draw.
 
 The families of word mechanisms know the law of every word. A masked language model has another law in every text; what
-is known of it is the largest probability that any draw can have (privacy.md section 2.1: pmax), which bounds the chance
-that a word comes back, that two releases agree, and that a text is copied, given everything drawn before.
+is known of it is the largest probability that any draw can have (pmax: docs/spec/privacy.md#exponential-mechanism),
+which bounds the chance that a word comes back, that two releases agree, and that a text is copied, given everything
+drawn before.
 """
 
 from __future__ import annotations

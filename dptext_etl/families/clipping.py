@@ -1,8 +1,9 @@
 """Public ranges that a model's scores are clipped to: those of the papers, and those that `dptext calibrate` estimated.
 
-The guarantee holds for any range that is fixed before the data is seen (privacy.md section 2.1); a good one wastes less
-of epsilon. A range taken from the texts that are privatised would be a release of its own (section 1.7-1; paper 000
-does that with SST-2), so every range here is a public input: of a paper, or of a file that names its public corpus.
+The guarantee holds for any range that is fixed before the data is seen (docs/spec/privacy.md#arbitrary-scores); a good
+one wastes less of epsilon. A range taken from the texts that are privatised would be a release of its own
+(docs/spec/privacy.md#public-parameters; paper 000 does that with SST-2), so every range here is a public input: of a
+paper, or of a file that names its public corpus.
 """
 
 from __future__ import annotations

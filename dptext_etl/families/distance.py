@@ -62,7 +62,10 @@ class DistanceLaw:
 
     @property
     def epsilon_implemented(self) -> float:
-        """What integer weights of that epsilon realise at most, whatever the distances (privacy.md section 2.2)."""
+        """What integer weights of that epsilon realise at most, whatever the distances.
+
+        Specification: docs/spec/privacy.md#epsilon-implemented.
+        """
         return min(self.exponent, epsilon_implemented(self.exponent, len(self.outputs)))
 
     @cached_property
@@ -112,7 +115,7 @@ class DistanceLaw:
     def worst_log_ratio(self) -> float:
         """Return the exact pure parameter of one draw: the largest log ratio of any output between any two words.
 
-        Unknown words, which are drawn uniformly, are among them (privacy.md section 2.3).
+        Unknown words, which are drawn uniformly, are among them (docs/spec/privacy.md#epsilon-table).
         """
         uniform = 1.0 / len(self.outputs)
         most, least = np.full(len(self.outputs), uniform), np.full(len(self.outputs), uniform)
@@ -134,7 +137,10 @@ class DistanceLaw:
         return rounding_within_slack(self.epsilon, self.diameter, self.inputs.scale, len(self.outputs)) or None
 
     def is_metric(self) -> bool:
-        """Whether the integers satisfy log ratio <= epsilon * d(x, x') for all x, x', y (amendment A14)."""
+        """Whether the integers satisfy log ratio <= epsilon * d(x, x') for all x, x', y.
+
+        Specification: docs/spec/privacy.md#metric-certificate.
+        """
         settled = self.settled
         return self.certificate() <= 0 if settled is None else settled
 

@@ -19,7 +19,9 @@ _ROUNDING = 1 + 1e-12
 
 
 def range_bounded(epsilon: float, outputs: int) -> float:
-    """Bound the probabilities of a range-bounded exponential mechanism over `outputs` words (privacy.md section 2.1).
+    """Bound the probabilities of a range-bounded exponential mechanism over `outputs` words.
+
+    Specification: docs/spec/privacy.md#exponential-mechanism.
 
     >>> round(range_bounded(3.0, 20), 4), range_bounded(0.0, 1)
     (0.1909, 1.0)

@@ -2,7 +2,8 @@
 
 Papers: Mattern et al. 2022 (DP-Paraphrase) and Utpala et al. 2023 (DP-Prompt), as paper 000 compares them. Every token,
 the one that ends the answer included, is a draw of the exponential mechanism over one fixed set of tokens, from scores
-clipped to a public range. What holds here (spec: privacy.md sections 2.1, 2.7, 3.7 and 3.8; amendments A2, A4, A21):
+clipped to a public range. What holds here (docs/spec/privacy.md#generative, docs/spec/privacy.md#model-scores,
+docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence):
 
 * Both codes bound the answer by the length of the text, and so tell that length. Strict mode takes a constant, `l_max`:
   all texts then have the same possible answers, and the claim is between any two of them, `l_max` draws. Empty texts
@@ -103,7 +104,7 @@ class GenerativeMechanism(ScoreMechanism):
 
     @property
     def expost(self) -> bool:
-        """The answer tells how many draws it took (amendment A21)."""
+        """The answer tells how many draws it took (docs/spec/privacy.md#generative-expost)."""
         return True
 
     @property

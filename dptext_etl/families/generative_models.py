@@ -1,9 +1,9 @@
 """Causal models and encoder-decoders as scorers of the next token, with a cache of fixed size.
 
-What makes the scores of a text its own (amendment A4): prompts are padded to a bucket that their own length decides, a
-batch has a fixed number of rows, and the cache is reserved for the longest output at the start, so that no shape
-depends on what other texts hold or draw. Libraries take another path where no row of a batch is padded: every row
-therefore has one padding token at least.
+What makes the scores of a text its own (docs/spec/privacy.md#batch-independence): prompts are padded to a bucket that
+their own length decides, a batch has a fixed number of rows, and the cache is reserved for the longest output at the
+start, so that no shape depends on what other texts hold or draw. Libraries take another path where no row of a batch is
+padded: every row therefore has one padding token at least.
 """
 
 from __future__ import annotations

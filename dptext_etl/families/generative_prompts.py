@@ -3,7 +3,8 @@
 A prompt is a template with the text in it. Special tokens that a text spells out ("</s>", "<pad>") are ordinary text,
 also where a tokenizer has pieces of the same spelling (T5).
 What is too long for the model is cut out of the text by token numbers, never out of the template and never by looking
-for a string (spec: privacy.md sections 1.6 and 3.7). A released text is a function of the drawn tokens alone.
+for a string (docs/spec/privacy.md#special-tokens, docs/spec/privacy.md#generative-defects). A released text is a
+function of the drawn tokens alone.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Texts drawn token by token, many at once: the loop behind DP-Prompt and DP-Paraphrase, whatever scores the tokens.
 
-What the guarantee needs of it (spec: privacy.md sections 1.6, 2.7, 3.7 and 3.8; amendments A2, A4, A6, A21):
+What the guarantee needs of it (docs/spec/privacy.md#generative, docs/spec/privacy.md#model-scores,
+docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence, docs/spec/stream.md#one-stream-per-draw):
 
 * A text takes one draw per step, from the slot whose position is the number of the step, until it draws an end token
   or has drawn `longest` tokens. Drawing the end is a step. A text that has ended draws nothing more.

@@ -1,16 +1,17 @@
 """Latent mechanisms: a whole text becomes one vector of constant size, the vector is clipped and gets noise.
 
 What leaves is written by a decoder from the noisy vector alone, so the guarantee is that of the noise, between any two
-texts whatever their lengths (privacy.md sections 2.4, 2.5, 3.9 to 3.12):
+texts whatever their lengths (docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs/spec/privacy.md#dpbart):
 
 * The vector has the same size for every text; every coordinate gets noise of its own, padding included.
-* Gaussian noise is the analytic one (Balle and Wang 2018): the classical formula is wrong above epsilon 1 and is never
-  used. Laplace noise is discrete and exact. Both are drawn on the CPU in float64 and whole numbers from the record's
-  stream and rounded to a grid; only the sum goes to a device.
-* A text on which the encoder fails becomes the zero vector before noise (amendment A2), at the same spend.
+* Gaussian noise is the analytic one (docs/spec/privacy.md#analytic-gaussian): the classical formula is wrong above
+  epsilon 1 and is never used. Laplace noise is discrete and exact. Both are drawn on the CPU in float64 and whole
+  numbers from the record's stream and rounded to a grid; only the sum goes to a device.
+* A text on which the encoder fails becomes the zero vector before noise (docs/spec/privacy.md#fail-closed), at the same
+  spend.
 * Decoding is post-processing: `noisy` may be stored and decoded again, with other beams or another decoder, for free.
 * One spend per record: noise that depends on the text, such as a share of epsilon per sentence, has no guarantee at all
-  (section 4) and cannot be configured.
+  (docs/spec/privacy.md#allocation-by-mechanism) and cannot be configured.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ from dptext_etl.sampling import analytic_gaussian_sigma
 LARGEST_DELTA = 1e-6
 """Delta of one record in strict mode, at most."""
 LARGEST_SUM = Fraction(1, 100)
-"""Delta summed over the public bound on records, at most (privacy.md section 3.10)."""
+"""Delta summed over the public bound on records, at most (docs/spec/privacy.md#delta-policy)."""
 PAPER_DELTA = 1e-5
 IDEAL = "IDEAL_GAUSSIAN"
 
@@ -99,8 +100,7 @@ class LatentMechanism(Mechanism):
         asked = {"allocation", "epsilons", "per_sentence", "sentences"} & set(given if isinstance(given, dict) else ())
         if asked:
             msg = f"{', '.join(sorted(asked))}: epsilon cannot be spread over a text here. The size of the noise would "
-            msg += "depend on the text, and no finite epsilon bounds that (spec: privacy.md section 4); give one "
-            msg += "epsilon per record"
+            msg += "depend on the text, and no finite epsilon bounds that; give one epsilon per record"
             raise ValueError(msg)
         return given
 
@@ -176,7 +176,7 @@ class LatentMechanism(Mechanism):
         return Scale(rate=laplace_rate(self.epsilon, per_unit * STEPS))
 
     def spend(self, positions: int) -> Spend:
-        """One release per position (a record has one); sections 2.4 and 3.9 to 3.12."""
+        """One release per position, and a record has one (docs/spec/privacy.md#dpbart-guarantee)."""
         guarantee, exact = self.guarantee, _exact(self.epsilon)
         common: dict[str, Any] = {
             "guarantee_class": guarantee.guarantee_class,

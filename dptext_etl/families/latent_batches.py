@@ -1,4 +1,6 @@
-"""Batches of one shape: what a model makes of a record never depends on its mates (amendment A4).
+"""Batches of one shape: what a model makes of a record never depends on its mates.
+
+Specification: docs/spec/privacy.md#batch-independence.
 
 Every batch has the same number of rows, constant filler where records are missing. A record on which the model fails is
 replaced by a constant, its mates are computed again apart from it. Where the model fails on the filler too, no text is

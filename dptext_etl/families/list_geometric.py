@@ -1,7 +1,8 @@
 """The geometric mechanism over the places of a list: a discrete Laplace number is added to the place, then clamped.
 
-No table of integer weights is it: rounded up in the tails, such a table breaks the claim per place (amendment A14). The
-kernel draws it exactly; here are its probabilities, which are irrational (spec: privacy.md section 3.4).
+No table of integer weights is it: rounded up in the tails, such a table breaks the claim per place
+(docs/spec/privacy.md#metric-certificate). The kernel draws it exactly; here are its probabilities, which are irrational
+(docs/spec/privacy.md#diffractor-geometric).
 """
 
 from __future__ import annotations

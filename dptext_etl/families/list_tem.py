@@ -1,7 +1,7 @@
 """The truncated exponential mechanism (TEM) over the places of a list, exactly, and what its integers certify.
 
 Paper: Carvalho et al. 2023, "TEM: High Utility Metric Differential Privacy on Text", as 1-Diffractor uses it: one
-integer weight per distance up to a reach, and one for all places beyond (spec: privacy.md section 3.4).
+integer weight per distance up to a reach, and one for all places beyond (docs/spec/privacy.md#diffractor-tem).
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class TemLaw:
 
     @classmethod
     def of(cls, epsilon: float, gamma: int, places: int) -> TemLaw:
-        """The weights of exp(-epsilon * min(d, gamma) / 2) on a list of `places` (section 2.2, range gamma)."""
+        """The weights of exp(-epsilon * min(d, gamma) / 2) on a list of `places`.
+
+        Specification: docs/spec/privacy.md#integer-sampler, range gamma.
+        """
         distances = np.minimum(np.arange(places), gamma)
         weights = integer_weights(-distances, epsilon * gamma, low=-gamma, high=0.0)
         reach = min(gamma, places - 1)

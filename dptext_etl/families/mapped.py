@@ -64,7 +64,10 @@ class MappedMechanism(WordMechanism):
 
     @property
     def epsilon_table(self) -> float | None:
-        """Exact pure parameter of one draw within an output set, from the stored integers (section 2.3)."""
+        """Exact pure parameter of one draw within an output set, from the stored integers.
+
+        Specification: docs/spec/privacy.md#epsilon-table.
+        """
         ratio = self._facts.get("epsilon_table")
         return None if ratio is None else float(ratio)
 

@@ -1,11 +1,12 @@
 """The draws of a masked language model: which positions are drawn in what order, given what was drawn before.
 
-One position is one word, one mask and one draw (amendment A11). Positions are drawn in blocks from left to right; a
-block's scores know the text, and what earlier blocks drew. Order and blocks follow from the number of positions alone.
-Whatever scores the positions (a language model, or a toy in tests) is behind two small protocols.
+One position is one word, one mask and one draw (docs/spec/privacy.md#dpmlm-positions). Positions are drawn in blocks
+from left to right; a block's scores know the text, and what earlier blocks drew. Order and blocks follow from the
+number of positions alone. Whatever scores the positions (a language model, or a toy in tests) is behind two small
+protocols.
 
-A position that cannot be scored is drawn uniformly at the same spend (amendment A2): a text is never dropped, and
-nothing of it is ever passed through.
+A position that cannot be scored is drawn uniformly at the same spend (docs/spec/privacy.md#fail-closed): a text is
+never dropped, and nothing of it is ever passed through.
 """
 
 from __future__ import annotations

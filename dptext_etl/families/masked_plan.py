@@ -77,7 +77,8 @@ def likely_draws(words: int, deletion: float, addition: float, delta: float) -> 
         delta: Probability.
 
     Returns:
-        t; with probability 1 - delta a release costs t times epsilon at most (privacy.md section 3.6).
+        t; with probability 1 - delta a release costs t times epsilon at most
+        (docs/spec/privacy.md#dpmlm-plusminus-guarantee).
 
     >>> likely_draws(20, 0.05, 0.1, 1e-6), likely_draws(100, 0.05, 0.25, 1e-6)
     (30, 144)

@@ -1,9 +1,9 @@
 """Positions scored by a masked language model, many texts at once.
 
-Which texts share a batch changes nothing about their scores (amendment A4): a row is padded to a length that its own
-tokens decide, a batch of that length has a fixed number of rows, dummies among them if need be, and no operation
-crosses rows. Batches are taken where most rows wait, so that few dummies are computed. Where memory runs out, batches
-of that shape have half the rows from then on. A row that cannot be scored fails alone.
+Which texts share a batch changes nothing about their scores (docs/spec/privacy.md#batch-independence): a row is padded
+to a length that its own tokens decide, a batch of that length has a fixed number of rows, dummies among them if need
+be, and no operation crosses rows. Batches are taken where most rows wait, so that few dummies are computed. Where
+memory runs out, batches of that shape have half the rows from then on. A row that cannot be scored fails alone.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Adjustment(NamedTuple):
 
     Attributes:
         likeness: Weight of the model's clipped scores beside the likeness of the words, or None to take scores alone
-            (appendix A of the paper, bounded: privacy.md section 3.5).
+            (appendix A of the paper, bounded: docs/spec/privacy.md#dpmlm-appendix-a).
         excluded: Outputs that score lowest in the place of a word (the paper's filter of antonyms).
     """
 

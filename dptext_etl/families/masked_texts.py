@@ -1,7 +1,8 @@
 """Texts as words, and what was drawn as texts.
 
-Strict mode reads words in lower case and nothing else, and writes words with one blank between them (amendment A22).
-Faithful mode reads what the paper's code reads: words and punctuation as they stand, and writes into their places.
+Strict mode reads words in lower case and nothing else, and writes words with one blank between them
+(docs/spec/privacy.md#output-text). Faithful mode reads what the paper's code reads: words and punctuation as they
+stand, and writes into their places.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Score mechanisms: a language model scores a fixed set of outputs, the scores are clipped, an exact draw decides.
 
 What all of them share: the model as an artifact, the public range that scores are clipped to, and the privacy map of n
-draws. The guarantee holds for any scores whatever (privacy.md section 2.1): only the clip and the draw must be exact,
-and both are `dptext_etl.scoring`'s. What the model computes differs in its last digits between machines; draws take the
-same integers of the record's stream everywhere, and a run's first commit is the release.
+draws. The guarantee holds for any scores whatever (docs/spec/privacy.md#arbitrary-scores): only the clip and the draw
+must be exact, and both are `dptext_etl.scoring`'s. What the model computes differs in its last digits between machines;
+draws take the same integers of the record's stream everywhere, and a run's first commit is the release.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ from dptext_etl.mechanism import Mechanism
 from dptext_etl.scoring import Choices, Slots
 
 SCORES_LOCAL = "SCORES_LOCAL"
-"""Assumption: a row of a batch is computed from its own numbers alone, whatever its mates hold (amendment A4).
+"""Assumption: a row of a batch is computed from its own numbers alone, whatever its mates hold.
+
+Specification: docs/spec/privacy.md#scores-local.
 
 Each record's own bound never rests on it; that releases of different subjects compose in parallel does."""
 
@@ -125,11 +127,14 @@ class ScoreMechanism(Mechanism):
 
     @cached_property
     def epsilon_tight(self) -> float:
-        """Exact pure parameter of one draw by the integers that the sampler uses (privacy.md section 2.2)."""
+        """Exact pure parameter of one draw by the integers that the sampler uses.
+
+        Specification: docs/spec/privacy.md#epsilon-implemented.
+        """
         return sampling.epsilon_implemented(self.epsilon, self.outputs)
 
     def spend_of(self, draws: int, guarantee: Guarantee, *, positions: int, beside: Fraction = Fraction(0)) -> Spend:
-        """Return the cost of so many adaptive draws (privacy.md sections 2.1, 3.5 and 5).
+        """Return the cost of so many adaptive draws (docs/spec/privacy.md#epsilon-star, docs/spec/privacy.md#br-zcdp).
 
         Args:
             draws: Draws of the exponential mechanism at most.

@@ -1,8 +1,8 @@
 """BART and its like as autoencoders: a text becomes l vectors of d numbers, and such vectors become a text.
 
 Shapes are constants. A text is cut and padded to l ids, its encoder sees its own true mask; the decoder attends to all
-l vectors, padding or not, because which of them were padding is nobody's business (privacy.md section 3.10). Training
-(`dptext train dpbart-prune`) and release read texts by the same code.
+l vectors, padding or not, because which of them were padding is nobody's business
+(docs/spec/privacy.md#dpbart-constant). Training (`dptext train dpbart-prune`) and release read texts by the same code.
 """
 
 from __future__ import annotations

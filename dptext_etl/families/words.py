@@ -37,7 +37,7 @@ Exact = float | Fraction
 
 
 class MetricClaim(NamedTuple):
-    """A guarantee that grows with the distance of two words (class METRIC, `privacy.md` section 1.3).
+    """A guarantee that grows with the distance of two words (class METRIC, docs/spec/privacy.md#classes).
 
     Attributes:
         epsilon: Per unit of distance.
@@ -79,7 +79,7 @@ class WordMechanism(WordByWord):
         told = sorted(self.word_disclosures)
         if told or not self.pads or self.mode == "faithful":
             reason = f"its words disclose {', '.join(told)}" if told else "faithful mode and this mechanism keep it"
-            msg = f'length "{self.length}" would hide nothing: {reason} (amendment A7); use length "disclose", or a '
+            msg = f'length "{self.length}" would hide nothing: {reason}; use length "disclose", or a '
             msg += "mechanism whose words disclose nothing: `dptext explain NAME` lists what each can hide"
             raise ValueError(msg)
         least = 2 if self.length == "noisy" else 1
@@ -109,7 +109,10 @@ class WordMechanism(WordByWord):
         return self.output_set_disclosure
 
     def input_policy(self) -> dict[str, Any]:
-        """What happens to case, punctuation, numbers, unknown words, nulls and long texts, as data (section 1.6)."""
+        """What happens to case, punctuation, numbers, unknown words, nulls and long texts, as data.
+
+        Specification: docs/spec/privacy.md#input-policy.
+        """
         policy: dict[str, Any] = {**(STRICT_INPUT if self.mode == "strict" else FAITHFUL_INPUT), "n_max": self.n_max}
         if self.mode == "strict":
             policy |= {"numbers": self.unknown, "oov": self.unknown}
@@ -149,7 +152,10 @@ class WordMechanism(WordByWord):
 
     @property
     def epsilon_table(self) -> float | None:
-        """Exact pure parameter of one draw, computed from what the sampler uses (section 2.3); None where unknown."""
+        """Exact pure parameter of one draw, computed from what the sampler uses; None where unknown.
+
+        Specification: docs/spec/privacy.md#epsilon-table.
+        """
         return None
 
     @property
@@ -169,11 +175,17 @@ class WordMechanism(WordByWord):
 
     @property
     def metric_claim(self) -> MetricClaim | None:
-        """The METRIC claim of one draw, under its certificate (amendment A14); None where there is none."""
+        """The METRIC claim of one draw, under its certificate; None where there is none.
+
+        Specification: docs/spec/privacy.md#metric-certificate.
+        """
         return None
 
     def spend(self, positions: int) -> Spend:
-        """N draws and, for a noisy length, the draw of the length (privacy.md sections 2.1, 3 and 5)."""
+        """N draws and, for a noisy length, the draw of the length.
+
+        Specification: docs/spec/privacy.md#epsilon-star, docs/spec/privacy.md#length-noisy.
+        """
         guarantee, drawn = self.guarantee, bool(positions)
         length = self._length_cost if drawn else Fraction(0)
         word = _exact(self.epsilon_per_word)

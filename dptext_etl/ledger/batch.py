@@ -66,7 +66,7 @@ def record_ids(id_key: IdKey, ids: pa.Array, canary: Mask | None) -> Hids:
 
 
 def distinct_order(records: Hids) -> Index:
-    """Return the places of records in ascending order, each there once (A18).
+    """Return the places of records in ascending order, each there once (docs/spec/stream.md#record-id).
 
     Raises:
         InputError: A record stands twice.

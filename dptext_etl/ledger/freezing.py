@@ -1,4 +1,6 @@
-"""Frozen datasets: after a ledger was lost or restored nothing is charged or published until that is settled (A12).
+"""Frozen datasets: after a ledger was lost or restored nothing is charged or published until that is settled.
+
+Specification: docs/spec/privacy.md#lost-ledger.
 
 An old copy has forgotten charges, so every balance in it may be too low and every release name may be in use. Thawing
 therefore burns all release names and lowers each cap of the dataset by what may have been forgotten, which is the same

@@ -1,4 +1,4 @@
-"""The id key: record and subject ids enter the ledger as keyed hashes only (`spec/stream.md`, row "ledger ids").
+"""The id key: record and subject ids enter the ledger as keyed hashes only (docs/spec/stream.md#ledger-ids).
 
 The key is the ledger's own and outlives every noise key. Under another key the same person would have another hash and
 an untouched balance, so a ledger stores a check value and refuses any other key.

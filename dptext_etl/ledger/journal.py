@@ -1,4 +1,4 @@
-"""The journal: every event, in order, chained by hashes (`spec/privacy.md` section 7.1).
+"""The journal: every event, in order, chained by hashes (docs/spec/privacy.md#segments).
 
 The hash of an event is SHA-256(tag || hash of the event before || body); its body is canonical JSON that holds the
 Merkle root of the batch, if there is one. Whoever edits, removes, reorders or inserts a row breaks the chain or a root;

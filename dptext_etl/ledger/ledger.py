@@ -1,4 +1,4 @@
-"""The ledger: who has been charged what, in which release, under which cap (`spec/privacy.md` section 7)."""
+"""The ledger: who has been charged what, in which release, under which cap (docs/spec/privacy.md#ledger)."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class Ledger(Reader):
         """Pin a release name to a configuration, or find it pinned to the same; everything stated is public.
 
         `expost` says that the mechanism's number of steps is a function of what it releases or of coins that no text
-        decides, so that a commit may charge what was used (`privacy.md` section 7.2).
+        decides, so that a commit may charge what was used (docs/spec/privacy.md#expost).
 
         Raises:
             LedgerError: The name is burnt or pinned to something else, or the ids of the column are of another type.
@@ -323,7 +323,9 @@ class Ledger(Reader):
             self._book.freezes.freeze(dataset, reason, in_use, missing)
 
     def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
-        """Go on after a loss: burn the dataset's releases and lower its caps by what may have been lost (A12).
+        """Go on after a loss: burn the dataset's releases and lower its caps by what may have been lost.
+
+        Specification: docs/spec/privacy.md#lost-ledger.
 
         Args:
             dataset: A frozen dataset.

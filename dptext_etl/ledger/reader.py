@@ -97,7 +97,10 @@ class Reader:
             return views.caps(self._book)
 
     def export(self) -> dict[str, Any]:
-        """Return what may be published about the ledger: no number in it depends on a text (section 7.1)."""
+        """Return what may be published about the ledger: no number in it depends on a text.
+
+        Specification: docs/spec/privacy.md#export.
+        """
         with self._book.store.snapshot():
             return views.export(self._book)
 

@@ -1,4 +1,7 @@
-"""Releases: a name pins one configuration per column and one type of id; a burnt one never comes back (A5, A18)."""
+"""Releases: a name pins one configuration per column and one type of id; a burnt one never comes back.
+
+Specification: docs/spec/privacy.md#one-text-per-release, docs/spec/stream.md#record-id.
+"""
 
 from __future__ import annotations
 

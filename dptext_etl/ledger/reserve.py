@@ -1,4 +1,7 @@
-"""RESERVE: the worst case of a batch is charged, durably, before any of its texts is scored (section 7.2)."""
+"""RESERVE: the worst case of a batch is charged, durably, before any of its texts is scored.
+
+Specification: docs/spec/privacy.md#reserve-first.
+"""
 
 from __future__ import annotations
 

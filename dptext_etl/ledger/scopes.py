@@ -1,4 +1,7 @@
-"""Scopes and their caps: a cap is a filter on one measure, declared before the charges that it judges (section 7.3)."""
+"""Scopes and their caps: a cap is a filter on one measure, declared before the charges that it judges.
+
+Specification: docs/spec/privacy.md#caps.
+"""
 
 from __future__ import annotations
 

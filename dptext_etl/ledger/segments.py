@@ -1,4 +1,7 @@
-"""Sealed segments: the records of a batch as columns, with a Merkle root over their rows (amendment A26)."""
+"""Sealed segments: the records of a batch as columns, with a Merkle root over their rows.
+
+Specification: docs/spec/privacy.md#segments.
+"""
 
 from __future__ import annotations
 

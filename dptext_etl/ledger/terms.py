@@ -1,4 +1,4 @@
-"""The words of the ledger: scopes, charges, outcomes and states (`spec/privacy.md` section 7)."""
+"""The words of the ledger: scopes, charges, outcomes and states (docs/spec/privacy.md#state-machine)."""
 
 from __future__ import annotations
 
@@ -59,7 +59,10 @@ class Outcome(IntEnum):
     OVER_CAP = 3
     """The cap of its unit would be exceeded: nothing charged in any column; to be quarantined."""
     CHANGED = 4
-    """The release holds another text of this record: nothing charged; a changed text needs a new release (A5)."""
+    """The release holds another text of this record: nothing charged; a changed text needs a new release.
+
+    Specification: docs/spec/privacy.md#one-text-per-release.
+    """
 
 
 class CommitOutcome(IntEnum):
@@ -105,7 +108,9 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Scope:
-    """Where spends of a unit add up: a dataset or a declared group, in a declared period; never a release (A12).
+    """Where spends of a unit add up: a dataset or a declared group, in a declared period; never a release.
+
+    Specification: docs/spec/privacy.md#cap-scope.
 
     Attributes:
         dataset: The dataset that is charged.

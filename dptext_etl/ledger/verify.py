@@ -1,4 +1,4 @@
-"""Verification: everything in a ledger is derived again from its journal and compared (`privacy.md` section 7.3)."""
+"""Verification: everything in a ledger is derived again from its journal and compared (docs/spec/privacy.md#verify)."""
 
 from __future__ import annotations
 

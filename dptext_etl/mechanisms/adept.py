@@ -3,7 +3,7 @@
 Papers: Krishna, Gupta and Dupuy 2021, "ADePT: Auto-encoder based Differentially Private Text Transformation"; Habernal
 2021, "When differential privacy meets NLP: The devil is in the detail", which found that ADePT's Laplace noise is no
 differential privacy: a vector of n numbers clipped to Euclidean norm C can move by 2 C sqrt(n) in the sum of distances,
-not by 2 C (spec: privacy.md section 3.9). Here Laplace noise is made for that, Gaussian noise for 2 C, analytically.
+not by 2 C (docs/spec/privacy.md#adept). Here Laplace noise is made for that, Gaussian noise for 2 C, analytically.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CusText: every word of a small public output set may become any other word of that set.
 
 Paper: Chen et al. 2023, "A Customized Text Sanitization Mechanism with Differential Privacy" (sections 3 and 4).
-Where the paper is wrong, and what holds here (spec: privacy.md section 3.1):
+Where the paper is wrong, and what holds here (docs/spec/privacy.md#custext):
 
 * Its epsilon-DP for documents holds only between texts whose words lie in the same output sets: the set of every word
   is disclosed ("cluster"). CusText+ releases stopwords, which is a disclosure and not free.

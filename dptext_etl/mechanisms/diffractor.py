@@ -1,7 +1,7 @@
 """1-Diffractor: a word takes a step along a list in which neighbours stand beside each other.
 
 Paper: Meisenbacher et al. 2024, "1-Diffractor: Efficient and Utility-Preserving Text Obfuscation Leveraging
-Word-Level Metric Differential Privacy" (section 3). What holds here (spec: privacy.md section 3.4):
+Word-Level Metric Differential Privacy" (section 3). What holds here (docs/spec/privacy.md#diffractor):
 
 * Between words at most d places apart in every list the guarantee is epsilon times d: a metric claim, whose epsilon
   compares with no other mechanism's. Between any two words it is epsilon * gamma per word for "tem" (5 epsilon by
@@ -105,7 +105,10 @@ class Diffractor(ListMechanism):
 
     @property
     def unknown(self) -> Literal["uniform", "drop"]:
-        """Uniform lies within the bounds of "tem", outside those of "geometric" (section 1.6)."""
+        """Uniform lies within the bounds of "tem", outside those of "geometric".
+
+        Specification: docs/spec/privacy.md#unknown-words.
+        """
         return "uniform" if self.variant == "tem" else "drop"
 
     @property
@@ -151,8 +154,9 @@ class Diffractor(ListMechanism):
     def metric_claim(self) -> MetricClaim | None:
         """Epsilon per place, the largest distance over the lists counting; for "tem" cut off at gamma.
 
-        Claimed only where the stored integers keep it for every pair of places (amendment A14), between words on the
-        lists (under "tem" an unknown word counts as gamma away from every word), and not for a noisy length.
+        Claimed only where the stored integers keep it for every pair of places
+        (docs/spec/privacy.md#metric-certificate), between words on the lists (under "tem" an unknown word counts as
+        gamma away from every word), and not for a noisy length.
         """
         if not self._even or self.length == "noisy":
             return None
@@ -260,6 +264,6 @@ class Diffractor(ListMechanism):
 
 
 _UNEVEN = (
-    "the lists hold different words: a word that a list misses would be told apart with certainty (privacy.md 3.4); "
+    "the lists hold different words: a word that a list misses would be told apart with certainty; "
     "allowed in strict mode: lists of one vocabulary, as NeighbourLists.build makes them from embeddings"
 )

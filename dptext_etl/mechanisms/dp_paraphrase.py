@@ -2,8 +2,8 @@
 
 Paper: Mattern, Weggenmann and Kerschbaum 2022, "The Limits of Word Level Differential Privacy" (section 4), as paper
 000 runs it: GPT-2 fine-tuned on 161,028 entailment pairs of SNLI, the text and " >>>>> " as the prompt. `dptext train
-paraphraser` fine-tunes any causal model on public pairs. Where the published code is wrong (spec: privacy.md section
-3.8, peers.md section 6), this differs:
+paraphraser` fine-tunes any causal model on public pairs. Where the published code is wrong
+(docs/spec/privacy.md#generative-defects), this differs:
 
 * It leaves the library's top 50 tokens in force: what can be drawn depends on the text, and epsilon is infinite.
 * It cuts the prompt out of the answer as a string, which leaves the raw text in it wherever tokens do not spell it

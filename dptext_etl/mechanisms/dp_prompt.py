@@ -2,7 +2,7 @@
 
 Paper: Utpala, Hooker and Chen 2023, "Locally Differentially Private Document Generation Using Zero Shot Prompting"
 (section 3); papers 000 and 002 compare with it. No training is needed: any T5, Flan-T5, mT5 or BART works. Where the
-published code is wrong (spec: peers.md sections 6 and 10), this differs:
+published code is wrong (docs/spec/privacy.md#generative-defects), this differs:
 
 * It never clips the scores of its open models, takes the range from what it observed, and samples in half precision:
   no epsilon holds. Here the clip range is public, comes last, and draws are exact.

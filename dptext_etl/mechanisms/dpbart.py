@@ -1,7 +1,7 @@
 """DP-BART: noise on what BART's encoder makes of a text, then BART's decoder.
 
 Paper: Igamberdiev and Habernal 2023, "DP-BART for Privatized Text Rewriting under Local Differential Privacy"
-(paper 003; spec: privacy.md sections 3.10 to 3.12). A text is cut and padded to l ids, its l vectors of d numbers are
+(paper 003; docs/spec/privacy.md#dpbart). A text is cut and padded to l ids, its l vectors of d numbers are
 clipped by value and get noise everywhere, the decoder attends to all of them and writes a text by beam search.
 
 * CLV keeps all columns. PR and PR+ keep those that pruning on public text left (`dptext_kept.json` inside the model's

@@ -2,8 +2,9 @@
 
 Paper: Meisenbacher, Chevli, Vladika and Matthes 2024, "DP-MLM: Differentially Private Text Rewriting Using Masked
 Language Models" (algorithms 1 to 3, appendix A). The model reads the text, then the text again with a mask in the place
-of one word; its scores for the mask, clipped to a public range, decide the draw. What holds here (spec: privacy.md
-sections 3.5 and 3.6, amendments A2, A4, A7 and A11):
+of one word; its scores for the mask, clipped to a public range, decide the draw. What holds here
+(docs/spec/privacy.md#dpmlm, docs/spec/privacy.md#dpmlm-plusminus, docs/spec/privacy.md#length-options,
+docs/spec/privacy.md#batch-independence):
 
 * One position is one word, one mask and one draw; n words cost n times epsilon, between any two texts of n words. There
   is no smaller price for two texts that differ in one word: every draw reads the whole text.
@@ -257,7 +258,7 @@ class DPMLM(ScoreMechanism, WordByWord):
 
     @cached_property
     def _most(self) -> Fraction:
-        """The largest probability that the sampler's integers allow (privacy.md section 2.1)."""
+        """The largest probability that the sampler's integers allow (docs/spec/privacy.md#exponential-mechanism)."""
         top = 2 ** sampling.weight_bits(self.outputs)
         return Fraction(top, top + (self.outputs - 1) * sampling.smallest_weight(self.epsilon, self.outputs))
 

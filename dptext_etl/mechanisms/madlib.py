@@ -2,12 +2,13 @@
 
 Paper: Feyisetan, Balle, Drake and Diethe 2020, "Privacy- and Utility-Preserving Textual Analysis via Calibrated
 Multivariate Perturbations" (section 3). The noise eta has density proportional to exp(-epsilon |eta|) in the vectors'
-own units: a uniform direction, and a length from Gamma(k, 1 / epsilon). What holds here (spec: privacy.md section 3.3):
+own units: a uniform direction, and a length from Gamma(k, 1 / epsilon). What holds here (docs/spec/privacy.md#madlib):
 
 * The nearest word is found exactly. The moved vector is rounded to a grid 2**16 times as fine as the vectors' own, or
   as fine as exact arithmetic allows; the rest is arithmetic on whole numbers, the same on every machine and device.
-* Noise has full relative precision down to 2**-128 (amendment A9) and is made of IEEE operations alone. That real
-  numbers stand for a continuous density is the assumption IDEAL_LAPLACE, which every ledger row carries.
+* Noise has full relative precision down to 2**-128 (docs/spec/stream.md#uniform-real) and is made of IEEE operations
+  alone. That real numbers stand for a continuous density is the assumption IDEAL_LAPLACE, which every ledger row
+  carries.
 * epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, which
   is what the ledger charges; `Madlib.aligned` takes that product instead.
 * Unknown words and numbers vanish before words are counted: they have no vector that could be moved.

@@ -2,12 +2,13 @@
 
 Paper: Yue et al. 2021, "Differential Privacy for Text Analytics via Natural Text Sanitization" (sections 3.2 and 3.3).
 P(y | x) is proportional to exp(-epsilon d(x, y) / 2), d the Euclidean distance in the vectors' own units. Where the
-published code is wrong, and what holds here (spec: privacy.md section 3.2):
+published code is wrong, and what holds here (docs/spec/privacy.md#santext):
 
 * Its vocabulary and its sensitive words come from the texts being privatised; here both are public.
 * One public seed, forked to all workers, gives documents the same draws; here every draw has a key of its own.
 * The metric guarantee holds for the real numbers of the formula; for the integers that are drawn from it is claimed
-  only under a certificate (amendment A14), and never between an unknown word and another: those are drawn uniformly.
+  only under a certificate (docs/spec/privacy.md#metric-certificate), and never between an unknown word and another:
+  those are drawn uniformly.
 * epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, which
   is what the ledger charges; `SanText.aligned` takes that product instead.
 * SanText+ shows words that are not sensitive as they are, with probability 1 - p: no finite epsilon (class UMLDP). With
@@ -184,7 +185,9 @@ class SanText(VectorMechanism):
 
     @property
     def epsilon_tight(self) -> float | None:
-        """What integer weights realise at most at that epsilon, whatever the distances (section 2.2).
+        """What integer weights realise at most at that epsilon, whatever the distances.
+
+        Specification: docs/spec/privacy.md#epsilon-implemented.
 
         `epsilon_table`, which takes a pass over all pairs of words, is no larger, and is computed when it is asked for.
         """
@@ -202,7 +205,9 @@ class SanText(VectorMechanism):
 
     @property
     def metric_claim(self) -> MetricClaim | None:
-        """Epsilon per unit of Euclidean distance, for "plain" under its certificate (amendment A14).
+        """Epsilon per unit of Euclidean distance, for "plain" under its certificate.
+
+        Specification: docs/spec/privacy.md#metric-certificate.
 
         Between known words (and padding): an unknown word is drawn uniformly, and has no distance.
         """
@@ -243,7 +248,10 @@ class SanText(VectorMechanism):
         return replace(stated, guarantee_class=GuaranteeClass.UMLDP, neighbours=neighbours)
 
     def spend(self, positions: int) -> Spend:
-        """N draws; infinite in every component where words are shown (privacy.md sections 3.2 and 7.3)."""
+        """N draws; infinite in every component where words are shown.
+
+        Specification: docs/spec/privacy.md#santext-plus, docs/spec/privacy.md#infinite-components.
+        """
         if not self.shows_words:
             return super().spend(positions)
         guarantee, endless = self.guarantee, math.inf if positions else 0

@@ -1,7 +1,8 @@
 """The gates as blocking asset checks: one step evaluates all of them, one check per gate says what it found.
 
 The reports of the same run are checks that warn and block nothing: they compare raw with released text, so they must
-not decide (amendment A1); they hold counts only and stay inside the boundary, as a Dagster instance does.
+not decide (docs/spec/privacy.md#no-row-decision); they hold counts only and stay inside the boundary, as a Dagster
+instance does.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
@@ -37,7 +38,7 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(
         name=name.gates,
         specs=specs,
-        description="Every gate, before anything is published (amendment A1): none compares a row with its raw text.",
+        description="Every gate, before anything is published: none compares a row with its raw text.",
         required_resource_keys=needed(policy),
         can_subset=True,
     )

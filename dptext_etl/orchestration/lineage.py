@@ -51,7 +51,7 @@ def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> 
     Whatever depends on a raw asset, directly or through others, must be raw itself (inside the boundary, marked
     `tags={"dptext/raw": ""}`) or lie behind a published asset. A staged asset is read by the published asset of its
     dataset and by its gates alone. A check that reads raw or staged rows says so by `metadata={"dptext/raw": True}`,
-    and must not block: what it stopped would depend on raw text (amendment A1).
+    and must not block: what it stopped would depend on raw text (docs/spec/privacy.md#no-row-decision).
 
     Args:
         defs: Definitions, a repository, or a list of assets and asset checks; all jobs on them are covered.

@@ -25,7 +25,7 @@ ENDLESS = -1
 
 
 def settles(policy: Policy) -> bool:
-    """Whether the ledger gives back what was not used: on a pure cap alone (privacy.md section 7.2)."""
+    """Whether the ledger gives back what was not used: on a pure cap alone (docs/spec/privacy.md#expost)."""
     return policy.cap is not None and policy.cap.measure == "pure"
 
 

@@ -1,7 +1,7 @@
 """Noticing that a ledger was lost or restored: the staging area remembers the head of the ledger it last worked with.
 
 A restored copy has forgotten charges, and a new ledger knows none; both look like a fresh start. What a run left in
-staging, inside the boundary and apart from the ledger, tells the difference (amendment A12).
+staging, inside the boundary and apart from the ledger, tells the difference (docs/spec/privacy.md#lost-ledger).
 """
 
 from __future__ import annotations

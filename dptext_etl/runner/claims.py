@@ -1,7 +1,7 @@
 """What a run claims of every text column; where the copy gate may decide (`beta`), its false alarms are part of it.
 
 A whole-run count that decides about publication costs 2 * beta of delta on every row, and the class becomes approximate
-(amendment A1c). Without `beta` the claims are those of the mechanisms.
+(docs/spec/privacy.md#copy-gate). Without `beta` the claims are those of the mechanisms.
 """
 
 from __future__ import annotations

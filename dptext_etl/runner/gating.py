@@ -1,4 +1,4 @@
-"""Judge a staged run; a gate that fires burns the release name, whoever asked (amendment A1)."""
+"""Judge a staged run; a gate that fires burns the release name, whoever asked (docs/spec/privacy.md#fired-gate)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reports that look at raw texts once more: inside the boundary, over a staged run, counts alone, and logged.
 
 They are exact statistics of raw text. Nothing here decides, drops or changes anything, and nothing of it is published:
-two such reports over data that differ in one record tell that record (amendment A15).
+two such reports over data that differ in one record tell that record (docs/spec/privacy.md#seal).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 A model's scores differ in their last digits by hardware and library, so a second computation may draw other words. What
 a release has committed is therefore not computed again: it is read from what was staged, row by row, whatever became of
-the shards meanwhile, and checked against the digest in the ledger (privacy.md section 6.2, amendment A12).
+the shards meanwhile, and checked against the digest in the ledger (docs/spec/privacy.md#digest,
+docs/spec/privacy.md#durable-staging).
 """
 
 from __future__ import annotations

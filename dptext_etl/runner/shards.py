@@ -115,7 +115,8 @@ class Shards:
             count: Add the outcomes to those of the run.
 
         Raises:
-            InputError: Texts changed under record ids that the release holds (amendment A5).
+            InputError: Texts changed under record ids that the release holds
+            (docs/spec/privacy.md#one-text-per-release).
         """
         with seam("counting draws", DPTextError, _DEFECT):
             charged = charge(planted, self.columns, self.policy)

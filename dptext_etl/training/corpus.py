@@ -1,7 +1,7 @@
 """Public corpora as streams of texts: what trainings and calibrations read, and what they keep for the examination.
 
-A corpus is public text that belongs to nobody's release (spec: privacy.md section 1.7-1). Which texts are held out is
-decided by the text's own hash, so every command and every machine holds out the same ones.
+A corpus is public text that belongs to nobody's release (docs/spec/privacy.md#public-parameters). Which texts are held
+out is decided by the text's own hash, so every command and every machine holds out the same ones.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The latents are clipped as a release clips them and get Gaussian noise of the size that a release at (epsilon, delta)
 adds to the columns that are kept. The noise comes from torch and not from a keyed stream: the texts are public and
-nothing is released, so no guarantee rests on it, and the trained model costs nothing (spec: privacy.md section 3.12).
+nothing is released, so no guarantee rests on it, and the trained model costs nothing
+(docs/spec/privacy.md#dpbart-pruning).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 The same steps as the mechanism takes (`families/latent.py`): the encoder sees its own padding mask, the decoder sees
 all positions (a mask would tell the length), pruned columns are exact zeros. The noise here comes from torch: the texts
-are public and nothing is released, so that nobody's privacy rests on it (spec: privacy.md sections 2.5 and 3.10).
+are public and nothing is released, so that nobody's privacy rests on it (docs/spec/privacy.md#noise-on-cpu,
+docs/spec/privacy.md#dpbart).
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""The ledger inside a SQL function: reserve, compute, commit, and only then return (amendment A26).
+"""The ledger inside a SQL function: reserve, compute, commit, and only then return.
+
+Specification: docs/spec/privacy.md#ledger-in-sql.
 
 Every step is idempotent: a task that is retried, run twice by speculation or asked again reserves nothing new, computes
 the same bytes and finds them committed. That holds for reproducible mechanisms alone, so others are refused.
