@@ -134,7 +134,10 @@ def test_columns_and_counts_share_beta(small_vectors):
 
 
 def test_where_copies_are_likely_no_threshold_exists(small_vectors):
-    """Amendment A1: at large epsilon a correct run copies everything, and the count can only be reported."""
+    """At large epsilon a correct run copies everything, and the count can only be reported.
+
+    Specification: docs/spec/privacy.md#copy-gate.
+    """
     loud = policy(small_vectors, epsilon=400.0, beta=1e-6)
     (found,) = report(loud, {"text": CopyCount(50, {10: 50})})
     assert found.threshold is None
@@ -144,7 +147,7 @@ def test_where_copies_are_likely_no_threshold_exists(small_vectors):
 
 
 def test_one_row_of_one_word_may_be_copied(small_vectors):
-    """CusText with K = 20 and epsilon = 3 copies a word with probability up to 0.19 (amendment A1)."""
+    """CusText with K = 20 and epsilon = 3 copies a word with probability up to 0.19 (docs/spec/privacy.md#gates)."""
     (found,) = report(policy(small_vectors, beta=0.01), {"text": CopyCount(1, {1: 1})})
     assert found.threshold is None
 

@@ -1,4 +1,7 @@
-"""Gaussian noise: the exact profile, its inverses on their safe sides, the answers of the specification (E15, 10.1)."""
+"""Gaussian noise: the exact profile, its inverses on their safe sides, the answers of the specification.
+
+Specification: docs/spec/privacy.md#e15.
+"""
 
 import math
 

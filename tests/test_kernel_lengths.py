@@ -1,4 +1,7 @@
-"""Words that are dropped and lengths that are hidden (privacy.md section 1.6, amendments A7 and A13), to the byte."""
+"""Words that are dropped and lengths that are hidden, to the byte.
+
+Specification: docs/spec/privacy.md#length-options, docs/spec/privacy.md#unknown-words.
+"""
 
 import hashlib
 import json
@@ -171,7 +174,7 @@ def test_noisy_lengths_have_their_exact_distribution(table):
 )
 @settings(deadline=None, max_examples=300)
 def test_ni_with_a_fixed_length_nothing_of_a_text_reaches_the_output(table, one, other, key, unknown):
-    """NI of section 9 with one constant row: no disclosure is left, so any two texts give equal bytes."""
+    """One constant row (docs/spec/privacy.md#ni): no disclosure is left, so any two texts give equal bytes."""
     policy = {**STRICT, **(DROP if unknown == "drop" else {}), "length": "fixed"}
     first, second = release(table, [one, other], policy, [key, key])
     assert first == second

@@ -1,4 +1,4 @@
-"""Laws on lists (privacy.md section 3.4, amendment A14): each draw is the one that explicit weights, or the discrete
+"""Laws on lists (docs/spec/privacy.md#diffractor): each draw is the one that explicit weights, or the discrete
 Laplace itself, would give; no malformed file is opened."""
 
 import hashlib

@@ -247,7 +247,7 @@ for kwargs in ({}, {"table_path": "zxqvyuu"}):
 
 
 def test_every_column_has_keys_of_its_own(frame, policy):
-    """Amendment A8: equal texts in two columns of a record are not released as equal texts."""
+    """Equal texts in two columns of a record are not released as equal texts (docs/spec/stream.md#names)."""
     unnamed = policy.model_copy(update={"column": None})
     two = frame.with_columns(a="text", b="text").select(
         *(pl.col(c).dptext.privatize(unnamed, id="id") for c in ("a", "b"))

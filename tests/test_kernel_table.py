@@ -246,7 +246,7 @@ def written(kinds, choose):
 @given(st.data(), st.lists(st.sampled_from(sorted(CLASSES)), max_size=8), st.binary(min_size=32, max_size=32))
 @settings(deadline=None, max_examples=200)
 def test_ni_texts_of_equal_disclosures_give_equal_bytes_under_one_stream(flat, data, kinds, stream):
-    """NI of privacy.md section 9, weights held: with a fixed stream only number, class and kept words may show."""
+    """Weights held (docs/spec/privacy.md#ni): with a fixed stream only number, class and kept words may show."""
     texts = pa.array([written(kinds, data.draw), written(kinds, data.draw)])
     out = pa.array(flat.release_with_keys(pa.array([stream] * 2, pa.binary(32)), texts, json.dumps(STRICT)))
     assert out[0] == out[1]

@@ -310,7 +310,7 @@ def test_masks_stand_where_counting_says(mechanism):
 @pytest.mark.parametrize("kind", ["roberta", "bert", "modernbert", "deberta"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_mates_change_no_bit_of_a_text_s_scores(mechanism, kind, dtype, monkeypatch):
-    """A4 on this CPU: contents, lengths, number and order of the other texts."""
+    """On this CPU: contents, lengths, number and order of the other texts (docs/spec/privacy.md#batch-independence)."""
     monkeypatch.setenv("DPTEXT_DTYPE", dtype)
     made = mechanism(kind, decoding="block", block=3)
     mine, my_key = ["good film about a doctor and zxq", "music"], keys(2, 50)

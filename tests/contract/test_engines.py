@@ -44,7 +44,7 @@ class Release(list):
     """What an engine must release: these bytes; of a model, whose scores differ in their last digits, nearly all rows.
 
     A mechanism that is not reproducible promises equal draws, not equal scores: between processes a draw may
-    fall on another word now and then (`spec/stream.md`, DESIGN section 1). Rows never move, vanish or become null.
+    fall on another word now and then (docs/spec/privacy.md#digest). Rows never move, vanish or become null.
     """
 
     def __init__(self, texts, reproducible):

@@ -1,4 +1,7 @@
-"""E2 and E3: CusText's tables, enumerated from the integers that the kernel draws from (sections 3.1 and 9)."""
+"""CusText's tables, enumerated from the integers that the kernel draws from.
+
+Specification: docs/spec/privacy.md#e2, docs/spec/privacy.md#e3.
+"""
 
 import itertools
 import math

@@ -1,4 +1,7 @@
-"""1-Diffractor's draws: word for word those of the stream, of its exact law, and of no other (sections 3.4 and 9)."""
+"""1-Diffractor's draws: word for word those of the stream, of its exact law, and of no other.
+
+Specification: docs/spec/privacy.md#diffractor.
+"""
 
 import itertools
 import json
@@ -53,7 +56,7 @@ def expected(mechanism, orders, known, key):
 
 
 def explicit(top, epsilon, gap, gamma):
-    """The weight of section 2.2 by high-precision arithmetic."""
+    """The weight of the sampler by high-precision arithmetic."""
     from decimal import Decimal, localcontext
 
     with localcontext() as context:

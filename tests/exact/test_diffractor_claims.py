@@ -1,4 +1,7 @@
-"""1-Diffractor's claims: spends, certificates, hidden lengths, and what strict mode refuses (sections 3.4 and 3.15)."""
+"""1-Diffractor's claims: spends, certificates, hidden lengths, and what strict mode refuses.
+
+Specification: docs/spec/privacy.md#diffractor, docs/spec/privacy.md#faithful-and-strict.
+"""
 
 import json
 import math

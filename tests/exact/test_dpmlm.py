@@ -1,4 +1,7 @@
-"""E9: DP-MLM's transcripts by exact enumeration, with toy scorers that try to tell as much as they can."""
+"""DP-MLM's transcripts by exact enumeration, with toy scorers that try to tell as much as they can.
+
+Specification: docs/spec/privacy.md#e9.
+"""
 
 import itertools
 import math
@@ -116,7 +119,10 @@ def test_a_hidden_length_makes_any_two_texts_neighbours():
 
 
 def test_a_position_that_fails_keeps_the_bound():
-    """Where a scorer fails for one text and works for another, the uniform draw is within the band (A2)."""
+    """Where a scorer fails for one text and works for another, the uniform draw is within the band.
+
+    Specification: docs/spec/privacy.md#fail-closed.
+    """
 
     def fails_for_films(words, drawn, number):
         if words[0] == "film":

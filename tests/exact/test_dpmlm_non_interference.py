@@ -1,4 +1,7 @@
-"""NI and NI-err for DP-MLM: what the scores do not carry reaches no output, and failures draw uniformly."""
+"""DP-MLM: what the scores do not carry reaches no output, and failures draw uniformly.
+
+Specification: docs/spec/privacy.md#ni, docs/spec/privacy.md#ni-err.
+"""
 
 import logging
 import math

@@ -1,4 +1,7 @@
-"""E10: Algorithm 3 with its plan drawn first: every plan and transcript enumerated; the printed algorithm is caught."""
+"""Algorithm 3 with its plan drawn first: every plan and transcript enumerated; the printed algorithm is caught.
+
+Specification: docs/spec/privacy.md#e10.
+"""
 
 import itertools
 import math
@@ -116,7 +119,10 @@ def test_no_input_word_survives_any_plan(block):
 
 
 def printed(tokens, plan):
-    """Algorithm 3 as it is printed: a deletion is counted, and its slot is never removed (privacy.md section 3.6)."""
+    """Algorithm 3 as it is printed: a deletion is counted, and its slot is never removed.
+
+    Specification: docs/spec/privacy.md#dpmlm-printed.
+    """
     private, added, deleted = list(tokens), 0, 0
     for number, (delete, add) in enumerate(plan.tolist()):
         if delete:
@@ -160,7 +166,10 @@ def test_kept_words_take_no_part_in_the_plan():
 
 
 def below(key, position, bound):
-    """The first integer below a bound from the overflow of purpose 3 (stream.md), by another library."""
+    """The first integer below a bound from the overflow of purpose 3, by another library.
+
+    Specification: docs/spec/stream.md#overflow.
+    """
     nonce = struct.pack("<IQ", 3 + 2**31, position)
     stream = Cipher(algorithms.ChaCha20(key, bytes(4) + nonce), None).encryptor().update(bytes(4096))
     limit = 2**64 // bound * bound

@@ -1,4 +1,4 @@
-"""E1 and E12 of the test plan: the integers that decide draws, enumerated (privacy.md sections 2.1, 2.2, 4 and 9)."""
+"""The integers that decide draws, enumerated (docs/spec/privacy.md#e1, docs/spec/privacy.md#e12)."""
 
 import itertools
 import math
@@ -82,7 +82,7 @@ def test_weights_do_not_depend_on_a_common_shift_of_the_row_maximum(scores, epsi
     assert math.fsum(map(int, weights)) < 2**62
 
 
-# E12: Theorem A and amendment A3, on allocations local to this test.
+# Theorem A (docs/spec/privacy.md#e12), on allocations local to this test.
 
 
 def log_pmax(epsilon, m):
@@ -112,7 +112,7 @@ def realised(epsilon, m):
 
 
 def tight_bound(total, n, m):
-    """Amendment A3: n f(E/n) + G with the saturation of the integer sampler."""
+    """n f(E/n) + G with the saturation of the integer sampler (docs/spec/privacy.md#theorem-a-integers)."""
     bits = weight_bits(m)
     step = 2 * bits * math.log(2)
     q, saturated = int(total // step), math.log((1 + (m - 1) * 2**bits) / m)

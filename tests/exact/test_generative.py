@@ -1,4 +1,7 @@
-"""E11, NI and NI-err of generation: answers enumerated, texts that must not matter, failures that must not show."""
+"""Generation: answers enumerated, texts that must not matter, failures that must not show.
+
+Specification: docs/spec/privacy.md#e11, docs/spec/privacy.md#ni, docs/spec/privacy.md#ni-err.
+"""
 
 import json
 import logging

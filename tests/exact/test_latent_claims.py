@@ -1,4 +1,8 @@
-"""What latent mechanisms claim: noise for the largest distance there is, delta, spends (E13, E14, E15, 10.1, 10.4)."""
+"""What latent mechanisms claim: noise for the largest distance there is, delta, spends.
+
+Specification: docs/spec/privacy.md#e13, docs/spec/privacy.md#e14, docs/spec/privacy.md#e15, docs/spec/privacy.md#known-gaussian,
+docs/spec/privacy.md#known-adept.
+"""
 
 import itertools
 import math

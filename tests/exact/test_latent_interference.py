@@ -1,4 +1,7 @@
-"""NI, NI-err, DB-noise: with equal noise and an encoder that sees nothing, nothing of a text comes out (section 9)."""
+"""With equal noise and an encoder that sees nothing, nothing of a text comes out.
+
+Specification: docs/spec/privacy.md#ni, docs/spec/privacy.md#ni-err, docs/spec/privacy.md#db-noise.
+"""
 
 import traceback
 

@@ -1,6 +1,10 @@
-"""Noise of latents: its size, its draws from the stream's words, its laws and its tails (E14, E15, S2, 10.1, 10.4).
+"""Noise of latents: its size, its draws from the stream's words, its laws and its tails.
 
-`oracle_normal` maps two words to a normal as amendment A9 says, in whole numbers and scipy.
+Specification: docs/spec/privacy.md#e14, docs/spec/privacy.md#e15, docs/spec/privacy.md#s2,
+docs/spec/privacy.md#known-gaussian, docs/spec/privacy.md#known-adept.
+
+`oracle_normal` maps two words to a normal as the specification says (docs/spec/stream.md#normal), in whole numbers and
+scipy.
 """
 
 import itertools
@@ -231,7 +235,7 @@ def test_discrete_noise_of_a_real_size_has_its_scale_and_shape():
     assert np.abs(drawn).mean() * float(rate) == pytest.approx(1, rel=6 / math.sqrt(drawn.size))
 
 
-# Tails (amendment A9)
+# Tails (docs/spec/privacy.md#grid-gaussian)
 
 
 def reachable(step, uniform_of, sigma):
@@ -243,7 +247,7 @@ def reachable(step, uniform_of, sigma):
 
 
 def of_two_words(size):
-    """Uniforms near a size as amendment A9 makes them, from the best two words."""
+    """Uniforms near a size as docs/spec/stream.md#uniform-real makes them, from the best two words."""
     whole = round(Fraction(size) * 2**128) | 1
     return [whole / 2**128]
 
@@ -283,7 +287,7 @@ def test_the_kernel_draws_uniforms_of_full_precision_and_a_planted_53_bit_stream
     np.testing.assert_array_equal(np.abs(steps), np.rint(-special.ndtri(sizes / 2) * (0.9 * INFLATION * STEPS)))
 
 
-# Clip and grid (amendment A10, E14)
+# Clip and grid (docs/spec/privacy.md#grid-rounding, docs/spec/privacy.md#e14)
 
 NO_NOISE = Fraction(2**48, 1)  # exp(-2**48) never happens: what is left is clip and grid
 

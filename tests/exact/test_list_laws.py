@@ -1,4 +1,7 @@
-"""E7 and E8: the laws of lists, enumerated for every pair of places and every output (privacy.md sections 3.4, 9)."""
+"""The laws of lists, enumerated for every pair of places and every output.
+
+Specification: docs/spec/privacy.md#e7, docs/spec/privacy.md#e8.
+"""
 
 import itertools
 import math
@@ -170,7 +173,10 @@ def test_a_large_mixture_takes_the_bound_of_one_list():
 
 
 def test_planted_an_integer_table_is_not_geometric():
-    """Amendment A14: rounded tails, N = 100, epsilon 1, one place apart; the discrete Laplace itself stays within."""
+    """Rounded tails, N = 100, epsilon 1, one place apart; the discrete Laplace stays within.
+
+    Specification: docs/spec/privacy.md#metric-certificate.
+    """
     gap = np.abs(np.subtract.outer(np.arange(100), np.arange(100)))
     weights = np.maximum(np.floor(np.exp(-1.0 * gap) * 2**46), 1.0)
     table = np.log(weights / weights.sum(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""E6: MADLIB against the law that its definition gives; S2 and tails are those of its noise (test_radial_noise)."""
+"""MADLIB against the law that its definition gives (docs/spec/privacy.md#e6); test_radial_noise is about its noise."""
 
 import itertools
 import math

@@ -1,4 +1,7 @@
-"""NI and NI-err: under a constant scorer and a fixed stream only the disclosures reach the output (section 9)."""
+"""Under a constant scorer and a fixed stream only the disclosures reach the output.
+
+Specification: docs/spec/privacy.md#ni, docs/spec/privacy.md#ni-err.
+"""
 
 import json
 

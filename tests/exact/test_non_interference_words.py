@@ -1,4 +1,4 @@
-"""NI for every word mechanism: where epsilon says that nothing is told, nothing is told (privacy.md section 9).
+"""Every word mechanism: where epsilon says that nothing is told, nothing is told (docs/spec/privacy.md#ni).
 
 At epsilon 10^-12 the scores of a word no longer reach its draw: laws differ by 10^-12. Under fixed record keys two
 texts that agree on the disclosures must then be released as the same bytes, in text and positions. Whatever reaches the

@@ -1,4 +1,7 @@
-"""Noise of density exp(-|eta|): from the stream's words by its definition, and by its laws (S2 of privacy.md)."""
+"""Noise of density exp(-|eta|): from the stream's words by its definition, and by its laws.
+
+Specification: docs/spec/privacy.md#s2.
+"""
 
 import math
 

@@ -1,4 +1,7 @@
-"""E4 and E5: SanText's laws, enumerated from the integers that the kernel draws from (sections 3.2 and 9)."""
+"""SanText's laws, enumerated from the integers that the kernel draws from.
+
+Specification: docs/spec/privacy.md#e4, docs/spec/privacy.md#e5.
+"""
 
 import math
 from fractions import Fraction

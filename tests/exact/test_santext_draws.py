@@ -1,4 +1,6 @@
-"""SanText's draws, one by one, against the layout of `stream.md` read in Python; and bugs that must not get past this.
+"""SanText's draws, one by one, against the layout of the streams read in Python; and bugs that must not get past this.
+
+Specification: docs/spec/stream.md#draws.
 
 The path that releases texts groups words, weighs each once and draws by blocks and threads. Here every word is drawn
 alone, from its explicit weights, at its own position of its own record's stream.
@@ -47,7 +49,7 @@ def overflow(key, purpose, position):
 
 
 def coin(key, position, p):
-    """Bernoulli(p) as stream.md has it: purpose 3, width 0, an integer below p's denominator."""
+    """Bernoulli(p), docs/spec/stream.md#discrete-laplace: purpose 3, width 0, an integer below p's denominator."""
     share = Fraction(repr(p))
     bound = 2**64 // share.denominator * share.denominator
     word = next(word for word in overflow(key, 3, position) if word < bound)

@@ -1,6 +1,8 @@
-"""Draws from scores: weights in their band, draws from the stream's words, on a host and on a device (E1, S1, S3).
+"""Draws from scores: weights in their band, draws from the stream's words, on a host and on a device.
 
-`oracle_*` draws from a list of weights by `stream.md`, on words of the stream alone.
+Specification: docs/spec/privacy.md#e1, docs/spec/privacy.md#s1, docs/spec/privacy.md#s3.
+
+`oracle_*` draws from a list of weights by docs/spec/stream.md#draw, on words of the stream alone.
 """
 
 import hashlib

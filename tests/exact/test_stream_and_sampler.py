@@ -1,6 +1,8 @@
-"""Keys, streams and draws to the byte: golden vectors of stream.md, S1 and S3 of privacy.md section 9.
+"""Keys, streams and draws to the byte: golden vectors (docs/spec/stream.md#golden-vectors), laws of draws.
 
-`oracle_*` is a second implementation of stream.md, from the standard library and `cryptography` alone.
+Specification: docs/spec/privacy.md#s1, docs/spec/privacy.md#s3.
+
+`oracle_*` is a second implementation of docs/spec/stream.md#stream, from the standard library and `cryptography` alone.
 """
 
 import hashlib

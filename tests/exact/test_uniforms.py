@@ -1,4 +1,7 @@
-"""Uniforms for continuous noise (amendment A9) and choices among m ids: exact values from the stream's words."""
+"""Uniforms for continuous noise and choices among m ids: exact values from the stream's words.
+
+Specification: docs/spec/stream.md#uniform-real.
+"""
 
 import math
 from fractions import Fraction

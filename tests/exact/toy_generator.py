@@ -105,7 +105,10 @@ class Forced:
 
 
 class Recorded:
-    """The sampler of releases, which notes every slot and refuses to use one twice (amendment A6)."""
+    """The sampler of releases, which notes every slot and refuses to use one twice.
+
+    Specification: docs/spec/stream.md#one-stream-per-draw.
+    """
 
     def __init__(self):
         self.slots, self.uniform = set(), set()

@@ -73,7 +73,7 @@ class Forced:
     def _take(self, slots, laws):
         chosen = []
         for (row, total), record, position in zip(laws, slots.records, slots.positions, strict=True):
-            assert (record, position) not in self.used, "two draws never share a slot (A6)"
+            assert (record, position) not in self.used, "two draws never share a slot"
             self.used.add((record, position))
             output = self.transcript[int(position)]
             self.probability *= Fraction(row[output], total)

@@ -1,4 +1,7 @@
-"""A ledger restored from a copy, or lost: the next run notices, freezes the dataset, and says how to go on (A12)."""
+"""A ledger restored from a copy, or lost: the next run notices, freezes the dataset, and says how to go on.
+
+Specification: docs/spec/privacy.md#lost-ledger.
+"""
 
 import json
 import shutil

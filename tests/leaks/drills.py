@@ -193,8 +193,8 @@ BUGS = [
         "a fallback for one real row, of known words",
         "an error that no canary row meets",
         one_row_alone,
-        why="Whether one row equals its original is what a release keeps secret: a gate that looked would disclose it "
-        "(amendment A1). The report of copies, inside the boundary, says that there is one beyond chance.",
+        why="Whether one row equals its original is what a release keeps secret: a gate that looked would disclose it. "
+        "The report of copies, inside the boundary, says that there is one beyond chance.",
     ),
     drill("the same, and the policy sets `beta`", "the same", one_row_alone, COPIES, changes=PAID),
 ]

@@ -1,4 +1,7 @@
-"""A lost or restored ledger: anchors notice, the dataset freezes, thawing charges what may be forgotten (A12)."""
+"""A lost or restored ledger: anchors notice, the dataset freezes, thawing charges what may be forgotten.
+
+Specification: docs/spec/privacy.md#lost-ledger.
+"""
 
 import pytest
 

@@ -1,4 +1,7 @@
-"""The ledger against a model: random interleavings of writers, retries, crashes, expiry and abortion (section 9)."""
+"""The ledger against a model: random interleavings of writers, retries, crashes, expiry and abortion.
+
+Specification: docs/spec/privacy.md#ledger-model-test.
+"""
 
 import shutil
 import tempfile
