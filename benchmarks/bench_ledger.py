@@ -2,7 +2,7 @@
 
     python benchmarks/bench_ledger.py 1000000 [--unit subject|record] [--verify] [--postgres URL]
 
-Goals (DESIGN section 6): 250,000 records/s on SQLite, 100,000 on PostgreSQL; at most twice as slow at 10 M records as
+Goals: 250,000 records/s on SQLite, 100,000 on PostgreSQL; at most twice as slow at 10 M records as
 at 1 M. `growth` compares the CPU time per record over the last million with that over the first, `growth_wall` the
 clock. Ids and keys are made outside the clock; hashing them is inside.
 """
