@@ -5,11 +5,13 @@ One page per mechanism of the catalog, the command line's page, and tables that 
 
 from __future__ import annotations
 
+import ast
 import inspect
 import itertools
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,7 +42,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     from dptext_etl import available
 
     pages = {
-        "contributing.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"),
+        "contributing.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("](docs/", "]("),
         "cli.md": command_line(),
         **{f"mechanisms/{name}.md": mechanism(name) for name in available()},
     }
@@ -92,7 +94,7 @@ def mechanism(name: str) -> str:
     facts = said("explain", name)
     claim, cost = facts["guarantee"], facts["spend"]
     words = inspect.getdoc(inspect.getmodule(kind)) or ""
-    lines = [f"# {name}", words.replace("\n\n* ", "\n\n* "), "## Guarantee"]
+    lines = [f"# {name}", linked(words), "## Guarantee"]
     lines.append(
         table(
             ("", ""),
@@ -136,6 +138,15 @@ def mechanism(name: str) -> str:
         lines += law(facts)
     lines += of_models(facts)
     return "\n\n".join(lines) + "\n"
+
+
+def linked(words: str) -> str:
+    """Turn the references of a docstring to the specification into links of a page one folder down."""
+    return re.sub(
+        r"docs/spec/(\w+\.md)#([\w-]+)",
+        lambda found: f"[{found.group(2).replace('-', ' ')}](../spec/{found.group(1)}#{found.group(2)})",
+        words,
+    )
 
 
 def of_models(facts: dict[str, Any]) -> list[str]:
@@ -322,6 +333,20 @@ def text_shapes() -> str:
     return table(header, shapes.rows())
 
 
+def rooms() -> str:
+    """Return the rooms by layer, as the import contract has them, each in the words of its own docstring."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    rows = []
+    for layer in contracts["contracts"][0]["layers"]:
+        for room in layer.split("|"):
+            path = ROOT.joinpath(*room.strip(" ()").split("."))
+            file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            if file.exists():
+                said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+                rows.append((f"`{room.strip(' ()')}`", linked(said.partition("\n\n")[0]).replace("](../", "](")))
+    return table(("room", "what it holds"), rows)
+
+
 def benchmarks() -> str:
     """Return the last measured figures, parts of one run under one line that says when and where."""
     results = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
@@ -346,4 +371,5 @@ TABLES: dict[str, Callable[[], str]] = {
     "gates": gates,
     "text_shapes": text_shapes,
     "benchmarks": benchmarks,
+    "rooms": rooms,
 }

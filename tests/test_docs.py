@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -58,6 +59,27 @@ def test_the_reference_pages_are_generated(site):
     assert "shard_rows" in (site / "policy.html").read_text()
     assert "dptext ledger verify" in (site / "cli.html").read_text()
     assert "Weekday" in (site / "contributing.html").read_text()
+
+
+def test_generated_pages_link_to_the_rules(site):
+    assert 'href="../spec/privacy.html#custext"' in (site / "mechanisms" / "custext.html").read_text()
+    assert 'href="spec/privacy.html"' in (site / "contributing.html").read_text()
+    assert not [page.name for page in site.glob("mechanisms/*.html") if "docs/spec/" in page.read_text()]
+
+
+def test_the_design_names_what_exists():
+    page = (ROOT / "docs" / "design.md").read_text()
+    named = re.findall(r"`((?:dptext_etl|kernel|udfs|dagster_project|models|docs|tests|benchmarks)/[\w/.]*)`", page)
+    assert len(named) > 25
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_every_room_is_in_the_import_contract():
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    layers = {room.strip(" ()") for layer in contract["layers"] for room in layer.split("|")}
+    here = {path.stem for path in (ROOT / "dptext_etl").iterdir() if (path / "__init__.py").exists()}
+    here |= {path.stem for path in (ROOT / "dptext_etl").glob("[!_]*.py")}
+    assert not {f"dptext_etl.{name}" for name in here} - layers
 
 
 def test_no_page_loads_anything_from_elsewhere(site):

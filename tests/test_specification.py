@@ -43,16 +43,16 @@ def problems(name: str, text: str) -> list[str]:
     return [
         f"{name}:{number}: {problem}"
         for number, line in enumerate(text.splitlines(), 1)
-        for problem in (*cited(line), *linked(name, line), *loose(name, line))
+        for problem in (*cited(name, line), *linked(name, line), *loose(name, line))
     ]
 
 
-def cited(line: str) -> Iterator[str]:
-    """References from the root, in code and prose: a page with an anchor, or a file beside the pages."""
+def cited(name: str, line: str) -> Iterator[str]:
+    """References from the root: a page with an anchor (prose may name a whole page), or a file beside the pages."""
     for page, anchor in CITED.findall(line):
         if not (SPEC / page).exists():
             yield f"there is no docs/spec/{page}"
-        elif page.endswith(".md") and anchor not in anchors()[page[:-3]]:
+        elif page.endswith(".md") and anchor not in anchors()[page[:-3]] and (anchor or not name.endswith(".md")):
             yield f"docs/spec/{page} has no anchor {anchor!r}"
 
 
@@ -109,6 +109,7 @@ def test_every_reference_resolves():
         ("udfs/x.py", "# names enter the key (amendment A8)"),
         ("udfs/x.py", "# a lost ledger (A12)"),
         ("tests/x.py", '"""As the specification, section 2.2, has it."""'),
+        ("CONTRIBUTING.md", "See [streams](docs/spec/stream.md#rivers)."),
         ("pyproject.toml", 'name = "imports run one way (DESIGN section 2)"'),
         ("docs/keys.md", "See [streams](spec/stream.md#rivers)."),
         ("docs/mechanisms/index.md", "See [streams](../spec/streams.md#streams)."),
@@ -127,6 +128,7 @@ def test_planted_references_are_found(name, line):
     [
         ("dptext_etl/x.py", '"""Charged first (docs/spec/privacy.md#reserve-first)."""'),
         ("dptext_etl/x.py", '"""Paper: Higham 2002, section 3.1; docs/spec/verify_privacy.py; an A100 or A6000."""'),
+        ("README.md", "See the [specification](docs/spec/privacy.md)."),
         ("docs/keys.md", "See [streams](spec/stream.md#streams) and [all](spec/privacy.md)."),
         ("docs/spec/stream.md", "Amendment A8 stands in [privacy](privacy.md#caps) and [below](#names)."),
     ],

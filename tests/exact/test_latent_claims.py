@@ -1,7 +1,7 @@
 """What latent mechanisms claim: noise for the largest distance there is, delta, spends.
 
-Specification: docs/spec/privacy.md#e13, docs/spec/privacy.md#e14, docs/spec/privacy.md#e15, docs/spec/privacy.md#known-gaussian,
-docs/spec/privacy.md#known-adept.
+Specification: docs/spec/privacy.md#e13, docs/spec/privacy.md#e14, docs/spec/privacy.md#e15,
+docs/spec/privacy.md#known-gaussian, docs/spec/privacy.md#known-adept.
 """
 
 import itertools
