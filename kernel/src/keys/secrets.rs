@@ -97,7 +97,7 @@ impl Secret {
             Ok(value) => Zeroizing::new(value),
             Err(std::env::VarError::NotPresent) => {
                 return Err(Error::key(format!("the environment variable {name} is not set"))
-                    .hint(format!("export {name}=$(openssl rand -hex 32), or use \"file:PATH\"")))
+                    .hint("`dptext key new PATH` makes a key once; name it \"file:PATH\", or set the variable to it"))
             }
             Err(std::env::VarError::NotUnicode(_)) => {
                 return Err(malformed(&format!("the environment variable {name}")))
@@ -204,7 +204,8 @@ impl std::fmt::Debug for Secret {
 }
 
 fn malformed(place: &str) -> Error {
-    Error::key(format!("{place} does not hold 64 hex digits")).hint("a key is 32 random bytes: openssl rand -hex 32")
+    Error::key(format!("{place} does not hold 64 hex digits"))
+        .hint("`dptext key new PATH` makes a key: 32 random bytes, written as 64 hex digits")
 }
 
 fn hex_digit(c: u8) -> Option<u8> {
