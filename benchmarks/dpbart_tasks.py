@@ -84,17 +84,15 @@ def releasing(mechanism: Any, rows: int | None) -> Callable[[list[str]], Any]:
     """
     import pyarrow as pa
 
-    from dptext_etl import ColumnPolicy, _kernel
-    from dptext_etl.column import release
+    from dptext_etl.column import draw
+    from dptext_etl.keys import throwaway
 
     mechanism.latent_model.rows = rows or mechanism.latent_model.rows
-    policy = ColumnPolicy(
-        dataset="bench", column="text", release="bench", mechanism=mechanism, key=_kernel.Secret(), allow=set()
-    )
+    key = throwaway(mechanism.cfg())
 
     def released(given: list[str]) -> Any:
         ids = pa.array([str(row) for row in range(len(given))])
-        return release(pa.array(given, pa.large_string()), ids, policy)
+        return draw(mechanism, pa.array(given, pa.large_string()), ids, key)
 
     return released
 

@@ -159,17 +159,15 @@ def releasing(folder: str, dtype: str, **settings: Any) -> Callable[[list[str]],
     """Return what releases a list of texts through the column path, under a key that is thrown away."""
     import pyarrow as pa
 
-    from dptext_etl import ColumnPolicy, _kernel
-    from dptext_etl.column import release
+    from dptext_etl.column import draw
+    from dptext_etl.keys import throwaway
 
     mechanism = made(folder, dtype, **settings)
-    policy = ColumnPolicy(
-        dataset="bench", column="text", release="bench", mechanism=mechanism, key=_kernel.Secret(), allow={"length"}
-    )
+    key = throwaway(mechanism.cfg())
 
     def released(given: list[str]) -> Any:
         ids = pa.array([str(row) for row in range(len(given))])
-        return release(pa.array(given, pa.large_string()), ids, policy)
+        return draw(mechanism, pa.array(given, pa.large_string()), ids, key)
 
     return released
 

@@ -20,24 +20,22 @@ def madlib(words: int = 100_000, limit: int = 20_000, source: str = VECTORS) -> 
     """The column over IMDb in batches, with the memory that it takes beside the text."""
     import pyarrow as pa
 
-    from dptext_etl import ColumnPolicy, _kernel
-    from dptext_etl.column import release
+    from dptext_etl.column import draw
+    from dptext_etl.keys import throwaway
     from dptext_etl.mechanisms.madlib import Madlib
 
     frame, count = imdb(words)
     vectors = random_vectors(frame) if source == "random" else str(data(source))
     mechanism = Madlib(epsilon=EPSILON, vectors=vectors, limit=limit)
-    policy = ColumnPolicy(
-        dataset="bench", column="text", release="bench", mechanism=mechanism, key=_kernel.Secret(), allow=set()
-    )
     texts, ids = frame["text"].to_arrow(), frame["id"].to_arrow()
     started = time.process_time()
-    release(texts.slice(0, 1), ids.slice(0, 1), policy)
+    key = throwaway(mechanism.cfg())
+    draw(mechanism, texts.slice(0, 1), ids.slice(0, 1), key)
     found = {"ready": time.process_time() - started}
 
     def all_batches() -> list[Any]:
         batches = range(0, len(texts), ROWS)
-        return [release(texts.slice(at, ROWS), ids.slice(at, ROWS), policy) for at in batches]
+        return [draw(mechanism, texts.slice(at, ROWS), ids.slice(at, ROWS), key) for at in batches]
 
     drawn = int(pa.compute.sum(mechanism.positions(texts)).as_py())
     found |= clocked(all_batches)

@@ -183,25 +183,24 @@ def santext(words: int | None = None, limit: int = 10_000, source: str = "englis
     """The SanText column over IMDb in batches of a run, with the memory that it takes beside the text."""
     import pyarrow as pa
 
-    from dptext_etl import ColumnPolicy, _kernel
-    from dptext_etl.column import release
+    from dptext_etl.column import draw
+    from dptext_etl.keys import throwaway
     from dptext_etl.mechanisms.santext import SanText
 
     frame, count = imdb(words)
     if source == "random":
         source = random_vectors(frame)
     mechanism = SanText(epsilon=EPSILON, vectors=source, limit=limit)
-    policy = ColumnPolicy(
-        dataset="bench", column="text", release="bench", mechanism=mechanism, key=_kernel.Secret(), allow=set()
-    )
     texts, ids = frame["text"].to_arrow(), frame["id"].to_arrow()
     started = time.process_time()
-    release(texts.slice(0, 1), ids.slice(0, 1), policy)
+    key = throwaway(mechanism.cfg())
+    draw(mechanism, texts.slice(0, 1), ids.slice(0, 1), key)
     found = {"ready": time.process_time() - started}
 
     def all_batches() -> list[pa.Array]:
         return [
-            release(texts.slice(at, BATCH), ids.slice(at, BATCH), policy).text for at in range(0, len(texts), BATCH)
+            draw(mechanism, texts.slice(at, BATCH), ids.slice(at, BATCH), key).text
+            for at in range(0, len(texts), BATCH)
         ]
 
     found |= clocked(all_batches)

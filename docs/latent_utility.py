@@ -24,10 +24,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import ColumnPolicy, _kernel
-from dptext_etl.column import release
+from dptext_etl.column import draw
 from dptext_etl.families.latent import LatentMechanism
 from dptext_etl.gaussian import largest_mu
+from dptext_etl.keys import throwaway
 from dptext_etl.mechanisms.adept import Adept
 from dptext_etl.mechanisms.dpbart import DPBart
 
@@ -93,16 +93,9 @@ def mechanisms(models: Models, epsilon: float, beams: int) -> dict[str, LatentMe
 
 def released(mechanism: LatentMechanism, texts: Sequence[str]) -> list[str]:
     """Release a column under a new key."""
-    policy = ColumnPolicy(
-        dataset="latent-utility",
-        column="text",
-        release="latent-utility",
-        mechanism=mechanism,
-        key=_kernel.Secret(),
-        allow=mechanism.guarantee.disclosures,
-    )
     ids = pa.array([str(row) for row in range(len(texts))])
-    out: list[str | None] = release(pa.array(texts, pa.large_string()), ids, policy).text.to_pylist()
+    drawn = draw(mechanism, pa.array(texts, pa.large_string()), ids, throwaway(mechanism.cfg()))
+    out: list[str | None] = drawn.text.to_pylist()
     return [text or "" for text in out]
 
 

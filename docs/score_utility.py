@@ -21,9 +21,10 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import ColumnPolicy, _kernel
-from dptext_etl.column import release
+from dptext_etl import _kernel
+from dptext_etl.column import draw
 from dptext_etl.embeddings import WordVectors
+from dptext_etl.keys import throwaway
 from dptext_etl.mechanisms.dpmlm import DPMLM
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -92,11 +93,9 @@ def plain(text: str) -> str:
 
 def released(mechanism: DPMLM, texts: Sequence[str]) -> list[str]:
     """Release a column under a new key."""
-    policy = ColumnPolicy(
-        dataset="utility", column="text", release="utility", mechanism=mechanism, key=_kernel.Secret(), allow={"length"}
-    )
     ids = pa.array([str(row) for row in range(len(texts))])
-    out: list[str] = release(pa.array(texts, pa.large_string()), ids, policy).text.to_pylist()
+    drawn = draw(mechanism, pa.array(texts, pa.large_string()), ids, throwaway(mechanism.cfg()))
+    out: list[str] = drawn.text.to_pylist()
     return out
 
 

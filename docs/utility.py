@@ -21,12 +21,12 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import ColumnPolicy, _kernel, load
-from dptext_etl.column import release
+from dptext_etl import _kernel, load
+from dptext_etl.column import draw
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.evaluation import queries_needed
 from dptext_etl.families.words import WordMechanism
-from dptext_etl.guarantee import Disclosure
+from dptext_etl.keys import throwaway
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
@@ -100,18 +100,9 @@ def words_of(text: str) -> list[str]:
 
 def released(mechanism: WordMechanism, texts: Texts) -> list[str]:
     """Release a column under a new key."""
-    told = mechanism.guarantee
-    policy = ColumnPolicy(
-        dataset="utility",
-        column="text",
-        release="utility",
-        mechanism=mechanism,
-        key=_kernel.Secret(),
-        allow=told.disclosures,
-        accept={"UMLDP"} if Disclosure.SENS_CLASS in told.disclosures else set(),
-    )
     ids = pa.array([str(row) for row in range(len(texts))])
-    out: list[str] = release(pa.array(texts, pa.large_string()), ids, policy).text.to_pylist()
+    drawn = draw(mechanism, pa.array(texts, pa.large_string()), ids, throwaway(mechanism.cfg()))
+    out: list[str] = drawn.text.to_pylist()
     return out
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dptext_etl import _kernel
 from dptext_etl.errors import InputError, seam
 from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, Spend
 from dptext_etl.keys import RecordKeys, canonical_ids
@@ -53,6 +54,21 @@ def with_spends(released: Released, mechanism: Mechanism) -> pa.Array:
 
 def release(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: ColumnPolicy) -> Released:
     """Release texts and say how many draws each took (see `privatize`)."""
+    return draw(policy.mechanism, texts, ids, policy.release_key(), policy.nonce)
+
+
+def draw(
+    mechanism: Mechanism,
+    texts: pa.Array | pa.ChunkedArray,
+    ids: pa.Array | pa.ChunkedArray,
+    key: _kernel.ReleaseKey,
+    nonce: int = 0,
+) -> Released:
+    """Release texts under a key that no policy names: one that is thrown away, in previews and measurements.
+
+    Raises:
+        InputError: As `privatize`.
+    """
     texts, ids = _one(texts), _one(ids)
     if not (
         pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_string_view(texts.type)
@@ -60,10 +76,10 @@ def release(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, 
         raise InputError(f"a text column holds strings, got {texts.type}", "cast the column, or name another")
     if len(texts) != len(ids):
         raise InputError(f"{len(texts)} texts and {len(ids)} ids: one id per text")
-    keys = RecordKeys(policy.release_key(), canonical_ids(ids), policy.nonce)
+    keys = RecordKeys(key, canonical_ids(ids), nonce)
     with seam("releasing the column"):
-        released = policy.mechanism.release(texts, keys)
-        if policy.mechanism.expost and released.steps is None:
+        released = mechanism.release(texts, keys)
+        if mechanism.expost and released.steps is None:
             raise TypeError("a mechanism that settles ex post says how many draws it made")
         return released
 

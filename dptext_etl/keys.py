@@ -5,6 +5,7 @@ The byte layout of every key is docs/spec/stream.md#keys; the arithmetic is the 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,18 +17,52 @@ from dptext_etl.errors import InputError, KeyReferenceError
 REFERENCE_FORMS = (
     '"env:NAME" (64 hex digits in an environment variable) or "file:PATH" (the same in a file of mode 0600)'
 )
+_HOW = "make a key once with `dptext key new PATH` and write file:PATH"
+_MAY_BE_A_KEY = re.compile(r"[0-9a-fA-F]{64}[^/]*/?\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
-def resolve(reference: Any) -> _kernel.Secret:
-    """Return the secret behind `reference`, resolved once per process.
+def reference(value: Any) -> str:
+    """Return `value` if it names a key and cannot be one: where a policy is built, before it is printed or sent.
+
+    Whether there is a key behind the name is seen where it is resolved, which may be another machine.
+
+    Raises:
+        KeyReferenceError: Anything but "env:NAME" and "file:PATH"; a key itself is refused without being quoted.
+    """
+    if not isinstance(value, str):
+        msg = f"a key is given by reference, got {type(value).__name__}; allowed: {REFERENCE_FORMS}"
+        raise KeyReferenceError(msg, _HOW)
+    if _MAY_BE_A_KEY.search(value):
+        msg = "a key reference names a variable or a file; got 64 hex digits, which may be a key itself"
+        raise KeyReferenceError(msg, f"take that key as known to whoever saw it; {_HOW}")
+    kind, _, name = value.partition(":")
+    if kind == "env" and _VARIABLE.fullmatch(name):
+        if "SECRET" not in name.upper():
+            msg = "the environment variable of a key needs SECRET in its name"
+            raise KeyReferenceError(msg, "engines redact variables by that word; name it like DPTEXT_SECRET")
+    elif kind != "file" or not name.strip():
+        msg = f"a key is given by reference, got something else; allowed: {REFERENCE_FORMS}"
+        raise KeyReferenceError(msg, f"never write the key itself; {_HOW}")
+    return value
+
+
+def resolve(name: str) -> _kernel.Secret:
+    """Return the secret behind a reference, resolved once per process.
 
     Raises:
         KeyReferenceError: The reference has another form, or what it names is missing, malformed or readable by others.
     """
-    if not isinstance(reference, str):
-        msg = f"a key is given by reference, got {type(reference).__name__}; allowed: {REFERENCE_FORMS}"
-        raise KeyReferenceError(msg, "run `dptext key new PATH` and write file:PATH")
-    return _kernel.Secret.resolve(reference)
+    return _kernel.Secret.resolve(reference(name))
+
+
+def throwaway(cfg: str) -> _kernel.ReleaseKey:
+    """Return a release key that is kept nowhere, for previews and measurements: nobody can repeat what it draws.
+
+    Args:
+        cfg: The configuration hash of the mechanism.
+    """
+    return _kernel.ReleaseKey(_kernel.Secret(), "thrown away", "text", "thrown away", cfg)
 
 
 @dataclass(frozen=True)

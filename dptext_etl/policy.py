@@ -14,16 +14,16 @@ from urllib.parse import urlsplit
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     PositiveInt,
-    field_serializer,
     field_validator,
     model_validator,
 )
 
 from dptext_etl import _kernel, catalog, keys
-from dptext_etl.errors import DisclosureError, KeyReferenceError, PolicyError
+from dptext_etl.errors import DisclosureError, PolicyError
 from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.validation import validated
@@ -34,8 +34,37 @@ Accepted = frozenset[Literal[GuaranteeClass.UMLDP]]
 """Classes without a finite bound that a policy can take knowingly; NONE is not among them."""
 
 
+KeyReference = Annotated[str, BeforeValidator(keys.reference)]
+"""The name of a key; a key itself is refused where a policy is built, so that none can be printed or sent with it."""
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    @classmethod
+    def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:  # type: ignore[override]
+        """Check like any other way to make one: what is printed and sent is never built unchecked.
+
+        Raises:
+            PolicyError: Unknown entries, or values out of range.
+        """
+        with validated("policy", _entries(cls)):
+            return cls.model_validate(values)
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Copy, with other entries if given: they are checked as those of a new policy are.
+
+        Raises:
+            PolicyError: Unknown entries, or values out of range.
+        """
+        if not update:
+            return super().model_copy(deep=deep)
+        known = type(self).model_fields
+        entries = {**{name: getattr(self, name) for name in self.model_fields_set}, **update}
+        with validated("policy", _entries(type(self))):
+            return type(self).model_validate(
+                {(known[name].alias or name) if name in known else name: value for name, value in entries.items()}
+            )
 
 
 class ColumnPolicy(_Model):
@@ -60,7 +89,7 @@ class ColumnPolicy(_Model):
     column: Name | None
     release: Name
     mechanism: Mechanism
-    key: Any = Field(repr=False)
+    key: KeyReference = Field(repr=False)
     allow: frozenset[Disclosure] = frozenset()
     accept: Accepted = frozenset()
     nonce: Annotated[int, Field(ge=0, lt=2**64)] = 0
@@ -74,19 +103,11 @@ class ColumnPolicy(_Model):
     def _build(cls, value: Any) -> Any:
         return catalog.build(value) if isinstance(value, Mapping) else value
 
-    @field_validator("key", mode="before")
+    @field_validator("key")
     @classmethod
-    def _by_reference(cls, value: Any) -> Any:
-        if isinstance(value, str) and value.startswith("file:"):  # what it names stays the same in any working folder
-            return f"file:{Path(value.removeprefix('file:')).absolute()}"
-        if isinstance(value, (str, _kernel.Secret)):
-            return value
-        msg = f"a key is given by reference, got {type(value).__name__}; allowed: {keys.REFERENCE_FORMS}"
-        raise KeyReferenceError(msg, "run `dptext key new PATH` and write file:PATH")
-
-    @field_serializer("key")
-    def _key_reference(self, value: Any) -> str:
-        return value if isinstance(value, str) else "a secret in memory"
+    def _from_here(cls, key: str) -> str:
+        """What a path names stays the same in any working folder."""
+        return f"file:{Path(key.removeprefix('file:')).absolute()}" if key.startswith("file:") else key
 
     @model_validator(mode="after")
     def _consented(self) -> Self:
@@ -97,7 +118,7 @@ class ColumnPolicy(_Model):
     @property
     def secret(self) -> _kernel.Secret:
         """The secret behind `key`, resolved once per process."""
-        return keys.resolve(self.key) if isinstance(self.key, str) else self.key
+        return keys.resolve(self.key)
 
     def release_key(self) -> _kernel.ReleaseKey:
         """Return the key of (dataset, column, release, configuration).
@@ -157,7 +178,7 @@ class LedgerSpec(_Model):
     """
 
     url: str
-    id_key: str | None = None
+    id_key: KeyReference | None = None
 
     @field_validator("url")
     @classmethod
@@ -232,7 +253,7 @@ class Policy(_Model):
     unit: Literal["subject", "record"] = "subject"
     keep: tuple[Name, ...] = ()
     strict_columns: bool = False
-    key: str
+    key: KeyReference
     ledger: LedgerSpec
     cap: Cap | None = None
     on_cap: Literal["quarantine", "refuse"] = "quarantine"

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from dptext_etl import ColumnPolicy, Policy, _kernel
+from dptext_etl import ColumnPolicy, Policy
 from dptext_etl.checks.leaks import (
     CopyCount,
     copies_verdict,
@@ -79,7 +79,7 @@ def test_a_correct_release_stays_within_its_bound_and_a_copy_does_not(small_vect
         column="text",
         release="r",
         mechanism=CusText(epsilon=2.0, k=10, vectors=small_vectors),
-        key=_kernel.Secret(),
+        key="env:DPTEXT_SUITE_SECRET",
         allow={"cluster"},
     )
     words = sorted(word for word in column.mechanism.output_words() if word.isalpha())
@@ -239,7 +239,7 @@ def test_a_stretch_of_original_text_is_beyond_chance(small_vectors):
     words = sorted(word for word in mechanism.output_words() if word.isalpha())
     raw = pl.Series([" ".join(random.choice(words, 60)) for _ in range(300)])
     column = ColumnPolicy(
-        dataset="d", column="text", release="r", mechanism=mechanism, key=_kernel.Secret(), allow={"cluster"}
+        dataset="d", column="text", release="r", mechanism=mechanism, key="env:DPTEXT_SUITE_SECRET", allow={"cluster"}
     )
     out = release(raw.to_arrow(), pa.array([str(n) for n in range(len(raw))]), column)
     text, draws, run = pl.Series(out.text), pl.Series(out.positions), run_words(mechanism)

@@ -90,7 +90,12 @@ def test_the_share_of_typed_spans_is_that_of_an_independent_count(shared_data):
     for epsilon in (1.0, 30.0):
         mechanism = CusText(epsilon=epsilon, k=20, vectors=vectors)
         column = ColumnPolicy(
-            dataset="pii", column="text", release="r", mechanism=mechanism, key=_kernel.Secret(), allow={"cluster"}
+            dataset="pii",
+            column="text",
+            release="r",
+            mechanism=mechanism,
+            key="env:DPTEXT_SUITE_SECRET",
+            allow={"cluster"},
         )
         out = pl.Series(release(table["text"].to_arrow(), table["id"].to_arrow(), column).text)
         counted = count_spans(typed, out)

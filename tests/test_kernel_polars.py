@@ -16,7 +16,7 @@ import pytest
 
 import udfs.polars
 from dptext_etl import ColumnPolicy, _kernel, privatize
-from dptext_etl.errors import KeyReferenceError, PolicyError
+from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
 HEX = "5a" * 31 + "c3"
@@ -176,14 +176,8 @@ def test_a_missing_key_or_table_is_named(frame, policy, tmp_path):
         frame.select(expression(unset))
 
 
-def test_the_key_itself_is_refused_in_an_expression(policy):
-    held = policy.model_copy(update={"key": _kernel.Secret.from_bytes(bytes.fromhex(HEX))})
-    with pytest.raises(KeyReferenceError, match="dptext key new") as caught:
-        expression(held)
-    assert HEX[:6] not in str(caught.value)
-
-
 def test_no_plan_shows_the_key(frame, policy, key):
+    """Neither a policy nor a plan can: what would be a key is refused before (`test_policy.py`)."""
     lazy = frame.lazy().with_columns(expression(policy)).filter(pl.col("id") > 5)
     shown = [
         str(expression(policy)),
@@ -192,6 +186,8 @@ def test_no_plan_shows_the_key(frame, policy, key):
         lazy.explain(engine="streaming"),
         repr(lazy),
         repr(policy),
+        policy.model_dump_json(),
+        str(policy.model_dump()),
     ]
     shown += [lazy.explain(optimized=False), expression(policy).meta.tree_format(return_as_string=True)]
     binary = [lazy.serialize(), expression(policy).meta.serialize(), pickle.dumps(policy)]

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dptext_etl import ColumnPolicy, _kernel
+from dptext_etl import ColumnPolicy
 from dptext_etl.column import release
 from dptext_etl.mechanisms.dpbart import DPBart
 
@@ -57,7 +57,9 @@ def test_unknown_words_come_through(mechanism, text) -> None:
 
 def test_noise_changes_what_is_written(mechanism) -> None:
     texts = pa.array(["add this song to my summer playlist", None, "what is the weather in rome"])
-    policy = ColumnPolicy(dataset="models", column="text", release="1", mechanism=mechanism, key=_kernel.Secret())
+    policy = ColumnPolicy(
+        dataset="models", column="text", release="1", mechanism=mechanism, key="env:DPTEXT_SUITE_SECRET"
+    )
     released = release(texts, pa.array(["1", "2", "3"]), policy).text.to_pylist()
     assert released[1] is None
     assert released[0] != texts[0].as_py()

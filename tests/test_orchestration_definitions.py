@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from dptext_etl import Policy
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import KeyReferenceError, PolicyError
 
 dg = pytest.importorskip("dagster", reason="dagster is not installed")
 orchestration = pytest.importorskip("dptext_etl.orchestration")
@@ -148,6 +148,21 @@ def test_definitions_hold_references_and_no_secret(make_policy, monkeypatch):
     defs = orchestration.build_definitions(make_policy(), partitions=["a"])
     assert defs.resources["key_care_notes"].reference == "env:DPTEXT_SECRET"
     assert secret not in repr(defs.resources) + str(defs.resolve_asset_graph().asset_nodes)
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda key: orchestration.KeyResource(reference=key),
+        lambda key: orchestration.LedgerResource(url="l", id_key=key),
+    ],
+)
+def test_a_resource_takes_the_name_of_a_key_and_never_a_key(made):
+    """Dagster shows what a resource is configured with."""
+    with pytest.raises(KeyReferenceError, match="may be a key itself") as caught:
+        made("ab" * 32)
+    assert "abab" not in str(caught.value)
+    assert made(dg.EnvVar("NOISE_KEY_REFERENCE"))
 
 
 def test_a_deployment_sets_ledger_and_key(make_policy):

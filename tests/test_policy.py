@@ -5,7 +5,7 @@ import pickle
 
 import pytest
 
-from dptext_etl import ColumnPolicy, Policy
+from dptext_etl import ColumnPolicy, Ledger, Policy, _kernel
 from dptext_etl.errors import DisclosureError, KeyReferenceError, PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanisms.custext import CusText
@@ -79,9 +79,72 @@ def test_bad_values_are_not_repeated():
     assert caught.value.__context__ is None
 
 
-def test_a_key_is_given_by_reference():
-    with pytest.raises(KeyReferenceError, match="by reference"):
-        ColumnPolicy(**{**FACTS, "key": b"0" * 32}, mechanism=CUSTEXT, allow={"cluster"})
+KEY = "5b" * 31 + "c4"
+COLUMN = {**FACTS, "mechanism": CUSTEXT, "allow": {"cluster"}}
+WAYS = {
+    "column": lambda key, _: ColumnPolicy(**{**COLUMN, "key": key}),
+    "column from data": lambda key, _: ColumnPolicy.model_validate({**COLUMN, "key": key}),
+    "column unchecked": lambda key, _: ColumnPolicy.model_construct(**{**COLUMN, "key": key}),
+    "column copied": lambda key, _: ColumnPolicy(**COLUMN).model_copy(update={"key": key}),
+    "policy": lambda key, _: policy(key=key),
+    "policy unchecked": lambda key, _: Policy.model_construct(**{**dict(policy()), "key": key}),
+    "policy copied": lambda key, _: policy().model_copy(update={"key": key}),
+    "policy of a file": lambda key, folder: Policy.load(written(folder, TOML.replace('"file:noise.key"', repr(key)))),
+    "id key": lambda key, _: LedgerSpec(url="l.db", id_key=key),
+    "id key of a file": lambda key, folder: Policy.load(
+        written(folder, TOML.replace('"file:ledger-id.key"', repr(key)))
+    ),
+    "ledger": lambda key, folder: Ledger.open(folder / "l.db", key),
+}
+"""Every way to say a key: each refuses one that is written out, so that no policy, plan or JSON can hold it."""
+
+
+def written(folder, text):
+    path = folder / "privacy.toml"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "form", ["{}", "  {} ", "hex:{}", "env:{}", "file:{}", "file:/etc/{}", "file:{}/", "file:{}.key"]
+)
+def test_a_key_that_is_written_out_is_refused_where_a_policy_is_built(way, form, tmp_path):
+    for key in (KEY, KEY.upper()):
+        with pytest.raises(KeyReferenceError, match=r"may be a key itself(.|\n)*dptext key new PATH") as caught:
+            WAYS[way](form.format(key), tmp_path)
+        assert key[:6] not in str(caught.value)
+        assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if "file" not in way])
+@pytest.mark.parametrize(
+    "key",
+    [b"5" * 32, bytearray(32), _kernel.Secret(), "5bQc" * 11, "noise.key", "env:", "env:5b c4", "file:", "file: ", ""],
+)
+def test_a_key_is_given_by_reference(way, key, tmp_path):
+    with pytest.raises(KeyReferenceError, match="by reference") as caught:
+        WAYS[way](key, tmp_path)
+    assert not any(part in str(caught.value) for part in ("5b", "555", "noise.key"))
+
+
+def test_the_variable_of_a_key_says_secret():
+    with pytest.raises(KeyReferenceError, match="SECRET in its name"):
+        policy(key="env:NOISE_KEY")
+    for name in ("DPTEXT_SECRET", "my_secret", "a-secret.b"):
+        assert policy(key=f"env:{name}").key == f"env:{name}"
+
+
+def test_a_changed_copy_is_checked_like_a_new_policy():
+    column = ColumnPolicy(**COLUMN)
+    assert column.model_copy(update={"release": "r2"}) == ColumnPolicy(**{**COLUMN, "release": "r2"})
+    assert policy().model_copy(update={"publish": False}) == policy(publish=False)
+    assert column.model_copy() == column
+    for one, update in ((column, {"nonce": -1}), (column, {"colour": "red"}), (policy(), {"subject": None})):
+        with pytest.raises(PolicyError):
+            one.model_copy(update=update)
+    with pytest.raises(DisclosureError, match="cluster"):
+        column.model_copy(update={"allow": frozenset()})
 
 
 def test_a_key_file_is_the_same_in_any_working_folder(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import ColumnPolicy, _kernel, privatize
-from dptext_etl.errors import ArtifactError, InputError, KeyReferenceError, PolicyError
+from dptext_etl.errors import ArtifactError, InputError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
@@ -301,8 +301,6 @@ def test_models_are_nondeterministic_so_that_a_sub_select_is_evaluated_once(film
 
 
 def test_refusals_name_what_to_do(films, policy, tmp_path, monkeypatch):
-    with pytest.raises(KeyReferenceError, match="dptext key new"):
-        register(films, "f", policy.model_copy(update={"key": _kernel.Secret()}))
     with pytest.raises(PolicyError, match="column="):
         register(films, "f", policy.model_copy(update={"column": None}))
     with pytest.raises(PolicyError, match="letters"):

@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 
 from typer.testing import CliRunner  # noqa: E402
 
-from dptext_etl import ColumnPolicy, _kernel, privatize  # noqa: E402
+from dptext_etl import ColumnPolicy, privatize  # noqa: E402
 from dptext_etl.errors import InputError  # noqa: E402
 from dptext_etl.families.language_model import model_files, tokenizer  # noqa: E402
 from dptext_etl.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E402
@@ -137,7 +137,7 @@ def test_it_learns_and_dp_paraphrase_draws_what_it_learnt(table, tmp_path):
     calibrated = DPParaphrase(epsilon=400.0, l_max=8, model=str(out))
     assert list(calibrated.clip_range) == facts["clip"]
     mechanism = calibrated.model_copy(update={"clip": (-10.0, 14.0)})
-    policy = ColumnPolicy(dataset="d", column="t", release="r", mechanism=mechanism, key=_kernel.Secret())
+    policy = ColumnPolicy(dataset="d", column="t", release="r", mechanism=mechanism, key="env:DPTEXT_SUITE_SECRET")
     texts = sentences()[:10]
     released = privatize(pa.array(texts), pa.array([str(i) for i in range(10)]), policy).to_pylist()
     said = [text.split() for text in released]

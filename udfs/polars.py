@@ -28,7 +28,6 @@ from dptext_etl import _kernel, column
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.mapped import MappedMechanism
 from dptext_etl.guarantee import MICRO
-from udfs.by_reference import require_reference
 from udfs.polars_guard import RELEASED, RELEASES, guard
 from udfs.polars_version import require_known_polars
 
@@ -65,9 +64,7 @@ class ExprNamespace:
 
         Raises:
             PolicyError: The expression stands for several columns or another column than the policy's.
-            KeyReferenceError: The policy holds a key in memory instead of a reference.
         """
-        require_reference(policy, "an expression")
         name = _column(self._expr, policy)
         ids = pl.col(id) if isinstance(id, str) else id
         if isinstance(policy.mechanism, MappedMechanism):

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 import numpy.typing as npt
 import pyarrow as pa
 
+from dptext_etl import keys
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.ledger.batch import column, distinct_order, identify, record_ids, whole
@@ -79,6 +80,8 @@ class Ledger(Reader):
             LedgerError: There is none, it is of a newer schema, locked, or has another id key.
             KeyReferenceError: The id key cannot be resolved.
         """
+        if id_key is not None:
+            keys.reference(id_key)
         store = open_store(str(url), create=create, read_only=read_only, timeout=timeout)
         try:
             if store.row("select 1 from meta where name='ledger_id'") is None and not read_only:

@@ -1,8 +1,12 @@
 """What a deployment sets apart from the policy: where the ledger is and which key is used, both by reference."""
 
 # No `from __future__ import annotations`: Dagster resolves the annotations of resources when the class is made.
-import dagster as dg
+from typing import Any
 
+import dagster as dg
+from pydantic import field_validator
+
+from dptext_etl import keys
 from dptext_etl.ledger import Ledger
 from dptext_etl.orchestration.names import names
 from dptext_etl.policy import LedgerSpec, Policy
@@ -20,6 +24,11 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     url: str
     id_key: str | None = None
+
+    @field_validator("id_key", mode="before")
+    @classmethod
+    def _by_reference(cls, value: Any) -> Any:
+        return _named(value)
 
     @classmethod
     def of(cls, policy: Policy) -> "LedgerResource":
@@ -40,10 +49,20 @@ class KeyResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     reference: str
 
+    @field_validator("reference", mode="before")
+    @classmethod
+    def _by_reference(cls, value: Any) -> Any:
+        return _named(value)
+
     @classmethod
     def of(cls, policy: Policy) -> "KeyResource":
         """Return the key reference that the policy names."""
         return cls(reference=policy.key)
+
+
+def _named(value: Any) -> Any:
+    """Refuse a key where its name belongs: Dagster shows what a resource is configured with."""
+    return value if value is None or isinstance(value, dg.EnvVar) else keys.reference(value)
 
 
 def needed(policy: Policy) -> set[str]:

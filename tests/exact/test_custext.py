@@ -132,7 +132,12 @@ def test_e3_plus_keeps_stopwords_and_says_so(small_vectors, tmp_path):
     mechanism = CusText(epsilon=1.0, k=5, variant="plus", vectors=small_vectors, stopwords=str(listed))
     assert Disclosure.STOPWORDS in mechanism.guarantee.disclosures
     policy = ColumnPolicy(
-        dataset="d", column="c", release="r", mechanism=mechanism, key=_kernel.Secret(), allow={"cluster", "stopwords"}
+        dataset="d",
+        column="c",
+        release="r",
+        mechanism=mechanism,
+        key="env:DPTEXT_SUITE_SECRET",
+        allow={"cluster", "stopwords"},
     )
     text = "The good of Don\u2019t nonesuch the"
     [released] = privatize(pa.array([text]), pa.array(["1"]), policy).to_pylist()

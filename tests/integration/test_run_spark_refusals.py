@@ -4,7 +4,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import ColumnPolicy
-from dptext_etl.errors import BudgetError, DPTextError, InputError, KeyReferenceError, LedgerError, PolicyError
+from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.runner import scan_published
@@ -175,7 +175,6 @@ def test_policies_of_one_column_that_make_no_run(spark, job):
     for bad, error, words in (
         (column.model_copy(update={"nonce": 1}), PolicyError, "nonce"),
         (column.model_copy(update={"column": None}), PolicyError, "names no column"),
-        (column.model_copy(update={"key": column.secret}), KeyReferenceError, "reference"),
     ):
         with pytest.raises(error, match=words):
             privatize_frame(frame_of(spark, job), bad, subject="user_id", **rest)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Literal
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
 from dptext_etl.validation import validated
-from udfs.by_reference import require_reference
 from udfs.spark.carried import Carried, CarriedLedger
 from udfs.spark.ledger_url import founded
 from udfs.spark.shipping import ship
@@ -65,7 +64,6 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     _require_name(name)
-    require_reference(policy, "a SQL function")
     if policy.column is None:
         raise PolicyError(
             "the policy names no column, and a SQL function cannot see which it is given", "give column=…"

@@ -8,7 +8,6 @@ from typing import Any
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import ColumnPolicy, Policy
-from udfs.by_reference import require_reference
 
 
 def whole_policy(policy: Policy | ColumnPolicy | str | Path, entries: Mapping[str, Any]) -> Policy:
@@ -31,7 +30,6 @@ def whole_policy(policy: Policy | ColumnPolicy | str | Path, entries: Mapping[st
 
 
 def _of_column(policy: ColumnPolicy) -> dict[str, Any]:
-    require_reference(policy, "a run")
     if policy.column is None:
         raise PolicyError("the policy names no column", "give ColumnPolicy(column=…)")
     if policy.nonce:
