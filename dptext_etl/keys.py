@@ -88,7 +88,7 @@ def id_type(dtype: pa.DataType) -> str:
     """
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
-    if isinstance(dtype, pa.ExtensionType) and dtype.extension_name == "arrow.uuid":
+    if isinstance(dtype, pa.BaseExtensionType) and dtype.extension_name == "arrow.uuid":
         return "uuid"
     for name, matches in _ID_TYPES.items():
         if any(match(dtype) for match in matches) and not (name == "timestamp" and dtype.tz is None):
@@ -123,6 +123,4 @@ def canonical_ids(ids: pa.Array) -> pa.Array:
     id_type(ids.type)
     if ids.null_count:
         raise InputError(f"{ids.null_count} record ids are null", "every record needs an id of its own")
-    if isinstance(ids.type, pa.ExtensionType):
-        ids = pa.array([str(value).lower() for value in ids.to_pylist()], pa.large_string())
     return pa.array(_kernel.canonical_ids(ids))

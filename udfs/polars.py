@@ -176,6 +176,8 @@ class _Release:
         (batch,) = columns
         text, record = batch.struct.field("text"), batch.struct.field("id")
         if text.dtype not in {pl.String, pl.Null}:
-            raise InputError(f"a text column holds strings, got {text.dtype}", "cast the column, or name another")
+            raise InputError(
+                f"a text column holds strings, got {text.dtype.base_type()}", "cast the column, or name another"
+            )
         released = column.privatize(text.cast(pl.String).to_arrow(), record.to_arrow(), self.policy, spend=self.spend)
         return pl.Series(batch.name, released)
