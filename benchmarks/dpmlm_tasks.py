@@ -117,8 +117,8 @@ def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float
     import pyarrow as pa
 
     from dptext_etl import scoring
-    from dptext_etl.families.masked import Block, Script
-    from dptext_etl.families.masked_scorer import Shape
+    from dptext_etl.inference.masked.scorer import Shape
+    from dptext_etl.inference.masked.steps import Block, Script
 
     mechanism = made(folder, "float32", decoding="sequential")
     scorer = mechanism.scorer()

@@ -251,7 +251,7 @@ def names(parameter: click.Parameter) -> str:
 def policy_entries() -> str:
     """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
     from dptext_etl import policy
-    from dptext_etl.cli import facts
+    from dptext_etl.cli.render import mechanism_facts
 
     schema = policy.Policy.model_json_schema(by_alias=True)
     parts = []
@@ -261,7 +261,7 @@ def policy_entries() -> str:
         ("`ledger`", policy.LedgerSpec, schema["$defs"]["LedgerSpec"]),
         ("`cap`", policy.Cap, schema["$defs"]["Cap"]),
     ):
-        meanings = {item["name"]: item["meaning"] for item in facts.parameters(model)}
+        meanings = {item["name"]: item["meaning"] for item in mechanism_facts.parameters(model)}
         aliases = {field.alias: name for name, field in model.model_fields.items() if field.alias}
         rows = []
         for name, entry in part["properties"].items():
@@ -313,7 +313,7 @@ def classes() -> str:
 
 def gates() -> str:
     """Return the gates of a run and what each catches."""
-    from dptext_etl.checks.gates import catalogue
+    from dptext_etl.checks.gates.judging import catalogue
     from dptext_etl.policy import Policy
 
     column = {"name": "review", "mechanism": {"name": "custext", "epsilon": 2.0}, "allow": ["cluster"]}

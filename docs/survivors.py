@@ -1,7 +1,7 @@
 """`make survivors`: which typed spans of invented persons are left by word mechanisms, as a page (`docs/survivors.md`).
 
 Public data alone (pii_synth of presidio-research); the releases are made by the library's own column path under one
-throw-away key per line, and counted by the report that runs have (`dptext_etl.checks.survivors`).
+throw-away key per line, and counted by the report that runs have (`dptext_etl.checks.reports.personal_data`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import polars as pl
 from utility import DATA, ROOT, VECTORS, Variant, released, table, variants
 
-from dptext_etl.checks.survivors import Span, SurvivorCount, count_spans
+from dptext_etl.checks.reports.personal_data import Span, SurvivorCount, count_spans
 
 PAGE = ROOT / "docs" / "survivors.md"
 CORPUS = DATA / "pii_synth" / "pii_synth.parquet"

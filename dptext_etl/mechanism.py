@@ -19,6 +19,9 @@ from dptext_etl.artifacts import Artifact, canon
 from dptext_etl.guarantee import MICRO, Guarantee, Spend
 from dptext_etl.keys import RecordKeys
 
+PAD = "<PAD>"
+"""The word that fills a text up to a fixed or noisy length: drawn like any word, released as nothing."""
+
 Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 Mode = Literal["strict", "faithful"]
 

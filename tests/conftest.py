@@ -80,7 +80,7 @@ def word_mechanisms():
     """Each kind's own small example, turned into every other policy that it does not refuse."""
     from dptext_etl import available, load
     from dptext_etl.catalog import build
-    from dptext_etl.cli.facts import variants
+    from dptext_etl.cli.render.mechanism_facts import variants
     from dptext_etl.errors import PolicyError
     from dptext_etl.families.words import WordMechanism
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from dptext_etl.families.example_model import example_model, words
+from dptext_etl.inference.example_model import example_model, words
 
 CLIP = (-6.0, 10.0)
 SIZES = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("tokenizers")
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.families import autoencoder
-from dptext_etl.families.autoencoder import END, PAD, UNKNOWN, Autoencoder, AutoencoderModel, Sizes
+from dptext_etl.inference.latent import autoencoder
+from dptext_etl.inference.latent.autoencoder import END, PAD, UNKNOWN, Autoencoder, AutoencoderModel, Sizes
 from dptext_etl.mechanisms.adept import Adept
 
 WORDS = ["the", "good", "film", ".", ",", "don", "'", "t", "doctor", "café"]

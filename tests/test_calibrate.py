@@ -20,11 +20,11 @@ pytest.importorskip("transformers")
 
 from dptext_etl import _kernel
 from dptext_etl.cli.app import app
-from dptext_etl.cli.calibrate import KEYS
+from dptext_etl.cli.commands.calibrate import KEYS
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families import language_model
-from dptext_etl.families.clipping import CLIP_FILE, read_clip
-from dptext_etl.families.masked_vocabulary import MaskedVocabulary
+from dptext_etl.inference import language_model
+from dptext_etl.inference.clipping import CLIP_FILE, read_clip
+from dptext_etl.inference.masked.vocabulary import MaskedVocabulary
 from dptext_etl.mechanisms.dp_prompt import DPPrompt
 from dptext_etl.mechanisms.dpmlm import DPMLM
 from dptext_etl.training import calibration

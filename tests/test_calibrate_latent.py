@@ -11,7 +11,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
-from dptext_etl.families.kept import write_kept
+from dptext_etl.inference.latent.kept import write_kept
 from dptext_etl.training.base_model import Base
 from dptext_etl.training.clip_choice import choose
 

@@ -12,8 +12,8 @@ import pytest
 
 from dptext_etl import Policy, _kernel
 from dptext_etl.checks import CANARY, plan, plant
-from dptext_etl.checks.canary_ids import ids_from
-from dptext_etl.checks.canary_words import foreign_tokens, native_words, survival
+from dptext_etl.checks.canaries.ids import ids_from
+from dptext_etl.checks.canaries.words import foreign_tokens, native_words, survival
 from dptext_etl.errors import InputError
 from dptext_etl.keys import canonical_ids, id_type
 

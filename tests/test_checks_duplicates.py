@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from dptext_etl import load
-from dptext_etl.checks.heads import Heads, head_words
-from dptext_etl.checks.twins import Twins
+from dptext_etl.checks.canaries.paired import Twins
+from dptext_etl.checks.common_prefixes import Heads, head_words
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 

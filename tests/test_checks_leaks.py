@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import ColumnPolicy, Policy
-from dptext_etl.checks.leaks import (
+from dptext_etl.checks.reports.copies import (
     CopyCount,
     copies_verdict,
     count_copies,
@@ -18,11 +18,11 @@ from dptext_etl.checks.leaks import (
     report,
     run_report,
 )
-from dptext_etl.checks.runs import count_runs, run_chances, run_words
+from dptext_etl.checks.reports.shared_ngrams import count_runs, run_chances, run_words
 from dptext_etl.column import release
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.words import PAD
 from dptext_etl.guarantee import Disclosure
+from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms.custext import CusText
 
 

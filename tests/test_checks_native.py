@@ -10,14 +10,15 @@ import pyarrow as pa
 import pytest
 from scipy.stats import beta
 
-from dptext_etl.checks import CANARY, gate_native
-from dptext_etl.checks.canaries import CanaryPlan, CanaryRow
-from dptext_etl.checks.canary_chances import Chances, upper_bound
-from dptext_etl.checks.gate_native import NativeGate
-from dptext_etl.checks.leaks import copy_chances
+from dptext_etl.checks import CANARY
+from dptext_etl.checks.canaries.chances import Chances, upper_bound
+from dptext_etl.checks.canaries.rows import CanaryPlan, CanaryRow
+from dptext_etl.checks.gates import canaries_native
+from dptext_etl.checks.gates.canaries_native import NativeGate
+from dptext_etl.checks.reports.copies import copy_chances
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.words import PAD, WordMechanism
-from dptext_etl.mechanism import Released
+from dptext_etl.families.words import WordMechanism
+from dptext_etl.mechanism import PAD, Released
 
 WORDS = [f"{a}{b}{c}" for a in "bcdfghkl" for b in "aeiou" for c in "mnprst"]
 ROW = 24
@@ -149,7 +150,7 @@ def test_words_that_pass_through_one_shard_are_found(length):
 @pytest.mark.parametrize("lawless", [False, True])
 def test_a_correct_run_fails_no_more_often_than_is_said(length, lawless, monkeypatch):
     """With a bound that can be seen: at most half of the runs may fail, and exact chances come near to some."""
-    monkeypatch.setattr(gate_native, "FALSE_ALARM", 0.5)
+    monkeypatch.setattr(canaries_native, "FALSE_ALARM", 0.5)
     random = np.random.default_rng(4)
     mechanism = Stay(epsilon=1.0, lawless=lawless, **length)
     plans = planned(random, 1)

@@ -8,13 +8,20 @@ import polars as pl
 import pytest
 
 from dptext_etl import ColumnPolicy, Policy, _kernel
-from dptext_etl.checks.seal import Seal
-from dptext_etl.checks.survivors import Span, SurvivorCount, by_patterns, by_presidio, count_spans, count_survivors
+from dptext_etl.checks.reports.fingerprints import Seal
+from dptext_etl.checks.reports.personal_data import (
+    Span,
+    SurvivorCount,
+    by_patterns,
+    by_presidio,
+    count_spans,
+    count_survivors,
+)
 from dptext_etl.column import release
 from dptext_etl.errors import InputError
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.runner import stage
-from dptext_etl.runner.inside import QUERIES, sealed, survivors
+from dptext_etl.runner.publish.raw_reports import QUERIES, sealed, survivors
 
 
 @pytest.mark.parametrize(
@@ -67,7 +74,7 @@ def test_without_presidio_the_report_says_what_is_missing(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "presidio_analyzer", None)
-    from dptext_etl.checks import survivors as module
+    from dptext_etl.checks.reports import personal_data as module
 
     module._analyzer.cache_clear()
     with pytest.raises(InputError, match="install presidio-analyzer") as caught:

@@ -6,8 +6,8 @@ import stat
 from typer.testing import CliRunner
 
 from dptext_etl import keys
-from dptext_etl.cli import key
 from dptext_etl.cli.app import app
+from dptext_etl.cli.commands import key
 
 
 def dptext(*words):

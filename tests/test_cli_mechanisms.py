@@ -10,8 +10,10 @@ from fractions import Fraction
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl.cli import explain, laws, mechanisms, parameters, preview, samples
+from dptext_etl.cli import parameters, samples
 from dptext_etl.cli.app import app
+from dptext_etl.cli.commands import explain, mechanisms, preview
+from dptext_etl.cli.render import word_facts
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
@@ -85,7 +87,7 @@ def test_explain_is_readable(small_vectors):
 
 def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
     """From the mechanism itself: exact where it is exact, a bound where it is not, and it says which."""
-    law = laws.law(word_mechanism)
+    law = word_facts.law(word_mechanism)
     assert law["epsilon_worst"] <= law["epsilon_word"] * (1 + 1e-12)
     assert law["epsilon_word"] == pytest.approx(law["times_epsilon"] * word_mechanism.epsilon) or math.isinf(
         law["epsilon_word"]
@@ -96,7 +98,7 @@ def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
     assert (law["metric"] is None) is (claim is None)
     if claim is not None:
         assert law["epsilon_word"] <= float(claim.epsilon) * float(claim.diameter) * (1 + 1e-9)
-    example = laws.worked(word_mechanism, "good")
+    example = word_facts.worked(word_mechanism, "good")
     listed = math.fsum(item["probability"] for item in example["outputs"])
     assert listed + example["others"]["probability"] == pytest.approx(1.0)
     assert 0 <= example["stays"] <= 1
@@ -105,8 +107,8 @@ def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
 
 
 def test_explain_says_what_each_length_gives(word_mechanism):
-    told = laws.lengths(word_mechanism)
-    assert [item["length"] for item in told] == list(laws.LENGTHS)
+    told = word_facts.lengths(word_mechanism)
+    assert [item["length"] for item in told] == list(word_facts.LENGTHS)
     by = {item["length"]: item for item in told}
     if word_mechanism.hides_length:
         assert by["fixed"]["class"] == by["noisy"]["class"] == "PURE_LDP"

@@ -6,7 +6,7 @@ import pytest
 
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError
-from dptext_etl.families.clipping import CLIP_FILE, default_clip, read_clip, write_clip
+from dptext_etl.inference.clipping import CLIP_FILE, default_clip, read_clip, write_clip
 
 
 @pytest.fixture

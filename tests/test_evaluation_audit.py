@@ -11,8 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from dptext_etl import Policy, _kernel
-from dptext_etl.cli import audit as command
 from dptext_etl.cli.app import app
+from dptext_etl.cli.commands import audit as command
 from dptext_etl.errors import InputError
 from dptext_etl.evaluation import audit, audit_bound, audit_mechanism
 from dptext_etl.evaluation.audit_certificate import _of_fractions, certificate

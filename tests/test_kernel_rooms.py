@@ -5,7 +5,19 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[1] / "kernel" / "src"
-LAYERS = ["errors", "panics", "threads", "keys", "draw", "text", "laws", "columns", "polars_plugin", "expressions", "py"]
+LAYERS = [
+    "errors",
+    "panics",
+    "threads",
+    "keys",
+    "draw",
+    "text",
+    "laws",
+    "columns",
+    "polars_plugin",
+    "expressions",
+    "py",
+]
 """From the ground up: a room imports from those before it, and from itself."""
 ROOMS = {"keys", "draw", "text", "laws", "columns", "py"}
 

@@ -8,8 +8,8 @@ import pytest
 
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
-from dptext_etl.families import language_model
-from dptext_etl.families.example_model import KINDS, example_model
+from dptext_etl.inference import language_model
+from dptext_etl.inference.example_model import KINDS, example_model
 
 torch = pytest.importorskip("torch")
 CLASSES = {

@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 
 from dptext_etl import ColumnPolicy
 from dptext_etl.column import release
-from dptext_etl.families.clipping import CLIP_FILE, read_clip
+from dptext_etl.inference.clipping import CLIP_FILE, read_clip
 from dptext_etl.mechanisms.dpmlm import DPMLM
 from dptext_etl.training.corpus import Corpus, held_out
 from dptext_etl.training.masked_lm import FACTS

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.runner import durable, identity
+from dptext_etl.runner import durable
 from dptext_etl.runner.layout import folder_name, format_of, is_remote
 from dptext_etl.runner.progress import Meter
-from dptext_etl.runner.source import Files, batches
+from dptext_etl.runner.source import identity
+from dptext_etl.runner.source.table import Files, batches
 
 
 @given(st.text(min_size=1, max_size=40))

@@ -8,10 +8,11 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import scoring
-from dptext_etl.families import language_model, masked_scorer
-from dptext_etl.families.masked import Law, Script, draw
-from dptext_etl.families.masked_layout import Layout
-from dptext_etl.families.masked_model import MaskedModel
+from dptext_etl.inference import language_model
+from dptext_etl.inference.masked import scorer as masked_scorer
+from dptext_etl.inference.masked.layout import Layout
+from dptext_etl.inference.masked.model import MaskedModel
+from dptext_etl.inference.masked.steps import Law, Script, draw
 from dptext_etl.mechanisms.dpmlm import DPMLM
 
 from .exact.toy_scorer import Recorded, keys
@@ -57,7 +58,7 @@ def mechanism(folder_of, monkeypatch):
 
 def written_out(made, words, block, chosen):
     """Algorithms 1 and 2 for one text: scores of every position, given what was drawn before its block."""
-    from dptext_etl.families import language_model
+    from dptext_etl.inference import language_model
 
     tokenizer = language_model.tokenizer(made.model_files)
     model = language_model.masked_model(made.model_files)

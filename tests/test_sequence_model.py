@@ -18,11 +18,12 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from dptext_etl import ColumnPolicy, _kernel, privatize
 from dptext_etl.errors import ArtifactError, PolicyError
-from dptext_etl.families import language_model, sequence_model
-from dptext_etl.families.bart_decoding import BartDecoding
-from dptext_etl.families.beams import Search, beam_search
-from dptext_etl.families.kept import FILE, read_kept, write_kept
-from dptext_etl.families.sequence_model import AnyDecoding, SequenceModel
+from dptext_etl.inference import language_model
+from dptext_etl.inference.latent import sequence_model
+from dptext_etl.inference.latent.bart_decoding import BartDecoding
+from dptext_etl.inference.latent.beams import Search, beam_search
+from dptext_etl.inference.latent.kept import FILE, read_kept, write_kept
+from dptext_etl.inference.latent.sequence_model import AnyDecoding, SequenceModel
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanisms.dpbart import DPBart
 

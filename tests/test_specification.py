@@ -159,8 +159,8 @@ def test_no_help_cites_a_rule():
     import typer
 
     from dptext_etl import available, load, policy
-    from dptext_etl.cli import facts
     from dptext_etl.cli.app import app
+    from dptext_etl.cli.render import mechanism_facts
     from dptext_etl.guarantee import Disclosure, GuaranteeClass
 
     def helps(command):
@@ -171,8 +171,8 @@ def test_no_help_cites_a_rule():
 
     kinds = [load(name) for name in available()]
     described = [policy.Policy, policy.ColumnSpec, policy.LedgerSpec, policy.Cap, *kinds]
-    said = [*helps(typer.main.get_command(app)), *(facts.summary(kind) for kind in kinds)]
-    said += [item["meaning"] for kind in described for item in facts.parameters(kind)]
+    said = [*helps(typer.main.get_command(app)), *(mechanism_facts.summary(kind) for kind in kinds)]
+    said += [item["meaning"] for kind in described for item in mechanism_facts.parameters(kind)]
     said += [item.meaning for one in (Disclosure, GuaranteeClass) for item in one]
     assert len(said) > 200
     assert not [one for one in said if "docs/spec" in one or NUMBERED.search(one)]

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch")
 
 from safetensors.numpy import load_file
 
-from dptext_etl.families import autoencoder
-from dptext_etl.families.autoencoder import AutoencoderModel
+from dptext_etl.inference.latent import autoencoder
+from dptext_etl.inference.latent.autoencoder import AutoencoderModel
 from dptext_etl.mechanisms.adept import Adept
 from dptext_etl.training import adept, resumable
 

@@ -19,10 +19,10 @@ pytest.importorskip("transformers")
 from safetensors import safe_open
 
 from dptext_etl.cli.app import app
-from dptext_etl.cli.train_masked_lm import KEYS
+from dptext_etl.cli.train.masked_lm import KEYS
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families import language_model
-from dptext_etl.families.clipping import CLIP_FILE
+from dptext_etl.inference import language_model
+from dptext_etl.inference.clipping import CLIP_FILE
 from dptext_etl.mechanisms.dpmlm import DPMLM
 from dptext_etl.training import corpus as corpora
 from dptext_etl.training import masked_lm

@@ -15,7 +15,7 @@ from typer.testing import CliRunner  # noqa: E402
 
 from dptext_etl import ColumnPolicy, privatize  # noqa: E402
 from dptext_etl.errors import InputError  # noqa: E402
-from dptext_etl.families.language_model import model_files, tokenizer  # noqa: E402
+from dptext_etl.inference.language_model import model_files, tokenizer  # noqa: E402
 from dptext_etl.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E402
 from dptext_etl.training import paraphraser, resumable  # noqa: E402
 from dptext_etl.training.paraphraser import Settings  # noqa: E402

@@ -19,8 +19,8 @@ pytest.importorskip("transformers")
 from safetensors.numpy import load_file
 
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.kept import FILE, read_kept
-from dptext_etl.families.sequence_model import SequenceModel
+from dptext_etl.inference.latent.kept import FILE, read_kept
+from dptext_etl.inference.latent.sequence_model import SequenceModel
 from dptext_etl.mechanisms.dpbart import DPBart
 from dptext_etl.training import dpbart_noise, dpbart_prune, latent_path, resumable
 from dptext_etl.training import sequence_autoencoder as autoencoder

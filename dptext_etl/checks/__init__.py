@@ -1,12 +1,12 @@
 """Gates that may decide about a publication, canary rows, and reports that may not."""
 
-from dptext_etl.checks.canaries import CANARY as CANARY
-from dptext_etl.checks.canaries import CanaryPlan as CanaryPlan
-from dptext_etl.checks.canaries import plan as plan
-from dptext_etl.checks.canaries import plant as plant
-from dptext_etl.checks.canary_search import find as find
-from dptext_etl.checks.gates import Candidate as Candidate
-from dptext_etl.checks.gates import evaluate as evaluate
+from dptext_etl.checks.canaries.rows import CANARY as CANARY
+from dptext_etl.checks.canaries.rows import CanaryPlan as CanaryPlan
+from dptext_etl.checks.canaries.rows import plan as plan
+from dptext_etl.checks.canaries.rows import plant as plant
+from dptext_etl.checks.canaries.search import find as find
+from dptext_etl.checks.gates.judging import Candidate as Candidate
+from dptext_etl.checks.gates.judging import evaluate as evaluate
 from dptext_etl.checks.lineage import Lineage as Lineage
 from dptext_etl.checks.verdict import Verdict as Verdict
 from dptext_etl.checks.verdict import require as require

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import polars as pl
 import pyarrow.parquet as pq
 
-from dptext_etl.checks.canaries import CanaryPlan
+from dptext_etl.checks.canaries.rows import CanaryPlan
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
-    from dptext_etl.checks.leaks import CopyCount
+    from dptext_etl.checks.reports.copies import CopyCount
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.terms import ReleaseRef
 

@@ -15,14 +15,15 @@ from typing import Any
 
 import polars as pl
 
-from dptext_etl.checks import candidate, gate_columns, gate_ledger, gate_once, gate_words
-from dptext_etl.checks.canary_words import policy_tokens
-from dptext_etl.checks.gate_columns import ColumnsGate
-from dptext_etl.checks.gate_foreign import ForeignGate
-from dptext_etl.checks.gate_ledger import LedgerGate
-from dptext_etl.checks.gate_once import OnceGate
-from dptext_etl.checks.gate_words import WordsGate
-from dptext_etl.checks.gates import Look
+from dptext_etl.checks import candidate
+from dptext_etl.checks.canaries.words import policy_tokens
+from dptext_etl.checks.gates import one_text_per_record, raw_column_absent, rows_ledgered, words_in_output_set
+from dptext_etl.checks.gates.canaries_foreign import ForeignGate
+from dptext_etl.checks.gates.judging import Look
+from dptext_etl.checks.gates.one_text_per_record import OnceGate
+from dptext_etl.checks.gates.raw_column_absent import ColumnsGate
+from dptext_etl.checks.gates.rows_ledgered import LedgerGate
+from dptext_etl.checks.gates.words_in_output_set import WordsGate
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError, InputError, seam
@@ -41,8 +42,12 @@ _HINT = "give the folder that `dptext run` published, one of its files, or a tab
 
 def catalogue() -> dict[str, str]:
     """Return the gates that a published folder is judged by, and what each catches; none needs canary rows."""
-    gates = {FILES: FILES_CATCHES, gate_columns.NAME: gate_columns.CATCHES, ForeignGate.name: ForeignGate.catches}
-    return gates | {gate.NAME: gate.CATCHES for gate in (gate_words, gate_ledger, gate_once)}
+    gates = {
+        FILES: FILES_CATCHES,
+        raw_column_absent.NAME: raw_column_absent.CATCHES,
+        ForeignGate.name: ForeignGate.catches,
+    }
+    return gates | {gate.NAME: gate.CATCHES for gate in (words_in_output_set, rows_ledgered, one_text_per_record)}
 
 
 def check_published(released: Path | pl.DataFrame, policy: Policy, ledger: Ledger | None = None) -> tuple[Verdict, ...]:

@@ -6,16 +6,17 @@ from typing import Annotated
 
 import typer
 
-from dptext_etl.cli import (
+from dptext_etl.cli import failures
+from dptext_etl.cli.command import Command, epilog
+from dptext_etl.cli.commands import (
     audit,
     calibrate,
     check,
     demo,
     explain,
-    failures,
     init,
-    keeping,
     key,
+    ledger_keeping,
     mechanisms,
     plan,
     preview,
@@ -24,7 +25,6 @@ from dptext_etl.cli import (
     schema,
     train,
 )
-from dptext_etl.cli.command import Command, epilog
 
 app = typer.Typer(
     name="dptext",
@@ -59,7 +59,7 @@ def dptext(
 for module in (init, plan, run, privatize, check, audit, calibrate, mechanisms, explain, preview, schema, demo):
     name = module.__name__.rpartition(".")[2]
     app.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
-app.add_typer(keeping.commands, name="ledger")
+app.add_typer(ledger_keeping.commands, name="ledger")
 app.add_typer(key.app, name="key")
 app.add_typer(train.app, name="train")
 

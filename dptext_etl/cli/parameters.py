@@ -55,7 +55,7 @@ def pairs(given: Sequence[str] | None) -> dict[str, str]:
 
 def allowed(kind: type[Mechanism], name: str) -> str:
     """Say which parameters a mechanism has and what they hold."""
-    from dptext_etl.cli.facts import type_name
+    from dptext_etl.cli.render.mechanism_facts import type_name
 
     return f"parameters of {name}: " + ", ".join(
         f"{parameter} ({type_name(field.annotation)})" for parameter, field in kind.model_fields.items()

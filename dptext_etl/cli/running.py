@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.cli import balance, terminal
+from dptext_etl.cli.render import balance, terminal
 
 if TYPE_CHECKING:
     from dptext_etl.policy import Policy

@@ -23,8 +23,9 @@ from dptext_etl.families.list_tem import TemLaw
 from dptext_etl.families.listed import ListMechanism
 from dptext_etl.families.table import TableMechanism
 from dptext_etl.families.vector import VectorMechanism
-from dptext_etl.families.words import PAD, WordMechanism
+from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
+from dptext_etl.mechanism import PAD
 from dptext_etl.sampling import worst_log_ratio
 
 CELLS = 2**18

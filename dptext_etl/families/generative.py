@@ -28,11 +28,12 @@ from pydantic import Field, PositiveInt, field_validator
 from dptext_etl import _kernel, scoring
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError
-from dptext_etl.families import language_model
-from dptext_etl.families.generative_prompts import FIELD, Prompts
-from dptext_etl.families.generative_steps import Generation, Generator, Listener
-from dptext_etl.families.score import SCORES_LOCAL, Sampler, ScoreMechanism, where
+from dptext_etl.families.score import SCORES_LOCAL, ScoreMechanism, where
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
+from dptext_etl.inference import language_model
+from dptext_etl.inference.generative.prompts import FIELD, Prompts
+from dptext_etl.inference.generative.steps import Generation, Generator, Listener
+from dptext_etl.inference.sampler import Sampler
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Released
 
@@ -241,7 +242,7 @@ class GenerativeMechanism(ScoreMechanism):
     @cached_property
     def generator(self) -> Generator:
         """The model, loaded once per process where this machine computes."""
-        from dptext_etl.families.generative_models import ModelGenerator
+        from dptext_etl.inference.generative.models import ModelGenerator
 
         load = language_model.causal_model if self.continues else language_model.sequence_model
         model = load(self.model_files, *where())

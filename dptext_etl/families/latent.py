@@ -32,11 +32,11 @@ from pydantic import Field, PositiveInt, model_validator
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.latent_batches import Progress
-from dptext_etl.families.latent_model import LatentModel, Latents, decoding, encoding
 from dptext_etl.gaussian import largest_mu
 from dptext_etl.grid_noise import STEPS, Norm, clipped_steps, laplace_rate, noisy_latents
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
+from dptext_etl.inference.latent.batches import Progress
+from dptext_etl.inference.latent.model import LatentModel, Latents, decoding, encoding
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism, Released
 from dptext_etl.sampling import analytic_gaussian_sigma

@@ -23,7 +23,7 @@ from dptext_etl.embeddings import NeighbourLists
 from dptext_etl.embeddings.grid import written
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.mapped import MappedMechanism
-from dptext_etl.families.words import PAD
+from dptext_etl.mechanism import PAD
 
 LISTS_FORMAT = "dptext-lists/1"
 Order = npt.NDArray[np.uint32]

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact, store
-from dptext_etl.families.words import PAD, WordMechanism
+from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import Released
+from dptext_etl.mechanism import PAD, Released
 
 TABLE_FORMAT = "dptext-table/1"
 

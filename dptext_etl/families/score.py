@@ -12,18 +12,18 @@ import math
 from abc import abstractmethod
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 from pydantic import model_validator
 
 from dptext_etl import device, sampling
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
-from dptext_etl.families import language_model
-from dptext_etl.families.example_model import CLIPS, PREFIX
 from dptext_etl.guarantee import Guarantee, Spend, micro
+from dptext_etl.inference import language_model
+from dptext_etl.inference.example_model import CLIPS, PREFIX
+from dptext_etl.inference.sampler import Clip
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.scoring import Choices, Slots
 
 SCORES_LOCAL = "SCORES_LOCAL"
 """Assumption: a row of a batch is computed from its own numbers alone, whatever its mates hold.
@@ -31,18 +31,6 @@ SCORES_LOCAL = "SCORES_LOCAL"
 Specification: docs/spec/privacy.md#scores-local.
 
 Each record's own bound never rests on it; that releases of different subjects compose in parallel does."""
-
-Clip = tuple[float, float]
-
-
-class Sampler(Protocol):
-    """What draws: `dptext_etl.scoring`, or a stand-in that enumerates."""
-
-    def choose(self, scores: Any, slots: Slots, *, epsilon: float, low: float, high: float) -> Choices:
-        """Draw one output per row of scores."""
-
-    def choose_uniform(self, slots: Slots, m: int) -> Choices:
-        """Draw one of m outputs per slot uniformly."""
 
 
 class ScoreMechanism(Mechanism):
@@ -92,7 +80,7 @@ class ScoreMechanism(Mechanism):
             return self.clip
         if self.clip is None and self.model.startswith(PREFIX):
             return CLIPS[self.model.removeprefix(PREFIX)]
-        from dptext_etl.families import clipping
+        from dptext_etl.inference import clipping
 
         if self.clip is not None:
             return clipping.read_clip(self.clip)
@@ -164,8 +152,3 @@ def where() -> tuple[str, str]:
     """Return on what device and in what numbers models compute here: settings of the machine (`dptext_etl.device`)."""
     place = device.device()
     return place, device.dtype(place)
-
-
-def out_of_memory(exc: BaseException) -> bool:
-    """Whether a failure says that memory ran out, on the host or on a device."""
-    return isinstance(exc, MemoryError) or "out of memory" in str(exc).lower() or "can't allocate" in str(exc).lower()

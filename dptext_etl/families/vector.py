@@ -22,9 +22,9 @@ from dptext_etl.artifacts import Artifact, canon, store
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.diameter import largest_squared_distance
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.words import PAD, WordMechanism
+from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import Released
+from dptext_etl.mechanism import PAD, Released
 
 AT_ONCE = 2**23
 """Draws that are worked on at once, 40 bytes each."""

@@ -21,10 +21,7 @@ from dptext_etl.families import extremes
 from dptext_etl.families.by_word import WordByWord
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import Epsilon
-
-PAD = "<PAD>"
-"""The word that fills a text up to a fixed or noisy length: drawn like any word, released as nothing."""
+from dptext_etl.mechanism import PAD, Epsilon
 
 LONGEST_PADDED = 100_000
 """Longest public length: every text takes the draws, the time and the memory of one of that length."""

@@ -1,7 +1,7 @@
 """The ledger: spends per unit, batches as sealed segments, releases and caps; SQLite by default."""
 
+from dptext_etl.ledger.audit.remaining import Remaining as Remaining
 from dptext_etl.ledger.ledger import Ledger as Ledger
-from dptext_etl.ledger.remaining import Remaining as Remaining
 from dptext_etl.ledger.terms import Anchor as Anchor
 from dptext_etl.ledger.terms import Charge as Charge
 from dptext_etl.ledger.terms import CommitOutcome as CommitOutcome

@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, KeyReferenceError, LedgerError
-from dptext_etl.ledger.hids import WIDTH, Bytes, matrix
-from dptext_etl.ledger.store import Store
+from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, matrix
+from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Mask
 
 LOSS = "without it balances cannot be continued: restore it from a copy, or burn the releases and start a new ledger"

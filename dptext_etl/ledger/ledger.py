@@ -13,17 +13,17 @@ import pyarrow as pa
 from dptext_etl import keys
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.guarantee import Guarantee, Spend
-from dptext_etl.ledger.batch import column, distinct_order, identify, record_ids, whole
-from dptext_etl.ledger.book import Book, found
-from dptext_etl.ledger.commit import Outputs, commit
-from dptext_etl.ledger.hids import hids, matrix
-from dptext_etl.ledger.publish import publish
-from dptext_etl.ledger.reader import Reader
-from dptext_etl.ledger.releases import stated
-from dptext_etl.ledger.reserve import Request, reserve
-from dptext_etl.ledger.scopes import Pinned
-from dptext_etl.ledger.settle import abort, expire, rebuild
-from dptext_etl.ledger.store import open_store
+from dptext_etl.ledger.audit.reader import Reader
+from dptext_etl.ledger.operations.batch import column, distinct_order, identify, record_ids, whole
+from dptext_etl.ledger.operations.book import Book, found
+from dptext_etl.ledger.operations.commit import Outputs, commit
+from dptext_etl.ledger.operations.publish import publish
+from dptext_etl.ledger.operations.releases import stated
+from dptext_etl.ledger.operations.reserve import Request, reserve
+from dptext_etl.ledger.operations.scopes import Pinned
+from dptext_etl.ledger.operations.settle import abort, expire, rebuild
+from dptext_etl.ledger.storage.keyed_ids import hids, matrix
+from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.terms import U8, Anchor, Charge, Mask, ReleaseRef, ReserveResult, Scope
 from dptext_etl.policy import Cap, ColumnPolicy
 

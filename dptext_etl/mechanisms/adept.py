@@ -18,10 +18,10 @@ from pydantic import Field, PositiveInt
 from dptext_etl import device
 from dptext_etl.artifacts import Artifact, store
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.families import language_model
 from dptext_etl.families.latent import Clip, LatentMechanism
-from dptext_etl.families.latent_model import LatentModel
 from dptext_etl.grid_noise import Norm
+from dptext_etl.inference import language_model
+from dptext_etl.inference.latent.model import LatentModel
 
 _EXAMPLE = "example-adept"
 _FILES = ("config.json", "model.safetensors", "tokenizer.json")
@@ -62,7 +62,7 @@ class Adept(LatentMechanism):
     @cached_property
     def latent_model(self) -> LatentModel:
         """The autoencoder, loaded where this machine computes, in float32."""
-        from dptext_etl.families.autoencoder import AutoencoderModel, load
+        from dptext_etl.inference.latent.autoencoder import AutoencoderModel, load
 
         language_model.need_transformers()
         where = device.device()
@@ -79,7 +79,7 @@ def _example(name: str) -> Artifact:
     """A file of the tiny random autoencoder, built if this machine has none yet."""
 
     def build(out: Path) -> None:
-        from dptext_etl.families.autoencoder import random_autoencoder
+        from dptext_etl.inference.latent.autoencoder import random_autoencoder
 
         language_model.need_transformers()
         with tempfile.TemporaryDirectory(prefix="dptext-example-") as folder:

@@ -22,11 +22,11 @@ from pydantic import Field, PositiveInt
 from dptext_etl import device
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
-from dptext_etl.families import language_model
-from dptext_etl.families.kept import FILE, Kept, read_kept
 from dptext_etl.families.latent import Clip, LatentMechanism
-from dptext_etl.families.latent_model import LatentModel
 from dptext_etl.grid_noise import Norm
+from dptext_etl.inference import language_model
+from dptext_etl.inference.latent.kept import FILE, Kept, read_kept
+from dptext_etl.inference.latent.model import LatentModel
 
 _KEPT = f"{language_model.ROLE}{FILE}"
 _WEIGHTS = f"{language_model.ROLE}model.safetensors"
@@ -96,7 +96,7 @@ class DPBart(LatentMechanism):
     @cached_property
     def latent_model(self) -> LatentModel:
         """The model, loaded where this machine computes."""
-        from dptext_etl.families.sequence_model import SequenceModel
+        from dptext_etl.inference.latent.sequence_model import SequenceModel
 
         files, where, kept = self.artifacts(), device.device(), self.kept
         loaded = language_model.sequence_model(files, where, device.dtype(where))

@@ -40,19 +40,20 @@ from pydantic import Field, PositiveInt, model_validator
 from dptext_etl import _kernel, sampling, scoring
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
-from dptext_etl.families import language_model
 from dptext_etl.families.antonyms import antonyms_among
 from dptext_etl.families.by_word import WordByWord
-from dptext_etl.families.masked import Law, Numbers, Progress, Scorer, Script, draw
-from dptext_etl.families.masked_plan import coins, likely_draws, planned
-from dptext_etl.families.masked_scorer import Adjustment, Lexicon, MaskedScorer
-from dptext_etl.families.masked_texts import Read, read_faithful, read_strict, write_faithful, write_strict
-from dptext_etl.families.masked_vocabulary import MaskedVocabulary
-from dptext_etl.families.score import SCORES_LOCAL, Clip, Sampler, ScoreMechanism, where
-from dptext_etl.families.words import LONGEST_PADDED, PAD
+from dptext_etl.families.score import SCORES_LOCAL, ScoreMechanism, where
+from dptext_etl.families.words import LONGEST_PADDED
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
+from dptext_etl.inference import language_model
+from dptext_etl.inference.masked.plan import coins, likely_draws, planned
+from dptext_etl.inference.masked.scorer import Adjustment, Lexicon, MaskedScorer
+from dptext_etl.inference.masked.steps import Law, Numbers, Progress, Scorer, Script, draw
+from dptext_etl.inference.masked.texts import Read, read_faithful, read_strict, write_faithful, write_strict
+from dptext_etl.inference.masked.vocabulary import MaskedVocabulary
+from dptext_etl.inference.sampler import Clip, Sampler
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import Epsilon, Released
+from dptext_etl.mechanism import PAD, Epsilon, Released
 
 Chance = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
 
@@ -374,7 +375,7 @@ class DPMLM(ScoreMechanism, WordByWord):
         return _SCORERS[key]
 
     def _scorer(self, model: Any) -> MaskedScorer:
-        from dptext_etl.families.masked_model import MaskedModel
+        from dptext_etl.inference.masked.model import MaskedModel
 
         words, tokens = self._words_and_tokens
         scored = MaskedModel(model, tokens, self.window)

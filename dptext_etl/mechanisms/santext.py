@@ -35,8 +35,9 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
 from dptext_etl.families.distance import DistanceLaw
 from dptext_etl.families.vector import UNKNOWN, Draws, Indices, VectorMechanism, read_fact, stored_fact
-from dptext_etl.families.words import PAD, MetricClaim
+from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
+from dptext_etl.mechanism import PAD
 
 TOKEN, PLAN = 1, 3
 """Purposes of streams: what is drawn, and the coins of SanText+."""

@@ -14,7 +14,7 @@ from dptext_etl.orchestration.names import names
 from dptext_etl.orchestration.written import written
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
-from dptext_etl.runner.staging import Staging
+from dptext_etl.runner.shard.staging import Staging
 
 Metadata = dict[str, Any]
 

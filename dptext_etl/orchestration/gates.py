@@ -12,7 +12,7 @@ import dagster as dg
 
 from dptext_etl import runner
 from dptext_etl.checks import require
-from dptext_etl.checks.gates import catalogue
+from dptext_etl.checks.gates.judging import catalogue
 from dptext_etl.errors import InputError
 from dptext_etl.orchestration import handover, reports
 from dptext_etl.orchestration.failures import told

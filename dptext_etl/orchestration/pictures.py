@@ -17,7 +17,7 @@ import dagster as dg
 
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.runner import StagedRun
-from dptext_etl.runner.gating import copies_of
+from dptext_etl.runner.publish.gating import copies_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

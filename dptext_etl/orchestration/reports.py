@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from dptext_etl.checks import leaks
+from dptext_etl.checks.reports import copies
 from dptext_etl.policy import Policy
 from dptext_etl.runner import StagedRun
-from dptext_etl.runner.gating import copies_of
+from dptext_etl.runner.publish.gating import copies_of
 
 COPIES = "report_copies"
 LEFT_OUT = "report_left_out"
@@ -35,7 +35,7 @@ def results(policy: Policy, asset: str, runs: Runs) -> list[dg.AssetCheckResult]
 
 
 def _copies(asset: str, runs: Runs) -> dg.AssetCheckResult:
-    found = [(partition, item) for partition, run in runs for item in leaks.report(run.policy, copies_of(run))]
+    found = [(partition, item) for partition, run in runs for item in copies.report(run.policy, copies_of(run))]
     counts: dict[str, int | float] = {}
     for partition, item in found:
         prefix = _prefix(partition, runs)

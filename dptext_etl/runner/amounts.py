@@ -12,8 +12,8 @@ from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import MICRO
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
-from dptext_etl.runner.charging import Column
 from dptext_etl.runner.claims import with_gate
+from dptext_etl.runner.shard.charging import Column
 
 COMPONENTS = ("eps_pure", "eps_tight", "eps_approx", "delta", "rho")
 CHARGED = "eps_charged"

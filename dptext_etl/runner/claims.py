@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.checks.leaks import gate_delta
+from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import MICRO, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef

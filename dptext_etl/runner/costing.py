@@ -11,14 +11,14 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.leaks import gate_delta
+from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import INFINITE, worst_case
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger
-from dptext_etl.ledger.store import there_is
+from dptext_etl.ledger.storage.store import there_is
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.runner.charging import subjects_of, texts_of
 from dptext_etl.runner.claims import with_gate
+from dptext_etl.runner.shard.charging import subjects_of, texts_of
 
 
 @contextmanager

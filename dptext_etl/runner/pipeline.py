@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from dptext_etl.policy import Policy
-from dptext_etl.runner.gating import check
 from dptext_etl.runner.progress import Listener
-from dptext_etl.runner.publication import publish
-from dptext_etl.runner.shards import Checkpoint
-from dptext_etl.runner.stage import nothing, stage
+from dptext_etl.runner.publish.gating import check
+from dptext_etl.runner.publish.publication import publish
+from dptext_etl.runner.shard.shard import Checkpoint
+from dptext_etl.runner.shard.stage import nothing, stage
 from dptext_etl.runner.summary import RunSummary, summarise
 
 

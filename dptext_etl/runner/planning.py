@@ -15,10 +15,10 @@ from dptext_etl.runner.balances import Forecast, is_infinite
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.costing import costs_of, ledger_of
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.opening import open_source
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.roles import Table
-from dptext_etl.runner.source import batches
+from dptext_etl.runner.source.open import open_source
+from dptext_etl.runner.source.roles import Table
+from dptext_etl.runner.source.table import batches
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 

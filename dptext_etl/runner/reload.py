@@ -14,15 +14,15 @@ from typing import Any
 import polars as pl
 
 from dptext_etl._kernel import Secret
-from dptext_etl.checks import canaries
-from dptext_etl.checks.canaries import CanaryPlan
+from dptext_etl.checks.canaries import rows as canaries
+from dptext_etl.checks.canaries.rows import CanaryPlan
 from dptext_etl.errors import KeyReferenceError
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.stage import StagedRun
-from dptext_etl.runner.staging import StagedShard, Staging
+from dptext_etl.runner.shard.stage import StagedRun
+from dptext_etl.runner.shard.staging import StagedShard, Staging
 
 _VERSION = 1
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dptext_etl.checks.gates import Verdict
+from dptext_etl.checks.gates.judging import Verdict
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner.amounts import combined, given_back, shown
-from dptext_etl.runner.gating import reports
-from dptext_etl.runner.publication import Published
-from dptext_etl.runner.stage import StagedRun
+from dptext_etl.runner.publish.gating import reports
+from dptext_etl.runner.publish.publication import Published
+from dptext_etl.runner.shard.stage import StagedRun
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from dptext_etl.families import autoencoder
-from dptext_etl.families.autoencoder import Autoencoder, AutoencoderModel, Sizes
+from dptext_etl.inference.latent import autoencoder
+from dptext_etl.inference.latent.autoencoder import Autoencoder, AutoencoderModel, Sizes
 from dptext_etl.training import resumable
 from dptext_etl.training.token_rows import batch, token_rows
 

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.families import language_model
-from dptext_etl.families.kept import FILE, Kept, read_kept
-from dptext_etl.families.sequence_model import SequenceModel
+from dptext_etl.inference import language_model
+from dptext_etl.inference.latent.kept import FILE, Kept, read_kept
+from dptext_etl.inference.latent.sequence_model import SequenceModel
 from dptext_etl.training.token_rows import Rows, token_rows
 
 _WEIGHTS = f"{language_model.ROLE}model.safetensors"

@@ -21,9 +21,9 @@ import numpy.typing as npt
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families import language_model
-from dptext_etl.families.clipping import write_clip
 from dptext_etl.families.score import where
+from dptext_etl.inference import language_model
+from dptext_etl.inference.clipping import write_clip
 from dptext_etl.training.corpus import Corpus
 from dptext_etl.training.moments import Moments
 
@@ -159,8 +159,8 @@ Batches = Iterator[tuple[int, npt.NDArray[np.floating]]]
 
 def _masked(files: Mapping[str, Artifact], texts: Sequence[str]) -> Batches:
     """Yield scores of whole words behind masks: the text, then the text with one word masked."""
-    from dptext_etl.families.masked_model import MaskedModel
-    from dptext_etl.families.masked_vocabulary import MaskedVocabulary
+    from dptext_etl.inference.masked.model import MaskedModel
+    from dptext_etl.inference.masked.vocabulary import MaskedVocabulary
 
     vocabulary = MaskedVocabulary.of(files)
     _, tokens = vocabulary.whole_words()
@@ -196,7 +196,7 @@ def _answers(files: Mapping[str, Artifact], texts: Sequence[str], kind: Kind, te
     """Yield scores of the next token at every place of an answer: the text itself, after its prompt."""
     import torch
 
-    from dptext_etl.families.generative_prompts import Prompts
+    from dptext_etl.inference.generative.prompts import Prompts
 
     continues = kind == "causal"
     tokenizer = language_model.tokenizer(files)

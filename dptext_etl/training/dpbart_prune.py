@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from dptext_etl.families.kept import write_kept
+from dptext_etl.inference.latent.kept import write_kept
 from dptext_etl.training import latent_path, resumable
 from dptext_etl.training.base_model import Base
 from dptext_etl.training.token_rows import batch

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dptext_etl.artifacts import sha256_file
-from dptext_etl.families import language_model
-from dptext_etl.families.clipping import CLIP_FILE, write_clip
+from dptext_etl.inference import language_model
+from dptext_etl.inference.clipping import CLIP_FILE, write_clip
 from dptext_etl.training.calibration import estimate
 from dptext_etl.training.masked_lm import FACTS, Held
 from dptext_etl.training.masked_lm_figures import Score, figures

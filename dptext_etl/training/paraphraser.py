@@ -20,10 +20,10 @@ import numpy as np
 
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families import language_model
-from dptext_etl.families.clipping import CLIP_FILE, write_clip
-from dptext_etl.families.generative_prompts import Prompts
 from dptext_etl.families.score import where
+from dptext_etl.inference import language_model
+from dptext_etl.inference.clipping import CLIP_FILE, write_clip
+from dptext_etl.inference.generative.prompts import Prompts
 from dptext_etl.training.sentence_pairs import Pair, SentencePairs
 
 if TYPE_CHECKING:

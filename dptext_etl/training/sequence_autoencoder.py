@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from dptext_etl.families.sequence_model import SequenceModel
+from dptext_etl.inference.latent.sequence_model import SequenceModel
 from dptext_etl.training import latent_path, resumable
 from dptext_etl.training.token_rows import Rows, batch, random_rows, token_rows
 

@@ -4,7 +4,8 @@ import random
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
-from dptext_etl.ledger import Anchor, journal
+from dptext_etl.ledger import Anchor
+from dptext_etl.ledger.storage import journal
 
 YEARS = 400
 CAP = {"measure": "pure", "epsilon": 100_000.0, "period": "2026"}

@@ -16,7 +16,6 @@ from pathlib import Path
 from dptext_etl import Policy, run
 from dptext_etl.errors import DPTextError
 from dptext_etl.mechanisms import custext  # noqa: F401  (what the policies of drills name)
-from dptext_etl.runner import publication, scan_published  # noqa: F401
 
 REFUSED = 3
 

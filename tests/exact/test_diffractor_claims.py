@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.words import PAD
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
+from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms.diffractor import Diffractor
 
 from .listed_words import KEYS, drawn, permuted, spelling, write

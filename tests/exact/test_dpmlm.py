@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.masked import Law, Script, draw
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
+from dptext_etl.inference.masked.steps import Law, Script, draw
 from dptext_etl.mechanisms import dpmlm
 from dptext_etl.mechanisms.dpmlm import DPMLM
 from dptext_etl.sampling import epsilon_implemented
@@ -208,7 +208,7 @@ def test_options_that_do_not_go_together_are_refused(options, said):
 
 
 def test_an_unknown_model_without_a_range_is_refused(tmp_path):
-    from dptext_etl.families.example_model import example_model
+    from dptext_etl.inference.example_model import example_model
 
     for name, item in example_model("masked").items():
         (tmp_path / name).write_bytes(item.path.read_bytes())

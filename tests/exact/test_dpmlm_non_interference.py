@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dptext_etl import scoring
-from dptext_etl.families.masked import Answer
+from dptext_etl.inference.masked.steps import Answer
 from dptext_etl.mechanisms.dpmlm import DPMLM
 
 from .toy_scorer import KEY, ToyScorer, ToySession, keys

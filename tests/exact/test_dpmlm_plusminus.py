@@ -15,10 +15,10 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from dptext_etl import scoring
-from dptext_etl.families.masked import Law, draw
-from dptext_etl.families.masked_plan import coins, likely_draws, planned
-from dptext_etl.families.masked_texts import write_strict
 from dptext_etl.guarantee import GuaranteeClass
+from dptext_etl.inference.masked.plan import coins, likely_draws, planned
+from dptext_etl.inference.masked.steps import Law, draw
+from dptext_etl.inference.masked.texts import write_strict
 from dptext_etl.mechanisms.dpmlm import DPMLM
 from dptext_etl.sampling import epsilon_implemented
 

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("transformers")
 
 from dptext_etl.errors import PolicyError  # noqa: E402
-from dptext_etl.families import language_model  # noqa: E402
+from dptext_etl.inference import language_model  # noqa: E402
 from dptext_etl.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E402
 from dptext_etl.mechanisms.dp_prompt import DPPrompt  # noqa: E402
 

@@ -13,8 +13,8 @@ from scipy import stats
 from dptext_etl import _kernel
 from dptext_etl.embeddings import search
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.words import PAD
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
+from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms import madlib
 from dptext_etl.mechanisms.madlib import IDEAL, Madlib
 

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.words import PAD
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
+from dptext_etl.mechanism import PAD
 
 KEY = pa.array([bytes(range(100, 132))], pa.binary(32))
 MUTE = (1e-12, 1e-6)

@@ -16,8 +16,8 @@ from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import distance
 from dptext_etl.families.distance import rounding_within_slack
-from dptext_etl.families.words import PAD
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
+from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.sampling import epsilon_implemented, integer_weights, smallest_weight
 

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import scoring
-from dptext_etl.families.masked import Answer, Block
+from dptext_etl.inference.masked.steps import Answer, Block
 
 KEY = pa.array([bytes(range(100, 132))], pa.binary(32))
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import dptext_etl_models
 import polars as pl
 
-from dptext_etl.families.language_model import FILES
 from dptext_etl.files import sha256
+from dptext_etl.inference.language_model import FILES
 from tests.postgres_server import USER, PostgresServer, found
 
 from . import events, jobs, names, packed, probes

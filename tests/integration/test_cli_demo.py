@@ -9,8 +9,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl.cli import demo, demo_reviews
 from dptext_etl.cli.app import app
+from dptext_etl.cli.commands import demo
+from dptext_etl.cli.demo import reviews
 
 
 def dptext(*words):
@@ -27,9 +28,9 @@ def done(tmp_path_factory):
 
 
 def test_the_sample_is_the_same_everywhere_and_holds_what_must_be_hidden():
-    rows = [row for partition in demo_reviews.PARTITIONS for row in demo_reviews.rows(partition)]
-    assert len(rows) == len({row["id"] for row in rows}) == demo_reviews.ROWS
-    assert rows == [row for partition in demo_reviews.PARTITIONS for row in demo_reviews.rows(partition)]
+    rows = [row for partition in reviews.PARTITIONS for row in reviews.rows(partition)]
+    assert len(rows) == len({row["id"] for row in rows}) == reviews.ROWS
+    assert rows == [row for partition in reviews.PARTITIONS for row in reviews.rows(partition)]
     texts = [row["review"] for row in rows]
     assert None in texts
     assert "" in texts
@@ -44,7 +45,7 @@ def test_everything_is_told(done):
     assert facts["synthetic"] is True
     assert len(facts["rows"]) == 6
     assert all(row["before"] != row["after"] for row in facts["rows"])
-    assert {gate["partition"] for gate in facts["gates"]} == set(demo_reviews.PARTITIONS)
+    assert {gate["partition"] for gate in facts["gates"]} == set(reviews.PARTITIONS)
     assert all(gate["passed"] for gate in facts["gates"])
     assert facts["verify"]["ok"]
     assert facts["left_out"] > 0

@@ -13,8 +13,9 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-from dptext_etl.cli import check, init, plan, run, running
+from dptext_etl.cli import running
 from dptext_etl.cli.app import app
+from dptext_etl.cli.commands import check, init, plan, run
 from dptext_etl.runner import Progress, scan_published
 
 SENTINEL = "zzqsentinelqzz"

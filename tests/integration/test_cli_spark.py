@@ -10,8 +10,8 @@ import pytest
 from polars.testing import assert_frame_equal
 from typer.testing import CliRunner
 
-from dptext_etl.cli import run as command
 from dptext_etl.cli.app import app
+from dptext_etl.cli.commands import run as command
 from dptext_etl.errors import PolicyError
 from dptext_etl.runner import scan_published
 from udfs.spark import privatize_frame, session

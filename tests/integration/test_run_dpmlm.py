@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import load
-from dptext_etl.checks import leaks
+from dptext_etl.checks.reports import copies as copy_report
 from dptext_etl.errors import GateError
 from dptext_etl.mechanism import Released
 
@@ -94,6 +94,6 @@ def test_draws_that_records_share_are_found(films, monkeypatch):
 
 def test_copies_have_a_bound(films):
     reports = {report["name"]: report for report in films.run(column=column()).reports}
-    copies = reports[leaks.NAME]["counts"]
+    copies = reports[copy_report.NAME]["counts"]
     assert copies["copies"] <= copies["threshold"] < copies["rows"]
-    assert leaks.RUNS in reports
+    assert copy_report.RUNS in reports

@@ -12,7 +12,7 @@ import pytest
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.manifest import Manifest
+from dptext_etl.runner.publish.manifest import Manifest
 
 
 class Store(BaseHTTPRequestHandler):

@@ -11,8 +11,8 @@ import pytest
 from polars.testing import assert_frame_equal
 
 from dptext_etl import ColumnPolicy
-from dptext_etl.checks.canaries import policy_tokens
-from dptext_etl.checks.canary_search import find
+from dptext_etl.checks.canaries.rows import policy_tokens
+from dptext_etl.checks.canaries.search import find
 from dptext_etl.keys import resolve
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import check, publish, scan_published

@@ -13,7 +13,7 @@ from dptext_etl import Policy, _kernel
 from dptext_etl.errors import GateError, LedgerError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
-from dptext_etl.runner.attempt import Attempt
+from dptext_etl.runner.shard.attempt import Attempt
 from udfs.spark import privatize_frame
 from udfs.spark.carried import Carried
 from udfs.spark.frame import stage_frame

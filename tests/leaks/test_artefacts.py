@@ -118,7 +118,7 @@ def test_great_expectations_stores_no_values(project):
     pytest.importorskip("great_expectations", reason="great_expectations is not installed")
     import great_expectations as gx
 
-    from dptext_etl.checks.expectations import suite_for
+    from dptext_etl.checks.great_expectations.expectations import suite_for
 
     policy = Policy.load(project / "privacy.toml")
     run(policy)

@@ -17,7 +17,7 @@ from dptext_etl.errors import GateError
 
 gx = pytest.importorskip("great_expectations")
 
-from dptext_etl.checks import expectations as dptx  # noqa: E402  (needs great_expectations)
+from dptext_etl.checks.great_expectations import expectations as dptx  # noqa: E402  (needs great_expectations)
 
 FORMATS = [
     "BOOLEAN_ONLY",
@@ -223,7 +223,7 @@ def test_every_way_of_starting_leaves_a_failing_record(bench, leaking, tmp_path)
         from dptext_etl.policy import Policy
         folder = Path(sys.argv[1])
         policy = Policy.parse(json.loads((folder / "policy.json").read_text()))
-        from dptext_etl.checks.expectations import validate
+        from dptext_etl.checks.great_expectations.expectations import validate
         record = validate(pl.read_parquet(folder / "leaking.parquet"), policy)
         record.write(folder / sys.argv[2])
         record.require()

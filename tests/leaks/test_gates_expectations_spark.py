@@ -8,13 +8,13 @@ import sys
 import polars as pl
 import pytest
 
-from dptext_etl.checks import spark_tallies, tallies
+from dptext_etl.checks.great_expectations import spark_tallies, tallies
 from dptext_etl.errors import GateError, LedgerError
 from dptext_etl.policy import Policy
 
 gx = pytest.importorskip("great_expectations")
 
-from dptext_etl.checks import expectations as dptx  # noqa: E402  (needs great_expectations)
+from dptext_etl.checks.great_expectations import expectations as dptx  # noqa: E402  (needs great_expectations)
 
 FORMATS = [
     "BASIC",
@@ -155,7 +155,7 @@ def test_a_sqlite_ledger_is_for_one_machine():
 
 def test_workers_stay_light(bench):
     """What an executor imports for a tally knows nothing of Great Expectations."""
-    code = "import sys, dptext_etl.checks.spark_tallies; print('great_expectations' in sys.modules)"
+    code = "import sys, dptext_etl.checks.great_expectations.spark_tallies; print('great_expectations' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
     assert Policy.parse(json.loads(tallies.written(bench.policy))) == bench.policy
 
@@ -167,7 +167,7 @@ os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": f"{setti
 os.environ["SPARK_TESTING"] = "1"  # the server takes a free port
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.remote("local[2]").getOrCreate()
-from dptext_etl.checks.expectations import validate
+from dptext_etl.checks.great_expectations.expectations import validate
 from dptext_etl.policy import Policy
 policy = Policy.parse(json.loads(open(f"{folder}/policy.json").read()))
 for name in ("published", "raw"):

@@ -11,7 +11,7 @@ from dptext_etl.errors import GateError
 gx = pytest.importorskip("great_expectations")
 sqlalchemy = pytest.importorskip("sqlalchemy")
 
-from dptext_etl.checks import expectations as dptx  # noqa: E402  (needs great_expectations)
+from dptext_etl.checks.great_expectations import expectations as dptx  # noqa: E402  (needs great_expectations)
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])

@@ -16,8 +16,9 @@ import pytest
 from dptext_etl import Policy, _kernel, run
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import DPTextError, GateError
-from dptext_etl.runner import check, computing, publish, stage
-from dptext_etl.runner.gating import reports
+from dptext_etl.runner import check, publish, stage
+from dptext_etl.runner.publish.gating import reports
+from dptext_etl.runner.shard import computing
 
 from .drills import BUGS, LEAKS, Shard
 
@@ -148,7 +149,9 @@ def test_text_in_dagster_metadata(policy, monkeypatch, outcomes, tmp_path):
 
 
 def test_text_in_a_failing_expectation(policy, outcomes):
-    gx = pytest.importorskip("dptext_etl.checks.expectations", reason="great_expectations is not installed")
+    gx = pytest.importorskip(
+        "dptext_etl.checks.great_expectations.expectations", reason="great_expectations is not installed"
+    )
     run(policy)
     record = gx.validate(pl.read_parquet(policy.source).with_columns(pl.col("text").fill_null("")), policy)
     assert not record.success

@@ -9,7 +9,7 @@ import pytest
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Outcome, Scope
-from dptext_etl.ledger.scopes import limits
+from dptext_etl.ledger.operations.scopes import limits
 from dptext_etl.policy import Cap
 
 NEW, OVER = Outcome.RESERVED, Outcome.OVER_CAP

@@ -8,7 +8,7 @@ import pytest
 
 from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.ledger import Ledger, Outcome
-from dptext_etl.ledger.store import there_is
+from dptext_etl.ledger.storage.store import there_is
 
 from .conftest import ID_KEY, Kit
 

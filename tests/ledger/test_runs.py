@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger import runs as module
-from dptext_etl.ledger.cache import PartCache
-from dptext_etl.ledger.hids import Hids
-from dptext_etl.ledger.runs import Fold, Part, Runs
-from dptext_etl.ledger.store import open_store
+from dptext_etl.ledger.storage import sorted_runs as module
+from dptext_etl.ledger.storage.cache import PartCache
+from dptext_etl.ledger.storage.keyed_ids import Hids
+from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Runs
+from dptext_etl.ledger.storage.store import open_store
 
 # few distinct first halves: collisions in the first 64 bits are the rule here
 ids = st.tuples(st.sampled_from([0, 1, 5, 1 << 63, (1 << 64) - 1]) | st.integers(0, (1 << 64) - 1), st.integers(0, 3))

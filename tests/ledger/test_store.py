@@ -9,7 +9,7 @@ import pytest
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Outcome
-from dptext_etl.ledger.store import location
+from dptext_etl.ledger.storage.store import location
 
 
 @pytest.fixture(params=["sqlite"])

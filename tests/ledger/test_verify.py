@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dptext_etl.ledger import Scope
-from dptext_etl.ledger import passes as module
+from dptext_etl.ledger.storage import passes as module
 from dptext_etl.policy import Cap
 
 
@@ -156,7 +156,9 @@ def test_passes_find_the_same(full, monkeypatch):
 def test_a_charge_over_its_cap_is_found_though_all_else_agrees(kit, monkeypatch):
     """A writer that forgets the cap leaves a consistent ledger that breaks its promise."""
     kit.reserve(["a"], ["ann"], 3, cap=5)
-    monkeypatch.setattr("dptext_etl.ledger.reserve.admit", lambda runs, limits, units, amounts, asking: asking)
+    monkeypatch.setattr(
+        "dptext_etl.ledger.operations.reserve.admit", lambda runs, limits, units, amounts, asking: asking
+    )
     kit.reserve(["b"], ["ann"], 3, cap=5)
     assert kit.ledger.verify().problems == ["batch 4 (RESERVE): 1 charges exceed the cap that was in force"]
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dptext_etl.checks.spark_tallies import polars_schema
+from dptext_etl.checks.great_expectations.spark_tallies import polars_schema
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
-from dptext_etl.runner.identity import refuse_gaps, refuse_repeated
-from dptext_etl.runner.incremental import continues
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.manifest import Manifest
-from dptext_etl.runner.roles import Roles, wanted_columns
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source.identity import refuse_gaps, refuse_repeated
+from dptext_etl.runner.source.incremental import continues
+from dptext_etl.runner.source.roles import Roles, wanted_columns
 from udfs.spark.sharding import named, require_free_names
 
 if TYPE_CHECKING:

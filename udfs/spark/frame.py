@@ -22,12 +22,12 @@ from dptext_etl.errors import DPTextError, LedgerError, seam
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner import RunSummary, StagedRun, check, publish
-from dptext_etl.runner.attempt import Attempt, refuse_other_rows, refuse_over_cap, row_counts
-from dptext_etl.runner.planting import plan_canaries
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.roles import wanted_columns
-from dptext_etl.runner.shards import Checkpoint
-from dptext_etl.runner.stage import nothing
+from dptext_etl.runner.shard.attempt import Attempt, refuse_other_rows, refuse_over_cap, row_counts
+from dptext_etl.runner.shard.planting import plan_canaries
+from dptext_etl.runner.shard.shard import Checkpoint
+from dptext_etl.runner.shard.stage import nothing
+from dptext_etl.runner.source.roles import wanted_columns
 from dptext_etl.runner.summary import summarise
 from udfs.spark.board import Board
 from udfs.spark.carried import Carried

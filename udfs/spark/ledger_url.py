@@ -7,7 +7,7 @@ from typing import Any
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger
-from dptext_etl.ledger.store import POSTGRES, PREFIX, location, resolved
+from dptext_etl.ledger.storage.store import POSTGRES, PREFIX, location, resolved
 from dptext_etl.policy import LedgerSpec
 from udfs.spark.shipping import is_local
 

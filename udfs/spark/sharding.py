@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from dptext_etl.checks.canaries import CANARY, CanaryPlan
+from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
-from dptext_etl.runner.roles import wanted_columns
+from dptext_etl.runner.source.roles import wanted_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa

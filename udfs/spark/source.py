@@ -10,8 +10,8 @@ import polars as pl
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.roles import Table
-from dptext_etl.runner.source import READ_HINT, Files
+from dptext_etl.runner.source.roles import Table
+from dptext_etl.runner.source.table import READ_HINT, Files
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

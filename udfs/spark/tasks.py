@@ -23,13 +23,13 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import errors
-from dptext_etl.checks.canaries import CANARY
+from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.errors import DPTextError, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.runner.attempt import shards_of
-from dptext_etl.runner.shards import Checkpoint, Shards
-from dptext_etl.runner.staging import StagedShard, Staging
+from dptext_etl.runner.shard.attempt import shards_of
+from dptext_etl.runner.shard.shard import Checkpoint, Shards
+from dptext_etl.runner.shard.staging import StagedShard, Staging
 from udfs.spark.board import Board
 from udfs.spark.carried import Carried
 from udfs.spark.ledger_url import told

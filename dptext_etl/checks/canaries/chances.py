@@ -1,0 +1,127 @@
+"""How likely canary words come back under a word mechanism: exact where its law is known, bounded where it is not.
+
+Where a text keeps its length, word i of the release comes from word i of the text, and the chance that matters is
+`survival`. Where the length is hidden, padding vanishes and nothing is aligned: what can be counted are released words
+that are words of the row, and the chance is that of a draw landing among them, for every position, padding included.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable
+
+from dptext_etl.checks.poisson_binomial import round_up
+from dptext_etl.errors import PolicyError
+from dptext_etl.families.by_word import WordByWord
+from dptext_etl.families.words import WordMechanism
+from dptext_etl.mechanism import PAD
+
+SAMPLES = 256
+PAD_SAMPLES = 2_048
+"""Draws behind an estimated chance: of a word, and of the padding, which stands at most positions."""
+TRIALS = 2_048
+"""Of a simulation of a word's survival."""
+
+_ROUNDING = 1 + 1e-12
+
+
+class Chances:
+    """Upper bounds of the chances of one column's canary words; nothing is computed twice.
+
+    Args:
+        mechanism: The column's mechanism.
+        words: Every word that stands in its canary rows.
+    """
+
+    def __init__(self, mechanism: WordByWord, words: Iterable[str]) -> None:
+        self._mechanism = mechanism
+        self._words = frozenset(words)
+        self._survival: dict[str, float] = {}
+        self._survivors: dict[str, int | None] = {}
+        self._laws: dict[str, dict[str, float]] = {}
+        self._samples: dict[str, Counter[str]] = {}
+        self.exact = self._has_laws()
+
+    def survival(self, word: str, alarm: float) -> float:
+        """Bound the probability that `word` comes back as itself; a simulated bound is wrong with chance `alarm`."""
+        if word not in self._survival:
+            self._survival[word] = round_up(self._mechanism.survival(word))
+            self._survivors[word] = None if self.exact else self._mechanism.simulated_survivals(word, TRIALS)
+        survivors = self._survivors[word]
+        simulated = 1.0 if survivors is None else upper_bound(survivors, TRIALS, alarm)
+        return min(self._survival[word], simulated)
+
+    def within(self, word: str, targets: frozenset[str], alarm: float) -> float:
+        """Bound the probability that one draw for `word`, or for `PAD`, gives one of `targets`.
+
+        A mechanism without a law in fractions is asked for samples, under a key that is thrown away: what is counted
+        bounds the chance of the other targets, at a confidence of 1 - `alarm`. The chance that `word` itself comes
+        back is never estimated from the code that is under suspicion: it has a bound, or a simulation of its own.
+
+        Args:
+            word: A word of the column, or `PAD`.
+            targets: Words of a canary row.
+            alarm: Probability with which an estimated bound may be wrong; exact ones never are.
+        """
+        if self._mechanism.contextual:
+            return min(1.0, len(targets) * self._mechanism.largest_probability() * _ROUNDING)
+        if self.exact:
+            law = self._law(word)
+            return min(1.0, sum(law.get(target, 0.0) for target in targets) * _ROUNDING)
+        samples = self._sampled(word)
+        hits = sum(samples[target] for target in targets - {word})
+        itself = self.survival(word, alarm / 2) if word in targets else 0.0
+        return min(1.0, itself + upper_bound(hits, samples.total(), alarm / 2))
+
+    def _has_laws(self) -> bool:
+        """Whether nothing has to be estimated."""
+        if self._mechanism.contextual:
+            return True
+        try:
+            for word in sorted(self._words)[:1]:
+                self._law(word)
+        except PolicyError:
+            return False
+        return True
+
+    def _law(self, word: str) -> dict[str, float]:
+        if word not in self._laws:
+            law = zip(*self._mechanism.transition(word), strict=True)
+            self._laws[word] = {output: round_up(chance) for output, chance in law if output in self._words}
+        return self._laws[word]
+
+    def _sampled(self, word: str) -> Counter[str]:
+        if word not in self._samples:
+            count = PAD_SAMPLES if word == PAD else SAMPLES
+            known = self._mechanism
+            drawn = known.sample_many(word, count) if isinstance(known, WordMechanism) else ()
+            self._samples[word] = Counter(drawn)
+        return self._samples[word]
+
+
+def upper_bound(hits: int, trials: int, alarm: float) -> float:
+    """Return a chance p such that `hits` or fewer of `trials` come with probability at most `alarm` under any larger p.
+
+    Chernoff: with h = hits / trials <= p, P[X <= hits] <= exp(-trials * KL(h || p)).
+
+    >>> round(upper_bound(0, 100, 1e-3), 4), upper_bound(100, 100, 1e-3)
+    (0.0667, 1.0)
+    """
+    share, wanted = hits / trials, -math.log(alarm) / trials
+    low, high = share, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        if _divergence(share, middle) < wanted:
+            low = middle
+        else:
+            high = middle
+    return min(1.0, high * _ROUNDING)
+
+
+def _divergence(share: float, chance: float) -> float:
+    """KL of two coins, in nats; infinite where `chance` is 1 and `share` is not."""
+    if chance >= 1.0:
+        return math.inf if share < 1 else 0.0
+    parts = [(share, chance), (1.0 - share, 1.0 - chance)]
+    return sum(p * math.log(p / q) for p, q in parts if p > 0)

@@ -1,0 +1,203 @@
+"""Canary rows: synthetic records that carry raw text everywhere real text flows, so that a leak shows itself.
+
+They belong to no subject and stand in the frame that a run reads, never in the user's file
+(docs/spec/privacy.md#canary-rows). A "foreign" row is made of pseudo-words outside every output set: one of them
+anywhere behind the mechanism is raw text. A "native" row is made of vocabulary words: how many of them survive has an
+exact distribution under the mechanism. Native rows come as twins, records of different ids with equal texts: how often
+their releases agree has one, too.
+
+A canary row is a function of the secret and its id, so a resumed, repeated or incremental run plants the same rows and
+the ledger sees replays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+import polars as pl
+
+from dptext_etl.artifacts import canon
+from dptext_etl.checks.canaries.ids import ids_from
+from dptext_etl.checks.canaries.words import native_words, policy_tokens
+from dptext_etl.errors import InputError, seam
+from dptext_etl.keys import canonical_ids
+
+if TYPE_CHECKING:
+    from dptext_etl._kernel import Secret
+    from dptext_etl.policy import Policy
+
+CANARY = "__dptext_canary"
+"""The column that marks canary rows inside the boundary; it is never published."""
+FOREIGN_ROWS = 2
+TWINS = 3
+NATIVE_ROWS = 2 * TWINS
+WORDS = 24
+"""Rows of either kind per shard, pairs of equal texts among the native ones, and words per row and column."""
+
+Kind = Literal["foreign", "native"]
+Taken = Callable[[pl.Series], pl.Series] | pl.Series
+
+_BATCH = 64
+_BATCHES = 256
+
+
+@dataclass(frozen=True)
+class CanaryRow:
+    """One synthetic record.
+
+    Attributes:
+        id: Its id, as the id column holds it.
+        kind: "foreign" or "native".
+        texts: Its raw text, by text column.
+        words: The words of that text as the mechanism looks them up, by text column.
+        twin: Which of the texts a native row holds: all rows of a release with this number hold the same.
+    """
+
+    id: Any
+    kind: Kind
+    texts: Mapping[str, str] = field(repr=False)
+    words: Mapping[str, tuple[str, ...]] = field(repr=False)
+    twin: int | None = None
+
+
+@dataclass(frozen=True)
+class CanaryPlan:
+    """The canary rows of one shard.
+
+    Attributes:
+        shard: Serial number of the shard.
+        rows: The rows: one of every text in front, then, in the same order, the second of each.
+        tokens: All foreign words, of every text column.
+        id_dtype: Type of the ids.
+    """
+
+    shard: int
+    rows: tuple[CanaryRow, ...]
+    tokens: frozenset[str] = field(repr=False)
+    id_dtype: pl.DataType
+
+    def ids(self, kind: Kind | None = None) -> pl.Series:
+        """Return the ids of all rows, or of those of one kind."""
+        return pl.Series([row.id for row in self.rows if kind in {None, row.kind}], dtype=self.id_dtype)
+
+
+def plan(
+    policy: Policy, secret: Secret, shard: int, id_dtype: pl.DataType, taken: Taken, *, partition: str | None = None
+) -> CanaryPlan:
+    """Plan the canary rows of a shard; the same arguments give the same plan in every process.
+
+    Args:
+        policy: The run's policy.
+        secret: The noise secret; canaries are derived from it under a label of their own.
+        shard: Serial number of the shard in its run.
+        id_dtype: Type of the id column.
+        taken: Ids in use: all of them, or a function from ids to whether each is in use.
+        partition: The run's partition.
+
+    Raises:
+        InputError: The id column's type identifies nothing, or has no free ids left.
+    """
+    grower = _Grower(policy, secret)
+    twins = range(TWINS) if any(grower.native.values()) else ()
+    wanted: dict[int | None, int] = {**dict.fromkeys(twins, 2), None: FOREIGN_ROWS}
+    rows: dict[str, CanaryRow] = {}
+    for batch in range(_BATCHES):
+        ids = ids_from(grower.seeds(partition, shard, batch), id_dtype)
+        free = ~_taken(ids, taken)
+        for value, canonical, is_free in zip(ids, canonical_ids(ids.to_arrow()).to_pylist(), free, strict=True):
+            twin = grower.twin(canonical)
+            if is_free and wanted.get(twin) and canonical not in rows:
+                wanted[twin] -= 1
+                rows[canonical] = grower.row(value, canonical, twin)
+        if not any(wanted.values()):
+            return CanaryPlan(shard, _in_order(rows.values(), list(wanted)), grower.tokens, id_dtype)
+    msg = f"no free record ids of type {id_dtype} are left for canary rows"
+    raise InputError(msg, "cast the id column to a wider type")
+
+
+def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFrame:
+    """Add the canary rows to a shard in memory: the first of them in front, the others behind.
+
+    Args:
+        frame: The raw shard: id, text and other columns.
+        planned: Its canary rows.
+        policy: The run's policy.
+
+    Returns:
+        The shard with the canary rows and a Boolean column `CANARY`; what is neither id nor text is null in them, so
+        they have no subject.
+
+    Raises:
+        InputError: The frame has no such id or text column, of another type, or has canaries already.
+    """
+    names = [item.name for item in policy.columns]
+    missing = [name for name in (policy.id, *names) if name not in frame.columns]
+    if missing:
+        raise InputError(f"columns are missing: {', '.join(missing)}", "the policy names them")
+    if CANARY in frame.columns:
+        raise InputError(f"the column {CANARY} is ours", "rename it in the source")
+    half = len(planned.rows) // 2
+    with seam("adding canary rows"):
+        front, behind = (_rows(rows, planned, policy, frame) for rows in (planned.rows[:half], planned.rows[half:]))
+        parts = [front, frame, behind]
+        return pl.concat([part.with_columns(pl.lit(part is not frame).alias(CANARY)) for part in parts])
+
+
+def _in_order(rows: Iterable[CanaryRow], twins: list[int | None]) -> tuple[CanaryRow, ...]:
+    """Put one row of every text in front and the others behind, alike in every shard.
+
+    A generator that starts anew in every shard or worker then meets the same texts in the same places.
+    """
+    by_twin = {twin: [row for row in rows if row.twin == twin] for twin in twins}
+    return tuple(by_twin[twin][half] for half in range(2) for twin in twins)
+
+
+class _Grower:
+    """Makes canary rows from ids, under one policy and secret."""
+
+    def __init__(self, policy: Policy, secret: Secret) -> None:
+        self._policy = policy
+        self._secret = secret
+        self.foreign = policy_tokens(policy, secret)
+        self.tokens = frozenset(token for tokens in self.foreign.values() for token in tokens)
+        self.native = {
+            item.name: native_words(column.mechanism, secret, policy.dataset, policy.release, item.name)
+            for item, column in zip(policy.columns, policy.column_policies(), strict=True)
+        }
+
+    def draw(self, *what: Any) -> bytes:
+        return self._secret.derive("canary", canon([what[0], self._policy.dataset, self._policy.release, *what[1:]]))
+
+    def seeds(self, partition: str | None, shard: int, batch: int) -> list[bytes]:
+        return [self.draw("id", partition, shard, batch * _BATCH + place) for place in range(_BATCH)]
+
+    def twin(self, canonical: str) -> int | None:
+        """Which text a native row of this id holds; None for a foreign row. An id always gets the same."""
+        drawn = int.from_bytes(self.draw("kind", canonical)[:8], "little") % (FOREIGN_ROWS + NATIVE_ROWS)
+        return None if drawn < FOREIGN_ROWS else (drawn - FOREIGN_ROWS) % TWINS
+
+    def row(self, value: Any, canonical: str, twin: int | None) -> CanaryRow:
+        words = {}
+        for column, foreign in self.foreign.items():
+            palette = foreign if twin is None else self.native[column] or foreign
+            seed = self.draw("words", column, canonical) if twin is None else self.draw("twin", column, twin)
+            number = int.from_bytes(seed, "little")
+            words[column] = tuple(palette[number // len(palette) ** place % len(palette)] for place in range(WORDS))
+        texts = {column: " ".join(chosen) for column, chosen in words.items()}
+        if twin is None:
+            texts = {column: f"{text.capitalize()}." for column, text in texts.items()}
+        return CanaryRow(value, "foreign" if twin is None else "native", texts, words, twin)
+
+
+def _taken(ids: pl.Series, taken: Taken) -> pl.Series:
+    if isinstance(taken, pl.Series):
+        return ids.is_in(taken.implode())
+    return taken(ids)
+
+
+def _rows(rows: tuple[CanaryRow, ...], planned: CanaryPlan, policy: Policy, frame: pl.DataFrame) -> pl.DataFrame:
+    ids = pl.Series(policy.id, [row.id for row in rows], dtype=planned.id_dtype)
+    texts = [pl.Series(item.name, [row.texts[item.name] for row in rows], dtype=pl.String) for item in policy.columns]
+    return frame.clear(len(rows)).with_columns(ids, *texts).cast(frame.schema)

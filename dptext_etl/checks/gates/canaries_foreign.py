@@ -1,0 +1,94 @@
+"""Gate `canaries_foreign`: no pseudo-word stands anywhere behind the mechanism, in any writing (`canary_search`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import polars as pl
+
+from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.canaries.search import FORMS, Searcher
+from dptext_etl.checks.verdict import Verdict
+from dptext_etl.guarantee import Disclosure
+from dptext_etl.policy import Policy
+
+FALSE_ALARM = 1e-9
+"""Bound of the probability that a correct run fails this gate."""
+
+
+class ForeignGate:
+    """Searches every cell and artefact for pseudo-words.
+
+    A faithful mechanism that keeps unknown words in clear keeps these, too: in its own column they prove nothing, and
+    are searched everywhere else only. One that spells texts from pieces of words, or decodes them, may copy a canary's
+    words by chance; where that chance has no small bound they prove nothing in canary rows of its column, and are
+    searched in all other rows and everywhere else.
+
+    Args:
+        policy: The run's policy.
+        tokens: Pseudo-words by text column.
+        planted: Rows that hold pseudo-words; 0 where canary rows are not among what is searched.
+    """
+
+    name = "canaries_foreign"
+    catches = (
+        "Raw text that got past the mechanism: unknown words or failed records passed through, a raw column that was "
+        "renamed, copied, concatenated, reversed, split or encoded into another, text in a manifest, a log or a file's "
+        "statistics."
+    )
+
+    def __init__(self, policy: Policy, tokens: Mapping[str, Iterable[str]], planted: int = 0) -> None:
+        self._tokens = {column: frozenset(words) for column, words in tokens.items()}
+        self._spelled = {
+            item.column: self._all_but(item.column)
+            for item in policy.column_policies()
+            if item.column and item.mechanism.foreign_chance() * planted * len(self._tokens[item.column]) > FALSE_ALARM
+        }
+        self._everything = Searcher(word for words in self._tokens.values() for word in words)
+        self._in_clear = {
+            item.column: self._all_but(item.column)
+            for item in policy.column_policies()
+            if item.column and Disclosure.OOV in item.mechanism.guarantee.disclosures and not item.mechanism.publishable
+        }
+        self._hits = dict.fromkeys(FORMS, 0)
+        self._rows = 0
+
+    def _all_but(self, column: str) -> Searcher:
+        return Searcher(word for other, words in self._tokens.items() if other != column for word in words)
+
+    def feed(self, batch: pl.DataFrame) -> None:
+        """Search a batch of rows."""
+        self._rows += batch.height
+        clear = [name for name in self._in_clear if name in batch.columns]
+        spelled = [name for name in self._spelled if name in batch.columns and CANARY in batch.columns]
+        self._count(self._everything, batch.drop(*clear, *spelled))
+        for name in clear:
+            self._count(self._in_clear[name], batch.select(name))
+        for name in spelled:
+            self._count(self._spelled[name], batch.filter(pl.col(CANARY)).select(name))
+            self._count(self._everything, batch.filter(~pl.col(CANARY)).select(name))
+
+    def search(self, artefact: Path | bytes | str) -> None:
+        """Search a file, a folder or bytes."""
+        self._count(self._everything, artefact)
+
+    def _count(self, searcher: Searcher, anything: Path | bytes | str | pl.DataFrame) -> None:
+        for form, count in searcher.find(anything).items():
+            self._hits[form] += count
+
+    def verdict(self) -> Verdict:
+        """Say what was found."""
+        total = sum(self._hits.values())
+        counts = {"rows": self._rows, "words": sum(map(len, self._tokens.values())), "hits": total, **self._hits}
+        if total:
+            said = "canary words survived: " + ", ".join(
+                f"{count} {form}" for form, count in self._hits.items() if count
+            )
+        else:
+            said = f"none of {counts['words']} canary words survived"
+        if self._in_clear:
+            said += f"; {len(self._in_clear)} columns keep unknown words in clear and were not searched for their own"
+        if self._spelled:
+            said += f"; {len(self._spelled)} columns may spell them by chance: their canary rows prove nothing"
+        return Verdict(self.name, not total and counts["words"] > 0, counts, said, self.catches)

@@ -1,0 +1,80 @@
+"""Gate `raw_column_absent`: a publication has the policy's columns, of their types, made as the policy says."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.lineage import Lineage
+from dptext_etl.checks.verdict import Verdict
+from dptext_etl.policy import Policy
+
+NAME = "raw_column_absent"
+CATCHES = (
+    "A raw text column, or one derived from it, that travels along under its own or another name, as a forgotten "
+    "`drop` or a `select *` after a join leaves it; a text column that never went through its mechanism."
+)
+
+
+class ColumnsGate:
+    """Looks at names, types and lineage alone.
+
+    Names that the policy does not know are counted, not quoted: a pivot can turn raw text into column names.
+
+    Args:
+        policy: The run's policy.
+        lineage: What the run did to columns.
+        marked: Whether the canaries' marker column must be there (staged) or must not (published).
+    """
+
+    def __init__(self, policy: Policy, lineage: Lineage, *, marked: bool) -> None:
+        declared = Lineage.declared(policy)
+        self._texts = [item.name for item in policy.columns]
+        self._expected = {*declared.outputs, *([CANARY] if marked else [])}
+        self._wrong_edges = len(set(lineage.edges) ^ set(declared.edges))
+        self._first: pl.Schema | None = None
+        self._missing: set[str] = set()
+        self._unknown: set[str] = set()
+        self._mistyped: set[str] = set()
+        self._parts = 0
+
+    def feed(self, schema: pl.Schema) -> None:
+        """Look at the columns of one part."""
+        self._parts += 1
+        self._first = self._first or schema
+        self._missing |= self._expected - set(schema)
+        self._unknown |= set(schema) - self._expected
+        self._mistyped |= {name for name in self._texts if schema.get(name, pl.String()) != pl.String}
+        self._mistyped |= {
+            name for name in self._expected & set(schema) & set(self._first) if schema[name] != self._first[name]
+        }
+        if schema.get(CANARY, pl.Boolean()) != pl.Boolean:
+            self._mistyped.add(CANARY)
+
+    def verdict(self) -> Verdict:
+        """Say what was found."""
+        counts = {
+            "parts": self._parts,
+            "columns": len(self._expected),
+            "missing": len(self._missing),
+            "unknown": len(self._unknown),
+            "mistyped": len(self._mistyped),
+            "wrong_lineage": self._wrong_edges,
+        }
+        problems = []
+        if self._missing:
+            problems.append(f"missing: {_names(self._missing)}")
+        if self._unknown:
+            problems.append(f"{len(self._unknown)} columns that the policy does not publish (names not repeated here)")
+        if self._mistyped:
+            problems.append(f"of another type than expected: {_names(self._mistyped)}")
+        if self._wrong_edges:
+            problems.append(f"{self._wrong_edges} columns were made otherwise than the policy says")
+        if not self._parts:
+            problems.append("there are no parts")
+        said = "; ".join(problems) or f"{counts['columns']} columns, as the policy says"
+        return Verdict(NAME, not problems, counts, said, CATCHES)
+
+
+def _names(names: set[str]) -> str:
+    return ", ".join(repr(name) for name in sorted(names))

@@ -1,0 +1,89 @@
+"""Gate `rows_ledgered`: every released cell has a committed spend, and is byte for byte what was committed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dptext_etl import _kernel
+from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.verdict import Verdict
+from dptext_etl.keys import canonical_ids
+from dptext_etl.policy import Policy
+
+if TYPE_CHECKING:
+    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger.terms import ReleaseRef
+
+NAME = "rows_ledgered"
+CATCHES = (
+    "Text that nobody paid for: rows that skipped the ledger, a second draw of a record by a retry or another machine, "
+    "bytes edited after the commit, texts moved to other rows, raw text in the released column's place."
+)
+
+
+class LedgerGate:
+    """Looks up every row by (release, record id) and compares the digest of its bytes with the committed one.
+
+    Args:
+        policy: The run's policy.
+        ledger: The ledger.
+        refs: Registered release of each text column.
+    """
+
+    def __init__(self, policy: Policy, ledger: Ledger, refs: Mapping[str, ReleaseRef]) -> None:
+        self._id = policy.id
+        self._columns = [item.name for item in policy.columns]
+        self._ledger = ledger
+        self._refs = refs
+        self._cells = self._uncommitted = self._different = 0
+        self._unregistered = sum(name not in refs for name in self._columns)
+
+    def feed(self, batch: pl.DataFrame) -> None:
+        """Look at a batch of rows; canary rows are looked up as such where they are marked."""
+        if self._id not in batch.columns:
+            self._cells += batch.height
+            self._uncommitted += batch.height
+            return
+        for name in self._columns:
+            if name in self._refs and name in batch.columns:
+                cells, uncommitted, different = unledgered(batch, self._id, name, self._ledger, self._refs[name])
+                self._cells += cells
+                self._uncommitted += uncommitted
+                self._different += different
+
+    def verdict(self) -> Verdict:
+        """Say what was found."""
+        counts = {
+            "cells": self._cells,
+            "uncommitted": self._uncommitted,
+            "different": self._different,
+            "unregistered_columns": self._unregistered,
+        }
+        passed = not (self._uncommitted or self._different or self._unregistered)
+        said = f"all {self._cells} cells are committed with these bytes"
+        if not passed:
+            said = f"of {self._cells} cells {self._uncommitted} have no commit, {self._different} hold other bytes"
+        if self._unregistered:
+            said += f"; {self._unregistered} columns have no registered release"
+        return Verdict(NAME, passed, counts, said, CATCHES)
+
+
+def unledgered(
+    rows: pl.DataFrame, id_column: str, column: str, ledger: Ledger, ref: ReleaseRef
+) -> tuple[int, int, int]:
+    """Count cells, cells without a commit (a row without an id has none), and cells that hold other bytes."""
+    known = rows.filter(pl.col(id_column).is_not_null())
+    texts, nameless = known[column], rows.height - known.height
+    if texts.dtype != pl.String:
+        return rows.height, nameless, known.height
+    canary = known[CANARY].fill_null(value=False).to_numpy() if CANARY in known.columns else None
+    committed = ledger.committed(ref, canonical_ids(known[id_column].to_arrow()), canary=canary)
+    here = pa.array(_kernel.digests(texts.to_arrow()))
+    equal = pc.fill_null(pc.equal(here, committed.digests), fill_value=False).to_numpy(zero_copy_only=False)
+    return rows.height, nameless + int(np.sum(~committed.mask)), int(np.sum(committed.mask & ~equal))

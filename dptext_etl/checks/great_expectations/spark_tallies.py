@@ -1,0 +1,90 @@
+"""Tallies over Spark frames: batches are counted on the executors, counts alone come back.
+
+Great Expectations is not imported here, so workers stay light; classic sessions and Spark Connect alike.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from inspect import signature
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl.checks.great_expectations.tallies import Counts, Tally, added
+from dptext_etl.errors import GateError, InputError, LedgerError, seam
+from dptext_etl.ledger.storage.store import POSTGRES, resolved
+
+
+def is_spark(frame: object) -> bool:
+    """Whether something is a Spark frame, classic or Connect; pyspark is not imported for the answer."""
+    return type(frame).__module__.startswith("pyspark.sql.")
+
+
+def polars_schema(frame: Any, wanted: tuple[str, ...] | None = None) -> pl.Schema:
+    """Return the columns of a Spark frame with the types that its batches have.
+
+    Args:
+        frame: The frame.
+        wanted: Columns that are read; the others get the type null. None reads all.
+
+    Raises:
+        InputError: A column has no Arrow type.
+    """
+    from pyspark.sql.pandas.types import to_arrow_type
+
+    zone: dict[str, Any] = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
+    options = zone if "timezone" in signature(to_arrow_type).parameters else {}  # Spark 4.0 and newer
+    types = {}
+    for field in frame.schema.fields:
+        with seam(f"finding the Arrow type of column {field.name!r}", InputError, "cast the column, or drop it"):
+            read = wanted is None or field.name in wanted
+            types[field.name] = pl.Series(pa.array([], to_arrow_type(field.dataType, **options) if read else pa.null()))
+    return pl.Schema({name: series.dtype for name, series in types.items()})
+
+
+def count(make: Callable[[], Tally], frame: Any) -> Counts:
+    """Count over a Spark frame.
+
+    Args:
+        make: Makes a tally on an executor, from plain data.
+        frame: The frame.
+
+    Raises:
+        GateError: Spark could not evaluate the frame, or an executor could not count.
+    """
+    names = list(frame.columns)
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pydict({"counts": [_counted(make, names, batches)]})
+
+    plain = frame.toDF(*(f"c{at}" for at in range(len(names))))  # names that Spark does not parse
+    with seam("counting on Spark", GateError, "the executors' logs say more"):
+        found = [json.loads(row[0]) for row in plain.mapInArrow(work, "counts string").collect()]
+    return added(found) if found else make().counts()
+
+
+def _counted(make: Callable[[], Tally], names: list[str], batches: Iterator[pa.RecordBatch]) -> str:
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    with seam("counting on an executor", GateError):
+        tally = make()
+        for batch in batches:
+            table = pl.DataFrame(batch)
+            table.columns = names
+            tally.feed(table)
+        return json.dumps(tally.counts())
+
+
+def require_reach(frame: Any, url: str) -> None:
+    """Refuse to look rows up in a ledger that executors may not see.
+
+    Raises:
+        LedgerError: It is a SQLite file, and the master is not known to be local.
+    """
+    master = str(frame.sparkSession.conf.get("spark.master", None))
+    if not resolved(url).startswith(POSTGRES) and not master.startswith("local"):
+        msg = "a SQLite ledger is a file of one machine, and the executors of this Spark are not known to run on it"
+        raise LedgerError(msg, "validate with a local master, or read the published files with Polars")

@@ -1,0 +1,166 @@
+"""What the expectations count in a released table, batch by batch, wherever the batches are.
+
+No Great Expectations here: workers of Spark import this, and it must stay light. A tally is made from plain data, so it
+can be sent to the batches; its counts add up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
+from typing import NamedTuple, Protocol
+
+import polars as pl
+
+from dptext_etl.checks.canaries.words import policy_tokens
+from dptext_etl.checks.gates.canaries_foreign import ForeignGate
+from dptext_etl.checks.gates.raw_column_absent import ColumnsGate
+from dptext_etl.checks.gates.rows_ledgered import LedgerGate
+from dptext_etl.checks.gates.words_in_output_set import inside_output_set
+from dptext_etl.checks.lineage import Lineage
+from dptext_etl.errors import InputError
+from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.policy import ColumnPolicy, Policy
+
+Counts = dict[str, int]
+
+
+class Tally(Protocol):
+    """Counts over batches of a table."""
+
+    def feed(self, table: pl.DataFrame) -> None:
+        """Look at a batch of rows."""
+
+    def counts(self) -> Counts:
+        """Return how much was "checked", and how many of each problem there are; asked once."""
+
+
+class Known(NamedTuple):
+    """A policy and its columns' policies by name."""
+
+    policy: Policy
+    columns: dict[str, ColumnPolicy]
+
+
+def written(policy: Policy) -> str:
+    """Write a policy as an expectation's argument: names, parameters and references; no storage options."""
+    return json.dumps(policy.model_dump(mode="json", by_alias=True, exclude={"storage_options"}), sort_keys=True)
+
+
+@lru_cache(maxsize=16)
+def known(policy: str) -> Known:
+    """Read what `written` wrote."""
+    read = Policy.parse(json.loads(policy))
+    return Known(read, {spec.name: column for spec, column in zip(read.columns, read.column_policies(), strict=True)})
+
+
+def columns(schema: pl.Schema, policy: str) -> Counts:
+    """Compare the columns of a table with those that a policy publishes."""
+    read = known(policy).policy
+    gate = ColumnsGate(read, Lineage.declared(read), marked=False)
+    gate.feed(schema)
+    found = gate.verdict().counts
+    return {"checked": len(schema), **{name: int(found[name]) for name in ("missing", "unknown", "mistyped")}}
+
+
+class CanaryTally:
+    """Pseudo-words of the policy's canaries, in any writing."""
+
+    def __init__(self, policy: str) -> None:
+        read, by_name = known(policy)
+        self._gate = ForeignGate(read, policy_tokens(read, next(iter(by_name.values())).secret))
+        self._rows = 0
+
+    def feed(self, table: pl.DataFrame) -> None:
+        """Search a batch of rows."""
+        self._rows += table.height
+        self._gate.feed(table)
+
+    def counts(self) -> Counts:
+        """Return rows and hits."""
+        return {"checked": self._rows, "hits": int(self._gate.verdict().counts["hits"])}
+
+
+class LedgerTally:
+    """Cells without a commit, or with other bytes than were committed."""
+
+    def __init__(self, policy: str, refs: Mapping[str, ReleaseRef]) -> None:
+        read = known(policy).policy
+        self._ledger = Ledger.open(read.ledger.url, read.ledger.id_key, create=False, read_only=True)
+        self._gate = LedgerGate(read, self._ledger, refs)
+
+    def feed(self, table: pl.DataFrame) -> None:
+        """Look a batch of rows up."""
+        self._gate.feed(table)
+
+    def counts(self) -> Counts:
+        """Return cells and problems, and let go of the ledger."""
+        self._ledger.close()
+        counts = {name: int(count) for name, count in self._gate.verdict().counts.items()}
+        return {"checked": counts.pop("cells"), **counts}
+
+
+class WordTally:
+    """Texts with a word outside the output words of their column's mechanism."""
+
+    def __init__(self, column: str, words: tuple[str, ...]) -> None:
+        self._column = column
+        self._words = pl.Series(words, dtype=pl.String)
+        self._rows = self._outside = 0
+
+    def feed(self, table: pl.DataFrame) -> None:
+        """Look at a batch of rows.
+
+        Raises:
+            InputError: The table has no such column.
+        """
+        if self._column not in table.columns:
+            raise InputError("the table has no such column")
+        self._rows += table.height
+        self._outside += int((~inside_output_set(table[self._column], self._words)).sum())
+
+    def counts(self) -> Counts:
+        """Return rows, and rows outside."""
+        return {"checked": self._rows, "rows_outside": self._outside}
+
+
+def canaries(policy: str) -> Callable[[], Tally]:
+    """Prepare a search for canaries."""
+    return partial(CanaryTally, policy)
+
+
+def ledgered(policy: str) -> Callable[[], Tally]:
+    """Prepare looking rows up in the ledger; its releases are found here, where the artifacts are."""
+    read, by_name = known(policy)
+    with Ledger.open(read.ledger.url, read.ledger.id_key, create=False, read_only=True) as ledger:
+        found = {name: ledger.find(column) for name, column in by_name.items()}
+    return partial(LedgerTally, policy, {name: ref for name, ref in found.items() if ref is not None})
+
+
+def words(policy: str, column: str) -> Callable[[], Tally]:
+    """Prepare comparing the words of a column.
+
+    Raises:
+        InputError: Its mechanism has no fixed output words.
+    """
+    allowed = known(policy).columns[column].mechanism.output_words()
+    if allowed is None:
+        raise InputError("a faithful mechanism has no fixed output words")
+    return partial(WordTally, column, tuple(sorted(allowed)))
+
+
+def count(make: Callable[[], Tally], table: pl.DataFrame) -> Counts:
+    """Count over a table that is here."""
+    tally = make()
+    tally.feed(table)
+    return tally.counts()
+
+
+def added(parts: list[Counts]) -> Counts:
+    """Add the counts of batches up."""
+    total: Counter[str] = Counter()
+    for part in parts:
+        total.update(part)
+    return dict(total)

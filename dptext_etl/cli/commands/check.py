@@ -1,0 +1,43 @@
+"""`dptext check RELEASED --policy POLICY`: judge a published table without its raw data."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dptext_etl.cli.options import Json
+
+EXAMPLE = "dptext check published/reviews --policy privacy.toml"
+KEYS = (
+    "passed",
+    "gates",
+)
+
+
+def check(
+    released: Annotated[
+        Path, typer.Argument(metavar="RELEASED", help="The published folder, as `dptext run` wrote it.")
+    ],
+    *,
+    policy: Annotated[Path, typer.Option(metavar="POLICY", help="The policy file that it was published under.")],
+    as_json: Json = False,
+) -> None:
+    """Evaluate the gates that need no raw text: columns and types, output words, committed spends, no canary left.
+
+    Exits with 4 if a gate fails.
+    """
+    from dptext_etl.checks.gates import judging
+    from dptext_etl.checks.published import check_published
+    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli.running import show_gates
+    from dptext_etl.policy import Policy
+
+    verdicts = check_published(released, Policy.load(policy))
+    if as_json:
+        passed = all(verdict.passed for verdict in verdicts)
+        terminal.emit({"passed": passed, "gates": [verdict.as_dict() for verdict in verdicts]})
+    else:
+        show_gates([verdict.as_dict() for verdict in verdicts])
+    judging.require(verdicts)

@@ -1,0 +1,152 @@
+"""`dptext demo`: the whole job on invented reviews, then a planted bug that the gates stop."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dptext_etl.cli.options import Json
+
+if TYPE_CHECKING:
+    from dptext_etl.cli.demo.folder import DemoFolder
+
+_FOLDER = Path("demo-output")
+_SHOWN = 6
+_PERSONAL = "@|555|room"
+
+
+EXAMPLE = "dptext demo demo-output"
+KEYS = (
+    "engine",
+    "synthetic",
+    "rows",
+    "gates",
+    "releases",
+    "remaining",
+    "left_out",
+    "verify",
+    "planted_bug",
+    "files",
+)
+
+
+def demo(
+    folder: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="A new folder, or that of an earlier demo.")
+    ] = _FOLDER,
+    *,
+    dagster: Annotated[
+        bool, typer.Option("--dagster/--no-dagster", help="Run the Dagster job if Dagster is installed.")
+    ] = True,
+    planted_bug: Annotated[
+        bool, typer.Option("--planted-bug", help="Only run the planted bug in the folder of a demo; exits with 4.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Generate a small public sample, release it end to end, and show the gates stopping a planted bug.
+
+    All texts are invented by us and public, which is why the demo may show them beside what is released.
+    """
+    from dptext_etl.cli.demo import fault
+    from dptext_etl.cli.demo.folder import DemoFolder
+
+    place = DemoFolder(folder)
+    if planted_bug:
+        fault.run(place)
+        return
+    from dptext_etl.cli.render import terminal
+
+    terminal.note(f"writing {place.path}: invented reviews, a key, a policy")
+    place.prepare()
+    engine = "dagster" if dagster and find_spec("dagster") else "run"
+    terminal.note("releasing two months with " + ("the Dagster job" if engine == "dagster" else "dptext run"))
+    facts = _release(place, engine)
+    terminal.note("releasing one month again, with a planted bug")
+    facts["planted_bug"] = fault.stopped(place)
+    facts["files"] = _files(place)
+    if as_json:
+        terminal.emit(facts)
+    else:
+        from dptext_etl.cli.demo.story import tell
+
+        tell(facts)
+
+
+def _release(place: DemoFolder, engine: str) -> dict[str, Any]:
+    """Run both months and gather what the ledger, the gates and the published tables say."""
+    from dptext_etl.cli.demo.reviews import ROWS
+    from dptext_etl.ledger import Ledger, Scope
+    from dptext_etl.policy import Policy
+
+    policy = Policy.load(place.policy)
+    gates = _with_dagster(place) if engine == "dagster" else _with_run(policy)
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        released, balance, report = (
+            ledger.show(),
+            ledger.remaining(Scope.of(policy)).as_dict(),
+            ledger.verify().as_dict(),
+        )
+    return {
+        "engine": engine,
+        "synthetic": True,
+        "rows": _beside(place),
+        "gates": gates,
+        "releases": released,
+        "remaining": balance,
+        "left_out": ROWS - sum(item["committed"] - item["canaries"] for item in released),
+        "verify": report,
+    }
+
+
+def _with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
+    from dataclasses import asdict
+
+    from dptext_etl.errors import DPTextError
+    from dptext_etl.orchestration import materialize
+
+    done = materialize(place.policy, home=place.home)
+    for run in done.runs:
+        if not run.success:
+            failure = DPTextError(f"the Dagster job stopped in partition {run.partition}: {run.message}")
+            failure.exit_code = run.exit_code
+            raise failure
+    return [asdict(check) for check in done.gates]
+
+
+def _with_run(policy: Any) -> list[dict[str, Any]]:
+    from dptext_etl import runner
+    from dptext_etl.cli.demo.reviews import PARTITIONS
+
+    found = []
+    for partition in PARTITIONS:
+        summary = runner.run(policy, partition=partition).as_dict()
+        found += [{"partition": partition, **gate} for gate in summary["gates"]]
+    return found
+
+
+def _beside(place: DemoFolder) -> list[dict[str, Any]]:
+    """A few raw texts beside what was released: public rows of the demo, never done with real ones."""
+    import polars as pl
+
+    from dptext_etl.cli.demo.reviews import PARTITIONS
+    from dptext_etl.runner import scan_published
+
+    raw = pl.read_parquet(place.path / "raw" / "*.parquet").select("id", before="review")
+    tables = [scan_published(str(place.path / "published" / partition)).collect() for partition in PARTITIONS]
+    released = pl.concat(tables).select("id", after="review")
+    both = released.join(raw, on="id", how="inner").filter(pl.col("before").str.contains(_PERSONAL)).sort("id")
+    return both.gather_every(max(1, both.height // _SHOWN)).head(_SHOWN).to_dicts()
+
+
+def _files(place: DemoFolder) -> dict[str, str]:
+    found = {
+        "raw": place.path / "raw",
+        "policy": place.policy,
+        "published": place.path / "published",
+        "ledger": place.ledger,
+        "dagster": place.home,
+    }
+    return {name: str(path) for name, path in found.items() if path.exists()}

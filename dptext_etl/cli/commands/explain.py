@@ -1,0 +1,230 @@
+"""`dptext explain NAME`: what a mechanism promises, exactly, before anything is spent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dptext_etl.cli.options import Json, MechanismName, Parameters
+
+if TYPE_CHECKING:
+    from dptext_etl.mechanism import Mechanism
+
+WORD = "good"
+_SHOWN = 8
+_VACUOUS = 13
+
+
+EXAMPLE = "dptext explain custext -p epsilon=1 -p k=10"
+KEYS = (
+    "name",
+    "summary",
+    "publishable",
+    "guarantee",
+    "parameters",
+    "configuration",
+    "cfg",
+    "consent",
+    "spend",
+    "lengths",
+    "law",
+    "example",
+    "draw",
+    "noise",
+    "conversions",
+    "note",
+)
+
+
+def explain(
+    name: MechanismName,
+    parameter: Parameters = None,
+    *,
+    word: Annotated[str, typer.Option(help="A public word for the worked example.")] = WORD,
+    words: Annotated[int, typer.Option(min=1, help="Length in words of the text that is costed.")] = 100,
+    as_json: Json = False,
+) -> None:
+    """Say what epsilon is per, who the neighbours are, what is disclosed, and what one release costs.
+
+    Required parameters that are not given take the values of the mechanism's own small example. If the usual model is
+    not on this machine, the example's takes its place: numbers that depend on a model are then the example's.
+    """
+    from dptext_etl import catalog
+    from dptext_etl.cli import parameters
+    from dptext_etl.cli.render import mechanism_facts, model_facts, terminal, word_facts
+    from dptext_etl.families.words import WordMechanism
+
+    kind = catalog.load(name)
+    mechanism, note = _explained(kind, name, parameters.parse(kind, name, parameter))
+    found: dict[str, Any] = {
+        "name": name,
+        "summary": mechanism_facts.summary(kind),
+        "publishable": mechanism.publishable,
+        "guarantee": mechanism_facts.guarantee(mechanism.guarantee),
+        "parameters": [
+            {**item, "value": getattr(mechanism, item["name"])} for item in mechanism_facts.parameters(kind)
+        ],
+        "configuration": mechanism.configuration(),
+        "cfg": mechanism.cfg(),
+        "consent": mechanism_facts.consent(mechanism),
+        "spend": mechanism_facts.cost(mechanism, words),
+    }
+    if isinstance(mechanism, WordMechanism):
+        found["lengths"] = word_facts.lengths(mechanism)
+        found["law"] = word_facts.law(mechanism)
+        found["example"] = word_facts.worked(mechanism, word_facts.known(mechanism, word) if word == WORD else word)
+    found |= {**model_facts.claims(mechanism, words), "note": note}
+    found = {key: found.get(key) for key in KEYS}
+    if as_json:
+        terminal.emit(found)
+    else:
+        _show(found)
+
+
+def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple[Mechanism, str | None]:
+    """Make the mechanism that is meant; with the example's own parameters where it cannot be made without them."""
+    from dptext_etl import catalog
+    from dptext_etl.errors import DPTextError
+
+    example = kind.example()
+    required = {key: getattr(example, key) for key, field in kind.model_fields.items() if field.is_required()}
+    taken = required.keys() - given.keys() - {"epsilon"}
+    try:
+        mechanism = catalog.build({"name": name, **required, **given})
+        mechanism.cfg()
+    except DPTextError:
+        chosen = {key: getattr(example, key) for key in example.model_fields_set}
+        if not chosen.keys() - given.keys() - required.keys():
+            raise
+        mechanism = catalog.build({"name": name, **chosen, **given})
+        mechanism.cfg()
+        taken = chosen.keys() - given.keys() - {"epsilon"}
+    if not taken:
+        return mechanism, None
+    return mechanism, f"{', '.join(sorted(taken))}: as in the mechanism's small example; give what you mean with -p"
+
+
+def _show(found: dict[str, Any]) -> None:
+    from dptext_etl.cli.render import terminal
+
+    claim, cost = found["guarantee"], found["spend"]
+    terminal.say(found["summary"])
+    terminal.heading("Guarantee")
+    terminal.pairs(
+        {
+            "class": f"{claim['class']}: {claim['meaning']}",
+            "epsilon is per": claim["unit"] + _times(found),
+            "neighbours": claim["neighbours"],
+            "assumptions": claim["assumptions"],
+            "publishable": found["publishable"],
+        }
+    )
+    terminal.heading("Released exactly, in clear (the guarantee holds between texts that agree on these)")
+    terminal.pairs(claim["disclosures"])
+    terminal.heading("Parameters")
+    rows = [
+        (
+            item["name"],
+            item["type"],
+            "required" if item["required"] else item["default"],
+            item["value"],
+            item["meaning"],
+        )
+        for item in found["parameters"]
+    ]
+    terminal.table(("name", "type", "default", "here", "meaning"), rows)
+    whole = found["guarantee"]["unit"] == "word"
+    terminal.heading(f"A text of {cost['words']} words costs" if whole else "A text costs, whatever its length")
+    terminal.pairs(
+        {
+            "epsilon": _with_odds(cost["epsilon"], cost["log10_odds"]),
+            "delta": cost["delta"],
+            "epsilon, tight": cost["epsilon_tight"],
+            "rho (zCDP)": cost["rho"],
+        }
+    )
+    if found["consent"]:
+        terminal.say("A policy that uses it says so: " + ", ".join(found["consent"]))
+    for title, heading in (("draw", "One draw"), ("noise", "The noise")):
+        if found[title]:
+            terminal.heading(heading)
+            terminal.pairs(found[title])
+    if found["conversions"]:
+        terminal.heading("All of it for one person, at a fixed delta (the least that is known)")
+        terminal.table(("records", "delta", "epsilon", "rule"), [item.values() for item in found["conversions"]])
+    if found["note"]:
+        terminal.say(f"\n{found['note']}.")
+    if found["law"]:
+        _show_lengths(found["lengths"])
+        _show_law(found["law"])
+        _show_example(found["example"])
+
+
+def _show_lengths(lengths: list[dict[str, Any]]) -> None:
+    from dptext_etl.cli.render import terminal
+
+    terminal.heading("The number of words")
+    terminal.pairs(
+        {
+            item["length"]: f"refused: {item['refused']}"
+            if item["class"] is None
+            else f"{item['class']}; discloses {', '.join(item['disclosures'])}"
+            for item in lengths
+        }
+    )
+
+
+def _show_law(law: dict[str, Any]) -> None:
+    from dptext_etl.cli.render import terminal
+
+    terminal.heading("One draw" + (", from the integers that are drawn from" if law["is_exact"] else ""))
+    worst = f"{law['epsilon_worst']:.6f}: a factor of {terminal.number(law['worst_ratio'])}"
+    metric = law["metric"]
+    terminal.pairs(
+        {
+            "declared": f"{terminal.number(law['epsilon_word'])} between any two words"
+            f" ({terminal.number(law['times_epsilon'])} times the parameter epsilon)",
+            "worst ratio": f"{worst} ({'exact' if law['is_exact'] else 'an upper bound'})",
+            "by distance": "no metric claim"
+            if metric is None
+            else f"{metric['epsilon']:.6g} per unit of {metric['name']}, which is {metric['diameter']:.6g} at most",
+            "disclosed": f"{law['disclosed_bits_per_token']:.2f} bits per word, beside the draw",
+            "unknown words": law["unknown_words"],
+            "output words": law["output_words"],
+            "artifacts": law["artifacts"],
+        }
+    )
+
+
+def _show_example(example: dict[str, Any]) -> None:
+    from dptext_etl.cli.render import terminal
+
+    by = "" if example["samples"] is None else f" (frequencies of {example['samples']:,} draws)"
+    terminal.heading(f"Example: the word {example['word']!r} becomes{by}")
+    rows = [(item["word"], f"{item['probability']:.6f}") for item in example["outputs"][:_SHOWN]]
+    rest = example["outputs"][_SHOWN:]
+    words = len(rest) + example["others"]["words"]
+    if words:
+        share = sum(item["probability"] for item in rest) + example["others"]["probability"]
+        rows.append((f"{words:,} others", f"{share:.6f}"))
+    terminal.table(("output", "probability"), rows)
+    terminal.say(f"It stays as it is with probability {example['stays']:.6f}.")
+    telling = example["most_telling"]
+    if telling is None:
+        return
+    terminal.say(
+        f"Seeing {telling['seen']!r} favours {example['word']!r} over {telling['instead_of']!r} by a factor of"
+        f" {telling['ratio']:.3f} (10^{telling['log10_odds']:.2f}). No output tells more about this word;"
+        " the factors of a text's words multiply."
+    )
+
+
+def _times(found: dict[str, Any]) -> str:
+    times = found["law"]["times_epsilon"] if found["law"] else 1.0
+    return "" if times == 1.0 else f", and unit of distance: between any two words a draw costs {times:.6g} times it"
+
+
+def _with_odds(epsilon: float, log10_odds: float) -> str:
+    odds = f"{epsilon:,.6g}: the odds between two texts can move by 10^{log10_odds:.1f}"
+    return odds if log10_odds < _VACUOUS else f"{odds}, which bounds nothing in practice"

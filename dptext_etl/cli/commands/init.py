@@ -1,0 +1,72 @@
+"""`dptext init FILE`: a first policy that works, and the key that it names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from dptext_etl.cli.options import Json
+
+EXAMPLE = "dptext init reviews.parquet"
+KEYS = (
+    "policy",
+    "source",
+    "new_key",
+)
+
+
+def init(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="The raw table: Parquet, CSV or NDJSON.")],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The policy file to write.")] = Path("privacy.toml"),
+    force: Annotated[bool, typer.Option("--force", help="Replace an existing policy file; never a key.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Look at a table's columns and write a policy for it, with a new key beside it.
+
+    Read what it wrote before the first run: which columns pass in clear, whose budget is charged and what may be
+    disclosed are your decisions.
+    """
+    from dptext_etl import runner
+    from dptext_etl.cli.render import terminal
+    from dptext_etl.errors import PolicyError
+
+    if output.exists() and not force:
+        raise PolicyError(f"{output} exists", "--force replaces it, --output writes another file")
+    text = runner.init(_seen_from(output, file))
+    try:
+        output.write_text(text, encoding="utf-8")
+    except OSError as exc:
+        problem = f"the policy {output} cannot be written: {exc.strerror}"
+    else:
+        key = _new_key(output, text)
+        if as_json:
+            terminal.emit({"policy": str(output), "source": file, "new_key": None if key is None else str(key)})
+            return
+        if key is not None:
+            terminal.say(f"wrote {key}, a new key: guard it like the raw texts")
+        terminal.say(f"wrote {output}: read it; then dptext plan {output}, and dptext run {output}")
+        return
+    raise PolicyError(problem, "choose a folder that you can write to with --output")
+
+
+def _seen_from(output: Path, file: str) -> str:
+    """Write the source so that it is found from the policy's folder."""
+    local = "://" not in file
+    return str(Path(file).absolute()) if local and output.absolute().parent != Path.cwd() else file
+
+
+def _new_key(output: Path, text: str) -> Path | None:
+    """Make the key file that the policy names, unless it is there."""
+    import tomllib
+
+    from dptext_etl import _kernel
+
+    reference: str = tomllib.loads(text)["key"]
+    path = output.parent / reference.removeprefix("file:")
+    if not reference.startswith("file:") or path.exists():
+        return None
+    _kernel.Secret().write(str(path))
+    return path

@@ -1,0 +1,147 @@
+"""`dptext ledger show|remaining|verify|export`: what was spent, what is left, whether the books are whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dptext_etl.cli.command import Command, epilog
+from dptext_etl.cli.options import IdKey, Json, LedgerUrl
+
+if TYPE_CHECKING:
+    from dptext_etl.ledger import Ledger
+
+app = typer.Typer(
+    no_args_is_help=True, help="Make, read, check and repair a ledger: releases, balances, integrity, the public view."
+)
+AMOUNTS = "millionths"
+_NOT_HELD = "the journal does not hold the anchor of event {}: it was cut, rewritten, or is an old copy"
+
+
+@app.command(cls=Command, epilog=epilog("dptext ledger show --ledger ledger.db", ("amounts", "releases")))
+def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+    """List releases: class, disclosures, records, the most that one record has spent. Internal, not for publication."""
+    from dptext_etl.cli.render import balance, terminal
+
+    with opened(ledger, id_key) as book:
+        releases = book.show()
+    if as_json:
+        terminal.emit({"amounts": AMOUNTS, "releases": releases})
+        return
+    columns = (
+        "dataset",
+        "column",
+        "release",
+        "mechanism",
+        "class",
+        "records",
+        "committed",
+        "pending",
+        "expired",
+        "aborted",
+    )
+    rows = [
+        (
+            *(item[name] for name in columns),
+            balance.amount(item["max_eps_pure"]),
+            "draws made" if item["expost"] else "worst case",
+            f"10^{item['log10_odds']}",
+            [f"{version['version']} ({version['rows']:,} rows)" for version in item["published"]],
+            item["burnt"],
+        )
+        for item in releases
+    ]
+    terminal.table((*columns, "most per record", "pure caps charge", "odds", "published", "burnt"), rows)
+
+
+@app.command(
+    cls=Command, epilog=epilog("dptext ledger remaining --ledger ledger.db --subject u17", ("amounts", "scopes"))
+)
+def remaining(
+    *,
+    ledger: LedgerUrl,
+    subject: Annotated[
+        list[str] | None, typer.Option(metavar="ID", help="Also show this subject (or record) alone; repeat as needed.")
+    ] = None,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Show, per scope, what subjects (or records) have used of their cap and what is left."""
+    from dptext_etl.cli.render import balance, terminal
+
+    with opened(ledger, id_key) as book:
+        scopes = [_balance(book, pinned, subject) for pinned in book.caps()]
+    if as_json:
+        terminal.emit({"amounts": AMOUNTS, "scopes": scopes})
+        return
+    for found in scopes:
+        balance.show(found)
+    if not scopes:
+        terminal.say("nothing was charged yet")
+
+
+@app.command(
+    cls=Command,
+    epilog=epilog("dptext ledger verify --ledger ledger.db --anchor $(cat safe/anchor)", ("ok", "problems", "counts")),
+)
+def verify(
+    *,
+    ledger: LedgerUrl,
+    anchor: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ANCHOR", help="What `dptext ledger anchor` printed earlier: is it still held? Repeatable."
+        ),
+    ] = None,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Derive every balance again from the journal and its sealed batches; exit 2 if anything disagrees."""
+    from dptext_etl.cli.render import terminal
+    from dptext_etl.errors import LedgerError
+    from dptext_etl.ledger import Anchor
+
+    anchors = [Anchor.parse(text) for text in anchor or ()]
+    with opened(ledger, id_key) as book:
+        report = book.verify()
+        report.problems.extend(_NOT_HELD.format(item.seq) for item in anchors if not book.holds(item))
+    if as_json:
+        terminal.emit(report.as_dict())
+    else:
+        terminal.pairs(report.counts)
+        terminal.say("the ledger is whole" if report.ok else "the ledger does NOT agree with its own journal:")
+        for problem in report.problems:
+            terminal.say(f"  {problem}")
+    if not report.ok:
+        raise typer.Exit(LedgerError.exit_code)
+
+
+@app.command(
+    cls=Command,
+    epilog=epilog("dptext ledger export --ledger ledger.db > public.json", ("format", "amounts", "datasets")),
+)
+def export(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = True) -> None:  # noqa: ARG001  (always JSON)
+    """Print what may be published about a ledger, as JSON: claims and constants, no number that depends on a text."""
+    from dptext_etl.cli.render import terminal
+
+    with opened(ledger, id_key) as book:
+        terminal.emit(book.export())
+
+
+def opened(url: str, id_key: str | None) -> Ledger:
+    """Open a ledger to read it."""
+    from dptext_etl.ledger import Ledger
+
+    return Ledger.open(url, id_key, create=False, read_only=True)
+
+
+def _balance(book: Ledger, pinned: Mapping[str, Any], asked: list[str] | None) -> dict[str, Any]:
+    import pyarrow as pa
+
+    from dptext_etl.ledger.terms import Scope
+
+    kind, _, name = pinned["scope"].partition(":")
+    scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
+    return book.remaining(scope, pa.array(asked, pa.large_string()) if asked else None).as_dict()

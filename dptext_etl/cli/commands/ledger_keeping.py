@@ -1,0 +1,131 @@
+"""`dptext ledger init|migrate|anchor|freeze|thaw`: what a ledger's keepers do with it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from dptext_etl.cli.command import Command, epilog
+from dptext_etl.cli.commands.ledger import AMOUNTS, opened
+from dptext_etl.cli.commands.ledger import app as _commands
+from dptext_etl.cli.options import IdKey, Json, LedgerUrl
+
+commands = _commands
+"""All of `dptext ledger`: reading (`cli.ledger`) and keeping."""
+_MILLION = 1_000_000
+
+Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset, as policies write it.")]
+
+
+@commands.command(cls=Command, epilog=epilog("dptext ledger init --ledger ledger.db", ("ledger_id", "made")))
+def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+    """Make a ledger where there is none; one that is there stays as it is."""
+    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger.storage.store import there_is
+
+    made = not there_is(ledger)
+    with Ledger.open(ledger, id_key) as book:
+        found = {"ledger_id": book.ledger_id, "made": made}
+    _tell(found, "made a new ledger" if made else "there is a ledger already; nothing was changed", as_json=as_json)
+
+
+@commands.command(cls=Command, epilog=epilog("dptext ledger migrate --ledger ledger.db", ("from", "to")))
+def migrate(*, ledger: LedgerUrl, as_json: Json = False) -> None:
+    """Bring a ledger of an older schema to this version's, in one transaction; take a copy first."""
+    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger.storage.schema import VERSION
+
+    before = Ledger.migrate(ledger)
+    said = "nothing to do" if before == VERSION else f"brought from schema {before} to {VERSION}"
+    _tell({"from": before, "to": VERSION}, said, as_json=as_json)
+
+
+@commands.command(cls=Command, epilog=epilog("dptext ledger anchor --ledger ledger.db >> safe/anchors", ("anchor",)))
+def anchor(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+    """Print the head of the journal, to be kept where the ledger's keepers cannot change it, for `verify --anchor`."""
+    with opened(ledger, id_key) as book:
+        head = str(book.anchor())
+    _tell({"anchor": head}, head, as_json=as_json)
+
+
+@commands.command(
+    cls=Command, epilog=epilog('dptext ledger freeze reviews --reason "restored" --ledger ledger.db', ("frozen",))
+)
+def freeze(
+    dataset: Dataset,
+    *,
+    ledger: LedgerUrl,
+    reason: Annotated[str, typer.Option(metavar="WORDS", help="Why, in a few plain words.")],
+    in_use: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RELEASE", help="A release name that is in use and that this ledger may not know: burnt."),
+    ] = None,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Stop everything in a dataset, such as after a ledger was lost or restored from a copy."""
+    from dptext_etl.ledger import Ledger
+
+    with Ledger.open(ledger, id_key, create=False) as book:
+        book.freeze(dataset, reason, in_use=in_use or ())
+        frozen = book.frozen()
+    _tell({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
+
+
+@commands.command(
+    cls=Command, epilog=epilog("dptext ledger thaw reviews --lost eps_pure=40 --ledger ledger.db", ("amounts", "caps"))
+)
+def thaw(
+    dataset: Dataset,
+    *,
+    ledger: LedgerUrl,
+    lost: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COMPONENT=AMOUNT",
+            help="The most that a subject may have been charged since the copy was made, such as eps_pure=40; one for "
+            "each component of the dataset's caps.",
+        ),
+    ] = None,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Let a frozen dataset go on: its release names are burnt, and its caps sink by what may have been lost."""
+    from dptext_etl.ledger import Ledger
+
+    amounts = dict(_amount(text) for text in lost or ())
+    with Ledger.open(ledger, id_key, create=False) as book:
+        caps = book.thaw(dataset, amounts)
+    said = [
+        f"{scope}: {', '.join(f'{name} {left / _MILLION:g}' for name, left in cap.items())}"
+        for scope, cap in caps.items()
+    ]
+    told = "; ".join(said) or "no cap was set"
+    _tell(
+        {"amounts": AMOUNTS, "caps": caps},
+        f"thawed under new caps ({told}); write them into the policy, and a new release name",
+        as_json=as_json,
+    )
+
+
+def _amount(text: str) -> tuple[str, float]:
+    from dptext_etl.errors import PolicyError
+
+    name, _, amount = text.partition("=")
+    try:
+        value = float(amount)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < _MILLION * _MILLION:
+        raise PolicyError("a loss reads COMPONENT=AMOUNT, the amount 0 or more", "such as --lost eps_pure=40")
+    return name, value
+
+
+def _tell(found: dict[str, Any], said: str, *, as_json: bool) -> None:
+    from dptext_etl.cli.render import terminal
+
+    if as_json:
+        terminal.emit(found)
+    else:
+        terminal.say(said)

@@ -1,0 +1,82 @@
+"""`dptext plan POLICY`: what a run would cost, before anything is spent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dptext_etl.cli.options import Json, Partition, PolicyFile
+
+EXAMPLE = "dptext plan privacy.toml"
+KEYS = (
+    "dataset",
+    "release",
+    "partition",
+    "rows",
+    "already_published",
+    "words",
+    "columns",
+    "component",
+    "per_record",
+    "per_subject",
+    "subjects",
+    "cap",
+    "over_cap",
+    "log10_odds",
+    "on_cap",
+    "dropped",
+    "notes",
+)
+
+
+def plan(policy: PolicyFile, *, partition: Partition = None, as_json: Json = False) -> None:
+    """Say what a run would cost at most, per record and per subject, before anything is drawn or charged.
+
+    The numbers count the words of your texts: they stay inside, like the ledger's.
+    """
+    from dptext_etl import runner
+    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli.running import progress_bar
+    from dptext_etl.policy import Policy
+
+    with progress_bar() as progress:
+        found = runner.plan(Policy.load(policy), partition=partition, progress=progress).as_dict()
+    if as_json:
+        terminal.emit(found)
+    else:
+        _show(found)
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    from dptext_etl.cli.render import terminal
+
+    odds = found["log10_odds"]
+    terminal.pairs(
+        {
+            "dataset": found["dataset"],
+            "release": found["release"],
+            "rows": f"{found['rows']:,}, of {found['subjects']:,} subjects" if found["subjects"] else found["rows"],
+            "words": found["words"],
+            "columns": [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in found["columns"]],
+            "discloses": [meaning for item in found["columns"] for meaning in item["meanings"].values()],
+            "dropped columns": found["dropped"],
+            "cap": found["cap"],
+            "over the cap": {**found["over_cap"], "on_cap": found["on_cap"]} if found["cap"] else None,
+        }
+    )
+    places = list(found["per_record"])
+    rows = [("record", *found["per_record"].values(), _odds(odds.get("largest_record")))]
+    if found["per_subject"]:
+        rows.append(("subject", *found["per_subject"].values(), _odds(odds.get("largest_subject"))))
+    terminal.heading(f"At most, in {found['component']}")
+    terminal.table(("per", *places, "odds at max"), rows)
+    terminal.say(
+        f"one {' or '.join(sorted({item['unit'] for item in found['columns']}))} moves the odds between two texts by"
+        f" {_odds(odds['per_word'])} at most; beyond 10^13 a bound says little"
+    )
+    for line in found["notes"]:
+        terminal.say(line)
+
+
+def _odds(power: float | str | None) -> str | None:
+    return None if power is None else f"10^{power}"

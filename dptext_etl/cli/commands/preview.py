@@ -1,0 +1,95 @@
+"""`dptext preview`: before and after, on public sentences."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dptext_etl.cli.options import Device, Dtype, Json, MechanismName, Parameters
+
+if TYPE_CHECKING:
+    from dptext_etl.mechanism import Mechanism
+
+EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
+EPSILONS_OF_MODELS = (10.0, 50.0, 250.0)
+
+
+EXAMPLE = "dptext preview custext --epsilon 1 --epsilon 4"
+KEYS = (
+    "mechanism",
+    "ledgered",
+    "sentences",
+)
+
+
+def preview(
+    name: MechanismName = "custext",
+    parameter: Parameters = None,
+    *,
+    epsilon: Annotated[list[float] | None, typer.Option(help="An epsilon to show; repeat as needed.")] = None,
+    public_text: Annotated[
+        list[str] | None,
+        typer.Option(metavar="TEXT", help="A sentence that is public or invented, in place of ours. Never real data."),
+    ] = None,
+    device: Device = None,
+    dtype: Dtype = None,
+    as_json: Json = False,
+) -> None:
+    """Show what a mechanism does to public sentences at several epsilons.
+
+    A preview draws with a key that is thrown away and is charged to no ledger, so it takes no table and no policy:
+    looking at previews of real texts would spend their budget unseen. To try your own data, run `dptext privatize`.
+    """
+    from dptext_etl import catalog, column
+    from dptext_etl.cli import parameters, samples
+    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli.running import compute_on
+
+    compute_on(device, dtype)
+    kind = catalog.load(name)
+    given = parameters.parse(kind, name, parameter)
+    if "epsilon" in given and not epsilon:
+        epsilon = [given["epsilon"]]
+    texts = list(public_text or samples.PUBLIC)
+    shown: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
+    for value in epsilon or (EPSILONS_OF_MODELS if kind.accelerated else EPSILONS):
+        mechanism = catalog.build({"name": name, **given, "epsilon": value})
+        released = column.release(*_rows(texts), _throwaway(mechanism))
+        for row, after, draws in zip(shown, released.text.to_pylist(), released.positions.to_pylist(), strict=True):
+            spend = mechanism.spend(draws)
+            row["after"].append(
+                {"epsilon": value, "text": after, "spend": spend.epsilon, "log10_odds": spend.log10_odds}
+            )
+    if as_json:
+        terminal.emit({"mechanism": name, "ledgered": False, "sentences": shown})
+        return
+    for row in shown:
+        terminal.heading(row["before"])
+        terminal.table(
+            ("epsilon", "after", "spent", "odds"),
+            [(item["epsilon"], item["text"], item["spend"], f"10^{item['log10_odds']:.1f}") for item in row["after"]],
+        )
+    terminal.say("\nOne draw each, with a key that is thrown away: another preview draws other words.")
+
+
+def _rows(texts: list[str]) -> tuple[Any, Any]:
+    import pyarrow as pa
+
+    return pa.array(texts, pa.large_string()), pa.array([str(row) for row in range(len(texts))])
+
+
+def _throwaway(mechanism: Mechanism) -> Any:
+    from dptext_etl import _kernel
+    from dptext_etl.guarantee import GuaranteeClass
+    from dptext_etl.policy import ColumnPolicy
+
+    return ColumnPolicy(
+        dataset="preview",
+        column="text",
+        release="preview",
+        mechanism=mechanism,
+        key=_kernel.Secret(),
+        allow=mechanism.guarantee.disclosures,
+        accept={mechanism.guarantee.guarantee_class} & {GuaranteeClass.UMLDP},
+    )

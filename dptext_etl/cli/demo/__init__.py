@@ -1,0 +1,1 @@
+"""What `dptext demo` works on and tells."""

@@ -1,0 +1,68 @@
+"""A planted bug for `dptext demo`: one changed word lets unknown words through in clear.
+
+It claims what CusText claims and is run by the same `run`; no catalog lists it, no other code imports it. The gates
+must stop it: the canary rows of every run hold words that no vocabulary has.
+"""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+from typing import Any
+
+from dptext_etl import runner
+from dptext_etl.cli.demo.folder import DemoFolder
+from dptext_etl.cli.demo.reviews import PARTITIONS
+from dptext_etl.errors import GateError
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.policy import ColumnPolicy, Policy
+
+
+class LeakyCusText(CusText):
+    """CusText with the kind of slip that a review misses."""
+
+    def input_policy(self) -> dict[str, Any]:
+        """Keep unknown words, where strict mode draws them uniformly."""
+        return {**super().input_policy(), "oov": "keep"}
+
+
+class LeakyPolicy(Policy):
+    """The demo's policy with the leaky mechanism in the place of the sound one."""
+
+    def column_policies(self) -> list[ColumnPolicy]:
+        """Return the columns, their mechanism swapped."""
+        return [
+            column.model_copy(update={"mechanism": LeakyCusText(**column.mechanism.model_dump())})
+            for column in super().column_policies()
+        ]
+
+
+def run(place: DemoFolder) -> None:
+    """Release one month of the demo with the leaky mechanism.
+
+    Raises:
+        GateError: Always, if the gates work.
+    """
+    runner.run(LeakyPolicy.load(place.faulty), partition=next(iter(PARTITIONS)))
+
+
+def stopped(place: DemoFolder) -> dict[str, Any]:
+    """Run the planted bug as its own process and make sure that the gates stopped it.
+
+    Returns:
+        The command, its exit code and what it said.
+
+    Raises:
+        GateError: It was not stopped, or something of it was published.
+    """
+    command = ["demo", str(place.path), "--planted-bug"]
+    done = subprocess.run(  # noqa: S603  (our own interpreter and our own command)
+        [sys.executable, "-m", "dptext_etl.cli", *command], capture_output=True, text=True, check=False
+    )
+    published = list(place.faulty.parent.glob("published/*/manifest.json"))
+    if done.returncode != GateError.exit_code or published:
+        said = f"exit code {done.returncode}, {len(published)} tables published"
+        hint = "this is a defect of dptext_etl: please report it"
+        raise GateError(f"the planted bug was not stopped by a gate: {said}", hint)
+    return {"command": f"dptext {shlex.join(command)}", "exit_code": done.returncode, "message": done.stderr.strip()}

@@ -1,0 +1,72 @@
+"""The folder of `dptext demo`: raw tables, key, policy, ledger, published tables; nothing outside it is touched."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from dptext_etl.cli.demo import reviews
+from dptext_etl.errors import PolicyError, seam
+
+_MARK = ".dptext-demo"
+_POLICY = """\
+# The policy of `dptext demo`: a dataset of invented reviews and its one text column. Paths are relative to this file.
+dataset = "{dataset}"
+release = "2026-11"                       # pins one configuration; partitions are no part of it
+source  = "{up}raw/{{partition}}.parquet"
+sink    = "published/{{partition}}"
+id      = "id"
+subject = "user_id"                       # caps are per user
+keep    = ["stars", "date"]               # "channel" is dropped
+key     = "file:{up}noise.key"
+ledger  = {{ url = "sqlite:///ledger.db" }}
+cap     = {{ measure = "pure", epsilon = 160, period = "2026" }}
+on_cap  = "quarantine"
+
+[[column]]
+name = "review"
+mechanism = {{ name = "custext", epsilon = 2.0, k = 20 }}
+allow = ["cluster"]                       # consent: CusText shows the output set of every word
+"""
+
+
+class DemoFolder:
+    """Where the demo's files are.
+
+    Attributes:
+        path: The folder.
+        policy: The policy file.
+        ledger: The ledger that the policy names.
+        home: The Dagster instance of the demo.
+        faulty: The policy file of the planted bug, with a ledger and a sink of its own.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.policy = path / "privacy.toml"
+        self.ledger = path / "ledger.db"
+        self.home = path / "dagster"
+        self.faulty = path / "planted-bug" / "privacy.toml"
+
+    def prepare(self) -> None:
+        """Start anew: an earlier demo in this folder is removed, anything else stays untouched.
+
+        Raises:
+            PolicyError: The folder holds something that no demo wrote.
+            InputError: The folder cannot be written.
+        """
+        from dptext_etl import _kernel
+
+        mark = self.path / _MARK
+        if self.path.exists() and not mark.exists() and (not self.path.is_dir() or any(self.path.iterdir())):
+            raise PolicyError(
+                f"{self.path} holds something that is not a demo", "name another folder: dptext demo FOLDER"
+            )
+        with seam(f"writing the demo into {self.path}", hint="name a folder that you can write to: dptext demo FOLDER"):
+            shutil.rmtree(self.path, ignore_errors=True)
+            self.faulty.parent.mkdir(parents=True)
+            mark.touch()
+            reviews.write(self.path / "raw")
+            _kernel.Secret().write(str(self.path / "noise.key"))
+            self.policy.write_text(_POLICY.format(dataset="demo-reviews", up=""), encoding="utf-8")
+            self.faulty.write_text(_POLICY.format(dataset="planted-bug", up="../"), encoding="utf-8")

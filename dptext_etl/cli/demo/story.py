@@ -1,0 +1,81 @@
+"""What `dptext demo` tells people, from the facts that it gathered."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dptext_etl.cli.render import balance, terminal
+
+
+def tell(facts: Mapping[str, Any]) -> None:
+    """Print the story: rows, spend, budget, gates, the bug that was stopped, where the files are."""
+    terminal.say("400 reviews, invented by us and public; with real data nothing below would show a raw text.")
+    _rows(facts["rows"])
+    _money(facts)
+    _gates(facts["gates"])
+    _bug(facts["planted_bug"])
+    terminal.heading("Files")
+    terminal.pairs(facts["files"])
+    policy, ledger = facts["files"]["policy"], facts["files"]["ledger"]
+    terminal.say(
+        f"\nGo on with:\n  dptext plan {policy} --partition 2026-09"
+        f"\n  dptext run {policy} --partition 2026-09      (costs nothing: these rows are released already)"
+        f"\n  dptext ledger remaining --ledger {ledger}"
+    )
+    if "dagster" in facts["files"]:
+        terminal.say(
+            f"  DAGSTER_HOME=$PWD/{facts['files']['dagster']} dagster-webserver --empty-workspace"
+            "      (the runs, in a browser)"
+        )
+
+
+def _rows(rows: list[dict[str, Any]]) -> None:
+    terminal.heading("Some rows before and after")
+    for row in rows:
+        terminal.say(f"  {row['id']}  raw       {row['before']}")
+        terminal.say(f"         released  {row['after']}")
+
+
+def _money(facts: Mapping[str, Any]) -> None:
+    release, left = facts["releases"][0], facts["remaining"]
+    by = "the Dagster job (raw, staged, gates, published)" if facts["engine"] == "dagster" else "dptext run"
+    terminal.heading("Spend")
+    terminal.pairs(
+        {
+            "released by": by,
+            "mechanism": f"{release['mechanism']}, {release['class']}, discloses {', '.join(release['disclosures'])}",
+            "records": f"{release['committed']:,} committed, {release['canaries']:,} of them planted, never published",
+            "most per record": f"epsilon {balance.amount(release['max_eps_pure'])} (odds 10^{release['log10_odds']})",
+            "cap": f"{_amounts(left['limits'])} per {left['unit']}, {left['scope']}",
+            "left": "; ".join(f"{name} " + _amounts(at) for name, at in left["left"].items()),
+            "left out": f'{facts["left_out"]:,} records over the cap: on_cap = "quarantine"',
+            "at the cap": f"{left['exhausted']:,} of {left['units']:,} {left['unit']}s",
+            "ledger": "whole" if facts["verify"]["ok"] else "NOT whole: " + "; ".join(facts["verify"]["problems"]),
+        }
+    )
+
+
+def _gates(gates: list[dict[str, Any]]) -> None:
+    terminal.heading("Gates")
+    rows = [
+        (gate["partition"], gate["name"], "passed" if gate["passed"] else "FAILED", gate["message"]) for gate in gates
+    ]
+    terminal.table(("partition", "gate", "", "what it saw"), rows)
+
+
+def _bug(stopped: Mapping[str, Any]) -> None:
+    terminal.heading("A planted bug")
+    terminal.say(
+        "One changed word (demo_fault.py) lets words outside the vocabulary through in clear: names, addresses.\n"
+        "It still claims to be CusText, and it goes through the same run and the same gates. Every run holds planted\n"
+        "rows of words that no vocabulary has; they came out again, so nothing was published:\n"
+    )
+    terminal.say(f"  $ {stopped['command']}")
+    for line in stopped["message"].splitlines():
+        terminal.say(f"  {line}")
+    terminal.say(f"  $ echo $?\n  {stopped['exit_code']}")
+
+
+def _amounts(amounts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {balance.amount(micros)}" for name, micros in amounts.items())

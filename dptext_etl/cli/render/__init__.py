@@ -1,0 +1,1 @@
+"""Facts as people and machines read them."""

@@ -1,0 +1,48 @@
+"""`dptext train adept`: the LSTM autoencoder that `adept` releases texts through."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from dptext_etl.cli.options import Json
+
+EXAMPLE = "dptext train adept --corpus utterances.parquet --out adept --scale small --minutes 15"
+KEYS = ("out", "steps", "texts")
+
+
+def adept(
+    *,
+    corpus: Annotated[
+        list[str], typer.Option(metavar="PATH[=SHARE]", help="Parquet file of public texts; repeat as needed.")
+    ],
+    out: Annotated[Path, typer.Option(help="Folder of the model; a training that was stopped goes on there.")],
+    scale: Annotated[
+        Literal["paper", "small"], typer.Option(help="The paper's sizes and steps, or those for a small machine.")
+    ] = "paper",
+    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    texts: Annotated[int, typer.Option(help="Short texts that are drawn from the corpora.")] = 600_000,
+    steps: Annotated[int | None, typer.Option(help="Most steps.")] = None,
+    minutes: Annotated[float | None, typer.Option(help="Stop by then; the learning rate falls with the time.")] = None,
+    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 13,
+    as_json: Json = False,
+) -> None:
+    """Train ADePT's autoencoder on public text, its latents clipped at norm 5 as in a release.
+
+    The folder is one that `adept` loads as `model`; config.json in it says what made it.
+    """
+    from dataclasses import replace
+
+    from dptext_etl.cli.train import report
+    from dptext_etl.training import adept as training
+    from dptext_etl.training.token_rows import public_texts
+
+    settings = replace(training.SMALL if scale == "small" else training.Settings(), minutes=minutes, seed=seed)
+    if steps is not None:
+        settings = replace(settings, steps=steps)
+    corpora, facts = report.corpora(corpus, column)
+    drawn = public_texts(corpora, settings.length - 2, texts, seed)
+    done = training.train(drawn, settings, out, facts=facts, listener=report.tell)
+    report.finish({"out": str(out), "steps": done, "texts": len(drawn)}, as_json=as_json)

@@ -1,0 +1,71 @@
+"""`dptext train paraphraser`: fine-tune a causal model on public pairs of sentences."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dptext_etl.cli.options import Json
+
+EXAMPLE = "dptext train paraphraser --pairs snli.parquet --base openai-community/gpt2 --out gpt2-paraphraser"
+KEYS = ("out", "steps", "loss_before", "loss_after", "clip")
+
+
+def paraphraser(
+    *,
+    pairs: Annotated[
+        Path, typer.Option(metavar="FILE", help="Parquet, CSV, TSV or NDJSON file of PUBLIC pairs of sentences.")
+    ],
+    base: Annotated[str, typer.Option(help="A causal model: a folder, a shipped one, or a name on the hub.")],
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Where the model goes; a training that was stopped goes on there.")
+    ],
+    revision: Annotated[str | None, typer.Option(help="The hub's revision of the base.")] = None,
+    text: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    paraphrase: Annotated[str, typer.Option(help="The column of their paraphrases.")] = "paraphrase",
+    template: Annotated[str | None, typer.Option(help='The prompt, with "{text}" in it.')] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Times that every pair is seen.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Most steps, in place of epochs.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="Stop after this time, too.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Pairs in a batch.")] = None,
+    longest: Annotated[int | None, typer.Option(min=16, help="Most tokens of a prompt, and of a paraphrase.")] = None,
+    rate: Annotated[float | None, typer.Option(help="Learning rate at its peak.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Of the order of pairs and of dropout.")] = None,
+    every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 500,
+    clip: Annotated[bool, typer.Option(help="Estimate the range of scores from the pairs, too.")] = True,
+    as_json: Json = False,
+) -> None:
+    """Fine-tune a causal model so that it continues a text by a paraphrase: what dp_paraphrase draws from.
+
+    The pairs must be public: what a model learns is no secret afterwards. Two texts in a hundred are kept back.
+    """
+    from dataclasses import replace
+
+    from dptext_etl.cli.render import terminal
+    from dptext_etl.inference import language_model
+
+    language_model.need_transformers()
+    from dptext_etl.training import paraphraser as training
+    from dptext_etl.training.sentence_pairs import SentencePairs
+
+    asked: dict[str, Any] = {"template": template, "epochs": epochs, "steps": steps, "minutes": minutes, "rows": rows}
+    asked |= {"longest": longest, "rate": rate, "seed": seed}
+    settings = replace(training.Settings(), **{name: value for name, value in asked.items() if value is not None})
+    read = SentencePairs.read(pairs, (text, paraphrase))
+    terminal.note(f"{len(read.train):,} pairs to train on, {len(read.held):,} kept back")
+    facts = training.train(
+        language_model.model_files(base, revision),
+        read,
+        out,
+        settings,
+        clip=clip,
+        listener=lambda seen: terminal.note(str(seen)),
+        every=every,
+    )
+    shown = {"out": str(out), **{name: facts.get(name) for name in KEYS[1:]}}
+    if as_json:
+        terminal.emit(shown)
+    else:
+        terminal.pairs(shown)

@@ -1,0 +1,33 @@
+"""What trainings of latent models have in common at the command line: their corpora, progress, and last line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from dptext_etl.cli.render import terminal
+
+if TYPE_CHECKING:
+    from dptext_etl.training.corpus import Corpus
+    from dptext_etl.training.resumable import Progress
+
+
+def corpora(given: Sequence[str], column: str) -> tuple[list[Corpus], dict[str, Any]]:
+    """Return the corpora that were named, and facts about them for the model's provenance."""
+    from dptext_etl.training.corpus import Corpus
+
+    found = [Corpus.parse(item, column) for item in given]
+    return found, {"corpora": [{"name": item.name, "sha256": item.sha256, "share": repr(item.share)} for item in found]}
+
+
+def tell(progress: Progress) -> None:
+    """Print how far a training is."""
+    terminal.note(str(progress))
+
+
+def finish(facts: Mapping[str, Any], *, as_json: bool) -> None:
+    """Print what a training made."""
+    if as_json:
+        terminal.emit(facts)
+    else:
+        terminal.say(f"wrote {facts['out']} after {facts['steps']:,} steps on {facts['texts']:,} texts")

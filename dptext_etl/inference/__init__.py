@@ -1,0 +1,1 @@
+"""Neural models: loading, batching, scoring."""

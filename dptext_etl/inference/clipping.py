@@ -1,0 +1,108 @@
+"""Public ranges that a model's scores are clipped to: those of the papers, and those that `dptext calibrate` estimated.
+
+The guarantee holds for any range that is fixed before the data is seen (docs/spec/privacy.md#arbitrary-scores); a good
+one wastes less of epsilon. A range taken from the texts that are privatised would be a release of its own
+(docs/spec/privacy.md#public-parameters; paper 000 does that with SST-2), so every range here is a public input: of a
+paper, or of a file that names its public corpus.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from dptext_etl.artifacts import Artifact, canon
+from dptext_etl.errors import ArtifactError
+from dptext_etl.inference.language_model import ROLE, WEIGHTS
+
+CLIP_FILE = "dptext_clip.json"
+"""File in a model's folder that holds its range."""
+FORMAT = "dptext-clip/1"
+
+Clip = tuple[float, float]
+
+PAPERS: Mapping[str, Clip] = {
+    "roberta-base": (-3.2093127, 16.304797887802124),
+    "modernbert-base": (-1.207156, 14.831477403640747),
+    "flan-t5-base": (-19.22705113016047, 7.48324937989716),
+    "flan-t5-large": (-95.0, 8.0),
+    "gpt2-paraphraser": (-96.85249956065758, -8.747697966442914),
+}
+"""Ranges by the last part of a model's name, in lower case.
+
+Paper 000 and its code: roberta-base (mean, mean + 4 standard deviations of the logits of 1,000 texts of SST-2),
+ModernBERT-base (its repository), flan-t5-base and GPT-2 fine-tuned on paraphrases (its appendix B); paper 002:
+flan-t5-large. Whoever privatises SST-2 should calibrate on other text.
+"""
+
+
+def default_clip(name: str, files: Mapping[str, Artifact]) -> Clip | None:
+    """Return the range that is known for a model: that of its folder's `dptext_clip.json`, else that of a paper.
+
+    Args:
+        name: The model's name or folder, as a mechanism has it.
+        files: The model's files by role.
+
+    Returns:
+        (low, high), or None where none is known.
+
+    Raises:
+        ArtifactError: The folder's file is none that `dptext calibrate` wrote, or was written for other weights.
+    """
+    own = files.get(ROLE + CLIP_FILE)
+    if own is None:
+        return PAPERS.get(Path(name).name.lower())
+    found = _read(own.path)
+    if found.get("model") != weights(files):
+        raise ArtifactError(
+            f"{CLIP_FILE} in the model's folder was estimated for other weights", "run `dptext calibrate` again"
+        )
+    return _range(found, own.path)
+
+
+def read_clip(path: str | Path) -> Clip:
+    """Read the range of a file that `dptext calibrate` wrote.
+
+    Raises:
+        ArtifactError: Missing, or no such file.
+    """
+    return _range(_read(Path(path)), Path(path))
+
+
+def write_clip(path: Path, low: float, high: float, files: Mapping[str, Artifact], facts: Mapping[str, Any]) -> None:
+    """Write a range and where it comes from; equal contents give equal bytes.
+
+    Args:
+        path: The file.
+        low: Lower end.
+        high: Upper end.
+        files: Files of the model that was looked at.
+        facts: Method, corpus, counts: plain data.
+    """
+    content = {**facts, "format": FORMAT, "low": low, "high": high, "model": weights(files)}
+    path.write_text(json.dumps(json.loads(canon(content)), indent=1, sort_keys=True) + "\n")
+
+
+def weights(files: Mapping[str, Artifact]) -> dict[str, str]:
+    """Return what scores depend on: the hash of every file of weights, by name."""
+    return {role.removeprefix(ROLE): item.sha256 for role, item in sorted(files.items()) if role.endswith(WEIGHTS)}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ArtifactError(f"{path} holds no range of scores", "name a file that `dptext calibrate` wrote")
+    return found
+
+
+def _range(found: Mapping[str, Any], path: Path) -> Clip:
+    low, high = found.get("low"), found.get("high")
+    if not (isinstance(low, float) and isinstance(high, float) and -math.inf < low < high < math.inf):
+        raise ArtifactError(f"{path} holds no finite range: low < high", "run `dptext calibrate` again")
+    return low, high

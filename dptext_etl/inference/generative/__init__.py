@@ -1,0 +1,1 @@
+"""Language models that answer a prompt, token by token."""

@@ -1,0 +1,225 @@
+"""Causal models and encoder-decoders as scorers of the next token, with a cache of fixed size.
+
+What makes the scores of a text its own (docs/spec/privacy.md#batch-independence): prompts are padded to a bucket that
+their own length decides, a batch has a fixed number of rows, and the cache is reserved for the longest output at the
+start, so that no shape depends on what other texts hold or draw. Libraries take another path where no row of a batch is
+padded: every row therefore has one padding token at least.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.errors import PolicyError, seam
+from dptext_etl.inference.generative.prompts import Prompts
+from dptext_etl.inference.generative.steps import Batch, Prompt
+
+SHORTEST_BUCKET = 32
+_SPARE = 8  # padding of the longest prompts
+_CPU_ROWS = 16
+"""Enough for one reading of the weights to serve many texts; more would only make small tables slower."""
+_CUDA_ROWS, _CUDA_TOKENS = 256, 2**16
+
+
+class _Outputs(NamedTuple):
+    """Token numbers that can be drawn, and where they stand among the scores: None where they are all of them."""
+
+    columns: npt.NDArray[np.int64]
+    kept: Any
+
+
+class ModelGenerator:
+    """A language model as a scorer of the next token.
+
+    Args:
+        model: A causal model or an encoder-decoder of transformers, in evaluation mode.
+        prompts: How texts become token numbers and back.
+        columns: Token numbers that can be drawn, increasing; the columns of the model's head that are scored.
+        ends: Those of them that end a text.
+        longest: Most tokens of an output.
+
+    Raises:
+        PolicyError: The model does not score as its configuration says.
+    """
+
+    def __init__(
+        self, model: Any, prompts: Prompts, columns: npt.NDArray[np.int64], ends: frozenset[int], longest: int
+    ) -> None:
+        import torch
+
+        self._model, self._prompts = model, prompts
+        self._longest = longest
+        self.outputs = len(columns)
+        self.ends = frozenset(np.flatnonzero(np.isin(columns, sorted(ends))).tolist())
+        self._dummy = [int(columns[min(self.ends)])]
+        self._start = _EncoderDecoderBatch if model.config.is_encoder_decoder else _CausalBatch
+        every = len(columns) == model.config.get_text_config(decoder=True).vocab_size
+        self._drawn_from = _Outputs(columns, None if every else torch.as_tensor(columns, device=model.device))
+        with seam("scoring with the model", PolicyError, "is it a model of the kind that the mechanism needs?"):
+            scores = self.begin([], self.bucket(1), 1, longest).scores()
+        if tuple(scores.shape) != (1, self.outputs):
+            raise PolicyError("the model scores another number of tokens than its configuration says")
+
+    def prompts(self, texts: Sequence[str]) -> list[Prompt]:
+        """Return the prompt of every text; one without any token continues an end."""
+        return [self._dummy if prompt == [] else prompt for prompt in self._prompts.encode(texts)]
+
+    def bucket(self, length: int) -> int:
+        """Return the next power of two beyond a length, or what the longest prompt needs: one token is padding."""
+        return min(max(SHORTEST_BUCKET, 1 << length.bit_length()), self._prompts.limit + _SPARE)
+
+    def rows(self, bucket: int) -> int:
+        """Return how many rows a batch has: on a GPU as many as fill it, a power of two."""
+        if self._model.device.type == "cpu":
+            return _CPU_ROWS
+        fitting = max(1, _CUDA_TOKENS // (bucket + self._longest))
+        return min(_CUDA_ROWS, 1 << (fitting.bit_length() - 1))
+
+    def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> Batch:
+        """Start a batch: dummy rows continue a prompt of one token."""
+        import torch
+
+        started = [*prompts, *[self._dummy] * (rows - len(prompts))]
+        with torch.inference_mode():
+            return self._start(self._model, started, bucket, longest, self._drawn_from)
+
+    def text(self, outputs: Sequence[int]) -> str:
+        """Return the text of a sequence of outputs."""
+        return self._prompts.decode([int(self._drawn_from.columns[number]) for number in outputs])
+
+
+class _ModelBatch:
+    """What both kinds of models have in common: the last scores, and how they become those of the outputs."""
+
+    def __init__(self, model: Any, outputs: _Outputs) -> None:
+        self._model, self._outputs = model, outputs
+        self._last: Any = None
+
+    def scores(self) -> Any:
+        """Return the scores of the outputs, shape (rows, outputs)."""
+        logits = self._last[:, -1]
+        return logits if self._outputs.kept is None else logits[:, self._outputs.kept]
+
+    def append(self, chosen: npt.NDArray[np.int64]) -> None:
+        """Continue every row and score what follows."""
+        import torch
+
+        tokens = torch.as_tensor(self._outputs.columns[chosen], device=self._model.device)[:, None]
+        with torch.inference_mode():
+            self._last = self._forward(tokens)
+
+    def _forward(self, tokens: Any) -> Any:
+        raise NotImplementedError
+
+
+class _CausalBatch(_ModelBatch):
+    """Prompts padded on the left, so that all rows continue at one place; positions count own tokens alone."""
+
+    def __init__(
+        self,
+        model: Any,
+        prompts: Sequence[Sequence[int]],
+        bucket: int,
+        longest: int,
+        outputs: _Outputs,
+    ) -> None:
+        import torch
+        from transformers import StaticCache
+
+        super().__init__(model, outputs)
+        ids, mask = _padded(prompts, bucket, left=True)
+        wide = np.zeros((len(prompts), bucket + longest), bool)
+        wide[:, :bucket] = mask
+        self._mask = torch.as_tensor(wide, device=model.device)
+        self._cache = StaticCache(model.config, max_cache_len=bucket + longest)
+        taken = inspect.signature(model.forward).parameters
+        self._positions = "position_ids" in taken
+        self._options = {"logits_to_keep": 1} if "logits_to_keep" in taken else {}
+        self._seen = bucket
+        self._next = torch.as_tensor(mask.sum(1), device=model.device)[:, None]
+        first = torch.as_tensor(np.maximum(np.cumsum(mask, axis=1) - 1, 0), device=model.device)
+        self._last = self._score(torch.as_tensor(ids, device=model.device), first)
+
+    def _forward(self, tokens: Any) -> Any:
+        self._mask[:, self._seen] = True
+        self._seen += 1
+        positions, self._next = self._next, self._next + 1
+        return self._score(tokens, positions)
+
+    def _score(self, tokens: Any, positions: Any) -> Any:
+        placed = {"position_ids": positions} if self._positions else {}
+        return self._model(
+            input_ids=tokens,
+            attention_mask=self._mask,
+            past_key_values=self._cache,
+            use_cache=True,
+            **placed,
+            **self._options,
+        ).logits
+
+
+class _EncoderDecoderBatch(_ModelBatch):
+    """Prompts padded on the right and encoded once; the decoder starts from the model's start token."""
+
+    def __init__(
+        self,
+        model: Any,
+        prompts: Sequence[Sequence[int]],
+        bucket: int,
+        longest: int,
+        outputs: _Outputs,
+    ) -> None:
+        import torch
+        from transformers import DynamicCache, EncoderDecoderCache, StaticCache
+        from transformers.modeling_outputs import BaseModelOutput
+
+        super().__init__(model, outputs)
+        ids, mask = _padded(prompts, bucket, left=False)
+        self._mask = torch.as_tensor(mask, device=model.device)
+        encoded = model.get_encoder()(
+            input_ids=torch.as_tensor(ids, device=model.device), attention_mask=self._mask
+        ).last_hidden_state
+        self._encoded = BaseModelOutput(last_hidden_state=encoded)
+        decoder = model.config.get_text_config(decoder=True)
+        self._cache = EncoderDecoderCache(StaticCache(decoder, max_cache_len=longest), DynamicCache(config=decoder))
+        start = np.full((len(prompts), 1), _start_token(model), np.int64)
+        self._last = self._forward(torch.as_tensor(start, device=model.device))
+
+    def _forward(self, tokens: Any) -> Any:
+        return self._model(
+            encoder_outputs=self._encoded,
+            attention_mask=self._mask,
+            decoder_input_ids=tokens,
+            past_key_values=self._cache,
+            use_cache=True,
+        ).logits
+
+
+def _start_token(model: Any) -> int:
+    """Return what a decoder begins with: the start token of its configuration, or that of its texts."""
+    for name in ("decoder_start_token_id", "bos_token_id"):
+        for settings in (model.config, model.generation_config):
+            found = getattr(settings, name, None)
+            if isinstance(found, int):
+                return found
+    raise PolicyError("the model's configuration names no token to start from", "add decoder_start_token_id to it")
+
+
+def _padded(
+    prompts: Sequence[Sequence[int]], bucket: int, *, left: bool
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """Lay prompts out in rows of a bucket's length: token numbers (0 where there is none) and which are tokens."""
+    ids = np.zeros((len(prompts), bucket), np.int64)
+    mask = np.zeros((len(prompts), bucket), bool)
+    for row, prompt in enumerate(prompts):
+        if not 0 < len(prompt) < bucket:
+            raise ValueError("a prompt is longer than its bucket")
+        place = slice(bucket - len(prompt), None) if left else slice(None, len(prompt))
+        ids[row, place] = prompt
+        mask[row, place] = True
+    return ids, mask

@@ -1,0 +1,224 @@
+"""Texts drawn token by token, many at once: the loop behind DP-Prompt and DP-Paraphrase, whatever scores the tokens.
+
+What the guarantee needs of it (docs/spec/privacy.md#generative, docs/spec/privacy.md#model-scores,
+docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence, docs/spec/stream.md#one-stream-per-draw):
+
+* A text takes one draw per step, from the slot whose position is the number of the step, until it draws an end token
+  or has drawn `longest` tokens. Drawing the end is a step. A text that has ended draws nothing more.
+* Scores of a text are a function of its own prompt and of what it drew: it is padded to a bucket that its own length
+  decides, in a batch that always has as many rows, and stays in its row until all rows of the batch have ended.
+* What cannot be scored is drawn uniformly, to the end token or to `longest`, at the same spend, and each failure stays
+  that of one text: a batch that fails is run again with one text at a time. What was drawn before stays drawn.
+* Where memory runs out, half as many rows are taken from then on, for that bucket.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl.errors import PolicyError, seam
+from dptext_etl.inference.memory import out_of_memory
+from dptext_etl.inference.sampler import Sampler
+from dptext_etl.scoring import Choices, Slots
+
+log = logging.getLogger("dptext_etl.generation")
+
+Prompt = Sequence[int] | None
+"""Token numbers of a prompt; None where a text could not be turned into any."""
+Listener = Callable[[int, int], None]
+"""Called with the number of texts done and of all, after every batch."""
+_EVERY = 30.0  # seconds between two lines about the progress
+
+
+class Batch(Protocol):
+    """Prompts that are continued together, row by row."""
+
+    def scores(self) -> Any:
+        """Return the scores of the next token, any floats, shape (rows, outputs): a numpy array or a tensor."""
+
+    def append(self, chosen: npt.NDArray[np.int64]) -> None:
+        """Continue every row by the output of that number, shape (rows,)."""
+
+
+class Generator(Protocol):
+    """What scores tokens: a language model, or a toy in tests.
+
+    Attributes:
+        outputs: Size of the output set, the same for every text and step.
+        ends: Which outputs end a text.
+    """
+
+    outputs: int
+    ends: frozenset[int]
+
+    def prompts(self, texts: Sequence[str]) -> list[Prompt]:
+        """Return the prompt of every text; never fails for one because of another."""
+
+    def bucket(self, length: int) -> int:
+        """Return the length that a prompt of that length is padded to."""
+
+    def rows(self, bucket: int) -> int:
+        """Return how many rows a batch of that bucket has."""
+
+    def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> Batch:
+        """Start a batch of that many rows, at most `longest` tokens each; rows beyond the prompts are dummies."""
+
+    def text(self, outputs: Sequence[int]) -> str:
+        """Return the released text of a sequence of outputs, the end included if it was drawn."""
+
+
+class Generation:
+    """The draws of a column of texts under way.
+
+    Args:
+        generator: What scores.
+        sampler: What draws.
+        keys: Record keys, fixed-size binary of 32 bytes, one per text.
+        longest: Most draws of each text, uint32; those of 0 are left alone.
+        most: Most draws of any text: what a batch reserves, whoever is in it.
+        epsilon: Of one draw.
+        clip: Public range of the scores.
+    """
+
+    def __init__(
+        self,
+        generator: Generator,
+        sampler: Sampler,
+        keys: pa.Array,
+        longest: npt.NDArray[np.uint32],
+        *,
+        most: int,
+        epsilon: float,
+        clip: tuple[float, float],
+    ) -> None:
+        self._generator, self._sampler, self._keys = generator, sampler, keys
+        self._longest, self._most = longest, most
+        self._law = {"epsilon": epsilon, "low": clip[0], "high": clip[1]}
+        self._rows: dict[int, int] = {}
+        self._ends = np.array(sorted(generator.ends), np.int64)
+        self.steps = np.zeros(len(longest), np.uint32)
+        """Draws that were made, per text."""
+        self._drawn = np.zeros((len(longest), int(longest.max(initial=0))), np.uint32)
+        self._ended = longest == 0
+
+    def outputs(self, record: int) -> list[int]:
+        """Return what a text drew, the end included."""
+        drawn: list[int] = self._drawn[record, : self.steps[record]].tolist()
+        return drawn
+
+    def run(self, prompts: Sequence[Prompt], listener: Listener | None = None) -> None:
+        """Draw all texts to their ends.
+
+        Args:
+            prompts: One per text.
+            listener: Told how far it is.
+
+        Raises:
+            PolicyError: The model fails whatever it is given.
+        """
+        report = _Report(int((~self._ended).sum()), listener)
+        for bucket, members in self._buckets(prompts):
+            self._rows[bucket] = self._generator.rows(bucket)
+            first = 0
+            while first < len(members):
+                some = members[first : first + self._rows[bucket]]
+                if self._attempt(some, prompts, bucket):
+                    first += len(some)
+                    report.add(len(some))
+        failed = np.flatnonzero(~self._ended)
+        if len(failed):
+            log.warning("%d texts could not be scored: the rest of their draws is uniform", len(failed))
+            self._finish_uniformly(failed)
+            report.add(len(failed))
+
+    def _buckets(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
+        """Group texts by the bucket that their own length decides."""
+        found: dict[int, list[int]] = {}
+        for record, prompt in enumerate(prompts):
+            if prompt is not None and not self._ended[record]:
+                found.setdefault(self._generator.bucket(len(prompt)), []).append(record)
+        for bucket in sorted(found):
+            yield bucket, np.array(found[bucket], np.int64)
+
+    def _attempt(self, members: npt.NDArray[np.int64], prompts: Sequence[Prompt], bucket: int) -> bool:
+        """Draw some texts to their ends; whatever fails, fails for one text alone, and False asks to try again."""
+        try:
+            self._lock_step(members, prompts, bucket)
+        except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
+            exhausted = out_of_memory(exc)
+        else:
+            return True
+        if exhausted and self._rows[bucket] > 1:
+            self._rows[bucket] //= 2
+            return False
+        with seam("scoring with the model", PolicyError, "it fails on every text: check its files, and memory"):
+            rows = self._rows[bucket]
+            self._scores(self._generator.begin([], bucket, rows, self._most), rows)
+        if len(members) > 1:
+            for record in members:
+                while not self._attempt(np.array([record]), prompts, bucket):
+                    pass
+        return True
+
+    def _lock_step(self, members: npt.NDArray[np.int64], prompts: Sequence[Prompt], bucket: int) -> None:
+        rows = self._rows[bucket]
+        started = [prompt for prompt in (prompts[record] for record in members) if prompt is not None]
+        batch = self._generator.begin(started, bucket, rows, self._most)
+        step = 0
+        while True:
+            due = np.flatnonzero(~self._ended[members] & (self.steps[members] == step))
+            if len(due):
+                scores = self._scores(batch, rows)
+                self._record(members[due], self._sampler.choose(scores[due], self._slots(members[due]), **self._law))
+            step += 1
+            if self._ended[members].all():
+                return
+            again = np.full(rows, self._ends[0], np.int64)
+            known = np.flatnonzero(self.steps[members] >= step)
+            again[known] = self._drawn[members[known], step - 1]
+            batch.append(again)
+
+    def _scores(self, batch: Batch, rows: int) -> Any:
+        scores = batch.scores()
+        if tuple(scores.shape) != (rows, self._generator.outputs):
+            raise ValueError("scores have another shape than the output set")
+        return scores
+
+    def _slots(self, records: npt.NDArray[np.int64]) -> Slots:
+        return Slots(self._keys, records.astype(np.uint32), self.steps[records].astype(np.uint64))
+
+    def _record(self, records: npt.NDArray[np.int64], chosen: Choices) -> None:
+        """Keep one draw of each text."""
+        self._drawn[records, self.steps[records]] = chosen
+        self.steps[records] += 1
+        self._ended[records] = np.isin(chosen, self._ends) | (self.steps[records] == self._longest[records])
+
+    def _finish_uniformly(self, records: npt.NDArray[np.int64]) -> None:
+        while len(records):
+            self._record(records, self._sampler.choose_uniform(self._slots(records), self._generator.outputs))
+            records = records[~self._ended[records]]
+
+
+class _Report:
+    """Tells how many texts are done, and when the rest will be."""
+
+    def __init__(self, total: int, listener: Listener | None) -> None:
+        self._total, self._listener, self._done = total, listener, 0
+        self._began = self._said = time.monotonic()
+
+    def add(self, texts: int) -> None:
+        self._done = min(self._total, self._done + texts)
+        if self._listener is not None:
+            self._listener(self._done, self._total)
+        now = time.monotonic()
+        if now - self._said >= _EVERY:
+            self._said = now
+            left = (self._total - self._done) * (now - self._began) / max(1, self._done)
+            log.info("generated %d of %d texts, %.0f s left", self._done, self._total, left)

@@ -1,0 +1,55 @@
+"""What a latent mechanism asks of a model, and how it asks: batches of one shape, failures that tell nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.inference.latent.batches import Batches
+
+Latents = npt.NDArray[np.float32]
+
+
+class LatentModel(Protocol):
+    """What turns texts into vectors and back; both take exactly `rows` items and no item may touch another.
+
+    Attributes:
+        rows: Of every batch.
+        size: Numbers in a vector, the same for every text.
+    """
+
+    @property
+    def rows(self) -> int:
+        """Records per batch."""
+
+    @property
+    def size(self) -> int:
+        """Numbers in a latent."""
+
+    def encode(self, texts: Sequence[str]) -> npt.NDArray[np.floating]:
+        """Return latents, shape (rows, size), any floats."""
+
+    def decode(self, latents: Latents) -> list[str]:
+        """Return texts from noisy latents, shape (rows, size)."""
+
+
+def encoding(model: LatentModel) -> Batches[str, Any]:
+    """Encode; a record on which the encoder fails is NaN, which counts as 0 before noise."""
+
+    def encode(texts: Sequence[str]) -> list[npt.NDArray[np.float64]]:
+        latents = np.asarray(model.encode(texts), np.float64)
+        if latents.shape != (len(texts), model.size):
+            msg = "an encoder gave latents of another shape than the constant one"
+            raise ValueError(msg)
+        return list(latents)
+
+    return Batches(encode, rows=model.rows, filler="", failed=np.full(model.size, np.nan))
+
+
+def decoding(model: LatentModel) -> Batches[Latents, str]:
+    """Decode; where the decoder fails the text is empty, a function of noisy numbers alone."""
+    filler = np.zeros(model.size, np.float32)
+    return Batches(lambda rows: model.decode(np.stack(rows)), rows=model.rows, filler=filler, failed="")

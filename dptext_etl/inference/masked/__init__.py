@@ -1,0 +1,1 @@
+"""Masked language models: which positions are drawn, and how they are scored."""

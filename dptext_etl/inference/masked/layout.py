@@ -1,0 +1,271 @@
+"""Rows of a masked language model: the text, then the text as released so far with masks in it, by index arithmetic.
+
+A row is `<s> A </s></s> B </s>` as the tokenizer frames pairs: A the original words, B what was drawn already, one mask
+for every position of the block, and the words that follow. Where a mask stands is known from counting and never looked
+for, so a mask written in a text is ordinary text. What does not fit the window is cut around the masks, both copies by
+sub-words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.inference.masked.steps import PADDED, Block, Numbers, Script
+from dptext_etl.scoring import Choices
+
+Pieces = Sequence[int]
+
+
+class Frame(NamedTuple):
+    """What stands around the two copies of a text.
+
+    Attributes:
+        before: Token numbers before the first copy.
+        between: Between the copies.
+        after: After the second.
+        types: Segment numbers of before, first copy, between, second copy, after.
+        mask: Token number of the mask.
+        pad: Token number of the padding.
+        window: Most tokens of a row.
+    """
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    types: tuple[int, int, int, int, int]
+    mask: int
+    pad: int
+    window: int
+
+    @property
+    def room(self) -> int:
+        """Tokens of both copies together at most: one of the row is padding (see `MaskedModel.forward`)."""
+        return self.window - 1 - len(self.before) - len(self.between) - len(self.after)
+
+
+class Asked(NamedTuple):
+    """Draws that are scored by one row each: draws `first` to `last` of a text, within a block of it.
+
+    All numbers are those of draws of the whole batch of texts; shape (n,) each.
+    """
+
+    records: Numbers
+    first: Numbers
+    last: Numbers
+    block_first: Numbers
+    block_last: Numbers
+
+    def take(self, some: npt.NDArray[np.int64] | slice) -> Asked:
+        """Return some of them."""
+        return Asked(*(part[some] for part in self))
+
+
+class Rows(NamedTuple):
+    """Where every row takes its tokens from.
+
+    Attributes:
+        starts: Places in `Layout.tokens`, one per segment of a row, shape (n, 9).
+        lengths: Tokens of each segment, shape (n, 9).
+        centre: Number of masked tokens that the window left, the first of them at the start of segment 5, shape (n,).
+    """
+
+    starts: Numbers
+    lengths: Numbers
+    centre: Numbers
+
+    @property
+    def totals(self) -> Numbers:
+        """Tokens of each row."""
+        return np.asarray(self.lengths.sum(axis=1))
+
+
+class Layout:
+    """Tokens of texts, and of what was released of them so far.
+
+    Args:
+        scripts: The texts.
+        pieces: Token numbers of every word of every text, in order.
+        frame: What stands around them.
+        longest: Most tokens of one output.
+    """
+
+    def __init__(self, scripts: Sequence[Script], pieces: Sequence[Pieces], frame: Frame, longest: int) -> None:
+        self.frame = frame
+        self._offsets = np.concatenate([[0], np.cumsum([len(piece) for piece in pieces])]).astype(np.int64)
+        self._words = np.concatenate([[0], np.cumsum([len(script.words) for script in scripts])]).astype(np.int64)
+        self._anchors, self._tails, self._drawn, replaced, pattern = self._items(scripts, pieces)
+        self._places = np.concatenate([[0], np.cumsum([len(piece) for piece in pattern])]).astype(np.int64)
+        self.item_of_draw = np.flatnonzero(self._drawn)
+        self.replaced = replaced[self.item_of_draw]
+        """Number of the word that each draw replaces, among the words of all texts; -1 where it replaces none."""
+        self.starts = np.concatenate([[0], np.cumsum([script.draws for script in scripts])]).astype(np.int64)
+        self._items_of = np.concatenate([[0], np.cumsum([len(script.items) for script in scripts])]).astype(np.int64)
+        most = np.where(self._drawn, longest, np.diff(self._places))
+        ends = np.concatenate([[0], np.cumsum(most)])[self._items_of].astype(np.int64)
+        head = [*frame.before, *frame.between, *frame.after]
+        originals = [token for piece in pieces for token in piece]
+        masked = [token for piece in pattern for token in piece]
+        self._text, self._pattern = len(head), len(head) + len(originals)
+        self._released = self._pattern + len(masked)
+        self.tokens = np.zeros(self._released + int(ends[-1]), np.int64)
+        self.tokens[: self._released] = [*head, *originals, *masked]
+        self._begin, self._done = self._released + ends[:-1], np.zeros(len(scripts), np.int64)
+        self._keeps = not bool(self._drawn.all())
+        if self._keeps:
+            for record in range(len(scripts)):
+                self._keep(record, int(self._items_of[record]))
+
+    def _items(
+        self, scripts: Sequence[Script], pieces: Sequence[Pieces]
+    ) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_], Numbers, list[Pieces]]:
+        """Flatten items: where each stands, the word that follows, whether and what it replaces, masks or words."""
+        anchors, tails, drawn, replaced = [], [], [], []
+        pattern: list[Pieces] = []
+        mask = [self.frame.mask]
+        for script, first in zip(scripts, self._words.tolist(), strict=False):
+            for item in script.items:
+                at = item.word if item.word >= 0 else max(0, item.tail - 1)
+                anchors.append(first + at)
+                tails.append(first + item.tail)
+                drawn.append(item.drawn)
+                replaced.append(first + item.word if item.word >= 0 else -1)
+                beyond = [] if item.word == PADDED else mask
+                pattern.append(beyond if item.drawn else pieces[first + item.word])
+        numbers = (np.array(part, np.int64) for part in (anchors, tails, replaced))
+        first_of, tail_of, replaced_by = numbers
+        return first_of, tail_of, np.array(drawn, bool), replaced_by, pattern
+
+    def asked(self, blocks: Sequence[Block] | Numbers, most: int) -> Asked:
+        """Turn blocks, shape (n, 3), into draws that one row each scores: at most `most` masks in a row."""
+        given = np.array(blocks, np.int64).reshape(-1, 3)
+        records = given[:, 0]
+        first, last = self.starts[records] + given[:, 1], self.starts[records] + given[:, 2]
+        parts = -(-(last - first) // most)
+        part = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
+        records, first, last = (np.repeat(numbers, parts) for numbers in (records, first, last))
+        start = first + part * most
+        return Asked(records, start, np.minimum(start + most, last), first, last)
+
+    def rows(self, asked: Asked) -> Rows:
+        """Find the segments of every row, cut to the window."""
+        room, words = self.frame.room, self._words
+        begin, end = self._offsets[words[asked.records]], self._offsets[words[asked.records + 1]]
+        items = [self.item_of_draw[draws] for draws in (asked.first, asked.last - 1)]
+        outer = [self.item_of_draw[draws] for draws in (asked.block_first, asked.block_last - 1)]
+        here, there = self._offsets[self._anchors[items[0]]], self._offsets[self._anchors[items[1]] + 1]
+        here, there = np.minimum(here, end), np.minimum(there, end)
+        masks, masks_end = self._places[items[0]], self._places[items[1] + 1]
+        block, block_end = self._places[outer[0]], self._places[outer[1] + 1]
+        tail = self._offsets[self._tails[outer[1]]]
+        done = self._done[asked.records]
+        before, after = masks - block, block_end - masks_end
+        left, right, follow = done + before, after + end - tail, end - tail
+        whole, second = end - begin, left + (masks_end - masks) + right
+        half = room // 2
+        for_second = np.where(whole + second <= room, second, np.maximum(half, room - whole))
+        for_first = np.where(whole + second <= room, whole, np.maximum(room - half, room - second))
+        centre = np.minimum(masks_end - masks, for_second)
+        left, right = _shared(left, right, for_second - centre)
+        core = np.minimum(there - here, for_first)
+        ahead, behind = _shared(here - begin, end - there, for_first - core)
+        near = np.minimum(left, before)
+        close = np.minimum(right, after)
+        frame = [len(self.frame.before), len(self.frame.between), len(self.frame.after)]
+        same = np.ones(len(masks), np.int64)
+        starts = [
+            0 * same,
+            self._text + here - ahead,
+            frame[0] * same,
+            self._begin[asked.records] + done - (left - near),
+            self._pattern + masks - near,
+            self._pattern + masks,
+            self._pattern + masks_end,
+            self._text + tail,
+            (frame[0] + frame[1]) * same,
+        ]
+        lengths = [
+            frame[0] * same, ahead + core + behind, frame[1] * same, left - near, near, centre, close,
+            np.minimum(right - close, follow), frame[2] * same,
+        ]  # fmt: skip
+        return Rows(np.stack(starts, axis=1), np.stack(lengths, axis=1), centre)
+
+    def fill(self, rows: Rows, count: int, length: int) -> tuple[Numbers, Numbers, Numbers]:
+        """Write rows out: tokens, how many of each row are real, and segment numbers, shape (count, length).
+
+        Rows beyond those given are dummies: the frame and nothing else.
+        """
+        frame = self.frame
+        tokens = np.full((count, length), frame.pad, np.int64)
+        totals = np.zeros(count, np.int64)
+        given = len(rows.centre)
+        bare = [*frame.before, *frame.between, *frame.after]
+        tokens[given:, : len(bare)] = bare
+        totals[given:] = len(bare)
+        totals[:given] = rows.totals
+        flat = rows.lengths.ravel()
+        ends = np.cumsum(flat)
+        source = np.arange(int(ends[-1]) if given else 0) + np.repeat(rows.starts.ravel() - (ends - flat), flat)
+        real = np.arange(length) < totals[:given, None]
+        tokens[:given][real] = self.tokens[source]
+        types = np.zeros((count, length), np.int64)
+        if any(frame.types):
+            kinds = np.array([frame.types[number] for number in (0, 1, 2, 3, 3, 3, 3, 3, 4)], np.int64)
+            types[:given][real] = np.repeat(np.tile(kinds, given), flat)
+        return tokens, totals, types
+
+    def columns(self, rows: Rows, asked: Asked, masks: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
+        """Return where each row's masks stand, shape (n, masks), and which of these are masks that the window left."""
+        draws = asked.first[:, None] + np.arange(masks)
+        real = draws < asked.last[:, None]
+        items = self.item_of_draw[np.minimum(draws, asked.last[:, None] - 1)]
+        within = self._places[items] - self._places[self.item_of_draw[asked.first]][:, None]
+        real &= within < rows.centre[:, None]
+        start = rows.lengths[:, :5].sum(axis=1)
+        return np.where(real, start[:, None] + within, 0), real
+
+    def released(
+        self, blocks: Sequence[Block], chosen: Sequence[Choices], pieces: Sequence[Pieces], single: Numbers | None
+    ) -> None:
+        """Append what was drawn, and the kept words that come after it.
+
+        Args:
+            blocks: Complete blocks, one per text at most.
+            chosen: Their outputs.
+            pieces: Token numbers of every output.
+            single: The one token number of every output, where each has one.
+        """
+        if single is not None and not self._keeps and all(last - first == 1 for _, first, last in blocks):
+            records = np.array([block.record for block in blocks], np.int64)
+            self.tokens[self._begin[records] + self._done[records]] = single[np.concatenate(chosen)]
+            self._done[records] += 1
+            return
+        for (record, first, _), outputs in zip(blocks, chosen, strict=True):
+            draw = int(self.starts[record]) + first
+            for number in outputs.tolist():
+                self._append(record, pieces[number])
+                if self._keeps:
+                    self._keep(record, int(self.item_of_draw[draw]) + 1)
+                draw += 1
+
+    def _keep(self, record: int, item: int) -> None:
+        """Append the kept words from an item on, up to the next draw."""
+        end = int(self._items_of[record + 1])
+        while item < end and not self._drawn[item]:
+            start = self._pattern + int(self._places[item])
+            self._append(record, self.tokens[start : self._pattern + int(self._places[item + 1])])
+            item += 1
+
+    def _append(self, record: int, piece: Pieces | Numbers) -> None:
+        start = self._begin[record] + self._done[record]
+        self.tokens[start : start + len(piece)] = piece
+        self._done[record] += len(piece)
+
+
+def _shared(left: Numbers, right: Numbers, room: Numbers) -> tuple[Numbers, Numbers]:
+    """Share room between what stands on both sides: half each, more where the other side needs less."""
+    taken = np.minimum(left, np.maximum(room // 2, room - right))
+    return taken, np.minimum(right, room - taken)

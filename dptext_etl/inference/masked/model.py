@@ -1,0 +1,196 @@
+"""A masked language model of any architecture: the encoder over all tokens, the head where masks are.
+
+The head is the largest matrix of a model. It is evaluated at masked positions alone, and only for the tokens that can
+be drawn; so is what the last layer does behind its attention. Architectures keep their parts under different names;
+what is found is checked once against the model's own answer, and where it differs that answer is what is used.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import threading
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from dptext_etl.errors import PolicyError
+from dptext_etl.inference.masked.steps import Numbers
+
+_MASKS = threading.local()
+"""Rows and places of the masks that this thread is scoring."""
+_HOOKED: WeakSet[Any] = WeakSet()
+_HOOKING = threading.Lock()
+
+
+class MaskedModel:
+    """A masked language model, its head cut to the tokens that can be drawn.
+
+    Args:
+        model: A masked language model of transformers, in evaluation mode.
+        tokens: Token numbers that can be drawn: the columns of what `forward` returns.
+        window: Most tokens of a row that are asked for; the model may have fewer places.
+    """
+
+    def __init__(self, model: Any, tokens: Numbers, window: int) -> None:
+        self._model, self._base = model, model.base_model
+        self.device = model.device
+        self.window = min(window, _places(model))
+        taken = inspect.signature(self._base.forward).parameters
+        self._types = "token_type_ids" in taken and getattr(model.config, "type_vocab_size", 0) > 1
+        embedded = model.get_input_embeddings()
+        if len(tokens) and int(tokens.max()) >= embedded.weight.shape[0]:
+            raise PolicyError("the tokenizer has tokens that the model does not know", "are they of the same model?")
+        self._head = _cut_head(model, tokens)
+        self._columns = tokens
+        self._attention = _attention_of_last_layer(self._base)
+        self._separate = self._agrees()
+        if self._attention is not None and not self._separate:
+            self._attention = None
+            self._separate = self._agrees()
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers the encoder is made of, its word embeddings left out."""
+        every = sum(part.numel() for part in self._base.parameters())
+        return max(1, int(every - self._model.get_input_embeddings().weight.numel()))
+
+    @property
+    def embeddings(self) -> Any:
+        """The model's word embeddings, shape (tokens, width)."""
+        return self._model.get_input_embeddings().weight
+
+    def forward(self, tokens: Numbers, totals: Numbers, types: Numbers, columns: Numbers) -> Any:
+        """Score masks.
+
+        Libraries take another path where no token of a batch is padding: every row has one at least.
+
+        Args:
+            tokens: Shape (rows, length).
+            totals: Real tokens of each row, fewer than length.
+            types: Segment numbers, shape (rows, length).
+            columns: Where each row's masks are, shape (rows, masks).
+
+        Returns:
+            Scores of the tokens that can be drawn, shape (rows, masks, tokens), on the model's device.
+        """
+        import torch
+
+        ids, real, places = (
+            torch.as_tensor(part, device=self.device)
+            for part in (tokens, np.arange(tokens.shape[1]) < totals[:, None], columns)
+        )
+        extra = {"token_type_ids": torch.as_tensor(types, device=self.device)} if self._types else {}
+        with torch.inference_mode():
+            rows = torch.arange(len(places), device=self.device)[:, None]
+            if self._head is None or not self._separate:
+                logits = self._model(input_ids=ids, attention_mask=real.long(), **extra).logits[rows, places]
+                return logits[..., torch.as_tensor(self._columns, device=self.device)]
+            if self._attention is None:
+                return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0][rows, places])
+            _MASKS.places = rows, places
+            try:
+                return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0])
+            finally:
+                _MASKS.places = None
+
+    def _agrees(self) -> bool:
+        """Whether encoder and cut head, one after the other, score as the model itself does."""
+        import torch
+
+        if self._head is None:
+            return False
+        length = min(8, self.window)
+        tokens = np.resize(self._columns, (2, length)).astype(np.int64)
+        totals, types = np.full(2, length - 1), np.zeros((2, length), np.int64)
+        columns = np.array([[0, length - 2], [1, 0]])
+        answers = []
+        for separate in (True, False):
+            self._separate = separate
+            try:
+                answers.append(self.forward(tokens, totals, types, columns).float())
+            except (RuntimeError, TypeError, AttributeError, ValueError, IndexError):
+                return False
+        scale = float(answers[1].abs().max()) + 1.0
+        tolerance = scale * (1e-4 if self._model.dtype is torch.float32 else 0.05)
+        return bool(torch.allclose(answers[0], answers[1], rtol=0.0, atol=tolerance))
+
+
+def _places(model: Any) -> int:
+    """Return how many tokens a row of a model can have."""
+    places = int(getattr(model.config, "max_position_embeddings", 512) or 512)
+    embedded = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(embedded, "padding_idx", None)
+    if padding is None and getattr(model.config, "model_type", "") == "mpnet":
+        padding = 1
+    return places if padding is None else places - padding - 1
+
+
+def _attention_of_last_layer(base: Any) -> Any:
+    """Return the attention behind which a layer works token by token, as BERT and its like name it, or None.
+
+    What it makes is cut to masks wherever this thread is scoring: engines call one model from several threads.
+    """
+    layers = getattr(getattr(base, "encoder", None), "layer", None)
+    attention = getattr(layers[-1], "attention", None) if layers else None
+    with _HOOKING:
+        if attention is not None and attention not in _HOOKED:
+            attention.register_forward_hook(_at_masks)
+            _HOOKED.add(attention)
+    return attention
+
+
+def _at_masks(_module: Any, _given: Any, made: Any) -> Any:
+    """Return what an attention made at masks alone, where this thread has said where they are."""
+    places = getattr(_MASKS, "places", None)
+    if places is None:
+        return None
+    return (made[0][places], *made[1:]) if isinstance(made, tuple) else made[places]
+
+
+def _cut_head(model: Any, tokens: Numbers) -> Callable[[Any], Any] | None:
+    """Return what turns hidden states into scores of some tokens; None where it is not found."""
+    import torch
+
+    head = _head(model)
+    last = model.get_output_embeddings()
+    if head is None or not isinstance(last, torch.nn.Linear):
+        return None
+    every = len(tokens) == last.out_features and bool((tokens == np.arange(len(tokens))).all())
+    if every:
+        whole: Callable[[Any], Any] = head
+        return whole
+    kept = torch.as_tensor(tokens, device=last.weight.device)
+    cut = torch.nn.Linear(last.in_features, len(tokens), bias=last.bias is not None, device="meta")
+    cut.weight = torch.nn.Parameter(last.weight.detach()[kept].clone(), requires_grad=False)
+    if last.bias is not None:
+        cut.bias = torch.nn.Parameter(last.bias.detach()[kept].clone(), requires_grad=False)
+    return _replaced(head, last, cut)
+
+
+def _replaced(head: Any, old: Any, new: Any) -> Callable[[Any], Any]:
+    """Return a copy of a head in which one module is another; everything else is shared."""
+    changed: Callable[[Any], Any] = copy.deepcopy(
+        head, {id(old): new, **{id(part): part for part in head.parameters()}}
+    )
+    return changed
+
+
+def _head(model: Any) -> Any:
+    """Return a model's head as one module, wherever its architecture keeps it."""
+    import torch
+
+    for name in ("lm_head", "cls", "predictions"):  # RoBERTa and its like, MPNet; BERT, DeBERTa; ALBERT
+        if hasattr(model, name):
+            return getattr(model, name)
+    chains = (
+        ("head", "decoder"),  # ModernBERT
+        ("generator_predictions", "generator_lm_head"),  # ELECTRA
+        ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),  # DistilBERT
+    )
+    for chain in chains:
+        if all(hasattr(model, name) for name in chain):
+            return torch.nn.Sequential(*(getattr(model, name) for name in chain))
+    return None

@@ -1,0 +1,103 @@
+"""Which words are deleted and after which a word is added: coins that no text decides (Algorithm 3, corrected).
+
+The plan is drawn before anything is scored, from a stream of its own, so it tells nothing about the text: given the
+plan, a release costs as many draws as it really makes. Two draws per word are the most there can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.inference.masked.steps import INSERTED, Item, Script
+
+PLAN = 3
+"""Purpose of the stream of the coins: word i takes positions 2i (deleted?) and 2i + 1 (followed by another?)."""
+
+
+def coins(
+    keys: pa.Array, counts: npt.NDArray[np.int64], deletion: float, addition: float
+) -> list[npt.NDArray[np.bool_]]:
+    """Draw the plans of some texts.
+
+    Args:
+        keys: Record keys, fixed-size binary of 32 bytes.
+        counts: Words of each text that take part.
+        deletion: Probability that a word is deleted; the fraction that its decimal says, exactly.
+        addition: Probability that another word follows.
+
+    Returns:
+        Per text an array of shape (words, 2): deleted, followed.
+    """
+    records = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
+    starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+    words = np.arange(len(records), dtype=np.uint64) - np.repeat(starts[:-1], counts).astype(np.uint64)
+    drawn = np.zeros((len(records), 2), bool)
+    for side, chance in enumerate((deletion, addition)):
+        exact = Fraction(repr(chance))
+        positions = 2 * words + np.uint64(side)
+        numbers = _kernel.uniform_choices(
+            keys, pa.array(records), pa.array(positions, pa.uint64()), PLAN, 0, exact.denominator
+        )
+        drawn[:, side] = pa.array(numbers).to_numpy() < exact.numerator
+    return [drawn[first:last] for first, last in pairwise(starts.tolist())]
+
+
+def planned(words: Sequence[str], kept: Sequence[bool], plan: npt.NDArray[np.bool_]) -> Script:
+    """Return a text as its plan has it: words that are left take a draw, and so does every word that is added."""
+    items: list[Item] = []
+    coin = iter(plan.tolist())
+    for number, keep in enumerate(kept):
+        if keep:
+            items.append(Item(number, drawn=False, tail=number + 1))
+            continue
+        deleted, followed = next(coin)
+        if not deleted:
+            items.append(Item(number, drawn=True, tail=number + 1))
+        if followed:
+            items.append(Item(INSERTED, drawn=True, tail=number + 1))
+    return Script(words, items)
+
+
+@lru_cache(maxsize=4096)
+def likely_draws(words: int, deletion: float, addition: float, delta: float) -> int:
+    """Return the smallest t such that more than t draws are made with probability `delta` at most.
+
+    Args:
+        words: Words of a text, each drawn unless deleted, each followed by another draw or not.
+        deletion: Probability of a deletion.
+        addition: Probability of an addition.
+        delta: Probability.
+
+    Returns:
+        t; with probability 1 - delta a release costs t times epsilon at most
+        (docs/spec/privacy.md#dpmlm-plusminus-guarantee).
+
+    >>> likely_draws(20, 0.05, 0.1, 1e-6), likely_draws(100, 0.05, 0.25, 1e-6)
+    (30, 144)
+    """
+    stays = 1.0 - deletion
+    one = np.array([deletion * (1 - addition), stays * (1 - addition) + deletion * addition, stays * addition])
+    law = _power(one, words)
+    tails = np.cumsum(law[::-1])[::-1] * (1 + 1e-9)  # tails[t]: at least t draws; more than all rounding errors
+    beyond = np.append(tails[1:], 0.0)
+    return int(np.argmax(beyond <= delta))
+
+
+def _power(law: npt.NDArray[np.float64], times: int) -> npt.NDArray[np.float64]:
+    """Return the law of a sum of equal draws; sums of positive products lose no precision that matters."""
+    total, square = np.ones(1), law
+    while times:
+        if times & 1:
+            total = np.convolve(total, square)
+        times >>= 1
+        if times:
+            square = np.convolve(square, square)
+    return total

@@ -1,0 +1,1 @@
+"""What reads a ledger: verification, recounts, balances and views."""

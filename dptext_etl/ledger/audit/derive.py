@@ -1,0 +1,279 @@
+"""Reading the journal from its first event: chain, roots, and everything that follows from them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import DPTextError
+from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.storage.columns import Column
+from dptext_etl.ledger.storage.journal import Entry, genesis, link
+from dptext_etl.ledger.storage.records import Places
+from dptext_etl.ledger.storage.segments import LAYOUTS, root
+from dptext_etl.ledger.terms import I64, U8, Event, State
+
+_TO = {Event.COMMIT: State.COMMITTED, Event.EXPIRE: State.EXPIRED, Event.ABORT: State.ABORTED}
+_FROM = {
+    Event.COMMIT: (State.RESERVED, State.EXPIRED),
+    Event.EXPIRE: (State.RESERVED,),
+    Event.ABORT: (State.RESERVED,),
+    Event.DIVERGED: (State.COMMITTED,),
+}
+_COUNTED = {
+    Event.COMMIT: "committed",
+    Event.EXPIRE: "expired",
+    Event.ABORT: "aborted",
+    Event.DIVERGED: "diverged",
+}
+
+
+@dataclass
+class Batch:
+    """A reserved batch as the journal has it."""
+
+    release: int
+    nonce: int
+    scope: int
+    job: str
+    states: U8
+    attached: bool = False
+
+    def holds(self, facts: dict[str, Any], rows: I64) -> bool:
+        """Return whether an event may speak of these rows."""
+        return (self.release, self.nonce) == (facts["release"], facts["nonce"]) and int(rows.max()) < len(self.states)
+
+
+@dataclass
+class Derived:
+    """What the tables of a ledger must say."""
+
+    problems: list[str] = field(default_factory=list)
+    events: Counter[str] = field(default_factory=Counter)
+    sealed: dict[int, set[str]] = field(default_factory=dict)
+    releases: dict[int, dict[str, Any]] = field(default_factory=dict)
+    burnt: dict[tuple[str, str], int] = field(default_factory=dict)
+    frozen: dict[str, int] = field(default_factory=dict)
+    scopes: dict[int, tuple[str, str, str]] = field(default_factory=dict)
+    caps: dict[int, list[tuple[int, str, list[int]]]] = field(default_factory=dict)
+    members: set[tuple[int, str]] = field(default_factory=set)
+    batches: dict[int, Batch] = field(default_factory=dict)
+    aborted: dict[int, list[tuple[int, I64]]] = field(default_factory=dict)
+    settled: dict[int, list[tuple[int, I64, I64]]] = field(default_factory=dict)
+    commit_parts: set[tuple[int, int]] = field(default_factory=set)
+    tallies: dict[tuple[int, int], Counter[str]] = field(default_factory=dict)
+    publications: dict[tuple[int, int, str], tuple[str, int]] = field(default_factory=dict)
+
+    def note(self, problem: str) -> None:
+        """Keep a problem, once."""
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def rows(self, batches: list[int]) -> int:
+        """Count the rows of batches."""
+        return sum(len(self.batches[seq].states) for seq in batches)
+
+    def name(self, release: int) -> str:
+        """Return a release in words."""
+        facts = self.releases.get(release)
+        if facts is None:
+            return f"release {release}"
+        return f"{facts['dataset']}.{facts['column']}, release {facts['release']!r}"
+
+    def tally(self, facts: dict[str, Any]) -> Counter[str]:
+        """Return the counts of the release that an event is about."""
+        return self.tallies.setdefault((facts["release"], facts["nonce"]), Counter())
+
+
+def derive(book: Book) -> Derived:
+    """Check the chain and every sealed batch, and follow the events."""
+    derived = Derived()
+    before, last = genesis(book.ledger_id), 0
+    for entry in book.journal.entries():
+        if entry.seq != last + 1:
+            derived.problems.append(f"events {last + 1} to {entry.seq - 1} are missing")
+        if link(before, entry.body) != entry.hash:
+            derived.problems.append(f"event {entry.seq} ({entry.kind}): the chain is broken here")
+        before, last = entry.hash, entry.seq
+        try:
+            _follow(book, derived, entry)
+        except (DPTextError, KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError) as exc:
+            derived.problems.append(f"event {entry.seq} ({entry.kind}): it cannot be read ({type(exc).__name__})")
+    head = book.store.row("select value from meta where name='head'")
+    if (head[0] if head else "") != (f"{last}:{before.hex()}" if last else ""):
+        derived.problems.append(f"the journal ends at event {last}, which is not the head that the ledger remembers")
+    return derived
+
+
+def _follow(book: Book, derived: Derived, entry: Entry) -> None:
+    facts = entry.facts
+    if (facts["seq"], facts["event"]) != (entry.seq, entry.kind):
+        derived.problems.append(f"event {entry.seq} ({entry.kind}): it stands in another place than it says")
+    kind = Event(entry.kind)
+    derived.events[kind] += 1
+    columns = _sealed(book, derived, entry.seq, kind, facts) if kind in LAYOUTS else {}
+    _STEPS[kind](Happening(book, derived, entry.seq, kind, facts, columns))
+
+
+def _sealed(book: Book, derived: Derived, seq: int, kind: Event, facts: dict[str, Any]) -> dict[str, Column]:
+    layout = LAYOUTS[kind]
+    derived.sealed[seq] = {name for name, rule in facts["columns"].items() if "bytes" in rule or "raw" in rule}
+    columns = book.segments.read(seq, facts, [name for name, _ in layout])
+    if root(layout, columns).hex() != facts["root"]:
+        said = "its Merkle root differs: a row was edited, added, removed or moved"
+        derived.problems.append(f"batch {seq} ({kind}): {said}")
+    return columns
+
+
+class Happening(NamedTuple):
+    """An event on its way into `Derived`."""
+
+    book: Book
+    derived: Derived
+    seq: int
+    kind: Event
+    facts: dict[str, Any]
+    columns: dict[str, Column]
+
+    def problem(self, said: str) -> None:
+        """Note what is wrong with it."""
+        what = "batch" if self.kind in LAYOUTS else "event"
+        self.derived.problems.append(f"{what} {self.seq} ({self.kind}): {said}")
+
+    def require_usable(self, release: int) -> None:
+        """Note an event under a burnt name, or in a frozen dataset."""
+        facts = self.derived.releases[release]
+        if facts["dataset"] in self.derived.frozen:
+            self.problem(f"the dataset {facts['dataset']} was frozen before")
+        if (facts["dataset"], facts["release"]) in self.derived.burnt:
+            self.problem(f"{self.derived.name(release)} was burnt before")
+
+
+def _release(event: Happening) -> None:
+    event.derived.releases[event.facts["release_id"]] = event.facts
+
+
+def _burn(event: Happening) -> None:
+    event.derived.burnt.setdefault((event.facts["dataset"], event.facts["release"]), event.seq)
+
+
+def _freeze(event: Happening) -> None:
+    event.derived.frozen[event.facts["dataset"]] = event.seq
+
+
+def _thaw(event: Happening) -> None:
+    del event.derived.frozen[event.facts["dataset"]]
+
+
+def _cap_set(event: Happening) -> None:
+    _scope(event)
+    cap = (event.seq, event.facts["measure"], event.facts["limits"])
+    event.derived.caps.setdefault(event.facts["scope"], []).append(cap)
+
+
+def _scope(event: Happening) -> None:
+    facts = event.facts
+    event.derived.scopes[facts["scope"]] = (facts["name"], facts["period"], facts["unit"])
+    event.derived.members.add((facts["scope"], facts["dataset"]))
+
+
+def _reserve(event: Happening) -> None:
+    facts, columns = event.facts, event.columns
+    event.require_usable(facts["release"])
+    _scope(event)
+    states = np.zeros(facts["rows"], np.uint8)
+    event.derived.batches[event.seq] = Batch(facts["release"], facts["nonce"], facts["scope"], facts["job"], states)
+    canary = columns["canary"] == 1
+    if columns["unit"][canary].any() or (columns["canary"] > 1).any():
+        event.problem("a canary row has a subject")
+    tally = event.derived.tally(facts)
+    tally["records"] += facts["rows"]
+    tally["canaries"] += int(canary.sum())
+    most = int(columns["eps_pure"].max())
+    tally["endless"] |= most == INFINITE
+    tally["max_pure"] = max(tally["max_pure"], most)
+
+
+def _outputs(event: Happening) -> None:
+    event.require_usable(event.facts["release"])
+    _move(event)
+
+
+def _move(event: Happening) -> None:
+    tally = event.derived.tally(event.facts)
+    for at, mine in Places(event.columns["batch"], event.columns["row"]).groups():
+        batch = event.derived.batches.get(at)
+        rows = event.columns["row"][mine]
+        if batch is None or not batch.holds(event.facts, rows):
+            event.problem(f"it speaks of rows that batch {at} did not reserve")
+            continue
+        if len(np.unique(rows)) < len(rows) or not np.isin(batch.states[rows], _FROM[event.kind]).all():
+            event.problem(f"rows of batch {at} do not stand where they could be so moved")
+        if event.kind in (Event.COMMIT, Event.DIVERGED):
+            reserved = event.book.segments.read(at, event.book.journal.facts(at), ["n_worst"])["n_worst"][rows]
+            if (event.columns["positions"][mine] > reserved).any():
+                event.problem(f"more positions than batch {at} reserved")
+        if event.kind in _TO:
+            tally["expired"] -= int((batch.states[rows] == State.EXPIRED).sum())
+            batch.states[rows] = _TO[event.kind]
+        if event.kind is Event.COMMIT:
+            event.derived.commit_parts.add((at, event.seq))
+        if event.kind is Event.ABORT:
+            event.derived.aborted.setdefault(at, []).append((event.seq, rows))
+    tally[_COUNTED[event.kind]] += event.facts["rows"]
+
+
+def _settle(event: Happening) -> None:
+    """What committed rows gave back: each once, and no more than was reserved."""
+    event.require_usable(event.facts["release"])
+    for at, mine in Places(event.columns["batch"], event.columns["row"]).groups():
+        rows, spent = event.columns["row"][mine], event.columns["eps_pure"][mine]
+        batch = event.derived.batches.get(at)
+        if batch is None or not batch.holds(event.facts, rows):
+            event.problem(f"it speaks of rows that batch {at} did not reserve")
+            continue
+        before = [row for _, earlier, _ in event.derived.settled.get(at, []) for row in earlier.tolist()]
+        worst = event.book.segments.read(at, event.book.journal.facts(at), ["eps_pure"])["eps_pure"][rows]
+        committed = (batch.states[rows] == State.COMMITTED).all()
+        if len({*before, *rows.tolist()}) < len(before) + len(rows) or not committed or (spent > worst).any():
+            event.problem(f"rows of batch {at} do not stand where they could be so settled")
+        event.derived.settled.setdefault(at, []).append((event.seq, rows, spent))
+
+
+def _replay(event: Happening) -> None:
+    for at in event.facts["attached"]:
+        event.derived.batches[at].attached = True
+
+
+def _publish(event: Happening) -> None:
+    facts, derived = event.facts, event.derived
+    for release, nonce in facts["releases"]:
+        event.require_usable(release)
+        if not derived.releases[release]["publishable"]:
+            event.problem(f"{derived.name(release)} is not publishable")
+        if facts["rows"] > derived.tallies.get((release, nonce), Counter())["committed"]:
+            event.problem(f"more rows than commits in {derived.name(release)}")
+        derived.publications[release, nonce, facts["version"]] = (facts["manifest"], facts["rows"])
+
+
+Step = Callable[[Happening], None]
+_STEPS: dict[Event, Step] = {
+    Event.RELEASE: _release,
+    Event.BURN: _burn,
+    Event.FREEZE: _freeze,
+    Event.THAW: _thaw,
+    Event.CAP_SET: _cap_set,
+    Event.RESERVE: _reserve,
+    Event.REPLAY: _replay,
+    Event.COMMIT: _outputs,
+    Event.DIVERGED: _outputs,
+    Event.SETTLE: _settle,
+    Event.EXPIRE: _move,
+    Event.ABORT: _move,
+    Event.PUBLISH: _publish,
+}

@@ -1,0 +1,132 @@
+"""Reading a ledger: what was committed, what is left, what may be shown, and whether it all agrees."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import pyarrow as pa
+
+from dptext_etl.ledger.audit import views
+from dptext_etl.ledger.audit.remaining import Remaining, remaining, used
+from dptext_etl.ledger.audit.verify import verify
+from dptext_etl.ledger.operations.batch import record_ids
+from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.storage.keyed_ids import binaries
+from dptext_etl.ledger.terms import I64, Anchor, Committed, Mask, ReleaseRef, Scope, State, VerifyReport
+
+
+class Reader:
+    """The half of a ledger that changes nothing; every method sees one consistent state.
+
+    Args:
+        book: An open ledger.
+    """
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Ledger({self._book.store.name!r})"
+
+    @property
+    def ledger_id(self) -> str:
+        """Random name that the ledger got when it was made: tells one ledger from another at the same place."""
+        return self._book.ledger_id
+
+    def close(self) -> None:
+        """Close the file."""
+        self._book.store.close()
+
+    def committed(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> Committed:
+        """Look up what was committed for some records, for replays and gates."""
+        records = record_ids(self._book.id_key, ids, canary)
+        with self._book.store.snapshot():
+            held = self._book.records.held(ref, records, records.order())
+            mask = held.known & (held.state == State.COMMITTED)
+            found = self._book.records.digests(held.places.take(mask))
+            keys_found = self._book.records.idem_keys(held.places.take(mask))
+        digests, identities = (np.zeros((records.size, 32), np.uint8) for _ in range(2))
+        digests[mask], identities[mask] = found, keys_found
+        return Committed(mask, binaries(digests, mask), binaries(identities, mask))
+
+    def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
+        """Return which records the release has seen, whatever became of them; incremental runs take the others."""
+        records = record_ids(self._book.id_key, ids, None)
+        with self._book.store.snapshot():
+            return self._book.records.held(ref, records, records.order()).known
+
+    def remaining(self, scope: Scope, subjects: pa.Array | None = None) -> Remaining:
+        """Return what units may still lose in a scope: the distribution, and given units one by one.
+
+        Args:
+            scope: The scope.
+            subjects: Canonical ids of units (of records where the unit is the record), no nulls.
+        """
+        with self._book.store.snapshot():
+            self._book.forget_dead_runs()
+            return remaining(self._book, scope, subjects)
+
+    def used(self, scope: Scope, units: pa.Array) -> dict[str, I64]:
+        """Return what some units have used of a scope, by component of its cap (pure epsilon without one).
+
+        Args:
+            scope: The scope.
+            units: Canonical ids of subjects (of records where the unit is the record), no nulls.
+
+        Returns:
+            Millionths, int64, shape (units,); `column.INFINITE` where no bound is known.
+        """
+        with self._book.store.snapshot():
+            return used(self._book, scope, units)
+
+    def show(self) -> list[dict[str, Any]]:
+        """Return the releases with class, disclosures, spends and counts; internal, not for publication."""
+        with self._book.store.snapshot():
+            return views.releases(self._book)
+
+    def caps(self) -> list[dict[str, Any]]:
+        """Return the scopes with their caps."""
+        with self._book.store.snapshot():
+            return views.caps(self._book)
+
+    def export(self) -> dict[str, Any]:
+        """Return what may be published about the ledger: no number in it depends on a text.
+
+        Specification: docs/spec/privacy.md#export.
+        """
+        with self._book.store.snapshot():
+            return views.export(self._book)
+
+    def anchor(self) -> Anchor:
+        """Return the head of the journal, to be kept where the ledger's keepers cannot change it."""
+        with self._book.store.snapshot():
+            seq, head = self._book.journal.head()
+        return Anchor(self._book.ledger_id, seq, head.hex())
+
+    def holds(self, anchor: Anchor) -> bool:
+        """Whether the journal still holds an anchor: if not, it was cut, rewritten, or is an old copy."""
+        if anchor.ledger != self._book.ledger_id:
+            return False
+        with self._book.store.snapshot():
+            return self._book.journal.hash_of(anchor.seq) == bytes.fromhex(anchor.hash)
+
+    def settled(self, dataset: str, missing: Anchor) -> bool:
+        """Whether the loss of an anchor was settled: the dataset was frozen for it, and thawed since."""
+        with self._book.store.snapshot():
+            return self._book.freezes.settled(dataset, missing)
+
+    def frozen(self) -> list[str]:
+        """Return the datasets in which nothing is charged or published."""
+        return [dataset for (dataset,) in self._book.store.rows("select dataset from frozen order by dataset")]
+
+    def verify(self) -> VerifyReport:
+        """Derive everything again from the journal and its sealed batches, and say what does not agree."""
+        with self._book.store.snapshot():
+            return verify(self._book)

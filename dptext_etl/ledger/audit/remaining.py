@@ -1,0 +1,163 @@
+"""What units have used of a cap and what is left: the distribution, and given units one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from dptext_etl.column import INFINITE
+from dptext_etl.ledger.operations.balances import balances, charged
+from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.scopes import LARGEST, Pinned, components
+from dptext_etl.ledger.storage.keyed_ids import Hids, hids, joined
+from dptext_etl.ledger.storage.passes import Pass, Taken, passes
+from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Values, fold
+from dptext_etl.ledger.terms import I64, Scope, State
+
+QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
+_UNCAPPED = "eps_pure"
+
+
+@dataclass(frozen=True)
+class Remaining:
+    """What units have used of a scope's cap, and what is left. Amounts are millionths.
+
+    Attributes:
+        scope: The scope in words.
+        unit: "subject" or "record".
+        measure: What the cap counts; None while there is no cap, and pure epsilon is shown.
+        limits: The cap by component; empty without one.
+        units: Units with a charge or a reservation.
+        exhausted: Units that have reached the cap in some component.
+        used: Quantiles of what the units have used, by component; "inf" where no bound is known.
+        left: Quantiles of what they have left, by component; empty without a cap.
+        asked: One entry per unit that was asked for: used and left by component.
+    """
+
+    scope: str
+    unit: str
+    measure: str | None
+    limits: dict[str, int]
+    units: int
+    exhausted: int
+    used: dict[str, dict[str, int | str]]
+    left: dict[str, dict[str, int]]
+    asked: list[dict[str, dict[str, int | str]]]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON can hold it."""
+        return asdict(self)
+
+
+def remaining(book: Book, scope: Scope, subjects: pa.Array | None) -> Remaining:
+    """Return the balances of a scope (see `Ledger.remaining`)."""
+    pinned = _found(book, scope)
+    names = components(pinned) or (_UNCAPPED,)
+    limits = dict(zip(names, pinned.limits, strict=False))
+    tables: dict[str, dict[int, int]] = {name: {} for name in names}
+    units = exhausted = 0
+    for values in _used(book, pinned, names):
+        units += values.shape[1]
+        if limits:
+            exhausted += int((values >= np.array(pinned.limits, np.int64)[:, None]).any(axis=0).sum())
+        for name, amounts in zip(names, values, strict=True):
+            for amount, count in zip(*(item.tolist() for item in np.unique(amounts, return_counts=True)), strict=True):
+                tables[name][amount] = tables[name].get(amount, 0) + count
+    spent = {name: {at: _shown(amount) for at, amount in _quantiles(table).items()} for name, table in tables.items()}
+    left = {name: _quantiles(_left(tables[name], limit)) for name, limit in limits.items()}
+    asked = [] if subjects is None else _asked(used(book, scope, subjects), limits)
+    return Remaining(str(scope), pinned.unit, pinned.measure, limits, units, exhausted, spent, left, asked)
+
+
+def _found(book: Book, scope: Scope) -> Pinned:
+    return book.scopes.find(scope) or Pinned(-1, scope.unit, None, ())
+
+
+def _used(book: Book, pinned: Pinned, names: tuple[str, ...]) -> Iterator[Values]:
+    """Iterate over what units have used, shape (components, units), in parts."""
+    if pinned.measure is not None:
+        for part in balances(book.store, book.cache, pinned).folded():
+            yield part.values
+        return
+    found = book.store.rows("select seq, rows from batch where scope=? order by seq", (pinned.id,))
+    for each in passes(book.segments, book.journal, sum(rows for _, rows in found)):
+        taken = each.over([seq for seq, _ in found], "unit", ["canary", *names])
+        parts = [_spent(book, item, names) for item in taken]
+        values = np.concatenate([np.zeros((len(names), 0), np.int64), *(part.values for part in parts)], axis=1)
+        yield fold(joined(part.hids for part in parts), values, Fold.SUM).values
+
+
+def _spent(book: Book, item: Taken, names: tuple[str, ...]) -> Part:
+    """Return what rows of a batch took; an infinite amount counts as one that no cap reaches."""
+    kept = (item.columns["canary"] == 0) & (book.records.states(item.batch)[item.rows] != State.ABORTED)
+    return charged(item.ids.take(kept), np.stack([np.minimum(item.columns[name][kept], LARGEST) for name in names]))
+
+
+def used(book: Book, scope: Scope, units: pa.Array) -> dict[str, I64]:
+    """Return what some units have used, by component (see `Ledger.used`)."""
+    pinned = _found(book, scope)
+    names = components(pinned) or (_UNCAPPED,)
+    nobody = np.zeros(len(units), np.bool_)
+    by_subject = pinned.unit == "subject"
+    ids = hids(book.id_key.subjects(units, nobody) if by_subject else book.id_key.records(units, nobody))
+    order = ids.order()
+    values = np.zeros((len(names), ids.size), np.int64)
+    wanted = ids.take(order)
+    values[:, order] = (
+        balances(book.store, book.cache, pinned).find(wanted)[1]
+        if pinned.measure is not None
+        else _summed(book, pinned, names, wanted)
+    )
+    return dict(zip(names, np.where(values >= LARGEST, INFINITE, values), strict=True))
+
+
+def _asked(spent: dict[str, I64], limits: dict[str, int]) -> list[dict[str, dict[str, int | str]]]:
+    rows = zip(*(amounts.tolist() for amounts in spent.values()), strict=True)
+    return [
+        {
+            name: {"used": _shown(amount), **({"left": max(0, limits[name] - amount)} if limits else {})}
+            for name, amount in zip(spent, row, strict=True)
+        }
+        for row in rows
+    ]
+
+
+def _summed(book: Book, pinned: Pinned, names: tuple[str, ...], wanted: Hids) -> Values:
+    """Sum up what units took in a scope that keeps no balances, for sorted ids."""
+    total = np.zeros((len(names), wanted.size), np.int64)
+    batches = [seq for (seq,) in book.store.rows("select seq from batch where scope=?", (pinned.id,))]
+    for item in Pass(book.segments, book.journal, 0, 0).over(batches, "unit", ["canary", *names]):
+        part = _spent(book, item, names)
+        if part.hids.size:
+            at = np.minimum(np.searchsorted(part.hids.hi, wanted.hi), part.hids.size - 1)
+            hit = (part.hids.hi[at] == wanted.hi) & (part.hids.lo[at] == wanted.lo)
+            total += np.where(hit, part.values[:, at], 0)
+    return total
+
+
+def _left(used: dict[int, int], limit: int) -> dict[int, int]:
+    left: dict[int, int] = {}
+    for amount, units in used.items():
+        rest = max(0, limit - amount)
+        left[rest] = left.get(rest, 0) + units
+    return left
+
+
+def _quantiles(table: dict[int, int]) -> dict[str, int]:
+    """Return quantiles of a histogram: the smallest amount that at least that share of the units does not exceed."""
+    if not table:
+        return {}
+    amounts = np.array(sorted(table))
+    reached = np.cumsum([table[amount] for amount in amounts.tolist()])
+    return {
+        name: int(amounts[min(len(amounts) - 1, int(np.searchsorted(reached, share * reached[-1])))])
+        for name, share in QUANTILES.items()
+    }
+
+
+def _shown(amount: int) -> int | str:
+    return "inf" if amount >= LARGEST else amount

@@ -1,0 +1,139 @@
+"""Verification: everything in a ledger is derived again from its journal and compared (docs/spec/privacy.md#verify)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dptext_etl.ledger.audit.derive import Derived, derive
+from dptext_etl.ledger.audit.recount import recount_balances, recount_index
+from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.releases import NAMES
+from dptext_etl.ledger.storage.journal import canon
+from dptext_etl.ledger.terms import State, VerifyReport
+
+
+def verify(book: Book) -> VerifyReport:
+    """Check chain, roots, states, counts, uniqueness, the record index, balances and caps.
+
+    An edited, removed, reordered or inserted row is found and its batch named. Rewriting the whole ledger consistently
+    is not: only a head that was stored elsewhere shows that.
+    """
+    book = Book.of(book.store, None)  # nothing that was read before counts
+    derived = derive(book)
+    problems = derived.problems
+    _same(problems, "release", _releases(derived), _stored_releases(book))
+    _same(problems, "frozen dataset", derived.frozen, dict(book.store.rows("select dataset, seq from frozen")))
+    burnt = {row[:2]: row[2] for row in book.store.rows("select dataset, release, seq from burnt")}
+    _same(problems, "burnt name", derived.burnt, burnt)
+    _same(problems, "publication", _publications(derived), _stored_publications(book))
+    _same(problems, "counts of release", _tallies(derived), _stored_tallies(book))
+    _same(problems, "batch", _batches(derived), _stored_batches(book))
+    _same(problems, "digests of batch", dict.fromkeys(derived.commit_parts, True), _stored_parts(book))
+    _same(problems, "blobs of batch", derived.sealed, _stored_blobs(book))
+    _scopes(book, derived)
+    for release, nonce in sorted({(batch.release, batch.nonce) for batch in derived.batches.values()}):
+        recount_index(book, derived, release, nonce)
+    recount_balances(book, derived)
+    return VerifyReport(problems, _counts(derived))
+
+
+def _same(problems: list[str], what: str, derived: dict[Any, Any], stored: dict[Any, Any]) -> None:
+    for key in sorted({*derived, *stored}, key=str):
+        shown = " ".join(str(part) for part in key) if isinstance(key, tuple) else key
+        if key not in stored:
+            problems.append(f"{what} {shown}: the journal has it, the ledger's table has not")
+        elif key not in derived:
+            problems.append(f"{what} {shown}: the journal does not have it")
+        elif derived[key] != stored[key]:
+            problems.append(f"{what} {shown}: it is not what the journal says")
+
+
+def _releases(derived: Derived) -> dict[int, Any]:
+    return {
+        number: (
+            *(facts[name] for name in NAMES if name != "mechanism"),
+            facts["publishable"],
+            canon(facts["facts"]),
+            derived.burnt.get((facts["dataset"], facts["release"])),
+        )
+        for number, facts in derived.releases.items()
+    }
+
+
+def _stored_releases(book: Book) -> dict[int, Any]:
+    found = book.store.rows("select id, dataset, col, release, cfg, id_type, publishable, facts, burnt from release")
+    return {row[0]: (*row[1:6], bool(row[6]), *row[7:]) for row in found}
+
+
+def _publications(derived: Derived) -> dict[Any, Any]:
+    return dict(derived.publications)
+
+
+def _stored_publications(book: Book) -> dict[Any, Any]:
+    return {
+        row[:3]: row[3:] for row in book.store.rows("select release, nonce, version, manifest, rows from publication")
+    }
+
+
+_TALLIED = ("records", "canaries", "committed", "expired", "aborted", "diverged")
+
+
+def _tallies(derived: Derived) -> dict[Any, Any]:
+    return {
+        key: (*(tally[name] for name in _TALLIED), None if tally["endless"] else tally["max_pure"])
+        for key, tally in derived.tallies.items()
+    }
+
+
+def _stored_tallies(book: Book) -> dict[Any, Any]:
+    found = book.store.rows(f"select release, nonce, {', '.join(_TALLIED)}, max_pure from tally")  # noqa: S608
+    return {row[:2]: row[2:] for row in found}
+
+
+def _batches(derived: Derived) -> dict[int, Any]:
+    found = {}
+    for seq, item in derived.batches.items():
+        names = (item.release, item.nonce, item.scope, item.job, len(item.states))
+        found[seq] = (*names, int((item.states == State.RESERVED).sum()), item.attached, item.states.tobytes())
+    return found
+
+
+def _stored_batches(book: Book) -> dict[int, Any]:
+    found = book.store.rows("select seq, release, nonce, scope, job, rows, open, attached, state from batch")
+    return {row[0]: (*row[1:7], bool(row[7]), row[8]) for row in found}
+
+
+def _stored_parts(book: Book) -> dict[Any, Any]:
+    return dict.fromkeys(book.store.rows("select batch, seq from commit_part"), True)
+
+
+def _stored_blobs(book: Book) -> dict[int, set[str]]:
+    blobs: dict[int, set[str]] = {}
+    for seq, name in book.store.rows("select seq, name from segment"):
+        blobs.setdefault(seq, set()).add(name)
+    return blobs | {row[0]: blobs.get(row[0], set()) for row in book.store.rows(_SEALED)}
+
+
+_SEALED = "select seq from event where kind in ('RESERVE','COMMIT','DIVERGED','SETTLE','EXPIRE','ABORT')"
+
+
+def _scopes(book: Book, derived: Derived) -> None:
+    stored = {row[0]: row[1:] for row in book.store.rows("select id, name, period, unit, measure, limits from scope")}
+    for number, (*names, measure, limits) in stored.items():
+        history = derived.caps.get(number)
+        last = (None, []) if history is None else (history[-1][1], list(history[-1][2]))
+        named = derived.scopes.get(number, tuple(names))
+        if tuple(names) != named or (measure, json.loads(limits or "[]")) != last:
+            derived.problems.append(f"scope {number}: its cap or unit is not what the journal says")
+    members = set(book.store.rows("select scope, dataset from member"))
+    for number, dataset in derived.members:
+        if number not in stored or (number, dataset) not in members:
+            derived.problems.append(f"scope {number}: the journal has it, the ledger's table has not")
+
+
+def _counts(derived: Derived) -> dict[str, int]:
+    tallies = derived.tallies.values()
+    counts = {name: sum(tally[name] for tally in tallies) for name in _TALLIED}
+    pending = counts["records"] - counts["committed"] - counts["expired"] - counts["aborted"]
+    return {"events": sum(derived.events.values()), "batches": len(derived.sealed), **counts, "pending": pending}

@@ -1,0 +1,94 @@
+"""What a ledger says to people about releases and caps, and the part of it that may be published."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from dptext_etl.accounting import log10_odds
+from dptext_etl.column import INFINITE
+from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.scopes import Pinned, components
+from dptext_etl.ledger.storage.passes import distinct_units
+
+
+def releases(book: Book) -> list[dict[str, Any]]:
+    """Return the releases with what is internal too: counts and the largest spend of a record."""
+    shown = []
+    for row in book.store.rows(
+        "select release.id, dataset, col, release.release, cfg, id_type, publishable, facts, burnt,"
+        " coalesce(nonce, 0), coalesce(records, 0), coalesce(canaries, 0), coalesce(committed, 0),"
+        " coalesce(expired, 0), coalesce(aborted, 0), coalesce(diverged, 0),"
+        " case when tally.release is null then 0 else max_pure end"
+        " from release left join tally on tally.release = release.id order by release.id, nonce"
+    ):
+        facts = json.loads(row[7])
+        counts = dict(
+            zip(("records", "canaries", "committed", "expired", "aborted", "diverged"), row[10:16], strict=True)
+        )
+        counts["pending"] = counts["records"] - counts["committed"] - counts["expired"] - counts["aborted"]
+        published = book.store.rows(
+            "select version, rows from publication where release=? and nonce=? order by length(version), version",
+            (row[0], row[9]),
+        )
+        most = INFINITE if row[16] is None else row[16]
+        shown.append(
+            {
+                "dataset": row[1],
+                "column": row[2],
+                "release": row[3],
+                "nonce": row[9],
+                "cfg": row[4],
+                "id_type": row[5],
+                "publishable": bool(row[6]),
+                "burnt": row[8] is not None,
+                **{name: facts[name] for name in ("mechanism", "class", "disclosures", "assumptions", "unit")},
+                "expost": facts.get("expost", False),
+                **counts,
+                "max_eps_pure": "inf" if most == INFINITE else most,
+                "log10_odds": "inf" if most == INFINITE else round(log10_odds(most), 3),
+                "published": [{"version": version, "rows": rows} for version, rows in published],
+            }
+        )
+    return shown
+
+
+def caps(book: Book) -> list[dict[str, Any]]:
+    """Return the scopes with their caps, amounts in millionths."""
+    shown = []
+    for number, name, period, unit, measure, limits in book.store.rows("select * from scope order by id"):
+        members = [row[0] for row in book.store.rows("select dataset from member where scope=? order by 1", (number,))]
+        pinned = Pinned(number, unit, measure, tuple(json.loads(limits or "[]")))
+        cap = dict(zip(components(pinned), pinned.limits, strict=True))
+        shown.append(
+            {"scope": name, "period": period, "unit": unit, "datasets": members, "measure": measure, "limits": cap}
+        )
+    return shown
+
+
+def export(book: Book) -> dict[str, Any]:
+    """Return what may be published: configurations, claims, constants, and how many subjects a dataset has."""
+    datasets: dict[str, dict[str, Any]] = {}
+    for dataset, column, release, cfg, burnt, facts in book.store.rows(
+        "select dataset, col, release, cfg, burnt, facts from release where publishable=1 order by id"
+    ):
+        held = datasets.setdefault(dataset, {"subjects": _subjects(book, dataset), "releases": []})
+        stated = {"column": column, "release": release, "cfg": cfg, "burnt": burnt is not None}
+        held["releases"].append(stated | json.loads(facts))
+    return {"format": "dptext-ledger-export/1", "amounts": "millionths", "datasets": datasets}
+
+
+def _subjects(book: Book, dataset: str) -> dict[str, int]:
+    """Count the units of a dataset, by kind of unit."""
+    counted = {}
+    for unit in ("subject", "record"):
+        found = book.store.rows(
+            "select seq, rows from batch join release on release.id = batch.release"
+            " join scope on scope.id = batch.scope where dataset=? and unit=? order by seq",
+            (dataset, unit),
+        )
+        if found:
+            counted[unit] = distinct_units(
+                book.segments, book.journal, [row[0] for row in found], sum(r[1] for r in found)
+            )
+    return counted

@@ -1,0 +1,1 @@
+"""What changes a ledger: reserve, commit, settle, publish, freeze, releases and caps."""

@@ -1,0 +1,73 @@
+"""Balances: what every unit has used of a scope's cap, and which records of a batch still fit."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.ledger.operations.scopes import Pinned, components
+from dptext_etl.ledger.storage.cache import PartCache
+from dptext_etl.ledger.storage.keyed_ids import Hids
+from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Runs, Values, fold
+from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.terms import Mask
+
+
+def balances(store: Store, cache: PartCache, pinned: Pinned) -> Runs:
+    """Return the balances of a capped scope: per unit, the sums that its cap limits."""
+    return Runs(store, cache, f"balance/{pinned.id}", len(components(pinned)), Fold.SUM)
+
+
+def admit(runs: Runs, limits: tuple[int, ...], units: Hids, amounts: Values, asking: Mask) -> Mask:
+    """Judge the records of a batch in row order: each fits if what its unit has used and it stay within the limits.
+
+    Args:
+        runs: Balances before the batch.
+        limits: The cap, per component.
+        units: Whose budget each record takes from, shape (records,).
+        amounts: What each record takes, shape (components, records).
+        asking: Which records are to be judged; the others take nothing.
+
+    Returns:
+        Which of the asking records fit.
+    """
+    bound = np.array(limits, np.int64)[:, None]
+    fits: Mask = asking & (amounts <= bound).all(axis=0)
+    rows = np.flatnonzero(fits)
+    if not len(rows):
+        return fits
+    rows = rows[units.take(rows).order()]
+    starts = units.take(rows).starts()
+    _, used = runs.find(units.take(rows[starts]))
+    ends = np.append(starts[1:], len(rows))
+    tight = _tight(used, amounts[:, rows], starts, limits)
+    alone = ends - starts == 1
+    fits[rows[starts[alone & ((used + amounts[:, rows[starts]]) > bound).any(axis=0)]]] = False
+    for unit in np.flatnonzero(tight & ~alone):
+        _walk(fits, rows[starts[unit] : ends[unit]], amounts, used[:, unit], limits)
+    return fits
+
+
+def _tight(used: Values, amounts: Values, starts: npt.NDArray[np.intp], limits: tuple[int, ...]) -> Mask:
+    """Return the units whose records do not all fit (or may not: sums that might pass 2^62 are left to `_walk`)."""
+    if max(limits) * amounts.shape[1] >= 1 << 62:
+        return np.ones(len(starts), np.bool_)
+    asked = np.add.reduceat(amounts, starts, axis=1)
+    over: Mask = np.any(used + asked > np.array(limits, np.int64)[:, None], axis=0)
+    return over
+
+
+def _walk(fits: Mask, rows: npt.NDArray[np.intp], amounts: Values, used: Values, limits: tuple[int, ...]) -> None:
+    """Judge the records of one unit one by one, in whole numbers of any size."""
+    spent = used.tolist()
+    for row, wanted in zip(rows.tolist(), amounts[:, rows].T.tolist(), strict=True):
+        after = [have + more for have, more in zip(spent, wanted, strict=True)]
+        if any(total > limit for total, limit in zip(after, limits, strict=True)):
+            fits[row] = False
+        else:
+            spent = after
+
+
+def charged(units: Hids, amounts: Values) -> Part:
+    """Return what a batch adds to the balances, per unit."""
+    return fold(units, amounts, Fold.SUM)

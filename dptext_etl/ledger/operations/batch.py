@@ -1,0 +1,129 @@
+"""A batch on its way into the ledger: ids become hashes, amounts become whole numbers, mistakes are named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import InputError
+from dptext_etl.guarantee import ADDITIVE
+from dptext_etl.ledger.idkey import IdKey
+from dptext_etl.ledger.storage.keyed_ids import Bytes, Hids, Index, hids, matrix
+from dptext_etl.ledger.terms import I64, Charge, Mask, ReleaseRef, Unit
+
+
+class Batch(NamedTuple):
+    """Who is in a batch, shape (records, 32) and (records,)."""
+
+    records: Bytes
+    units: Bytes
+    canary: Mask
+    record_ids: Hids
+    record_order: Index
+    unit_ids: Hids
+
+    @property
+    def size(self) -> int:
+        """Number of records."""
+        return len(self.records)
+
+
+class Column(NamedTuple):
+    """What a batch takes in one column: identities, positions and amounts, shape (records, 32) and (records,)."""
+
+    ref: ReleaseRef
+    idem_keys: Bytes
+    identities: Hids
+    n_worst: I64
+    spends: Mapping[str, I64]
+
+
+def identify(id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask | None) -> Batch:
+    """Hash the ids of a batch.
+
+    Raises:
+        InputError: Null or repeated record ids, a record without a subject, or lengths that differ.
+    """
+    marked = _mask(canary, len(ids))
+    records = id_key.records(ids, marked)
+    record_ids = hids(records)
+    order = distinct_order(record_ids)
+    if unit == "subject":
+        units = id_key.subjects(subjects, marked)
+    else:
+        units = records if not marked.any() else np.where(marked[:, None], np.uint8(0), records)
+    return Batch(records, units, marked, record_ids, order, hids(units))
+
+
+def record_ids(id_key: IdKey, ids: pa.Array, canary: Mask | None) -> Hids:
+    """Hash record ids alone."""
+    return hids(id_key.records(ids, _mask(canary, len(ids))))
+
+
+def distinct_order(records: Hids) -> Index:
+    """Return the places of records in ascending order, each there once (docs/spec/stream.md#record-id).
+
+    Raises:
+        InputError: A record stands twice.
+    """
+    order = records.order()
+    repeated = records.size - len(records.take(order).starts())
+    if repeated:
+        raise InputError(f"{repeated} record ids of the batch are repeated", "every record needs an id of its own")
+    return order
+
+
+def column(charge: Charge, size: int) -> Column:
+    """Read a charge.
+
+    Raises:
+        InputError: Lengths that differ, fractions of a millionth, or negative amounts.
+    """
+    idem_keys = matrix(charge.idem_keys, "idem keys")
+    if len(idem_keys) != size:
+        raise InputError(f"{size} records and {len(idem_keys)} idem keys: one per record")
+    spends = {name: whole(charge.spends.get(name, INFINITE), size, name) for name in ADDITIVE}
+    n_worst = whole(charge.n_worst, size, "n_worst")
+    if size and n_worst.max() >= 1 << 32:
+        raise InputError("n_worst must be below 2^32")
+    return Column(charge.ref, idem_keys, hids(idem_keys), n_worst, spends)
+
+
+def whole(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64:
+    """Return amounts as int64, shape (size,); infinity becomes `column.INFINITE`.
+
+    Raises:
+        InputError: See `column`.
+    """
+    array: npt.NDArray[Any] = np.asarray(
+        values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values
+    )
+    if array.dtype.kind == "f":
+        finite = np.where(np.isposinf(array), 0, array)
+        if not ((finite == np.floor(finite)) & (finite < 1 << 62)).all():
+            raise InputError(f"{name} must be whole millionths", "round up with dptext_etl.guarantee.micro")
+        array = np.where(np.isposinf(array), INFINITE, finite.astype(np.int64))
+    elif array.dtype.kind not in "iu":
+        raise InputError(f"{name} must be whole numbers, got {array.dtype}")
+    amounts = array.astype(np.int64, copy=False)
+    if not array.ndim:
+        amounts = np.broadcast_to(amounts, (size,))
+    if amounts.shape != (size,):
+        raise InputError(f"{size} records and {len(amounts)} values of {name}: one per record")
+    if size and amounts.min() < 0:
+        raise InputError(f"{name} must not be negative")
+    return amounts
+
+
+def _mask(canary: Mask | None, size: int) -> Mask:
+    if canary is None:
+        return np.zeros(size, np.bool_)
+    marked = np.asarray(canary, np.bool_)
+    if marked.shape != (size,):
+        raise InputError(f"{size} records and {len(marked)} canary marks: one per record")
+    return marked

@@ -1,0 +1,113 @@
+"""COMMIT: what was computed becomes the release, once; a second computation that differs is recorded and discarded."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.refund import settle
+from dptext_etl.ledger.storage.columns import Column
+from dptext_etl.ledger.storage.keyed_ids import Bytes, Hids, Index
+from dptext_etl.ledger.storage.records import Held, Places
+from dptext_etl.ledger.storage.segments import LAYOUTS, seal
+from dptext_etl.ledger.terms import I64, U8, CommitOutcome, Event, ReleaseRef, State
+
+
+class Outputs(NamedTuple):
+    """What was computed, shape (records,) or (records, 32).
+
+    Attributes:
+        records: Whose.
+        order: Places of the records in ascending order.
+        identities: Of which text.
+        digests: Of what was staged.
+        positions: Draws made.
+        spent: Pure epsilon used, in millionths; None charges the worst case that was reserved.
+    """
+
+    records: Hids
+    order: Index
+    identities: Hids
+    digests: Bytes
+    positions: I64
+    spent: I64 | None = None
+
+
+def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs) -> U8:
+    """Commit a batch; called inside a transaction.
+
+    Returns:
+        A `CommitOutcome` per record.
+
+    Raises:
+        LedgerError: A record was not reserved with this identity, or took more positions than were reserved.
+    """
+    book.releases.require_usable(ref)
+    records, order, identities, digests, positions, spent = outputs
+    held = book.records.held(ref, records, order)
+    _require_reserved(held, identities)
+    done = held.state == State.COMMITTED
+    _require_within(book, held.places.take(~done), positions[~done])
+    outcome = np.full(records.size, CommitOutcome.COMMITTED, np.uint8)
+    if done.any():
+        first = book.records.digests(held.places.take(done))
+        differs = (first != digests[done]).any(axis=1)
+        outcome[done] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)
+    new, diverged = (np.flatnonzero(outcome == kind) for kind in (CommitOutcome.COMMITTED, CommitOutcome.DIVERGED))
+    if len(new):
+        _move(book, ref, _seal(book, job, ref, Event.COMMIT, _columns(held, outputs, new)), held, new)
+        if spent is not None:
+            settle(book, job, ref, held.places.take(new), spent[new])
+    if len(diverged):
+        _seal(book, job, ref, Event.DIVERGED, _columns(held, outputs, diverged))
+        _count(book, ref, diverged=len(diverged))
+    return outcome
+
+
+def _require_reserved(held: Held, identities: Hids) -> None:
+    same = held.same(identities)
+    if not same.all():
+        other = int((held.known & ~same).sum())
+        missing = int((~held.known).sum())
+        msg = f"{missing} records were never reserved in this release, {other} were reserved with another text"
+        raise LedgerError(f"{msg}; nothing was committed", "reserve comes before compute")
+
+
+def _require_within(book: Book, places: Places, positions: I64) -> None:
+    over = int((positions > book.records.worst(places)).sum())
+    if over:
+        msg = f"{over} records took more positions than were reserved; nothing was committed"
+        raise LedgerError(msg, "reserve the worst case of the mechanism")
+
+
+def _columns(held: Held, outputs: Outputs, where: Index) -> dict[str, Column]:
+    places = held.places.take(where)
+    positions, digests = outputs.positions[where], outputs.digests[where]
+    return {"batch": places.batch, "row": places.row, "positions": positions, "digest": digests}
+
+
+def _seal(book: Book, job: str, ref: ReleaseRef, kind: Event, columns: dict[str, Column]) -> int:
+    facts, blobs = seal(LAYOUTS[kind], columns)
+    seq = book.journal.append(kind, job=job, release=ref.id, nonce=ref.nonce, **facts)
+    book.segments.write(seq, blobs)
+    return seq
+
+
+def _move(book: Book, ref: ReleaseRef, seq: int, held: Held, new: Index) -> None:
+    places = held.places.take(new)
+    expired = int((held.state[new] == State.EXPIRED).sum())
+    book.records.move(places, State.COMMITTED)
+    for batch, _ in places.groups():
+        book.store.execute("insert into commit_part values(?,?)", (batch, seq))
+    _count(book, ref, committed=len(new), expired=-expired)
+
+
+def _count(book: Book, ref: ReleaseRef, *, committed: int = 0, expired: int = 0, diverged: int = 0) -> None:
+    book.store.execute(
+        "update tally set committed = committed + ?, expired = expired + ?, diverged = diverged + ?"
+        " where release=? and nonce=?",
+        (committed, expired, diverged, ref.id, ref.nonce),
+    )

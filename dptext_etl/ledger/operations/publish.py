@@ -1,0 +1,45 @@
+"""PUBLISH: what left the boundary, under which name, and that every row of it was committed before."""
+
+from __future__ import annotations
+
+import re
+
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.terms import Event, ReleaseRef
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+def publish(book: Book, refs: list[ReleaseRef], version: str, manifest: str, rows: int) -> None:
+    """Record a publication of one or several columns; called inside a transaction.
+
+    Raises:
+        LedgerError: A release that may not be published, more rows than commits, or a version with another manifest.
+    """
+    if not refs or not _DIGEST.fullmatch(manifest):
+        raise LedgerError("a publication has at least one release, and the SHA-256 of its manifest in 64 hex digits")
+    new = [ref for ref in refs if not _recorded(book, ref, version, manifest, rows)]
+    if not new:
+        return
+    for ref in new:
+        book.releases.require_publishable(ref)
+        committed = book.store.row("select committed from tally where release=? and nonce=?", (ref.id, ref.nonce))
+        if rows < 0 or rows > (committed[0] if committed else 0):
+            msg = f"{ref} has {committed[0] if committed else 0} committed rows, a publication of {rows} was asked for"
+            raise LedgerError(msg, "commit before publishing")
+    named = [[ref.id, ref.nonce] for ref in new]
+    book.journal.append(Event.PUBLISH, releases=named, version=version, manifest=manifest, rows=rows)
+    for ref in new:
+        book.store.execute("insert into publication values(?,?,?,?,?)", (ref.id, ref.nonce, version, manifest, rows))
+
+
+def _recorded(book: Book, ref: ReleaseRef, version: str, manifest: str, rows: int) -> bool:
+    found = book.store.row(
+        "select manifest, rows from publication where release=? and nonce=? and version=?", (ref.id, ref.nonce, version)
+    )
+    if found is not None and found != (manifest, rows):
+        raise LedgerError(
+            f"{ref} has published version {version!r} with another manifest", "a version is published once"
+        )
+    return found is not None

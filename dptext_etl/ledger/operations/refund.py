@@ -1,0 +1,56 @@
+"""SETTLE: a commit may charge what was used instead of the worst case, where the number of steps tells nothing (7.2).
+
+Valid on a pure cap alone: the sum along every path stays below the cap (a pure filter), and how many steps a mechanism
+took is a function of what it released or of coins that no text decides. Never for anything that looks at the input. The
+record's own guarantee stays the worst case; only the balance of its unit gets the difference back.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.operations.balances import balances, charged
+from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.storage.keyed_ids import hids
+from dptext_etl.ledger.storage.records import Places
+from dptext_etl.ledger.storage.segments import LAYOUTS, seal
+from dptext_etl.ledger.terms import I64, Event, ReleaseRef
+
+MEASURE = "pure"
+_WORST = ["unit", "canary", "eps_pure"]
+
+
+def settle(book: Book, job: str, ref: ReleaseRef, places: Places, spent: I64) -> None:
+    """Give back what committed rows did not use; called inside the transaction that commits them.
+
+    Scopes without a pure cap keep the worst case.
+
+    Args:
+        book: The ledger.
+        job: Who asks.
+        ref: Their release.
+        places: Rows that are committed now.
+        spent: Pure epsilon that each used, in millionths, shape (rows,).
+
+    Raises:
+        LedgerError: The release was not registered with ex-post charges, or a row used more than was reserved.
+    """
+    book.releases.require_expost(ref)
+    for batch, mine in places.groups():
+        (number,) = book.store.rows("select scope from batch where seq=?", (batch,))[0]
+        pinned = book.scopes.by_id(number)
+        columns = book.segments.read(batch, book.journal.facts(batch), _WORST)
+        rows, used = places.row[mine], spent[mine]
+        worst = columns["eps_pure"][rows]
+        if (used < 0).any() or (used > worst).any():
+            raise LedgerError(f"{int((used > worst).sum())} records used more than was reserved; nothing was committed")
+        if pinned.measure != MEASURE:
+            continue
+        sealed = {"batch": np.full(len(rows), batch, np.int64), "row": rows, "eps_pure": used}
+        facts, blobs = seal(LAYOUTS[Event.SETTLE], sealed)
+        seq = book.journal.append(Event.SETTLE, job=job, release=ref.id, nonce=ref.nonce, **facts)
+        book.segments.write(seq, blobs)
+        of_people = columns["canary"][rows] == 0
+        units = hids(columns["unit"][rows[of_people]])
+        balances(book.store, book.cache, pinned).insert(charged(units, (used - worst)[None, of_people]))

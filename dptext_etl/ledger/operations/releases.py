@@ -1,0 +1,168 @@
+"""Releases: a name pins one configuration per column and one type of id; a burnt one never comes back.
+
+Specification: docs/spec/privacy.md#one-text-per-release, docs/spec/stream.md#record-id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from dptext_etl.accounting import least
+from dptext_etl.errors import LedgerError
+from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
+from dptext_etl.ledger.storage.journal import Journal, canon
+from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.terms import Event, ReleaseRef
+
+NAMES = ("dataset", "column", "release", "cfg", "id_type", "mechanism")
+_NEW_NAME = "take a new release name; its spend is charged in full"
+
+
+def stated(guarantee: Guarantee, worst: Spend) -> dict[str, Any]:
+    """Return the public facts of a claim: constants of the configuration, nothing of any text."""
+    bound = least(worst)
+    return {
+        "class": guarantee.guarantee_class.value,
+        "disclosures": sorted(item.value for item in guarantee.disclosures),
+        "assumptions": sorted(guarantee.assumptions),
+        "neighbours": guarantee.neighbours,
+        "unit": guarantee.unit,
+        "worst_case": worst.as_dict(),
+        "least": {"epsilon": _written(bound.epsilon), "delta": _written(bound.delta), "rule": bound.rule},
+    }
+
+
+def _written(amount: float) -> int | str:
+    return "inf" if amount == float("inf") else int(amount)
+
+
+class Releases:
+    """The releases of one ledger."""
+
+    def __init__(self, store: Store, journal: Journal) -> None:
+        self._store = store
+        self._journal = journal
+
+    def register(
+        self, names: Mapping[str, str], facts: Mapping[str, Any], *, publishable: bool, nonce: int = 0
+    ) -> ReleaseRef:
+        """Pin a release name, or find it pinned to the same.
+
+        Args:
+            names: dataset, column, release, cfg, id_type and mechanism.
+            facts: What is claimed, as `stated` writes it, with configuration and artifact hashes.
+            publishable: Whether the release may leave the boundary.
+            nonce: Counts deliberate extra releases.
+
+        Raises:
+            LedgerError: The name is burnt or pinned to something else, or the ids of the column are of another type.
+        """
+        dataset, column, release = names["dataset"], names["column"], names["release"]
+        where = f"release {release!r} of {dataset}.{column}"
+        refuse_frozen(self._store, dataset)
+        self._refuse_burnt(dataset, release)
+        pinned = self._store.row("select distinct id_type from release where dataset=? and col=?", (dataset, column))
+        if pinned is not None and pinned[0] != names["id_type"]:
+            msg = f"the record ids of {dataset}.{column} are pinned to type {pinned[0]}, got {names['id_type']}"
+            raise LedgerError(msg, "cast the id column: another type would make every record a new one")
+        written = json.loads(canon(dict(facts) | {"mechanism": names["mechanism"]}))
+        found = self._store.row(
+            "select id, cfg, facts, publishable from release where dataset=? and col=? and release=?",
+            (dataset, column, release),
+        )
+        if found is None:
+            number = self._pin(names, written, publishable=publishable)
+        elif found[1] != names["cfg"]:
+            raise LedgerError(f"{where} is pinned to another configuration ({found[1][:12]}…)", _NEW_NAME)
+        elif json.loads(found[2]) != written or bool(found[3]) != publishable:
+            raise LedgerError(f"{where} is pinned to another claim under the same configuration", _NEW_NAME)
+        else:
+            number = int(found[0])
+        return ReleaseRef(number, dataset, column, release, names["cfg"], nonce)
+
+    def _pin(self, names: Mapping[str, str], facts: Mapping[str, Any], *, publishable: bool) -> int:
+        number = self._store.rows("select coalesce(max(id), 0) + 1 from release")[0][0]
+        said = {**{name: names[name] for name in NAMES if name != "mechanism"}, "facts": facts}
+        self._journal.append(Event.RELEASE, release_id=number, publishable=publishable, **said)
+        self._store.execute(
+            "insert into release values(?,?,?,?,?,?,?,?,null)",
+            (number, *(names[name] for name in NAMES[:5]), int(publishable), canon(facts)),
+        )
+        return int(number)
+
+    def require_usable(self, ref: ReleaseRef) -> None:
+        """Refuse a release that is unknown here or burnt.
+
+        Raises:
+            LedgerError: It is.
+        """
+        found = self._store.row("select dataset, col, release, cfg from release where id=?", (ref.id,))
+        if found != (ref.dataset, ref.column, ref.release, ref.cfg):
+            raise LedgerError(f"{ref} is not registered in this ledger", "call Ledger.register first")
+        refuse_frozen(self._store, ref.dataset)
+        self._refuse_burnt(ref.dataset, ref.release)
+
+    def require_publishable(self, ref: ReleaseRef) -> None:
+        """Refuse to publish what has no theorem, was declared a benchmark, or is burnt.
+
+        Raises:
+            LedgerError: It is.
+        """
+        self.require_usable(ref)
+        found = self._store.rows("select publishable, facts from release where id=?", (ref.id,))[0]
+        if not found[0] or json.loads(found[1])["class"] == GuaranteeClass.NONE:
+            raise LedgerError(f"{ref} is not publishable", "faithful mechanisms are for benchmarks on public data")
+
+    def require_expost(self, ref: ReleaseRef) -> None:
+        """Refuse to charge what was used where the release was not registered so.
+
+        Raises:
+            LedgerError: It was not.
+        """
+        found = self._store.rows("select facts from release where id=?", (ref.id,))[0]
+        if not json.loads(found[0]).get("expost", False):
+            hint = "only mechanisms whose number of steps tells nothing of the input may; the worst case stays charged"
+            raise LedgerError(f"{ref} was not registered with ex-post charges", hint)
+
+    def burn(self, ref: ReleaseRef, reason: str) -> None:
+        """Burn a release name in all columns of its dataset: nothing further happens under it, charges stay."""
+        known = self._store.row("select 1 from release where dataset=? and release=?", (ref.dataset, ref.release))
+        if known is None:
+            raise LedgerError(f"{ref} is not registered in this ledger")
+        self.burn_name(ref.dataset, ref.release, reason)
+
+    def burn_all(self, dataset: str, reason: str) -> None:
+        """Burn all release names of a dataset."""
+        for (release,) in self._store.rows("select distinct release from release where dataset=?", (dataset,)):
+            self.burn_name(dataset, release, reason)
+
+    def burn_name(self, dataset: str, release: str, reason: str) -> None:
+        """Burn a release name, whether or not this ledger knows it."""
+        if self._burnt(dataset, release):
+            return
+        seq = self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
+        self._store.execute("insert into burnt values(?,?,?)", (dataset, release, seq))
+        self._store.execute("update release set burnt=? where dataset=? and release=?", (seq, dataset, release))
+
+    def _burnt(self, dataset: str, release: str) -> bool:
+        return self._store.row("select 1 from burnt where dataset=? and release=?", (dataset, release)) is not None
+
+    def _refuse_burnt(self, dataset: str, release: str) -> None:
+        if self._burnt(dataset, release):
+            msg = f"release {release!r} of {dataset} is burnt: nothing further happens under this name"
+            raise LedgerError(msg, f"if a gate fired, mend the defect; then {_NEW_NAME}")
+
+
+def refuse_frozen(store: Store, dataset: str) -> None:
+    """Refuse a dataset that is frozen (see `ledger.freezing`).
+
+    Raises:
+        LedgerError: It is; the reason is said.
+    """
+    found = store.row("select body from event join frozen on frozen.seq = event.seq where dataset=?", (dataset,))
+    if found is not None:
+        reason = json.loads(found[0])["reason"]
+        hint = "`dptext ledger thaw` burns its release names and charges what may have been lost"
+        raise LedgerError(f"the dataset {dataset} is frozen: {reason}", hint)

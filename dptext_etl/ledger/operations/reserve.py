@@ -1,0 +1,183 @@
+"""RESERVE: the worst case of a batch is charged, durably, before any of its texts is scored.
+
+Specification: docs/spec/privacy.md#reserve-first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import BudgetError, LedgerError
+from dptext_etl.ledger.operations.balances import admit, balances, charged
+from dptext_etl.ledger.operations.batch import Batch, Column
+from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.scopes import Pinned, components
+from dptext_etl.ledger.storage.keyed_ids import Index
+from dptext_etl.ledger.storage.records import Held
+from dptext_etl.ledger.storage.segments import LAYOUTS, seal
+from dptext_etl.ledger.storage.sorted_runs import Values
+from dptext_etl.ledger.terms import U8, Event, Mask, Outcome, ReleaseRef, Scope, State
+
+
+class Request(NamedTuple):
+    """What is asked of the ledger: by whom, where it adds up, and for whom."""
+
+    book: Book
+    job: str
+    scope: Scope
+    pinned: Pinned
+    batch: Batch
+
+
+class Seen(NamedTuple):
+    """What the ledger knew of a batch in one column, shape (records,)."""
+
+    column: Column
+    held: Held
+    fresh: Mask
+    changed: Mask
+    committed: Mask
+
+    @property
+    def pending(self) -> Mask:
+        """Where the same text is reserved and not committed."""
+        return ~(self.fresh | self.changed | self.committed)
+
+
+def reserve(request: Request, columns: list[Column], *, refuse: bool) -> U8:
+    """Judge a batch and charge what is new and fits; called inside a transaction.
+
+    Returns:
+        An `Outcome` per record. A record is charged in all its columns or in none.
+
+    Raises:
+        BudgetError: Records do not fit and `refuse` is set; nothing is charged.
+        LedgerError: A spend is infinite on the capped measure.
+    """
+    seen = [_look(request, column) for column in columns]
+    outcome = _compared(seen, request.batch.size)
+    if request.pinned.measure is not None:
+        _charge(request, seen, outcome, refuse=refuse)
+    for item in seen:
+        _write(request, item, np.flatnonzero(item.fresh & (outcome == Outcome.RESERVED)))
+        _replay(request, item, np.isin(outcome, (Outcome.RESERVED, Outcome.PENDING, Outcome.COMMITTED)))
+    return outcome
+
+
+def _look(request: Request, column: Column) -> Seen:
+    request.book.releases.require_usable(column.ref)
+    held = request.book.records.held(column.ref, request.batch.record_ids, request.batch.record_order)
+    same = held.same(column.identities)
+    return Seen(column, held, ~held.known, held.known & ~same, same & (held.state == State.COMMITTED))
+
+
+def _compared(seen: list[Seen], size: int) -> U8:
+    outcome = np.full(size, Outcome.PENDING, np.uint8)
+    outcome[np.all([item.committed for item in seen], axis=0)] = Outcome.COMMITTED
+    outcome[np.any([item.fresh for item in seen], axis=0)] = Outcome.RESERVED
+    outcome[np.any([item.changed for item in seen], axis=0)] = Outcome.CHANGED
+    return outcome
+
+
+def _charge(request: Request, seen: list[Seen], outcome: U8, *, refuse: bool) -> None:
+    """Charge what fits to its units, and mark what does not."""
+    book, batch, pinned = request.book, request.batch, request.pinned
+    asking = (outcome == Outcome.RESERVED) & ~batch.canary
+    totals = _totals(seen, pinned, asking)
+    runs = balances(book.store, book.cache, pinned)
+    fits = admit(runs, pinned.limits, batch.unit_ids, totals, asking)
+    over = asking & ~fits
+    if refuse and over.any():
+        msg = f"{int(over.sum())} of {batch.size} records would exceed the cap of {request.scope}; none was charged"
+        raise BudgetError(
+            msg, '`dptext ledger remaining` shows balances; on_cap = "quarantine" leaves such records out'
+        )
+    outcome[over] = Outcome.OVER_CAP
+    rows = np.flatnonzero(fits)
+    runs.insert(charged(batch.unit_ids.take(rows), totals[:, rows]))
+
+
+def _totals(seen: list[Seen], pinned: Pinned, asking: Mask) -> Values:
+    """Add up what each record takes from the cap over its columns; no amount counts for more than limit + 1."""
+    totals = np.zeros((len(pinned.limits), len(asking)), np.int64)
+    for item in seen:
+        taken = item.fresh & asking
+        for at, (name, limit) in enumerate(zip(components(pinned), pinned.limits, strict=True)):
+            amounts = item.column.spends[name]
+            if (amounts[taken] == INFINITE).any():
+                msg = f"{item.column.ref} costs an infinite {name}; its scope is capped on {pinned.measure}"
+                raise LedgerError(msg, "cap a measure on which the mechanism is finite, in a scope of its own")
+            totals[at] += np.where(taken, np.minimum(amounts, limit + 1), 0)
+    return totals
+
+
+def _write(request: Request, item: Seen, rows: Index) -> None:
+    """Seal the new rows of a column as a batch."""
+    if not len(rows):
+        return
+    book, batch, column, order = request.book, request.batch, item.column, request.batch.record_order
+    values: dict[str, npt.NDArray[Any]] = {
+        "record": batch.records,
+        "unit": batch.units,
+        "idem_key": column.idem_keys,
+        "canary": batch.canary.astype(np.int64),
+        "n_worst": column.n_worst,
+        **column.spends,
+    }
+    if len(rows) < batch.size:
+        values = {name: value[rows] for name, value in values.items()}
+        order = _among(order, rows)
+    facts, blobs = seal(LAYOUTS[Event.RESERVE], values)
+    seq = book.journal.append(Event.RESERVE, job=request.job, **_place(request, column.ref), **facts)
+    book.segments.write(seq, blobs)
+    place = (column.ref.id, column.ref.nonce, request.pinned.id)
+    book.store.execute(
+        "insert into batch values(?,?,?,?,?,?,?,0,?)",
+        (seq, *place, request.job, len(rows), len(rows), bytes(len(rows))),
+    )
+    book.records.reserve(column.ref, seq, batch.record_ids.take(rows), order, column.identities.take(rows))
+    _count(request, column.ref, len(rows), int(values["canary"].sum()), int(values["eps_pure"].max()))
+
+
+def _place(request: Request, ref: ReleaseRef) -> dict[str, Any]:
+    scope = request.scope
+    where = {"scope": request.pinned.id, "name": scope.name, "period": scope.period, "unit": scope.unit}
+    return {"release": ref.id, "nonce": ref.nonce, "dataset": scope.dataset, **where}
+
+
+def _count(request: Request, ref: ReleaseRef, rows: int, canaries: int, most: int) -> None:
+    store = request.book.store
+    store.execute("insert or ignore into tally(release, nonce) values(?,?)", (ref.id, ref.nonce))
+    highest = None if most == INFINITE else most
+    store.execute(
+        "update tally set records = records + ?, canaries = canaries + ?,"
+        " max_pure = case when max_pure < ? then ? when max_pure >= ? then max_pure end where release=? and nonce=?",
+        (rows, canaries, highest, highest, highest, ref.id, ref.nonce),
+    )
+
+
+def _among(order: Index, rows: Index) -> Index:
+    """Return the order of some rows among themselves, given the order of all."""
+    place = np.full(len(order), -1, np.intp)
+    place[rows] = np.arange(len(rows))
+    placed = place[order]
+    return placed[placed >= 0]
+
+
+def _replay(request: Request, item: Seen, counted: Mask) -> None:
+    """Record that texts which the release holds already were asked for again; their spend is 0."""
+    pending, committed = item.pending & counted, item.committed & counted
+    if not (pending.any() or committed.any()):
+        return
+    store, attached = request.book.store, []
+    for batch, _ in item.held.places.take(pending).groups():
+        if store.row("select 1 from batch where seq=? and job<>?", (batch, request.job)) is not None:
+            store.execute("update batch set attached=1 where seq=?", (batch,))
+            attached.append(batch)
+    ref = item.column.ref
+    counts = {"pending": int(pending.sum()), "committed": int(committed.sum()), "attached": attached}
+    request.book.journal.append(Event.REPLAY, job=request.job, release=ref.id, nonce=ref.nonce, **counts)

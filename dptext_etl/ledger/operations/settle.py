@@ -1,0 +1,117 @@
+"""EXPIRE and ABORT: the two ends of a reservation that was never computed; only the second gives anything back."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from dptext_etl.column import INFINITE
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.operations.balances import balances, charged
+from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.scopes import LARGEST, Pinned, components
+from dptext_etl.ledger.storage.keyed_ids import Index, hids
+from dptext_etl.ledger.storage.records import Places
+from dptext_etl.ledger.storage.segments import LAYOUTS, seal
+from dptext_etl.ledger.storage.sorted_runs import Part
+from dptext_etl.ledger.terms import U8, Event, Mask, State
+
+
+class Reserved(NamedTuple):
+    """A reserved batch."""
+
+    seq: int
+    release: int
+    nonce: int
+    scope: int
+    attached: int
+    states: U8
+
+
+def expire(book: Book, job: str) -> int:
+    """Turn the open reservations of a job into charges for good; returns how many records that were."""
+    moved = 0
+    for batch in _batches(book, job):
+        rows = np.flatnonzero(batch.states == State.RESERVED)
+        if len(rows):
+            _move(book, job, batch, Event.EXPIRE, rows)
+            moved += len(rows)
+    return moved
+
+
+def abort(book: Book, job: str) -> int:
+    """Give back the open reservations of a job that never computed; returns how many records that were.
+
+    Raises:
+        LedgerError: Something of the job was committed, or another job goes by its reservations.
+    """
+    batches = _batches(book, job)
+    if any((batch.states == State.COMMITTED).any() for batch in batches):
+        raise LedgerError("the job has committed records: its computation has started", "expire it: charges stay")
+    if any(batch.attached for batch in batches):
+        raise LedgerError("another job goes by the reservations of this one", "expire it: charges stay")
+    moved = 0
+    for batch in batches:
+        rows = np.flatnonzero(batch.states == State.RESERVED)
+        if len(rows):
+            _move(book, job, batch, Event.ABORT, rows)
+            _refund(book, batch, rows)
+            moved += len(rows)
+    return moved
+
+
+def rebuild(book: Book, pinned: Pinned) -> None:
+    """Sum up what was charged in a scope before it had a cap.
+
+    Raises:
+        LedgerError: A unit's charges are infinite on the measure of the cap.
+    """
+    runs = balances(book.store, book.cache, pinned)
+    for (seq,) in book.store.rows("select seq from batch where scope=? order by seq", (pinned.id,)):
+        runs.insert(_amounts(book, seq, pinned, book.records.states(seq) != State.ABORTED, 1))
+
+
+def _batches(book: Book, job: str) -> list[Reserved]:
+    found = book.store.rows(
+        "select seq, release, nonce, scope, attached, state from batch where job=? order by seq", (job,)
+    )
+    return [Reserved(row[0], row[1], row[2], row[3], row[4], np.frombuffer(row[5], np.uint8)) for row in found]
+
+
+def _move(book: Book, job: str, batch: Reserved, kind: Event, rows: Index) -> None:
+    state, column = _ENDS[kind]
+    places = Places(np.full(len(rows), batch.seq, np.int64), rows.astype(np.int64))
+    facts, blobs = seal(LAYOUTS[kind], {"batch": places.batch, "row": places.row})
+    seq = book.journal.append(kind, job=job, release=batch.release, nonce=batch.nonce, **facts)
+    book.segments.write(seq, blobs)
+    book.records.move(places, state)
+    book.store.execute(
+        f"update tally set {column} = {column} + ? where release=? and nonce=?",  # noqa: S608
+        (len(rows), batch.release, batch.nonce),
+    )
+
+
+_ENDS = {Event.EXPIRE: (State.EXPIRED, "expired"), Event.ABORT: (State.ABORTED, "aborted")}
+
+
+def _refund(book: Book, batch: Reserved, rows: Index) -> None:
+    pinned = book.scopes.by_id(batch.scope)
+    if pinned.measure is None:
+        return
+    chosen = np.zeros(len(batch.states), np.bool_)
+    chosen[rows] = True
+    balances(book.store, book.cache, pinned).insert(_amounts(book, batch.seq, pinned, chosen, -1))
+
+
+def _amounts(book: Book, seq: int, pinned: Pinned, chosen: Mask, sign: int) -> Part:
+    """Return what rows of a batch took from the cap of their scope, per unit."""
+    names = components(pinned)
+    columns = book.segments.read(seq, book.journal.facts(seq), ["unit", "canary", *names])
+    rows = chosen & (columns["canary"] == 0)
+    amounts = np.stack([columns[name][rows] for name in names])
+    if (amounts >= LARGEST).any():
+        endless = "infinite" if (amounts == INFINITE).any() else "too large"
+        msg = f"the scope holds charges that are {endless} on {pinned.measure}, made before it had a cap"
+        raise LedgerError(msg, "declare the cap in a new period")
+    return charged(hids(columns["unit"][rows]), sign * amounts)

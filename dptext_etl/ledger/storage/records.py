@@ -1,0 +1,141 @@
+"""The records of a release: which text of a record it holds, where it was reserved, where it stands, what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.ledger.storage.cache import PartCache
+from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, Hids, Index
+from dptext_etl.ledger.storage.segments import Segments
+from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Runs
+from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.terms import I64, U8, Mask, ReleaseRef, State
+
+
+class Places(NamedTuple):
+    """Rows of reserved batches, shape (rows,)."""
+
+    batch: I64
+    row: I64
+
+    def take(self, where: Index | Mask) -> Places:
+        """Return some of them."""
+        return Places(self.batch[where], self.row[where])
+
+    def groups(self) -> Iterator[tuple[int, Index]]:
+        """Iterate over the batches, each with the indices of its rows in this list."""
+        order = np.argsort(self.batch, kind="stable")
+        batches, starts = np.unique(self.batch[order], return_index=True)
+        yield from zip(batches.tolist(), np.split(order, starts[1:]), strict=False)
+
+
+class Held(NamedTuple):
+    """What a release holds about given records, shape (records,).
+
+    Attributes:
+        known: Whether it holds them (an aborted reservation does not count).
+        idem_keys: First 16 bytes of the identity of the text it holds.
+        places: Where they were reserved.
+        state: A `State`, where known.
+    """
+
+    known: Mask
+    idem_keys: Hids
+    places: Places
+    state: U8
+
+    def same(self, idem_keys: Hids) -> Mask:
+        """Return where it holds this very text."""
+        same: Mask = self.known & (self.idem_keys.hi == idem_keys.hi) & (self.idem_keys.lo == idem_keys.lo)
+        return same
+
+
+class Records:
+    """The record index, the states of reserved rows and their digests."""
+
+    def __init__(self, store: Store, journal: Journal, segments: Segments, cache: PartCache) -> None:
+        self._store = store
+        self._journal = journal
+        self._segments = segments
+        self._cache = cache
+
+    def index(self, release: int, nonce: int) -> Runs:
+        """Return the record index of a release: record -> identity of its text, place."""
+        return Runs(self._store, self._cache, f"records/{release}/{nonce}", 3, Fold.LATEST)
+
+    def held(self, ref: ReleaseRef, records: Hids, order: Index) -> Held:
+        """Look up records, given in any order with the places of their ascending order."""
+        found, values = self.index(ref.id, ref.nonce).find(records.take(order))
+        known, stored = np.empty_like(found), np.empty_like(values)
+        known[order], stored[:, order] = found, values
+        places = Places(stored[2] >> 32, stored[2] & 0xFFFFFFFF)
+        state = np.zeros(len(known), np.uint8)
+        where = np.flatnonzero(known)
+        for batch, group in places.take(where).groups():
+            state[where[group]] = self.states(batch)[places.row[where[group]]]
+        known &= ~(known & (state == State.ABORTED))
+        return Held(known, Hids(stored[0].view(np.uint64), stored[1].view(np.uint64)), places, state)
+
+    def reserve(self, ref: ReleaseRef, batch: int, records: Hids, order: Index, idem_keys: Hids) -> None:
+        """Enter the rows of a new batch."""
+        place = (np.int64(batch) << np.int64(32)) | order.astype(np.int64)
+        identity = idem_keys.take(order)
+        values = np.stack([identity.hi.view(np.int64), identity.lo.view(np.int64), place])
+        self.index(ref.id, ref.nonce).insert(Part(records.take(order), values))
+
+    def states(self, batch: int) -> U8:
+        """Return the states of a batch, read-only, shape (rows,)."""
+        found = self._store.row("select state from batch where seq=?", (batch,))
+        return np.frombuffer(b"" if found is None else found[0], np.uint8)
+
+    def move(self, places: Places, state: State) -> None:
+        """Put reserved rows into another state."""
+        for batch, group in places.groups():
+            states = self.states(batch).copy()
+            states[places.row[group]] = state
+            still_open = int((states == State.RESERVED).sum())
+            self._store.execute("update batch set state=?, open=? where seq=?", (states.tobytes(), still_open, batch))
+
+    def worst(self, places: Places) -> I64:
+        """Return the positions that were reserved, shape (rows,)."""
+        reserved = np.zeros(len(places.batch), np.int64)
+        for batch, group in places.groups():
+            column = self._segments.read(batch, self._journal.facts(batch), ["n_worst"])["n_worst"]
+            reserved[group] = column[places.row[group]]
+        return reserved
+
+    def idem_keys(self, places: Places) -> Bytes:
+        """Return the whole identities of reserved rows, shape (rows, 32)."""
+        identities = np.zeros((len(places.batch), WIDTH), np.uint8)
+        for batch, group in places.groups():
+            column = self._segments.read(batch, self._journal.facts(batch), ["idem_key"])["idem_key"]
+            identities[group] = column[places.row[group]]
+        return identities
+
+    def digests(self, places: Places) -> Bytes:
+        """Return the digests of committed rows, shape (rows, 32)."""
+        digests = np.zeros((len(places.batch), WIDTH), np.uint8)
+        order = np.lexsort((places.row, places.batch))
+        keys = _key(places.batch, places.row)[order]
+        for seq in self._commits(places):
+            columns = self._segments.read(seq, self._journal.facts(seq), ["batch", "row", "digest"])
+            committed = _key(columns["batch"], columns["row"])
+            at = np.searchsorted(keys, committed)
+            hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == committed) if len(keys) else at < 0
+            digests[order[at[hit]]] = columns["digest"][hit]
+        return digests
+
+    def _commits(self, places: Places) -> list[int]:
+        found: set[int] = set()
+        for batch in np.unique(places.batch).tolist():
+            found.update(row[0] for row in self._store.rows("select seq from commit_part where batch=?", (batch,)))
+        return sorted(found)
+
+
+def _key(batch: npt.NDArray[np.int64], row: npt.NDArray[np.int64]) -> I64:
+    return (batch << np.int64(32)) | row

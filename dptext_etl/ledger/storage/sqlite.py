@@ -1,0 +1,234 @@
+"""The SQLite file behind a ledger: schema, permissions, transactions, and what its errors mean.
+
+Every write happens in one `BEGIN IMMEDIATE` transaction that is on disk when it returns (WAL, synchronous=FULL).
+Only the standard library's SQLite opens the file: a second copy of SQLite in one process corrupts it.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import RLock
+from typing import Any
+
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.storage.schema import APPLICATION, SCHEMA, VERSION
+from dptext_etl.ledger.storage.store import NOTHING, MissingLedgerError, Store
+
+KEY_SUFFIX = ".id.key"
+"""The id key lies beside its ledger under this name, unless another is given."""
+PAGE_BYTES = 65_536
+"""Batches are blobs of megabytes: large pages write them at twice the speed of small ones."""
+WAL_BYTES = 256 << 20
+"""Size that the write-ahead log is cut back to after a checkpoint."""
+
+
+class SqliteStore(Store):
+    """One connection to a ledger file; threads of a process take turns, a forked process opens its own.
+
+    Args:
+        path: The file.
+        create: Make a new ledger if there is none.
+        read_only: Never write; the file must exist.
+        timeout: Seconds to wait for another writer.
+        migrate: Bring a ledger of an older schema to this version's.
+
+    Raises:
+        LedgerError: No ledger there, another kind of file, a newer schema, or no access.
+    """
+
+    def __init__(
+        self, path: Path, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
+    ) -> None:
+        self.path = path
+        self.name = str(path)
+        self.key_file = path.with_name(path.name + KEY_SUFFIX)
+        self.read_only = read_only
+        self._timeout = timeout
+        self._lock = RLock()
+        self._depth = 0
+        if create and not read_only:
+            self._create_file()
+        elif not path.is_file():
+            raise MissingLedgerError(f"there is no ledger at {path}", "`dptext run` and Ledger.open(url) make one")
+        self._connection = self._connect()
+        self._owner = os.getpid()
+        try:
+            with self._translated():
+                self._prepare(migrate=migrate)
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _create_file(self) -> None:
+        """Make an empty file that its owner alone can read; SQLite gives its log the same mode."""
+        try:
+            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        except FileExistsError:
+            return
+        except OSError as exc:
+            problem = f"a ledger cannot be made at {self.path}: {exc.strerror}"
+        else:
+            return
+        raise LedgerError(problem, "the folder must exist and be writable")
+
+    def _connect(self) -> sqlite3.Connection:
+        mode = "ro" if self.read_only else "rw"
+        with self._translated():
+            return sqlite3.connect(
+                f"{self.path.absolute().as_uri()}?mode={mode}",
+                timeout=self._timeout,
+                isolation_level=None,
+                check_same_thread=False,
+                uri=True,
+            )
+        raise AssertionError
+
+    def _prepare(self, *, migrate: bool) -> None:
+        """Check that the file is a ledger of a known schema, or make it one."""
+        run = self._connection.execute
+        run(f"pragma page_size={PAGE_BYTES}")
+        empty = not run("select count(*) from sqlite_schema").fetchone()[0]  # first: another process may be making it
+        application, version = run("pragma application_id").fetchone()[0], run("pragma user_version").fetchone()[0]
+        if not empty and application != APPLICATION:
+            raise LedgerError(
+                f"{self.path} is a database of another kind", "name a ledger, or a file that does not exist"
+            )
+        if empty and self.read_only:
+            raise LedgerError(f"{self.path} is empty, not a ledger")
+        self.version = VERSION if empty else version
+        self.require_version(migrate=migrate)
+        if not self.read_only:
+            self._use_log()
+            run("pragma synchronous=full")
+            run(f"pragma journal_size_limit={WAL_BYTES}")
+        if empty:
+            self._make_schema()
+        elif self.version < VERSION:
+            self._migrate()
+
+    def _use_log(self) -> None:
+        """Switch to a write-ahead log; SQLite does not wait for others by itself here."""
+        until = time.monotonic() + self._timeout
+        while True:
+            try:
+                self._connection.execute("pragma journal_mode=wal")
+            except sqlite3.OperationalError as exc:
+                if exc.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                    raise
+                time.sleep(0.01)
+            else:
+                return
+
+    def _make_schema(self) -> None:
+        with self.transaction():
+            if self._connection.execute("select count(*) from sqlite_schema").fetchone()[0]:
+                return  # another process was faster
+            for statement in SCHEMA.split(";\n"):
+                self._connection.execute(statement)
+            self._connection.execute(f"pragma application_id={APPLICATION}")
+            self._connection.execute(f"pragma user_version={VERSION}")
+
+    def _migrate(self) -> None:
+        with self.transaction():
+            (self.version,) = self._connection.execute("pragma user_version").fetchone()
+            self.migrate()
+            self._connection.execute(f"pragma user_version={VERSION}")
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Write everything in the block, durably, or nothing.
+
+        Raises:
+            LedgerError: The ledger is locked, read-only or damaged, or the disk is full; nothing was written.
+        """
+        with self._lock, self._translated():
+            if self._depth:
+                yield
+                return
+            self._execute("begin immediate")
+            self._depth += 1
+            try:
+                yield
+                self._execute("commit")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.rollback()
+                raise
+            finally:
+                self._depth -= 1
+
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
+        """Read one consistent state in the block, whatever others write meanwhile."""
+        with self._lock, self._translated():
+            if self._depth:
+                yield
+                return
+            self._execute("begin")
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                if self._connection.in_transaction:
+                    self._connection.rollback()
+
+    def execute(self, sql: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:
+        """Run one statement."""
+        with self._lock, self._translated():
+            return self._execute(sql, tuple(values))
+
+    def rows(self, sql: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one query and return all its rows."""
+        with self._lock, self._translated():
+            return self._execute(sql, tuple(values)).fetchall()
+
+    def close(self) -> None:
+        """Close the file; the last one to do so folds the log into it."""
+        with self._lock:
+            if self._owner == os.getpid():
+                self._connection.close()
+
+    def _execute(self, sql: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+        if self._owner != os.getpid():  # a connection must not cross a fork, nor be closed on its other side
+            _INHERITED.append(self._connection)
+            self._connection, self._owner, self._depth = self._connect(), os.getpid(), 0
+            self._connection.execute("pragma synchronous=full")
+        return self._connection.execute(sql, values)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        """Say in our words what SQLite says, and drop its error: nothing was lost, nothing half written."""
+        try:
+            yield
+        except sqlite3.Error as exc:
+            failure = self._meaning(exc)
+        else:
+            return
+        raise failure from None
+
+    def _meaning(self, exc: sqlite3.Error) -> LedgerError:
+        code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+        said, hint = _MEANINGS.get(
+            code, (f"cannot be used ({type(exc).__name__} {code})", "run `dptext ledger verify`")
+        )
+        return LedgerError(f"the ledger {self.path} {said.format(timeout=self._timeout)}", hint)
+
+
+_INHERITED: list[sqlite3.Connection] = []
+_MEANINGS = {
+    sqlite3.SQLITE_BUSY: ("is locked: another process has been writing for {timeout:g} s", NOTHING),
+    sqlite3.SQLITE_LOCKED: ("is locked by this process", NOTHING),
+    sqlite3.SQLITE_FULL: ("has no room: the disk is full", f"free some space; {NOTHING}"),
+    sqlite3.SQLITE_IOERR: ("cannot be written or read: the disk fails or is full", NOTHING),
+    sqlite3.SQLITE_READONLY: ("is read-only", "open it with read_only=False, or ask for write access"),
+    sqlite3.SQLITE_CANTOPEN: ("cannot be opened", "the file and its folder must be readable and writable"),
+    sqlite3.SQLITE_PERM: ("cannot be opened", "the file and its folder must be readable and writable"),
+    sqlite3.SQLITE_NOTADB: ("is no ledger", "name a ledger, or a file that does not exist"),
+    sqlite3.SQLITE_CORRUPT: ("is damaged", "restore it from a copy; its datasets are frozen until then"),
+}

@@ -1,0 +1,160 @@
+"""Where a ledger is kept: one interface over transactions and statements; SQLite and PostgreSQL are its two kinds.
+
+Statements are written in the SQL that both know, with `?` for values. A batch is sealed in a few large blobs and found
+by sorted runs (`segments`, `runs`), so a store does no work per record and no stage table is needed: the database only
+has to make one transaction of many blobs durable.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.storage.schema import VERSION, steps
+
+PREFIX = "sqlite:///"
+POSTGRES = ("postgresql://", "postgres://")
+REFERENCE = "env:"
+NOTHING = "nothing was written; the same call can be repeated"
+
+
+class MissingLedgerError(LedgerError):
+    """There is no ledger where one was to be read."""
+
+
+class Store(ABC):
+    """An open place of a ledger. Writers of all processes and machines take turns.
+
+    Attributes:
+        name: How messages call it; holds no password.
+        version: Schema that it had when it was opened.
+        key_file: Where the id key lies if none is named; None where it must be named.
+        read_only: Never write.
+    """
+
+    name: str
+    version: int
+    key_file: Path | None
+    read_only: bool
+
+    @abstractmethod
+    def transaction(self) -> AbstractContextManager[None]:
+        """Write everything in the block, durably, or nothing; nobody else writes meanwhile.
+
+        Raises:
+            LedgerError: The ledger is locked, read-only or out of reach, or the disk is full; nothing was written.
+        """
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Read one consistent state in the block, whatever others write meanwhile."""
+
+    @abstractmethod
+    def execute(self, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """Run one statement; its rows, if it has any, are read one by one."""
+
+    @abstractmethod
+    def rows(self, sql: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
+        """Run one query and return all its rows."""
+
+    def row(self, sql: str, values: Iterable[Any] = ()) -> tuple[Any, ...] | None:
+        """Run one query and return its first row."""
+        found = self.rows(sql, values)
+        return found[0] if found else None
+
+    def migrate(self) -> None:
+        """Bring the tables to this version's schema; called inside a transaction."""
+        for statement in steps(self.version):
+            self.execute(statement)
+
+    def require_version(self, *, migrate: bool) -> None:
+        """Refuse a schema that this version of the library does not write.
+
+        Raises:
+            LedgerError: It is newer, or older and not to be migrated.
+        """
+        if self.version > VERSION:
+            msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl knows {VERSION}"
+            raise LedgerError(msg, "upgrade dptext-etl; nothing was read or changed")
+        if self.version < VERSION and (not migrate or self.read_only):
+            msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl writes {VERSION}"
+            raise LedgerError(msg, "`dptext ledger migrate` changes it, once and for all writers; take a copy first")
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of it."""
+
+
+def open_store(
+    url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
+) -> Store:
+    """Open the place that a ledger URL names.
+
+    Args:
+        url: "sqlite:///PATH", a path, "postgresql://USER@HOST/DATABASE", or "env:NAME", the variable that holds one of
+            these.
+        create: Make a new ledger if there is none.
+        read_only: Never write.
+        timeout: Seconds to wait for another writer.
+        migrate: Bring a ledger of an older schema to this version's.
+
+    Raises:
+        LedgerError: Another kind of URL, or what the kinds themselves refuse.
+    """
+    url = resolved(url)
+    if url.startswith(POSTGRES):
+        from dptext_etl.ledger.storage.postgres import PostgresStore
+
+        return PostgresStore(url, create=create, read_only=read_only, timeout=timeout, migrate=migrate)
+    from dptext_etl.ledger.storage.sqlite import SqliteStore
+
+    return SqliteStore(location(url), create=create, read_only=read_only, timeout=timeout, migrate=migrate)
+
+
+def resolved(url: str) -> str:
+    """Return the URL behind "env:NAME"; any other text is the URL.
+
+    Raises:
+        LedgerError: The variable is not set where this runs.
+    """
+    if not url.startswith(REFERENCE):
+        return url
+    name = url.removeprefix(REFERENCE)
+    found = os.environ.get(name)
+    if not found:
+        message = f"the ledger's URL is named by the environment variable {name}, which is not set here"
+        raise LedgerError(message, "set it where this process starts; Spark's executors take spark.executorEnv." + name)
+    return found
+
+
+def there_is(url: str) -> bool:
+    """Return whether a ledger is at a URL; makes none.
+
+    Raises:
+        LedgerError: Another kind of URL, or a server that cannot be reached.
+    """
+    url = resolved(url)
+    if url.startswith(POSTGRES):
+        from dptext_etl.ledger.storage import postgres
+
+        return postgres.there_is(url)
+    return location(url).is_file()
+
+
+def location(url: str) -> Path:
+    """Return the file that a ledger URL names.
+
+    Raises:
+        LedgerError: A URL that names no file.
+    """
+    if url.startswith(PREFIX):
+        url = url.removeprefix(PREFIX)
+    elif "://" in url or not url:
+        hint = 'write "sqlite:///ledger.db", a path, or "postgresql://user@host/database"'
+        raise LedgerError("a ledger is kept in SQLite or PostgreSQL; this URL names neither", hint)
+    return Path(url)

@@ -1,0 +1,92 @@
+"""Judge a staged run; a gate that fires burns the release name, whoever asked (docs/spec/privacy.md#fired-gate)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from dptext_etl.checks.gates.judging import Candidate, Verdict, evaluate
+from dptext_etl.checks.lineage import Lineage
+from dptext_etl.checks.reports import copies
+from dptext_etl.checks.reports.copies import CopyCount
+from dptext_etl.ledger import Ledger
+from dptext_etl.runner import durable
+from dptext_etl.runner.publish.manifest import draft
+from dptext_etl.runner.shard.shard import Checkpoint
+from dptext_etl.runner.shard.stage import StagedRun, nothing
+from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source.roles import output_columns
+
+log = logging.getLogger("dptext_etl.runner")
+
+
+def check(staged: StagedRun, *, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
+    """Evaluate all gates over a staged run, and burn its release name if one fires.
+
+    Args:
+        staged: The staged run.
+        checkpoint: Called after every step, for tests.
+
+    Returns:
+        One verdict per gate, the copy reports last; empty if the run has nothing new to publish.
+
+    Raises:
+        GateError: A gate could not be evaluated; nothing fired and nothing is burnt.
+        LedgerError: The ledger cannot be read, or the release is burnt already.
+    """
+    if not staged.shards:
+        return ()
+    policy = staged.policy
+    staging = Staging(staged.layout.staging)
+    for shard in staged.shards:
+        staging.require(shard)
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
+        lineage = Lineage.declared(policy, (*output_columns(policy), *staged.dropped))
+        verdicts = evaluate(
+            Candidate(
+                policy=policy,
+                parts=staged.parts,
+                canaries=staged.canaries,
+                quarantined=staged.rows["quarantined"],
+                ledger=ledger,
+                refs=staged.refs,
+                texts=(_draft(staged, staging),),
+                lineage=lineage,
+                copies=copies_of(staged),
+            )
+        )
+        fired = [verdict.name for verdict in verdicts if not verdict.passed]
+        if fired:
+            log.error("gates fired: %s; the release name is burnt", ", ".join(fired))
+            ledger.burn(next(iter(staged.refs.values())), ", ".join(fired)[:200])
+        checkpoint("gated")
+    return verdicts
+
+
+def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
+    """Add up the copy counts of all shards, by text column."""
+    total: dict[str, CopyCount] = {}
+    for shard in staged.shards:
+        for column, facts in shard.copies.items():
+            total[column] = total.get(column, CopyCount()) + CopyCount.from_dict(facts)
+    return total
+
+
+def reports(staged: StagedRun) -> list[Mapping[str, object]]:
+    """Compare whole-run counts with their bounds; for people inside the boundary, decides nothing."""
+    counted = copies_of(staged)
+    made = (*copies.report(staged.policy, counted), *copies.run_report(staged.policy, counted))
+    return [item.verdict().as_dict() for item in made]
+
+
+def _draft(staged: StagedRun, staging: Staging) -> Path:
+    """Write what the manifest will say, so that the gates search it too."""
+    path = staging.folder / "manifest.draft.json"
+    text = (
+        draft(staged.policy, staged.layout, staging.schema(staged.shards[0]), gates=[], parts=(), version=0)
+        .text()
+        .encode()
+    )
+    durable.write(path, lambda file: file.write(text), action="staging the manifest")
+    return path

@@ -1,0 +1,128 @@
+"""The files of a version: written where no reader looks, then put in place in one step."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Self
+
+import polars as pl
+
+from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.errors import InputError, seam
+from dptext_etl.files import flush, sha256
+from dptext_etl.runner import durable
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Part
+from dptext_etl.runner.shard.staging import StagedShard, Staging
+
+_AGAIN = "is there room and access? Readers still see the version before; run the same policy again"
+
+
+class Writer:
+    """Writes the parts of one version.
+
+    A local sink gets a hidden folder that is renamed when it is whole. An object store gets its objects one by one:
+    no manifest names them yet, so no reader sees them.
+
+    Args:
+        layout: Where the sink is.
+        staging: Where the shards are.
+        version: Number of the version.
+
+    Attributes:
+        version: Number of the version.
+    """
+
+    def __init__(self, layout: Layout, staging: Staging, version: int) -> None:
+        self._layout = layout
+        self._staging = staging
+        self.version = version
+        self._shards: list[StagedShard] = []
+        self._parts: list[Part] = []
+        self._drafts = staging.folder / "parts" if layout.remote_sink else Path(layout.sink) / f".v{version}.incomplete"
+
+    def __enter__(self) -> Self:
+        self._remove_drafts()
+        with seam("writing a version", InputError, _AGAIN):
+            self._drafts.mkdir(parents=True)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._remove_drafts()
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts so far."""
+        return tuple(self._parts)
+
+    def add(self, shard: StagedShard) -> None:
+        """Write a staged shard without its canary rows."""
+        frame = self._rows(shard)
+        name = f"part-{len(self._parts):05d}.{self._layout.sink_format}"
+        path = self._drafts / name
+        durable.write(path, _writer(frame, self._layout.sink_format), mode=durable.PUBLIC_FILE, action="writing a part")
+        self._shards.append(shard)
+        self._parts.append(Part(f"v{self.version}/{name}", frame.height, sha256(path)))
+
+    def finish(self) -> None:
+        """Put the version where the manifest will point."""
+        if self._layout.remote_sink:
+            for shard, part in zip(self._shards, self._parts, strict=True):
+                self._upload(shard, part)
+            return
+        target = Path(self._layout.sink) / f"v{self.version}"
+        with seam("putting a version in place", InputError, _AGAIN):
+            if target.exists():  # of a run that was killed before its manifest: no reader was pointed at it
+                shutil.rmtree(target)
+            self._drafts.rename(target)
+            flush(target.parent)
+
+    def restore(self, published: tuple[Part, ...]) -> int:
+        """Put back local parts that are missing or damaged, from the same bytes just written; returns how many."""
+        if self._layout.remote_sink:
+            return 0
+        restored = 0
+        for part, drafted in zip(published, self._parts, strict=True):
+            target = Path(self._layout.sink) / part.path
+            if target.is_file() and sha256(target) == part.sha256:
+                continue
+            with seam("restoring a part", InputError, _AGAIN):
+                target.parent.mkdir(exist_ok=True)
+                (self._drafts / Path(drafted.path).name).rename(target)
+                flush(target.parent)
+            restored += 1
+        return restored
+
+    def _rows(self, shard: StagedShard) -> pl.DataFrame:
+        return self._staging.read(shard).filter(~pl.col(CANARY)).drop(CANARY)
+
+    def _upload(self, shard: StagedShard, part: Part) -> None:
+        """Write an object with Polars' own writer, which gives the bytes that were hashed."""
+        frame = self._rows(shard).lazy()
+        target, options = f"{self._layout.sink}/{part.path}", self._layout.storage
+        sinks: dict[str, Callable[..., object]] = {
+            "parquet": frame.sink_parquet,
+            "csv": frame.sink_csv,
+            "ndjson": frame.sink_ndjson,
+        }
+        with seam(
+            "writing an object",
+            InputError,
+            "is the object store reachable? Run the same policy again: it goes on from here",
+        ):
+            sinks[self._layout.sink_format](target, storage_options=options)
+
+    def _remove_drafts(self) -> None:
+        shutil.rmtree(self._drafts, ignore_errors=True)
+
+
+def _writer(frame: pl.DataFrame, file_format: str) -> Callable[[IO[bytes]], object]:
+    lazy = frame.lazy()
+    writers: dict[str, Callable[[IO[bytes]], object]] = {
+        "parquet": lazy.sink_parquet,
+        "csv": lazy.sink_csv,
+        "ndjson": lazy.sink_ndjson,
+    }
+    return writers[file_format]

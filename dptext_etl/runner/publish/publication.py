@@ -1,0 +1,172 @@
+"""Publish a staged run: canary rows go, parts are written under a new version, one small manifest file is replaced."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+from dptext_etl.checks.gates.judging import Verdict, require
+from dptext_etl.errors import PolicyError
+from dptext_etl.ledger import Ledger
+from dptext_etl.runner import durable
+from dptext_etl.runner.anchoring import remember
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.publish.manifest import Manifest, Part, draft
+from dptext_etl.runner.publish.parts import Writer
+from dptext_etl.runner.shard.replaying import replays
+from dptext_etl.runner.shard.shard import Checkpoint
+from dptext_etl.runner.shard.stage import StagedRun, nothing
+from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source.incremental import continues
+
+log = logging.getLogger("dptext_etl.runner")
+
+
+@dataclass(frozen=True)
+class Published:
+    """What became of a run.
+
+    Attributes:
+        version: Version that readers now see; None if nothing is published.
+        path: Folder or URL of the published table; None if nothing is published.
+        manifest: SHA-256 of the manifest; None if nothing is published.
+        rows: Rows that readers now see.
+        changed: Whether this run made a new version.
+        note: What happened, in a sentence.
+    """
+
+    version: int | None
+    path: str | None
+    manifest: str | None
+    rows: int
+    changed: bool
+    note: str
+
+
+def publish(
+    staged: StagedRun,
+    verdicts: Sequence[Verdict],
+    *,
+    progress: Listener | None = None,
+    checkpoint: Checkpoint = nothing,
+) -> Published:
+    """Publish a staged run if all its gates passed and its policy says so.
+
+    Args:
+        staged: The run.
+        verdicts: What `check` said of it.
+        progress: Called with counts, rate and what is left.
+        checkpoint: Called after every step, for tests.
+
+    Raises:
+        GateError: A gate failed, or none was evaluated; nothing is published.
+        LedgerError: The release is burnt or not publishable.
+        InputError: No room or access, or staged files are gone; readers still see the version before.
+    """
+    layout, policy = staged.layout, staged.policy
+    if staged.shards:
+        require(verdicts)
+    if not policy.publish:
+        note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.staging}"
+        return Published(None, None, None, 0, changed=False, note=note)
+    meter = Meter("publish", staged.rows["released"], progress)
+    with durable.alone(layout.staging, "of this release is under way"), _alone_at_sink(layout):
+        return _publish(staged, verdicts, meter, checkpoint)
+
+
+def _publish(staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, checkpoint: Checkpoint) -> Published:
+    layout, staging = staged.layout, Staging(staged.layout.staging)
+    before = Manifest.read(layout)
+    kept = _continued(staged, before)
+    if not staged.rows["released"]:
+        return _seen(layout, before, "there are no new rows to publish")
+    with Writer(layout, staging, 1 if before is None else before.version + 1) as writer:
+        for shard in staged.shards:
+            if shard.counts["rows"]:
+                writer.add(shard)
+            meter.add(shard.counts["rows"])
+        checkpoint("parts written")
+        manifest = _drafted(staged, verdicts, (*kept, *writer.parts), writer.version)
+        same = before is not None and not kept and _same(before, manifest)
+        if same and before is not None:
+            manifest, restored = before, writer.restore(before.parts)
+        else:
+            writer.finish()
+            restored = 0
+        checkpoint("version written")
+    _record(staged, manifest)
+    checkpoint("recorded")
+    if not same:
+        manifest.write(layout)
+    checkpoint("manifest written")
+    if replays(staged.policy):
+        staging.set_aside()
+    staging.clear()
+    checkpoint("cleared")
+    if same:
+        return _seen(layout, before, _unchanged(restored))
+    log.info("published version %d: %d rows", manifest.version, manifest.rows)
+    note = f"published version {manifest.version}: {manifest.rows} rows in {len(manifest.parts)} parts"
+    return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
+
+
+def _alone_at_sink(layout: Layout) -> AbstractContextManager[None]:
+    """Keep two releases from publishing to one folder at a time; object stores have no locks."""
+    if layout.remote_sink:
+        return nullcontext()
+    return durable.alone(Path(layout.sink), "is publishing to this sink")
+
+
+def _continued(staged: StagedRun, before: Manifest | None) -> tuple[Part, ...]:
+    """Return the published parts that stay, for an incremental run."""
+    adds = before is not None and continues(staged.policy, staged.layout, before)
+    if staged.base != (before.digest if before is not None and adds else None):
+        raise PolicyError("something else was published since this run was staged", "run the same policy again")
+    return before.parts if before is not None and adds else ()
+
+
+def _drafted(staged: StagedRun, verdicts: Sequence[Verdict], parts: tuple[Part, ...], version: int) -> Manifest:
+    schema = Staging(staged.layout.staging).schema(staged.shards[0])
+    gates = [verdict.name for verdict in verdicts]
+    return draft(staged.policy, staged.layout, schema, gates=gates, parts=parts, version=version)
+
+
+def _record(staged: StagedRun, manifest: Manifest) -> None:
+    """Tell the ledger before readers can see it, so that a burnt release never becomes visible."""
+    ledger = staged.policy.ledger
+    with Ledger.open(ledger.url, ledger.id_key, create=False) as book:
+        book.published(list(staged.refs.values()), _name(manifest), manifest.digest, manifest.rows)
+        remember(book, staged.layout, staged.policy.release)
+
+
+def _same(before: Manifest, now: Manifest) -> bool:
+    """Whether readers would see the same bytes, described in the same words."""
+
+    def content(manifest: Manifest) -> tuple[object, ...]:
+        parts = [(part.rows, part.sha256) for part in manifest.parts]
+        names = (manifest.dataset, manifest.release, manifest.partition, manifest.file_format, manifest.id)
+        return (*names, list(manifest.schema.items()), manifest.columns, manifest.gates, parts)
+
+    return content(before) == content(now)
+
+
+def _seen(layout: Layout, before: Manifest | None, note: str) -> Published:
+    """Say what readers go on seeing."""
+    if before is None:
+        return Published(None, None, None, 0, changed=False, note=note)
+    said = f"already published: {note}"
+    return Published(before.version, layout.sink, before.digest, before.rows, changed=False, note=said)
+
+
+def _unchanged(restored: int) -> str:
+    return "nothing changed" + (f"; {restored} damaged or missing parts were written again" if restored else "")
+
+
+def _name(manifest: Manifest) -> str:
+    """Name a publication in the ledger: unique over partitions and sinks, the same when a killed run goes on."""
+    where = "" if manifest.partition is None else f"{manifest.partition}/"
+    return f"{where}v{manifest.version}-{manifest.digest[:12]}"

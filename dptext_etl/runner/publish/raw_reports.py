@@ -1,0 +1,107 @@
+"""Reports that look at raw texts once more: inside the boundary, over a staged run, counts alone, and logged.
+
+They are exact statistics of raw text. Nothing here decides, drops or changes anything, and nothing of it is published:
+two such reports over data that differ in one record tell that record (docs/spec/privacy.md#seal).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import polars as pl
+
+from dptext_etl import _kernel
+from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.reports.fingerprints import Seal
+from dptext_etl.checks.reports.personal_data import Finder, SurvivorCount, by_patterns, count_survivors
+from dptext_etl.errors import InputError, seam
+from dptext_etl.runner.shard.stage import StagedRun
+from dptext_etl.runner.source.roles import Table
+
+QUERIES = "queries.jsonl"
+"""Log of these reports in the staging folder."""
+
+log = logging.getLogger("dptext_etl.runner")
+
+
+def survivors(staged: StagedRun, find: Finder = by_patterns) -> dict[str, SurvivorCount]:
+    """Count what personal data of the raw texts is left in a staged run, by text column.
+
+    Args:
+        staged: The run, before it is published: afterwards its staged files are gone.
+        find: What is looked for (`checks.survivors`).
+
+    Raises:
+        InputError: Nothing is staged, or the source cannot be read.
+    """
+    _log(staged, "survivors")
+    total: dict[str, SurvivorCount] = {}
+    for frame in _beside(staged):
+        for item in staged.policy.columns:
+            here = count_survivors(frame[f"raw {item.name}"], frame[item.name], find)
+            total[item.name] = total.get(item.name, SurvivorCount()) + here
+    return total
+
+
+def sealed(staged: StagedRun) -> dict[str, dict[str, int]]:
+    """Count the texts of a staged run that stand, whole or in runs of words, anywhere in the raw table.
+
+    Unlike a count row by row this finds texts of other records. The seal lasts as long as the call.
+
+    Raises:
+        InputError: As `survivors`.
+        KeyReferenceError: The noise key cannot be resolved.
+    """
+    _log(staged, "seal")
+    policy, secret = staged.policy, staged.policy.column_policies()[0].secret
+    raw, parts = _raw(staged), [_released(staged, place) for place in range(len(staged.parts))]
+    counts = {}
+    for item in policy.columns:
+        with seam("sealing a column", InputError, "the source must be there while its report is made"):
+            texts = raw.select(item.name).collect(engine="streaming")[item.name]
+        seal = Seal.of(map(_words, texts), secret, policy.dataset, item.name)
+        released = (_words(text) for part in parts for text in part[item.name])
+        counts[item.name] = {"sealed": seal.size, **seal.shared(released)}
+    return counts
+
+
+def _beside(staged: StagedRun) -> Iterator[pl.DataFrame]:
+    """Yield the staged rows, part by part, each beside its raw texts ("raw NAME")."""
+    policy, raw = staged.policy, _raw(staged)
+    named = raw.rename({item.name: f"raw {item.name}" for item in policy.columns})
+    for place in range(len(staged.parts)):
+        released = _released(staged, place)
+        with seam("reading raw texts beside their releases", InputError, "the source must be there for its report"):
+            yield named.join(released.lazy(), on=policy.id, how="inner").collect(engine="streaming")
+
+
+def _raw(staged: StagedRun) -> pl.LazyFrame:
+    names = [item.name for item in staged.policy.columns]
+    return Table.open(staged.policy, staged.layout).frame.select(staged.policy.id, *names)
+
+
+def _released(staged: StagedRun, place: int) -> pl.DataFrame:
+    with seam("reading what was staged", InputError, "report before the run is published"):
+        return pl.read_parquet(staged.parts[place]).filter(~pl.col(CANARY)).drop(CANARY)
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.lower() for word, is_word in _kernel.split(text or "") if is_word]
+
+
+def _log(staged: StagedRun, what: str) -> None:
+    """Write down that somebody asked, before they get an answer.
+
+    Raises:
+        InputError: Nothing is staged.
+    """
+    if not staged.shards:
+        raise InputError("nothing is staged that could be reported on", "report between staging and publishing")
+    asked = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "query": what}
+    asked |= {"dataset": staged.policy.dataset, "release": staged.policy.release}
+    with seam("logging a report", InputError), (staged.layout.staging / QUERIES).open("a", encoding="utf-8") as file:
+        file.write(json.dumps(asked) + "\n")
+    log.warning("a report inside the boundary was asked for: %s", what)

@@ -1,0 +1,1 @@
+"""One shard after the other: charge, compute, stage, commit."""

@@ -1,0 +1,162 @@
+"""One attempt at a run: what its places, keys and names in the ledger are, whoever computes its shards."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from dptext_etl._kernel import Secret
+from dptext_etl.errors import BudgetError, InputError, KeyReferenceError
+from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
+from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner import durable
+from dptext_etl.runner.anchoring import remember, require_same_ledger
+from dptext_etl.runner.claims import register
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.shard.charging import Column
+from dptext_etl.runner.shard.replaying import replays
+from dptext_etl.runner.shard.shard import Checkpoint, Shards
+from dptext_etl.runner.shard.staging import StagedShard, Staging
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One attempt at a run.
+
+    Attributes:
+        policy: The run's policy.
+        partition: Name of the partition, or None.
+        layout: The run's places.
+        columns: Policies of the text columns.
+        secret: The noise secret, fit for what the policy asks.
+        job: Name of this attempt in the ledger.
+        began: When it began, on the monotonic clock.
+    """
+
+    policy: Policy
+    partition: str | None
+    layout: Layout
+    columns: list[ColumnPolicy]
+    secret: Secret = field(repr=False)
+    job: str = field(default_factory=lambda: uuid.uuid4().hex)
+    began: float = field(default_factory=time.monotonic)
+
+    @classmethod
+    def of(cls, policy: Policy, partition: str | None) -> Attempt:
+        """Find the places and the key of a run.
+
+        Raises:
+            PolicyError: Places that a run cannot have.
+            KeyReferenceError: No such key, or a published one for what is to be published.
+        """
+        columns = policy.column_policies()
+        return cls(policy, partition, Layout.of(policy, partition), columns, _usable_secret(policy, columns[0]))
+
+    @property
+    def refusing(self) -> bool:
+        """Whether records over the cap stop the run, so that all of it is charged before any of it is computed."""
+        return self.policy.on_cap == "refuse" and self.policy.cap is not None
+
+    @contextmanager
+    def alone(self) -> Iterator[Staging]:
+        """Make the run's folders and hold them for this process.
+
+        Raises:
+            InputError: No write access.
+            PolicyError: Another process is at it.
+        """
+        staging = Staging(self.layout.staging)
+        staging.prepare()
+        if not self.layout.remote_sink:
+            durable.require_writable(Path(self.layout.sink))
+        with durable.alone(staging.folder, "of this release is under way"):
+            if replays(self.policy):
+                staging.set_aside()
+            yield staging
+
+    def numbers(self, first: int, rows: int) -> range:
+        """Number the shards of so many rows."""
+        return range(first, first - (-rows // self.policy.shard_rows))
+
+    def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
+        """Pin the releases of the text columns.
+
+        Raises:
+            LedgerError: The name is burnt or pinned to something else, or the ledger is not the one of earlier runs.
+        """
+        require_same_ledger(ledger, self.layout, self.policy)
+        refs = {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
+        remember(ledger, self.layout, self.policy.release)
+        return refs
+
+
+def shards_of(  # noqa: PLR0917
+    policy: Policy,
+    columns: list[ColumnPolicy],
+    refs: Mapping[str, ReleaseRef],
+    ledger: Ledger,
+    job: str,
+    staging: Staging,
+    checkpoint: Checkpoint,
+) -> Shards:
+    """Put together what computes the shards of an attempt, here or on another machine."""
+    charged = [Column(item, refs[item.column or ""], item.release_key()) for item in columns]
+    return Shards(policy, charged, ledger, job, staging, checkpoint)
+
+
+def refuse_over_cap(over: int, give_back: Callable[[], object]) -> None:
+    """Give everything back and stop if a run that refuses records over the cap has some.
+
+    Raises:
+        BudgetError: It has.
+    """
+    if over:
+        give_back()
+        msg = f'{over} records would exceed the cap, and on_cap is "refuse"; nothing was computed or charged'
+        hint = '`dptext plan` and `dptext ledger remaining` say more; on_cap = "quarantine" leaves such records out'
+        raise BudgetError(msg, hint)
+
+
+def refuse_other_rows(wanted: int, seen: int) -> None:
+    """Refuse a source that changed between its checks and its use.
+
+    Raises:
+        InputError: It did.
+    """
+    if seen != wanted:
+        then = "more" if seen > wanted else str(seen)
+        msg = f"the source changed while it was read: {wanted} rows were checked, then there were {then}"
+        raise InputError(msg, "run again when nobody writes to it; what is charged is not charged twice")
+
+
+def row_counts(total: int, wanted: int, said: Mapping[str, int], staged: list[StagedShard]) -> dict[str, int]:
+    """Count the rows of a run by what became of them.
+
+    Args:
+        total: Rows of the source.
+        wanted: Rows that the run took.
+        said: Records by what the ledger said (`Outcome`).
+        staged: The shards.
+    """
+    return {
+        "read": total,
+        "already_published": total - wanted,
+        "new": said.get(Outcome.RESERVED.name, 0),
+        "resumed": said.get(Outcome.PENDING.name, 0),
+        "replayed": said.get(Outcome.COMMITTED.name, 0),
+        "quarantined": said.get(Outcome.OVER_CAP.name, 0),
+        "released": sum(shard.counts["rows"] for shard in staged),
+        "null": sum(shard.counts["null"] for shard in staged),
+    }
+
+
+def _usable_secret(policy: Policy, column: ColumnPolicy) -> Secret:
+    secret = column.secret
+    if policy.publish and secret.published:
+        msg = "the key is printed in documents, so anyone can undo what is released under it"
+        raise KeyReferenceError(msg, 'run `dptext key new PATH` and write key = "file:PATH"')
+    return secret

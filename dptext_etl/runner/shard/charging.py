@@ -1,0 +1,108 @@
+"""What a shard costs before it is computed: identities and worst-case spends of every record in every column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.checks.reports.copies import gate_delta
+from dptext_etl.column import worst_case
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import Charge, ReleaseRef
+from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.claims import with_gate
+
+
+@dataclass(frozen=True)
+class Column:
+    """A text column of a run, with what is made once for all shards.
+
+    Attributes:
+        policy: The column's policy.
+        ref: Its registered release.
+        key: Its release key.
+    """
+
+    policy: ColumnPolicy
+    ref: ReleaseRef
+    key: _kernel.ReleaseKey
+
+    @property
+    def name(self) -> str:
+        """Name of the column."""
+        return self.policy.column or ""
+
+
+@dataclass(frozen=True)
+class Charged:
+    """A shard on its way to the ledger.
+
+    Attributes:
+        ids: Canonical record ids, shape (rows,).
+        subjects: Canonical subject ids, null for canary rows, or None where records stand for themselves.
+        charges: One per text column.
+    """
+
+    ids: pa.Array
+    subjects: pa.Array | None
+    charges: tuple[Charge, ...]
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> Charged:
+        """Return some of the records."""
+        mask = pa.array(chosen)
+        charges = tuple(
+            Charge(
+                item.ref,
+                item.idem_keys.filter(mask),
+                np.asarray(item.n_worst)[chosen],
+                {name: np.asarray(values)[chosen] for name, values in item.spends.items()},
+            )
+            for item in self.charges
+        )
+        return Charged(self.ids.filter(mask), None if self.subjects is None else self.subjects.filter(mask), charges)
+
+    def identities(self) -> list[bytes]:
+        """Return the identities of the texts (keyed hashes), one byte string per column."""
+        return [b"".join(item.idem_keys.to_pylist()) for item in self.charges]
+
+
+def texts_of(frame: pl.DataFrame, column: str) -> pa.Array:
+    """Return a text column as an Arrow array of strings."""
+    return frame[column].to_arrow()
+
+
+def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy) -> Charged:
+    """Count draws and make identities; nothing is drawn.
+
+    Args:
+        frame: The shard, canary rows included.
+        columns: Its text columns.
+        policy: The run's policy.
+    """
+    ids = canonical_ids(frame[policy.id].to_arrow())
+    delta = gate_delta(policy)
+    charges = []
+    for column in columns:
+        texts = texts_of(frame, column.name)
+        mechanism = column.policy.mechanism
+        identities = pa.array(_kernel.idem_keys(column.key, ids, texts, column.policy.nonce))
+        n_worst, spends = worst_case(mechanism, mechanism.positions(texts), texts)
+        charges.append(Charge(column.ref, identities, n_worst, with_gate(spends, delta)))
+    return Charged(ids, subjects_of(frame, policy), tuple(charges))
+
+
+def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:
+    """Write subject ids as record ids are written, null where unknown; None where records stand for themselves."""
+    if policy.unit == "record" or policy.subject is None:
+        return None
+    subjects = frame[policy.subject]
+    known = canonical_ids(subjects.drop_nulls().to_arrow())
+    if not subjects.null_count():
+        return known
+    places = np.cumsum(subjects.is_not_null().to_numpy()) - 1
+    return known.take(pa.array(places, mask=subjects.is_null().to_numpy()))

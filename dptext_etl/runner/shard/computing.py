@@ -1,0 +1,80 @@
+"""Compute a charged shard: the texts are released, counted, and put where the raw ones were."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.reports.copies import count_copies, gate_delta
+from dptext_etl.checks.reports.shared_ngrams import run_words
+from dptext_etl.column import release
+from dptext_etl.families.by_word import by_word
+from dptext_etl.policy import Policy
+from dptext_etl.runner.amounts import settles, spent
+from dptext_etl.runner.shard import draw_counts
+from dptext_etl.runner.shard.charging import Column, texts_of
+from dptext_etl.runner.shard.replaying import Kept
+from dptext_etl.runner.shard.staging import Facts
+from dptext_etl.runner.source.roles import output_columns
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A computed shard.
+
+    Attributes:
+        frame: What is staged: id, kept columns, released texts, and the canary marks.
+        draws: Draws made, one column per text column, as `draw_counts.draws` writes them.
+        facts: What was counted.
+    """
+
+    frame: pl.DataFrame
+    draws: pl.DataFrame
+    facts: Facts
+
+
+def compute(
+    planted: pl.DataFrame, ids: pa.Array, columns: list[Column], policy: Policy, kept: Mapping[str, Kept | None]
+) -> Computed:
+    """Release the texts of a shard that is charged.
+
+    Args:
+        planted: The raw shard with its canary rows.
+        ids: Canonical record ids, shape (rows,).
+        columns: The text columns.
+        policy: The run's policy.
+        kept: Rows that are released already and not computed again, by text column.
+    """
+    released = {}
+    for column in columns:
+        texts, held = texts_of(planted, column.name), kept.get(column.name)
+        make = release if held is None else held.completed
+        released[column.name] = make(texts, ids, column.policy)
+    texts = [pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()]
+    frame = planted.select(*output_columns(policy), CANARY).with_columns(texts)
+    counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy), settled=settles(policy))
+    copies = {column.name: _copies(planted, frame, column, released[column.name].positions) for column in columns}
+    draws = pl.DataFrame({name: draw_counts.draws(item) for name, item in released.items()})
+    return Computed(frame, draws, Facts(counts, spends, copies))
+
+
+def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    """Return which rows are canaries, shape (rows,)."""
+    marks: npt.NDArray[np.bool_] = frame[CANARY].to_numpy()
+    return marks
+
+
+def _copies(planted: pl.DataFrame, out: pl.DataFrame, column: Column, positions: pa.Array) -> dict[str, Any]:
+    """Count texts that came back as they were, without canary rows; the counts stay inside the boundary."""
+    columns = {"raw": planted[column.name], "released": out[column.name], "draws": pl.Series(positions)}
+    rows = pl.DataFrame(columns).filter(~planted[CANARY])
+    mechanism = by_word(column.policy.mechanism)
+    run = None if mechanism is None else run_words(mechanism)
+    return count_copies(rows["raw"], rows["released"], rows["draws"], run).as_dict()

@@ -1,0 +1,73 @@
+"""Canary rows for every shard of a run, with ids that the source does not use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import polars as pl
+
+from dptext_etl._kernel import Secret
+from dptext_etl.checks.canaries import rows as canaries
+from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.errors import InputError, seam
+from dptext_etl.keys import canonical_ids
+from dptext_etl.policy import Policy
+from dptext_etl.runner.source.roles import Table
+from dptext_etl.runner.source.table import READ_HINT
+
+Present = Callable[[pl.Series], pl.Series]
+"""Which of these ids, of the source's own type, the source uses."""
+
+
+def plan_canaries(  # noqa: PLR0917
+    policy: Policy, dtype: pl.DataType, present: Present, secret: Secret, shards: range, partition: str | None
+) -> list[CanaryPlan]:
+    """Plan the canary rows of all shards with one look at the ids of the source (more only if a candidate is in use).
+
+    Args:
+        policy: The run's policy.
+        dtype: Type of the record ids.
+        present: Looks at the source.
+        secret: The noise secret.
+        shards: Numbers of the shards.
+        partition: Name of the partition.
+
+    Returns:
+        One plan per shard; the same source, policy and key give the same plans.
+    """
+    in_use: dict[str, bool] = {}
+    while True:
+        asked: list[pl.Series] = []
+
+        def taken(candidates: pl.Series, asked: list[pl.Series] = asked) -> pl.Series:
+            names = _names(candidates)
+            unknown = pl.Series([name not in in_use for name in names], dtype=pl.Boolean)
+            if unknown.any():
+                asked.append(candidates.filter(unknown))
+            return pl.Series([in_use.get(name, False) for name in names], dtype=pl.Boolean)
+
+        plans = [canaries.plan(policy, secret, shard, dtype, taken, partition=partition) for shard in shards]
+        if not asked:
+            return plans
+        candidates = pl.concat([item.rename(policy.id) for item in asked])
+        found = set(_names(present(candidates)))
+        in_use.update({name: name in found for name in _names(candidates)})
+        if not found:
+            return plans
+
+
+def present_in(table: Table, column: str) -> Present:
+    """Look at the ids of an opened source."""
+
+    def present(candidates: pl.Series) -> pl.Series:
+        with seam("comparing canary ids with those of the source", InputError, READ_HINT):
+            asked = candidates.to_frame().lazy()
+            found = table.frame.select(column).join(asked, on=column, how="semi").collect(engine="streaming")
+        return found.to_series()
+
+    return present
+
+
+def _names(ids: pl.Series) -> list[str]:
+    names: list[str] = canonical_ids(ids.to_arrow()).to_pylist()
+    return names

@@ -1,0 +1,94 @@
+"""Replays of what cannot be computed again: under a model the first commit is the release, and staging keeps its bytes.
+
+A model's scores differ in their last digits by hardware and library, so a second computation may draw other words. What
+a release has committed is therefore not computed again: it is read from what was staged, row by row, whatever became of
+the shards meanwhile, and checked against the digest in the ledger (docs/spec/privacy.md#digest,
+docs/spec/privacy.md#durable-staging).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.column import release
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import Committed
+from dptext_etl.mechanism import Released
+from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.shard import draw_counts
+from dptext_etl.runner.shard.staging import Staging
+
+
+def replays(policy: Policy) -> bool:
+    """Whether a run keeps the bytes that it released: where some mechanism may give others next time."""
+    return any(not column.mechanism.reproducible for column in policy.column_policies())
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Rows of a shard's column that are released already, with their bytes.
+
+    Attributes:
+        rows: Columns `row` (place in the shard), `text` and `draws`.
+    """
+
+    rows: pl.DataFrame = field(repr=False)
+
+    def completed(self, texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Released:
+        """Release the rows that are not kept, and put all in their places.
+
+        Args:
+            texts: The raw texts, shape (rows,).
+            ids: Canonical record ids, shape (rows,).
+            policy: The column's policy.
+        """
+        new = np.ones(len(texts), dtype=bool)
+        new[self.rows["row"].to_numpy()] = False
+        rows = self.rows
+        if new.any():
+            made = release(texts.filter(pa.array(new)), ids.filter(pa.array(new)), policy)
+            text = pl.Series(made.text, dtype=pl.String)
+            others = pl.DataFrame({"row": np.flatnonzero(new), "text": text, "draws": draw_counts.draws(made)})
+            rows = pl.concat([rows, others])
+        rows = rows.sort("row")
+        return draw_counts.released(rows["text"], rows["draws"])
+
+
+def kept(
+    staging: Staging, index: int, id_column: str, column: ColumnPolicy, ids: pa.Array, *, committed: Committed
+) -> Kept | None:
+    """Find the bytes of committed rows in what was staged before; None where the mechanism can give them again.
+
+    Args:
+        staging: The run's staging folder.
+        index: Number of the shard; files of shards nearby are read first.
+        id_column: Column of the record ids.
+        column: The column's policy.
+        ids: Canonical record ids of the shard, shape (rows,).
+        committed: What the release holds about them.
+    """
+    if column.mechanism.reproducible or not committed.mask.any():
+        return None
+    name = column.column or ""
+    wanted = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(committed.digests)})
+    wanted = wanted.filter(committed.mask)
+    found = []
+    for frame, draws in staging.kept(index):
+        if not wanted.height:
+            break
+        written = pl.Series(canonical_ids(frame[id_column].to_arrow()))
+        digests = _binary(pa.array(_kernel.digests(frame[name].to_arrow())))
+        held = pl.DataFrame({"id": written, "digest": digests, "text": frame[name], "draws": draws[name]})
+        both = wanted.join(held, on=["id", "digest"], how="inner")
+        found.append(both.select("row", "text", "draws"))
+        wanted = wanted.join(both, on="row", how="anti")
+    return Kept(pl.concat(found)) if found else None
+
+
+def _binary(digests: pa.Array) -> pl.Series:
+    return pl.Series(digests.cast(pa.large_binary()))

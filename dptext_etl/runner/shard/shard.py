@@ -1,0 +1,256 @@
+"""One shard: charge, compute, stage, commit; in this order, so that no text is scored before it is paid for.
+
+A shard comes with its canary rows. Every step can be repeated: by the same run after it was killed, by a retried task,
+or by two tasks at once. What was staged from the same inputs is taken up before anything is computed again, so the
+first commit finds its bytes even under a mechanism that would not give them twice.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dptext_etl import _kernel
+from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
+from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, ReserveResult, Scope
+from dptext_etl.policy import Policy
+from dptext_etl.runner.shard import draw_counts
+from dptext_etl.runner.shard.charging import Charged, Column, charge, texts_of
+from dptext_etl.runner.shard.computing import canary_marks, compute
+from dptext_etl.runner.shard.replaying import Kept, kept
+from dptext_etl.runner.shard.staging import StagedShard, Staging, digest_of
+
+log = logging.getLogger("dptext_etl.runner")
+
+_DEFECT = "this is a defect; what it said is not repeated, because it may quote a text. Nothing was published"
+
+Checkpoint = Callable[[str], None]
+"""Called with the name of every step that is done; tests stop the process there."""
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """A charged shard.
+
+    Attributes:
+        frame: The raw shard with its canary rows.
+        charged: Its charges.
+        outcome: An `Outcome` per row.
+    """
+
+    frame: pl.DataFrame = field(repr=False)
+    charged: Charged = field(repr=False)
+    outcome: npt.NDArray[np.uint8]
+
+    def within_cap(self) -> Reserved:
+        """Leave out the rows that do not fit."""
+        chosen = self.outcome != Outcome.OVER_CAP
+        if chosen.all():
+            return self
+        return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen])
+
+    @property
+    def replayed(self) -> bool:
+        """Whether the release holds every row already."""
+        return bool((self.outcome == Outcome.COMMITTED).all())
+
+    @property
+    def canary(self) -> npt.NDArray[np.bool_]:
+        """Which rows are canaries, shape (rows,)."""
+        return canary_marks(self.frame)
+
+
+class _Result(NamedTuple):
+    """What one column of a shard became, shape (rows,).
+
+    Digests of its texts, draws that were charged, and the pure epsilon that was used (millionths) where the mechanism
+    settles ex post.
+    """
+
+    digests: pa.Array
+    draws: npt.NDArray[np.uint32]
+    spent: npt.NDArray[np.int64] | None
+
+
+@dataclass
+class Shards:
+    """What the shards of a run share.
+
+    Attributes:
+        policy: The run's policy.
+        columns: Its text columns.
+        ledger: Where they are charged.
+        job: Name of this attempt in the ledger.
+        staging: Where results wait for their gates.
+        checkpoint: Called after every step.
+        computed: Whether this attempt has scored a text.
+        outcomes: Records so far, by what the ledger said (canary rows are not counted).
+    """
+
+    policy: Policy
+    columns: list[Column]
+    ledger: Ledger
+    job: str
+    staging: Staging
+    checkpoint: Checkpoint
+    computed: bool = False
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    def reserve(self, planted: pl.DataFrame, *, count: bool = True) -> Reserved:
+        """Charge a shard's worst case.
+
+        Args:
+            planted: The raw shard with its canary rows.
+            count: Add the outcomes to those of the run.
+
+        Raises:
+            InputError: Texts changed under record ids that the release holds
+            (docs/spec/privacy.md#one-text-per-release).
+        """
+        with seam("counting draws", DPTextError, _DEFECT):
+            charged = charge(planted, self.columns, self.policy)
+        canary = canary_marks(planted)
+        scope, cap = Scope.of(self.policy), self.policy.cap
+        result = self.ledger.reserve(
+            self.job, scope, cap, charged.ids, charged.subjects, charged.charges, canary=canary
+        )
+        self.checkpoint("reserved")
+        if count:
+            self.outcomes.update(ReserveResult(result.outcome[~canary]).counts)
+        self._refuse_changed(result)
+        return Reserved(planted, charged, result.outcome)
+
+    def release(self, planted: pl.DataFrame, index: int, *, count: bool = True) -> StagedShard:
+        """Take a raw shard to a staged and committed one; what an earlier attempt finished is not done again.
+
+        Args:
+            planted: The raw shard with its canary rows.
+            index: Number of the shard.
+            count: Add the outcomes to those of the run.
+
+        Raises:
+            InputError: Changed texts, or no room to stage.
+            LedgerError: Computed again, a record gave other bytes than it was committed with.
+            BudgetError: A record over the cap that was not there before, with on_cap = "refuse".
+        """
+        reserved = self.reserve(planted, count=count)
+        over = reserved.frame.filter(reserved.outcome == Outcome.OVER_CAP).select(self.policy.id)
+        if over.height and self.policy.on_cap == "refuse":
+            raise BudgetError(f"{over.height} records would exceed the cap", "did the source change? Run again")
+        self.staging.quarantine(index, over)
+        reserved = reserved.within_cap()
+        inputs = self._inputs(reserved)
+        staged = self._taken_up(reserved, index, inputs) or self._computed(reserved, index, inputs)
+        log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
+        return staged
+
+    def give_back(self) -> None:
+        """Give back what this attempt reserved, if it has scored no text; what cannot be given back stays charged."""
+        if self.computed:
+            return
+        try:
+            given = self.ledger.abort(self.job, compute_never_started=True)
+        except LedgerError:
+            log.warning("reservations of this attempt stay charged: another run goes by them")
+        else:
+            log.info("%d reservations given back", given)
+
+    def _taken_up(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
+        """Finish an attempt that was staged from these inputs, if the ledger holds no other bytes; else None."""
+        for staged in self.staging.find(index, inputs):
+            with seam("reading what was staged", DPTextError, _DEFECT):
+                results = self._results(self.staging.read(staged), self.staging.draws(staged))
+            if all(self._agrees(reserved, at, result) for at, result in enumerate(results)):
+                if not reserved.replayed:
+                    self._commit(reserved, results)
+                return staged
+        return None
+
+    def _computed(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
+        self.computed = True
+        held = self._kept(reserved, index)
+        with seam("computing a shard", DPTextError, _DEFECT):
+            done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy, held)
+        self.checkpoint("computed")
+        staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts)
+        self.checkpoint("staged")
+        diverged = self._commit(reserved, self._results(done.frame, done.draws))
+        if diverged is None:
+            return staged
+        self.staging.discard(index)
+        first = self._taken_up(reserved, index, inputs)  # of an attempt at the same time, which was faster
+        if first is not None:
+            return first
+        hint = "the first commit is the release: bring back the kept files of its staging, or take a new release name"
+        raise LedgerError(f"{diverged}; nothing was published", hint)
+
+    def _kept(self, reserved: Reserved, index: int) -> dict[str, Kept | None]:
+        """Find rows that a release of a model holds already: they are not computed again."""
+        ids, found = reserved.charged.ids, {}
+        for column in self.columns:
+            committed = self.ledger.committed(column.ref, ids, canary=reserved.canary)
+            with seam("reading what was staged", DPTextError, _DEFECT):
+                found[column.name] = kept(self.staging, index, self.policy.id, column.policy, ids, committed=committed)
+        return found
+
+    def _results(self, frame: pl.DataFrame, draws: pl.DataFrame) -> list[_Result]:
+        results = []
+        for column in self.columns:
+            charged, steps = draw_counts.counts(draws[column.name])
+            used = None if steps is None else column.policy.mechanism.spent(steps)
+            results.append(_Result(pa.array(_kernel.digests(texts_of(frame, column.name))), charged, used))
+        return results
+
+    def _agrees(self, reserved: Reserved, at: int, result: _Result) -> bool:
+        """Whether everything that is committed of a column has these bytes."""
+        ref = self.columns[at].ref
+        committed = self.ledger.committed(ref, reserved.charged.ids, canary=reserved.canary)
+        return not pc.any(pc.not_equal(result.digests, committed.digests)).as_py()
+
+    def _commit(self, reserved: Reserved, results: list[_Result]) -> str | None:
+        """Commit all columns of a shard, or say how many rows of one differ from what was committed before."""
+        ids, canary = reserved.charged.ids, reserved.canary
+        for column, charged, result in zip(self.columns, reserved.charged.charges, results, strict=True):
+            outcome = self.ledger.commit(
+                self.job,
+                charged.ref,
+                ids,
+                charged.idem_keys,
+                result.digests,
+                positions=result.draws,
+                canary=canary,
+                spent=result.spent,
+            )
+            diverged = int((outcome == CommitOutcome.DIVERGED).sum())
+            if diverged:
+                return f"column {column.name!r}: {diverged} records, computed again, gave other bytes than committed"
+            self.checkpoint("committed")
+        return None
+
+    def _refuse_changed(self, result: ReserveResult) -> None:
+        changed = result.counts[Outcome.CHANGED.name]
+        if not changed:
+            return
+        self.give_back()
+        msg = f"the texts of {changed} records changed since this release took them; it holds one text per record id"
+        hint = "nothing of these rows was charged; changed data, or another key, goes under a new name, at full spend"
+        raise InputError(msg, hint)
+
+    def _inputs(self, reserved: Reserved) -> str:
+        """Hash what a staged shard depends on: identities (keyed hashes of the texts), ids, kept values, order."""
+        clear = reserved.frame.select(self.policy.id, *self.policy.keep, CANARY)
+        with seam("hashing kept columns", DPTextError, _DEFECT):
+            buffer = io.BytesIO()
+            clear.write_ipc(buffer)
+        return digest_of(buffer.getvalue(), *reserved.charged.identities())

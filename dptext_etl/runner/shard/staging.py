@@ -1,0 +1,258 @@
+"""What is computed but not published, inside the boundary: one file per shard, with a record of what it holds.
+
+Two attempts at one shard (a task that is retried, or run twice at once) never write the same file: each has a tag of
+its own in the names, and the driver of the run says whose files count.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import polars as pl
+
+from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.errors import InputError, seam
+from dptext_etl.files import sha256
+from dptext_etl.runner import durable
+
+_VERSION = 4
+_KEPT = "kept"
+_AGAIN = "run the same policy again: it goes on from what is committed"
+
+
+@dataclass(frozen=True)
+class StagedShard:
+    """One staged file.
+
+    Attributes:
+        index: Number of the shard in its run.
+        sha256: Hash of the file.
+        inputs: Hash of what the file was computed from (keyed hashes of texts; kept values): a resumed run compares it.
+        counts: Whole numbers: rows by kind, words.
+        spends: Sums and maxima in millionths, by name.
+        copies: Texts that equal their originals, by column (`checks.leaks`); stays inside the boundary.
+        tag: What names the files of one attempt; empty where attempts cannot meet.
+    """
+
+    index: int
+    sha256: str
+    inputs: str
+    counts: Mapping[str, int]
+    spends: Mapping[str, int]
+    copies: Mapping[str, Mapping[str, Any]]
+    tag: str = ""
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read a record that `save` wrote."""
+        return cls.from_dict(json.loads(text))
+
+    @classmethod
+    def from_dict(cls, facts: Mapping[str, Any]) -> Self:
+        """Read what `as_dict` wrote."""
+        values = dict(facts)
+        if values.pop("version") != _VERSION:
+            msg = "another version of the record"
+            raise ValueError(msg)
+        return cls(**values)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The record as JSON holds it."""
+        return {"version": _VERSION, **asdict(self)}
+
+
+class Facts(NamedTuple):
+    """What was counted while a shard was computed (see `StagedShard`)."""
+
+    counts: Mapping[str, int]
+    spends: Mapping[str, int]
+    copies: Mapping[str, Mapping[str, Any]]
+
+
+class Staging:
+    """The staging folder of one release and partition.
+
+    Args:
+        folder: Where it is; made if need be, readable by its owner alone.
+        tag: What names the files that are written here (lower-case letters and digits), where several attempts at a
+            shard may meet.
+    """
+
+    def __init__(self, folder: Path, tag: str = "") -> None:
+        self.folder = folder
+        self._tag = tag
+
+    def prepare(self) -> None:
+        """Make the folder.
+
+        Raises:
+            InputError: No write access.
+        """
+        durable.private_folder(self.folder.parent.parent)
+        durable.private_folder(self.folder.parent)
+        durable.private_folder(self.folder)
+        durable.require_writable(self.folder)
+
+    def path(self, shard: StagedShard) -> Path:
+        """Return the file of a shard."""
+        return self._path(shard.index, shard.tag)
+
+    def save(self, index: int, frame: pl.DataFrame, draws: pl.DataFrame, inputs: str, facts: Facts) -> StagedShard:
+        """Write a shard, how many draws it took, and then its record; all durable when this returns.
+
+        Args:
+            index: Number of the shard.
+            frame: Its rows, canary rows included.
+            draws: Draws made, one column per text column.
+            inputs: Hash of what it was computed from.
+            facts: What was counted.
+
+        Raises:
+            InputError: The disk is full; the shard is not staged.
+        """
+        path = self._path(index, self._tag)
+        _record(path).unlink(missing_ok=True)
+        durable.write(path, frame.write_parquet, action="staging a shard")
+        durable.write(_draws(path), draws.write_ipc, action="staging a shard")
+        shard = StagedShard(index, sha256(path), inputs, *facts, self._tag)
+        text = json.dumps(shard.as_dict(), indent=1).encode()
+        durable.write(_record(path), lambda file: file.write(text), action="staging a shard")
+        return shard
+
+    def find(self, index: int, inputs: str) -> list[StagedShard]:
+        """Return the attempts at a shard that were computed from these inputs and are whole."""
+        records = sorted(self.folder.glob(f"{self._path(index, '').stem}*.json"))
+        return [shard for shard in map(_recorded, records) if shard and self._whole(shard, index, inputs)]
+
+    def _whole(self, shard: StagedShard, index: int, inputs: str) -> bool:
+        try:
+            same = (shard.index, shard.inputs) == (index, inputs)
+            path = self.path(shard)
+            return same and _draws(path).is_file() and sha256(path) == shard.sha256
+        except OSError:
+            return False
+
+    def draws(self, shard: StagedShard) -> pl.DataFrame:
+        """Return how many draws the rows of a shard took, one column per text column.
+
+        Raises:
+            InputError: The file is gone.
+        """
+        with seam("reading what was staged", hint=_AGAIN):
+            return pl.read_ipc(_draws(self.path(shard)))
+
+    def read(self, shard: StagedShard) -> pl.DataFrame:
+        """Read a staged shard by its hash.
+
+        Raises:
+            InputError: It is gone, or no longer what was staged.
+        """
+        self.require(shard)
+        with seam("reading what was staged", hint=_AGAIN):
+            return pl.read_parquet(self.path(shard))
+
+    def require(self, shard: StagedShard) -> None:
+        """Refuse a staged file that is gone, or no longer what was staged.
+
+        Raises:
+            InputError: It is.
+        """
+        path = self.path(shard)
+        with seam("reading what was staged", hint=_AGAIN):
+            if sha256(path) != shard.sha256:
+                raise InputError(f"the staged file {path.name} is no longer what was staged", _AGAIN)
+
+    def schema(self, shard: StagedShard) -> pl.Schema:
+        """Return the columns and types that a staged shard will be published with."""
+        with seam("reading what was staged", hint=_AGAIN):
+            found = pl.read_parquet_schema(self.path(shard))
+        return pl.Schema({name: dtype for name, dtype in found.items() if name != CANARY})
+
+    def quarantine(self, index: int, ids: pl.DataFrame) -> None:
+        """Keep the ids of records over the cap, inside staging only; an empty frame removes the list."""
+        path = self.folder / f"quarantine-{index:05d}.parquet"
+        if not ids.height:
+            path.unlink(missing_ok=True)
+            return
+        own = path.with_stem(f"{path.stem}{self._tag and f'-{self._tag}'}")
+        durable.write(own, ids.write_parquet, action="staging a quarantine list")
+        own.replace(path)
+
+    def discard(self, index: int) -> None:
+        """Remove what was staged of a shard here."""
+        path = self._path(index, self._tag)
+        for file in reversed(_files(path)):
+            file.unlink(missing_ok=True)
+
+    def keep_only(self, shards: Collection[StagedShard]) -> None:
+        """Remove what other runs and attempts staged or left half-written, quarantine lists included."""
+        files = {file for shard in shards for file in _files(self.path(shard))}
+        lists = {f"quarantine-{shard.index:05d}" for shard in shards}
+        shown = _records_first(self.folder.glob("shard-*"))
+        for path in [*shown, *self.folder.glob("quarantine-*"), *self.folder.glob(".*-*.draft")]:
+            if path not in files and path.stem not in lists:
+                path.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Remove staged shards; quarantine lists stay."""
+        for path in _records_first(self.folder.glob("shard-*")):
+            path.unlink(missing_ok=True)
+
+    def set_aside(self) -> None:
+        """Keep what is staged under a second name, which no run overwrites or removes: replays of models read it."""
+        for shard in map(_recorded, self.folder.glob("shard-*.json")):
+            if shard is None:
+                continue
+            path = self.path(shard)
+            name = f"{_KEPT}-{shard.index:05d}-{shard.sha256[:16]}"
+            for file in (_draws(path), path):  # rows come last: with them, all is there
+                durable.name_again(file, self.folder / f"{name}{file.suffix}")
+
+    def kept(self, index: int) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
+        """Read what was set aside, shards near `index` first: rows (canary rows included) and their draws."""
+        files = sorted(self.folder.glob(f"{_KEPT}-*.parquet"))
+        for path in sorted(files, key=lambda path: abs(int(path.name.split("-")[1]) - index)):
+            with seam("reading what was staged", hint=_AGAIN):
+                yield pl.read_parquet(path), pl.read_ipc(_draws(path))
+
+    def _path(self, index: int, tag: str) -> Path:
+        return self.folder / f"shard-{index:05d}{tag and f'-{tag}'}.parquet"
+
+
+def _record(path: Path) -> Path:
+    return path.with_suffix(".json")
+
+
+def _draws(path: Path) -> Path:
+    return path.with_suffix(".draws")
+
+
+def _files(path: Path) -> tuple[Path, ...]:
+    return path, _draws(path), _record(path)
+
+
+def _records_first(paths: Iterable[Path]) -> list[Path]:
+    """Put records before what they speak of: whoever dies while removing leaves none without its files."""
+    return sorted(paths, key=lambda path: path.suffix != ".json")
+
+
+def _recorded(path: Path) -> StagedShard | None:
+    """Read a record, or None if it is damaged or of another version."""
+    try:
+        return StagedShard.from_json(path.read_text())
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def digest_of(*parts: bytes) -> str:
+    """Hash byte strings unambiguously, 64 hex digits."""
+    whole = hashlib.sha256()
+    for part in parts:
+        whole.update(len(part).to_bytes(8, "little"))
+        whole.update(part)
+    return whole.hexdigest()

@@ -1,0 +1,137 @@
+"""`dptext init`: a policy for a file, with every guess said in a comment."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+from dptext_etl.runner.layout import is_remote
+from dptext_etl.runner.source.guessing import Guess, guess
+
+EPSILON = 2.0
+MARGIN = 1.2
+"""Words are counted by white space here; the mechanism may count a few more."""
+
+
+def init(path: str | Path, *, dataset: str | None = None, key: str = "file:dptext.key") -> str:
+    """Write a policy that works for a file, after one pass that counts words and distinct values.
+
+    Args:
+        path: Parquet, CSV or NDJSON file, folder, glob or URL, as it is found from where the policy will be saved.
+        dataset: Name of the dataset; the file's if absent.
+        key: Reference to the noise key.
+
+    Returns:
+        TOML; every line is explained, every guess is said.
+
+    Raises:
+        InputError: The file cannot be read, or has no texts or ids.
+    """
+    source = str(path)
+    found = guess(source)
+    sections = (
+        _guesses(found),
+        _places(source, dataset or _name(source)),
+        _roles(found),
+        _spending(found, key),
+        *map(_column, found.texts),
+    )
+    return "\n\n".join("\n".join(section) for section in sections) + "\n"
+
+
+def _guesses(found: Guess) -> list[str]:
+    return [
+        "# A policy for dptext. It was guessed from the file; check these first:",
+        f"#   id       {found.id}: a value of its own in each of {found.rows:,} rows",
+        f"#   subject  {found.subject or 'none found: records stand for themselves'}",
+        *(f"#   text     {name}: {found.words[name]:.0f} words on average" for name in found.texts),
+        "# Then `dptext plan` says what it would cost, and `dptext run` does it.",
+    ]
+
+
+def _places(source: str, name: str) -> list[str]:
+    lines = [
+        "# The dataset is part of every key: never rename it. A release name pins these settings and one text per id:",
+        "# changed data or settings take a new name, at full spend.",
+        f"dataset = {_quoted(name)}",
+        'release = "1"',
+        f"source = {_quoted(source)}",
+        "# Versioned folders and one manifest, which readers follow.",
+        f"sink = {_quoted(_sink(source, name))}",
+    ]
+    if is_remote(source):
+        lines += ["# What is not published yet: local, readable by you alone.", 'staging = "staging"']
+    return lines
+
+
+def _roles(found: Guess) -> list[str]:
+    lines = [f"id = {_quoted(found.id)}"]
+    if found.subject is not None:
+        lines += [
+            "# Whose budget a record takes: caps add up over all records of a subject.",
+            _pair("subject", found.subject),
+        ]
+    else:
+        lines += ["# No column names a person; one with k records has k times the loss.", 'unit = "record"']
+    lines.append(
+        "# Columns that pass in clear; what is not listed is dropped unread (strict_columns = true refuses instead)."
+    )
+    if found.others:
+        lines.append(f"# There are: {', '.join(_quoted(name) for name in found.others)}")
+    return [*lines, "keep = []", "strict_columns = false"]
+
+
+def _spending(found: Guess, key: str) -> list[str]:
+    need = found.most_words * EPSILON
+    unit = "subject" if found.subject else "record"
+    return [
+        "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
+        _pair("key", key),
+        "# Who was charged what. Its ids are hashed under a key of its own, ledger.db.id.key: keep a copy of both.",
+        'ledger = { url = "sqlite:///ledger.db" }',
+        f"# The most that a {unit} may lose over all releases of the period; the largest here needs about {need:,.0f}.",
+        f'cap = {{ measure = "pure", epsilon = {_round_up(MARGIN * need)}, period = "all" }}',
+        '# Records over the cap are left out; "refuse" stops the run instead.',
+        'on_cap = "quarantine"',
+        "# false leaves the result staged.",
+        "publish = true",
+        "# true takes only ids that are not published yet.",
+        "incremental = false",
+    ]
+
+
+def _column(name: str) -> list[str]:
+    return [
+        "[[column]]",
+        _pair("name", name),
+        "# Epsilon is per word: smaller is safer and reads worse.",
+        f'mechanism = {{ name = "custext", epsilon = {EPSILON} }}',
+        "# CusText discloses the output set of every word; `dptext plan` says how many bits that is.",
+        'allow = ["cluster"]',
+    ]
+
+
+def _round_up(amount: float) -> str:
+    """Round up to 1, 2 or 5 times a power of ten."""
+    power = 10.0 ** math.floor(math.log10(max(1.0, amount)))
+    return f"{next(step * power for step in (1, 2, 5, 10) if step * power >= amount):.1f}"
+
+
+def _name(source: str) -> str:
+    stem = source.rstrip("/").rpartition("/")[2].partition(".")[0]
+    return stem if stem and not set(stem) & set("*?[") else "dataset"
+
+
+def _sink(source: str, name: str) -> str:
+    folder = f"{source.rpartition('/')[0]}/" if is_remote(source) else ""
+    return f"{folder}published/{name}"
+
+
+def _pair(entry: str, value: str) -> str:
+    return f"{entry} = {_quoted(value)}"
+
+
+def _quoted(text: str) -> str:
+    """Write a TOML basic string: JSON's escapes are among TOML's."""
+    return json.dumps(text, ensure_ascii=False)

@@ -1,0 +1,112 @@
+"""One pass over the ids of a source before anything is drawn: none is null, none occurs twice, subjects are known."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl.errors import InputError, seam
+from dptext_etl.keys import canonical_ids
+from dptext_etl.policy import Policy
+from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.source.roles import Table
+from dptext_etl.runner.source.table import READ_HINT, batches
+
+log = logging.getLogger("dptext_etl.runner")
+
+HASHES_AT_ONCE = 1 << 26
+"""Hashes of 8 bytes that are sorted at a time; a longer table takes several passes over its ids."""
+BATCH_ROWS = 1 << 18
+_VERIFIED = 100_000
+
+
+def examine(table: Table, policy: Policy, listener: Listener | None = None) -> int:
+    """Check the ids and subjects of a whole source in bounded memory, and return the number of its rows.
+
+    Raises:
+        InputError: No rows; null or repeated ids; null subjects where caps are per subject.
+    """
+    with seam("reading the ids of the source", InputError, READ_HINT):
+        subject = (
+            pl.lit(0) if policy.subject is None or policy.unit == "record" else pl.col(policy.subject).null_count()
+        )
+        totals = table.frame.select(
+            pl.len().alias("rows"), pl.col(policy.id).null_count().alias("ids"), subject.alias("subjects")
+        ).collect(engine="streaming")
+        rows, null_ids, null_subjects = (int(value) for value in totals.row(0))
+    refuse_gaps(policy, rows, null_ids, null_subjects)
+    refuse_repeated(policy, _repeated(table.frame.select(policy.id), rows, listener))
+    return rows
+
+
+def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) -> None:
+    """Refuse a source without rows, ids or subjects.
+
+    Raises:
+        InputError: There are none, or some are null.
+    """
+    if not rows:
+        raise InputError("the source has no rows", "nothing was spent or published")
+    if null_ids:
+        raise InputError(
+            f"{null_ids} record ids are null", f"every record needs an id of its own in column {policy.id!r}"
+        )
+    if null_subjects:
+        msg = f"{null_subjects} rows have no subject (column {policy.subject!r} is null), and caps are per subject"
+        raise InputError(msg, 'fill the column, or declare unit = "record"')
+
+
+def refuse_repeated(policy: Policy, twice: int) -> None:
+    """Refuse a source with ids that occur more than once.
+
+    Raises:
+        InputError: There are such ids.
+    """
+    if twice:
+        msg = f"{twice} record ids occur more than once in column {policy.id!r}; a record is released once"
+        raise InputError(msg, "name a column that is unique per row; nothing was spent or published")
+
+
+def _repeated(ids: pl.LazyFrame, rows: int, listener: Listener | None) -> int:
+    """Count ids that occur more than once: equal hashes are found by sorting, then verified on the ids themselves."""
+    passes = -(-rows // HASHES_AT_ONCE)
+    meter = Meter("ids", rows * passes, listener)
+    suspects = []
+    for turn in range(passes):
+        kept = []
+        for batch in batches(ids, BATCH_ROWS):
+            hashes = _hashes(batch)
+            kept.append(hashes if passes == 1 else hashes[hashes % np.uint64(passes) == turn])
+            meter.add(batch.height)
+        ordered = np.concatenate(kept)
+        ordered.sort()
+        suspects.append(np.unique(ordered[1:][ordered[1:] == ordered[:-1]]))
+    found = np.concatenate(suspects)
+    if not len(found):
+        return 0
+    log.info("ids: %d hashes occur more than once; verifying", len(found))
+    checked = found[:_VERIFIED]
+    verified = _verified(ids, checked)
+    return verified + len(found) - len(checked) if verified else 0
+
+
+def _verified(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
+    counts: dict[str, int] = {}
+    for batch in batches(ids, BATCH_ROWS):
+        places = np.flatnonzero(np.isin(_hashes(batch), suspects))
+        for value in _canonical(batch).take(pa.array(places)).to_pylist():
+            counts[value] = counts.get(value, 0) + 1
+    return sum(count > 1 for count in counts.values())
+
+
+def _canonical(batch: pl.DataFrame) -> pa.Array:
+    return canonical_ids(batch.to_series().to_arrow())
+
+
+def _hashes(batch: pl.DataFrame) -> npt.NDArray[np.uint64]:
+    hashed: npt.NDArray[np.uint64] = pl.Series(pl.from_arrow(_canonical(batch))).hash().to_numpy()
+    return hashed

@@ -1,0 +1,65 @@
+"""Incremental runs: which rows of a source are new to what is published under the release."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from dptext_etl.errors import PolicyError, seam
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source.roles import output_columns
+from dptext_etl.runner.source.table import Files
+
+
+def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool:
+    """Whether an incremental run adds to what a manifest lists.
+
+    Raises:
+        PolicyError: The sink holds another dataset, or parts that new ones would not fit.
+    """
+    if manifest is None:
+        return False
+    if manifest.dataset != policy.dataset or manifest.partition != layout.partition:
+        msg = f"the sink holds dataset {manifest.dataset!r}, the policy is for {policy.dataset!r}"
+        raise PolicyError(msg, "give every dataset a sink of its own")
+    if not policy.incremental or manifest.release != policy.release:
+        return False
+    now = {"columns": list(output_columns(policy)), "format": layout.sink_format, "cfg": _cfgs(policy)}
+    then = {
+        "columns": list(manifest.schema),
+        "format": manifest.file_format,
+        "cfg": {item["name"]: item["cfg"] for item in manifest.columns},
+    }
+    if now != then:
+        changed = ", ".join(name for name in now if now[name] != then[name])
+        msg = f"what is published differs from the policy in: {changed}; new parts would not fit the old ones"
+        raise PolicyError(msg, "run once with incremental = false, which publishes every row again at no cost")
+    return True
+
+
+def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> pl.LazyFrame:
+    """Leave out the rows whose ids are published; the order stays.
+
+    Args:
+        frame: The source, projected.
+        policy: The run's policy.
+        layout: Its places.
+        manifest: What is published.
+    """
+    with seam("reading the ids that are published", hint="are the published parts all there?"):
+        dtype = frame.collect_schema()[policy.id]
+        published = scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
+        return frame.join(published, on=policy.id, how="anti", maintain_order="left")
+
+
+def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
+    """Scan the parts that a manifest lists, in order."""
+    paths = tuple(f"{layout.sink}/{part.path}" for part in manifest.parts)
+    return Files(paths, manifest.file_format, layout.storage).scan(tuple(as_written))
+
+
+def _cfgs(policy: Policy) -> dict[str | None, str]:
+    return {item.column: item.mechanism.cfg() for item in policy.column_policies()}

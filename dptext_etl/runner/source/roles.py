@@ -1,0 +1,138 @@
+"""Which columns of a raw table a run reads, and whether they can play their roles; checked before anything is drawn."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import polars as pl
+
+from dptext_etl.errors import DPTextError, InputError
+from dptext_etl.keys import id_type
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.source.table import Files, schema_of
+
+
+@dataclass(frozen=True)
+class Table:
+    """A raw table, projected to the columns of a policy.
+
+    Attributes:
+        frame: Lazy: id, kept columns, text columns, and the subject last where it is not kept.
+        schema: Types of those columns.
+        dropped: Names of the columns that nothing names; they are never read.
+        id_type: Kind of the record ids, as the ledger pins it.
+    """
+
+    frame: pl.LazyFrame
+    schema: pl.Schema
+    dropped: tuple[str, ...]
+    id_type: str
+
+    @classmethod
+    def open(cls, policy: Policy, layout: Layout) -> Table:
+        """Find, scan and check a policy's source.
+
+        Raises:
+            InputError: No such file, a missing column, one that nothing names (strict_columns), or a wrong type.
+        """
+        files = Files.find(layout)
+        texts = tuple(item.name for item in policy.columns)
+        scanned = files.scan(_as_written(policy, texts), all_text=layout.sink_format == "csv")
+        found = schema_of(scanned)
+        roles = Roles.of(policy, found)
+        chosen = (_plain(name, found[name]) if name in texts else pl.col(name) for name in wanted_columns(policy))
+        frame = scanned.select(*chosen)
+        return cls(frame, schema_of(frame), roles.dropped, roles.id_type)
+
+
+@dataclass(frozen=True)
+class Roles:
+    """What the columns of a raw table are to a policy.
+
+    Attributes:
+        dropped: Names of the columns that nothing names; they are never read.
+        id_type: Kind of the record ids, as the ledger pins it.
+    """
+
+    dropped: tuple[str, ...]
+    id_type: str
+
+    @classmethod
+    def of(cls, policy: Policy, found: pl.Schema) -> Roles:
+        """Check whether the columns of a table can play the roles that a policy gives them.
+
+        Raises:
+            InputError: A missing column, one that nothing names (strict_columns), or a wrong type.
+        """
+        dropped = tuple(name for name in found if name not in wanted_columns(policy))
+        _check_names(policy, found, dropped)
+        for item in policy.columns:
+            _check_text(item.name, found[item.name])
+        kind = _check_id(policy.id, found[policy.id])
+        if policy.subject is not None:
+            _check_id(policy.subject, found[policy.subject], role="subjects")
+        return cls(dropped, kind)
+
+
+def wanted_columns(policy: Policy) -> tuple[str, ...]:
+    """Return the columns that a run reads, in the order of the output; a subject that is not kept comes last."""
+    columns = [policy.id, *policy.keep, *(item.name for item in policy.columns)]
+    if policy.subject is not None and policy.subject not in columns:
+        columns.append(policy.subject)
+    return tuple(columns)
+
+
+def output_columns(policy: Policy) -> tuple[str, ...]:
+    """Return the columns that a published table has."""
+    return (policy.id, *policy.keep, *(item.name for item in policy.columns))
+
+
+def _as_written(policy: Policy, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Name the columns whose spelling matters: "007" is no 7, a text of digits is still a text."""
+    subject = () if policy.subject is None else (policy.subject,)
+    return tuple(dict.fromkeys((policy.id, *subject, *texts)))
+
+
+def _check_names(policy: Policy, found: pl.Schema, dropped: tuple[str, ...]) -> None:
+    missing = [name for name in wanted_columns(policy) if name not in found]
+    if missing:
+        said = ", ".join(repr(name) for name in missing)
+        if set(missing) >= set(wanted_columns(policy)):  # then its first line may be a text, not a header
+            msg = f"the source has no column {said}; none of its {len(found)} columns is named in the policy"
+            raise InputError(msg, "does the file have a header line? Correct id, subject, keep or [[column]]")
+        msg = f"the source has no column {said}; it has: {', '.join(repr(name) for name in found)}"
+        raise InputError(msg, "correct id, subject, keep or [[column]] in the policy")
+    if dropped and policy.strict_columns:
+        said = ", ".join(repr(name) for name in dropped)
+        line = ", ".join(f'"{name}"' for name in (*policy.keep, *dropped))
+        msg = f"strict_columns: the policy does not say what becomes of column {said}"
+        raise InputError(
+            msg, f"release it, let it pass in clear with keep = [{line}], or set strict_columns = false to drop it"
+        )
+
+
+def _check_text(name: str, dtype: pl.DataType) -> None:
+    if dtype not in {pl.String, pl.Categorical, pl.Enum}:
+        raise InputError(f"text column {name!r} must hold strings, got {dtype}", "cast the column, or name another")
+
+
+def id_kind(dtype: pl.DataType) -> str | None:
+    """Return the kind of id that a type can hold (`keys.id_type`), or None if it identifies nothing."""
+    try:
+        return id_type(pl.Series([], dtype=dtype).to_arrow().type)
+    except (DPTextError, pl.exceptions.PolarsError):
+        return None
+
+
+def _check_id(name: str, dtype: pl.DataType, role: str = "record ids") -> str:
+    kind = id_kind(dtype)
+    if kind is None:
+        msg = f"{role} (column {name!r}) of type {dtype} are not allowed"
+        allowed = "strings, integers, decimals, dates, timestamps with a zone, bytes, and structs of these"
+        raise InputError(msg, f"name a column of an allowed type, or cast it first: {allowed}")
+    return kind
+
+
+def _plain(name: str, dtype: pl.DataType) -> pl.Expr:
+    return pl.col(name) if dtype == pl.String else pl.col(name).cast(pl.String)
