@@ -1,6 +1,6 @@
 """Keys by reference: a plan, a log or a ledger holds the name of a key, the kernel alone holds the key.
 
-The byte layout of every key is docs/spec/stream.md#keys; the arithmetic is the kernel's (`kernel/src/keys.rs`).
+The byte layout of every key is docs/spec/stream.md#keys; the arithmetic is the kernel's (`kernel/src/keys/`).
 """
 
 from __future__ import annotations
