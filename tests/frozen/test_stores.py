@@ -8,10 +8,12 @@ from pathlib import Path
 
 import polars as pl
 import pytest
+from typer.testing import CliRunner
 
 from dptext_etl import Ledger
 from dptext_etl.artifacts import Artifact
 from dptext_etl.catalog import load
+from dptext_etl.cli.app import app
 
 from . import events, jobs, packed, probes
 
@@ -67,6 +69,23 @@ def test_published_files_stay_as_they_are(tmp_path):
     probes.observe("reviews: again", folder)
     probes.observe("reviews: continued", folder)
     assert {path: path.read_bytes() for path in published} == published
+
+
+def as_toml(value):
+    """Plain data as TOML writes it in one line."""
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {as_toml(item)}' for name, item in value.items())} }}"
+    return f"[{', '.join(map(as_toml, value))}]" if isinstance(value, list) else json.dumps(value)
+
+
+def test_the_command_line_checks_what_was_published(tmp_path, monkeypatch):
+    monkeypatch.chdir(packed.unpack("reviews", tmp_path / "copy"))
+    lines = (f"{name} = {as_toml(value)}" for name, value in jobs.REVIEWS.items())
+    Path("privacy.toml").write_text("\n".join(lines))
+    outcome = CliRunner().invoke(app, ["check", "published", "--policy", "privacy.toml", "--json"])
+    assert outcome.exit_code == 0, outcome.output
+    said = json.loads(outcome.output)
+    assert {gate["name"]: gate["passed"] for gate in said["gates"]} == STORED["reviews: opened"]["check"]
 
 
 def facts(url, key):
