@@ -11,9 +11,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from dptext_etl.errors import PolicyError
 
@@ -27,13 +28,48 @@ _BF16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
 """What the kernel lists where a CPU multiplies bfloat16 itself (x86: AVX-512 or AMX; ARM: bf16)."""
 
 
+@dataclass(frozen=True)
+class Computing:
+    """Where and in what a model computes.
+
+    Attributes:
+        device: "cpu" or "cuda".
+        dtype: "float32" or "bfloat16".
+        auto: Which of the two were left to `auto`, so that the hardware decided.
+    """
+
+    device: Device
+    dtype: Dtype
+    auto: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """For people: cpu, in bfloat16 (auto chose device and dtype)."""
+        chosen = f" (auto chose {' and '.join(self.auto)})" if self.auto else ""
+        return f"{self.device}, in {self.dtype}{chosen}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as JSON can hold it."""
+        return {"device": self.device, "dtype": self.dtype, "auto": list(self.auto)}
+
+
+def computing() -> Computing:
+    """Return where and in what models compute here, as the two settings or the hardware say.
+
+    Raises:
+        PolicyError: A setting that does not exist, or a GPU where there is none.
+    """
+    where = device()
+    auto = tuple(name for name, setting in (("device", SETTING), ("dtype", DTYPE_SETTING)) if _asked(setting) == "auto")
+    return Computing(where, dtype(where), auto)
+
+
 def device() -> Device:
     """Return where to compute: "cuda" where torch sees a GPU, unless the setting says "cpu".
 
     Raises:
         PolicyError: Another setting, or "cuda" where there is none.
     """
-    asked = os.environ.get(SETTING, "auto").strip().lower()
+    asked = _asked(SETTING)
     if asked == "cpu":
         return "cpu"
     if asked not in ("auto", "cuda"):
@@ -57,7 +93,7 @@ def dtype(where: str | None = None) -> Dtype:
     Raises:
         PolicyError: Another setting.
     """
-    asked = os.environ.get(DTYPE_SETTING, "auto").strip().lower()
+    asked = _asked(DTYPE_SETTING)
     if asked == "float32":
         return "float32"
     if asked == "bfloat16":
@@ -77,6 +113,10 @@ def limit_threads() -> None:
         import torch
 
         torch.set_num_threads(int(asked))
+
+
+def _asked(setting: str) -> str:
+    return os.environ.get(setting, "auto").strip().lower()
 
 
 @cache

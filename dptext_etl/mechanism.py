@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact, canon
+from dptext_etl.device import Computing
 from dptext_etl.guarantee import MICRO, Guarantee, Spend
 from dptext_etl.keys import RecordKeys
 
@@ -128,6 +129,14 @@ class Mechanism(BaseModel, ABC):
         again = type(self)(**{**self.model_dump(), **paths})
         again.__dict__.update({role: item for role, item in artifacts.items() if role not in paths})
         return again
+
+    @property
+    def computing(self) -> Computing | None:
+        """Where and in what its model computes on this machine; None where it has no model.
+
+        A setting of the machine, never of a release: it enters no configuration.
+        """
+        return None
 
     @property
     @abstractmethod

@@ -25,10 +25,10 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator
 
-from dptext_etl import _kernel, scoring
+from dptext_etl import _kernel, device, scoring
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError
-from dptext_etl.families.score import SCORES_LOCAL, ScoreMechanism, where
+from dptext_etl.families.score import SCORES_LOCAL, ScoreMechanism
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
 from dptext_etl.inference import language_model
 from dptext_etl.inference.generative.prompts import FIELD, Prompts
@@ -240,12 +240,17 @@ class GenerativeMechanism(ScoreMechanism):
         return Prompts(tokenizer, self.template, self._limit, self.n_max, continued=self.continues)
 
     @cached_property
+    def computing(self) -> device.Computing:
+        """As the settings of this machine said when it was first asked: the model stays where it was loaded."""
+        return device.computing()
+
+    @cached_property
     def generator(self) -> Generator:
         """The model, loaded once per process where this machine computes."""
         from dptext_etl.inference.generative.models import ModelGenerator
 
         load = language_model.causal_model if self.continues else language_model.sequence_model
-        model = load(self.model_files, *where())
+        model = load(self.model_files, self.computing.device, self.computing.dtype)
         return ModelGenerator(model, self.prompts, self.columns, self._ends, self.most_positions)
 
     def _lengths(self, texts: pa.Array, prompts: list[Any]) -> pa.Array:

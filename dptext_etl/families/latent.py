@@ -31,6 +31,7 @@ from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact
+from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError
 from dptext_etl.gaussian import largest_mu
 from dptext_etl.grid_noise import STEPS, Norm, clipped_steps, laplace_rate, noisy_latents
@@ -219,6 +220,11 @@ class LatentMechanism(Mechanism):
     @abstractmethod
     def artifacts(self) -> dict[str, Artifact]:
         """The model's files, by role."""
+
+    @property
+    @abstractmethod
+    def computing(self) -> Computing:
+        """Where and in what the model computes on this machine."""
 
     @property
     @abstractmethod

@@ -60,6 +60,11 @@ class ScoreMechanism(Mechanism):
                 raise ValueError("clip is a finite range: low < high")
         return self
 
+    @property
+    def computing(self) -> device.Computing:
+        """As the settings of this machine say."""
+        return device.computing()
+
     @cached_property
     def model_files(self) -> dict[str, Artifact]:
         """The model's files by role, "model/config.json": those that this machine was given, else found by name.
@@ -146,9 +151,3 @@ class ScoreMechanism(Mechanism):
             n_worst=positions,
             assumptions=guarantee.assumptions,
         )
-
-
-def where() -> tuple[str, str]:
-    """Return on what device and in what numbers models compute here: settings of the machine (`dptext_etl.device`)."""
-    place = device.device()
-    return place, device.dtype(place)

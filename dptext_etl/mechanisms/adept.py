@@ -9,6 +9,7 @@ not by 2 C (docs/spec/privacy.md#adept). Here Laplace noise is made for that, Ga
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, ClassVar, Self
@@ -60,12 +61,18 @@ class Adept(LatentMechanism):
         return language_model.model_files(self.model, self.revision)
 
     @cached_property
+    def computing(self) -> device.Computing:
+        """In float32 whatever is asked for; the device as the settings said when it was first asked."""
+        found = device.computing()
+        return replace(found, dtype="float32", auto=tuple(name for name in found.auto if name != "dtype"))
+
+    @cached_property
     def latent_model(self) -> LatentModel:
         """The autoencoder, loaded where this machine computes, in float32."""
         from dptext_etl.inference.latent.autoencoder import AutoencoderModel, load
 
         language_model.need_transformers()
-        where = device.device()
+        where = self.computing.device
         model, tokenizer = language_model.opened(self.artifacts(), lambda folder: load(folder, where))
         return AutoencoderModel(model, tokenizer, beams=self.num_beams)
 

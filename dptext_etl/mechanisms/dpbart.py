@@ -94,12 +94,17 @@ class DPBart(LatentMechanism):
         return kept
 
     @cached_property
+    def computing(self) -> device.Computing:
+        """As the settings of this machine said when it was first asked: the model stays where it was loaded."""
+        return device.computing()
+
+    @cached_property
     def latent_model(self) -> LatentModel:
         """The model, loaded where this machine computes."""
         from dptext_etl.inference.latent.sequence_model import SequenceModel
 
-        files, where, kept = self.artifacts(), device.device(), self.kept
-        loaded = language_model.sequence_model(files, where, device.dtype(where))
+        files, kept = self.artifacts(), self.kept
+        loaded = language_model.sequence_model(files, self.computing.device, self.computing.dtype)
         width = int(loaded.config.d_model)
         if kept is not None and kept.width != width:
             raise PolicyError(f"the kept columns are those of {kept.width}, and this model has {width}")

@@ -42,7 +42,7 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
 from dptext_etl.families.antonyms import antonyms_among
 from dptext_etl.families.by_word import WordByWord
-from dptext_etl.families.score import SCORES_LOCAL, ScoreMechanism, where
+from dptext_etl.families.score import SCORES_LOCAL, ScoreMechanism
 from dptext_etl.families.words import LONGEST_PADDED
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
 from dptext_etl.inference import language_model
@@ -364,14 +364,13 @@ class DPMLM(ScoreMechanism, WordByWord):
         Raises:
             PolicyError: The model cannot be loaded, or it is no masked language model.
         """
-        place, numbers = where()
-        files = self.model_files
+        files, computing = self.model_files, self.computing
         settings = (self.mode, self.hides_length, self.window, self.clip_range, self.alpha, self.antonyms)
-        key = (language_model.identity(files), place, numbers, *settings)
+        key = (language_model.identity(files), computing.device, computing.dtype, *settings)
         if key not in _SCORERS:
             if len(_SCORERS) >= _KEPT:
                 del _SCORERS[next(iter(_SCORERS))]
-            _SCORERS[key] = self._scorer(language_model.masked_model(files, place, numbers))
+            _SCORERS[key] = self._scorer(language_model.masked_model(files, computing.device, computing.dtype))
         return _SCORERS[key]
 
     def _scorer(self, model: Any) -> MaskedScorer:

@@ -35,7 +35,8 @@ class PlanSummary:
         already_published: Rows that an incremental run would leave out.
         words: Words that would be drawn, over all text columns.
         columns: Per text column: mechanism, epsilon and its unit, class, disclosures, assumptions, exact epsilon of a
-            draw, disclosed bits per token, and `largest_epsilon` whatever the text.
+            draw, disclosed bits per token, `largest_epsilon` whatever the text, and of a model `computing`: the device
+            and dtype of this machine, and which of the two were left to `auto`.
         component: What `per_record` and `per_subject` count: "eps_pure", "rho" or "eps_approx".
         per_record: Quantiles of the worst case of a record.
         per_subject: Quantiles of the worst case of a subject, over this run; None where records stand for themselves.
@@ -137,6 +138,8 @@ def _described(claim: dict[str, Any], column: ColumnPolicy) -> dict[str, Any]:
         for name in ("epsilon_table", "disclosed_bits_per_token")
         if hasattr(mechanism, name)
     }
+    if mechanism.computing is not None:
+        facts["computing"] = mechanism.computing.as_dict()
     meanings = {item.value: item.meaning for item in sorted(mechanism.guarantee.disclosures)}
     return {**claim, "neighbours": mechanism.guarantee.neighbours, "meanings": meanings, **facts}
 

@@ -18,10 +18,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl import _kernel
+from dptext_etl import _kernel, device
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.score import where
 from dptext_etl.inference import language_model
 from dptext_etl.inference.clipping import write_clip
 from dptext_etl.training.corpus import Corpus
@@ -31,6 +30,8 @@ Kind = Literal["masked", "causal", "seq2seq"]
 TEMPLATES = {"causal": "{text} >>>>> ", "seq2seq": "Document : {text}\nParaphrase of the document :"}
 """Prompts of DP-Paraphrase and DP-Prompt, as their mechanisms have them by default."""
 PERCENTILES = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9, 99.99)
+DTYPE = "float32"
+"""In what is estimated, whatever `DPTEXT_DTYPE` says: a range is that of a model, not of a machine."""
 SPREAD = 4.0
 """Standard deviations above the mean that the range goes up to, as the papers have it."""
 _MASKS = 4  # words of a text that are masked, each in a row of its own
@@ -164,7 +165,7 @@ def _masked(files: Mapping[str, Artifact], texts: Sequence[str]) -> Batches:
 
     vocabulary = MaskedVocabulary.of(files)
     _, tokens = vocabulary.whole_words()
-    model = MaskedModel(language_model.masked_model(files, *where()), tokens, 512)
+    model = MaskedModel(language_model.masked_model(files, device.device(), DTYPE), tokens, 512)
     frame = vocabulary.frame(model.window)
     rng = np.random.default_rng(0)
     for text in texts:
@@ -201,7 +202,7 @@ def _answers(files: Mapping[str, Artifact], texts: Sequence[str], kind: Kind, te
     continues = kind == "causal"
     tokenizer = language_model.tokenizer(files)
     load = language_model.causal_model if continues else language_model.sequence_model
-    model = load(files, *where())
+    model = load(files, device.device(), DTYPE)
     places = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
     limit = min(512, int(places or 512)) // 2
     prompts = Prompts(tokenizer, template, limit, _LONGEST, continued=continues)

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dptext_etl import device
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.score import where
 from dptext_etl.inference import language_model
 from dptext_etl.inference.clipping import CLIP_FILE, write_clip
 from dptext_etl.inference.generative.prompts import Prompts
@@ -149,7 +149,7 @@ def train(
     from dptext_etl.training import resumable
 
     library.disable_progress_bar()
-    place, numbers = where()
+    place, numbers = device.device(), device.dtype()
     model = language_model.opened(base, _trainable).to(place)
     tokenizer = language_model.tokenizer(base)
     end = model.config.eos_token_id if isinstance(model.config.eos_token_id, int) else tokenizer.eos_token_id

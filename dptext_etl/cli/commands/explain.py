@@ -32,6 +32,7 @@ KEYS = (
     "example",
     "draw",
     "noise",
+    "computing",
     "conversions",
     "note",
 )
@@ -75,6 +76,8 @@ def explain(
         found["law"] = word_facts.law(mechanism)
         found["example"] = word_facts.worked(mechanism, word_facts.known(mechanism, word) if word == WORD else word)
     found |= {**model_facts.claims(mechanism, words), "note": note}
+    if mechanism.computing is not None:
+        found["computing"] = mechanism.computing.as_dict()
     found = {key: found.get(key) for key in KEYS}
     if as_json:
         terminal.emit(found)
@@ -107,6 +110,7 @@ def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple
 
 def _show(found: dict[str, Any]) -> None:
     from dptext_etl.cli.render import terminal
+    from dptext_etl.device import Computing
 
     claim, cost = found["guarantee"], found["spend"]
     terminal.say(found["summary"])
@@ -150,6 +154,8 @@ def _show(found: dict[str, Any]) -> None:
         if found[title]:
             terminal.heading(heading)
             terminal.pairs(found[title])
+    if found["computing"]:
+        terminal.say(f"\nIts model computes here on {Computing(**found['computing'])}.")
     if found["conversions"]:
         terminal.heading("All of it for one person, at a fixed delta (the least that is known)")
         terminal.table(("records", "delta", "epsilon", "rule"), [item.values() for item in found["conversions"]])

@@ -49,8 +49,10 @@ def plan(policy: PolicyFile, *, partition: Partition = None, as_json: Json = Fal
 
 def _show(found: Mapping[str, Any]) -> None:
     from dptext_etl.cli.render import terminal
+    from dptext_etl.device import Computing
 
     odds = found["log10_odds"]
+    models = [f"{item['name']}: {Computing(**item['computing'])}" for item in found["columns"] if "computing" in item]
     terminal.pairs(
         {
             "dataset": found["dataset"],
@@ -59,6 +61,7 @@ def _show(found: Mapping[str, Any]) -> None:
             "words": found["words"],
             "columns": [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in found["columns"]],
             "discloses": [meaning for item in found["columns"] for meaning in item["meanings"].values()],
+            **({"models compute": models} if models else {}),
             "dropped columns": found["dropped"],
             "cap": found["cap"],
             "over the cap": {**found["over_cap"], "on_cap": found["on_cap"]} if found["cap"] else None,

@@ -83,10 +83,8 @@ def reports(staged: StagedRun) -> list[Mapping[str, object]]:
 def _draft(staged: StagedRun, staging: Staging) -> Path:
     """Write what the manifest will say, so that the gates search it too."""
     path = staging.folder / "manifest.draft.json"
-    text = (
-        draft(staged.policy, staged.layout, staging.schema(staged.shards[0]), gates=[], parts=(), version=0)
-        .text()
-        .encode()
-    )
+    schema, computed = staging.schema(staged.shards[0]), staged.computed
+    drafted = draft(staged.policy, staged.layout, schema, gates=[], parts=(), version=0, computed=computed)
+    text = drafted.text().encode()
     durable.write(path, lambda file: file.write(text), action="staging the manifest")
     return path

@@ -18,6 +18,7 @@ from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner import durable
 from dptext_etl.runner.claims import claims
+from dptext_etl.runner.computed import Places
 from dptext_etl.runner.layout import Layout
 
 NAME = "manifest.json"
@@ -45,7 +46,8 @@ class Manifest:
         file_format: "parquet", "csv" or "ndjson".
         id: Column of record ids.
         schema: Output columns and their types, in order.
-        columns: What is claimed of every text column: mechanism, configuration hash, class, disclosures, constants.
+        columns: What is claimed of every text column: mechanism, configuration hash, class, disclosures, constants; and
+            where and in what a model computed (`computed`).
         gates: Names of the gates that all passed.
         parts: The files.
     """
@@ -65,6 +67,11 @@ class Manifest:
     def rows(self) -> int:
         """Published rows."""
         return sum(part.rows for part in self.parts)
+
+    @property
+    def computed(self) -> Places:
+        """Where and in what models computed, by text column."""
+        return {column["name"]: column["computed"] for column in self.columns if "computed" in column}
 
     @property
     def digest(self) -> str:
@@ -141,11 +148,19 @@ def _fetched(layout: Layout) -> str:
 
 
 def draft(
-    policy: Policy, layout: Layout, schema: pl.Schema, *, gates: list[str], parts: tuple[Part, ...], version: int
+    policy: Policy,
+    layout: Layout,
+    schema: pl.Schema,
+    *,
+    gates: list[str],
+    parts: tuple[Part, ...],
+    version: int,
+    computed: Places,
 ) -> Manifest:
     """Write down what is to be published."""
     names = {name: str(dtype) for name, dtype in schema.items()}
-    columns = claims(policy)
+    places = {name: {"computed": found} for name, found in computed.items()}
+    columns = [{**claim, **places.get(claim["name"], {})} for claim in claims(policy)]
     return Manifest(
         policy.dataset,
         policy.release,

@@ -13,6 +13,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember
+from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft
@@ -90,7 +91,8 @@ def _publish(staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, check
                 writer.add(shard)
             meter.add(shard.counts["rows"])
         checkpoint("parts written")
-        manifest = _drafted(staged, verdicts, (*kept, *writer.parts), writer.version)
+        older = before.computed if before is not None and kept else {}
+        manifest = _drafted(staged, verdicts, (*kept, *writer.parts), writer.version, older)
         same = before is not None and not kept and _same(before, manifest)
         if same and before is not None:
             manifest, restored = before, writer.restore(before.parts)
@@ -129,10 +131,13 @@ def _continued(staged: StagedRun, before: Manifest | None) -> tuple[Part, ...]:
     return before.parts if before is not None and adds else ()
 
 
-def _drafted(staged: StagedRun, verdicts: Sequence[Verdict], parts: tuple[Part, ...], version: int) -> Manifest:
+def _drafted(
+    staged: StagedRun, verdicts: Sequence[Verdict], parts: tuple[Part, ...], version: int, older: Places
+) -> Manifest:
     schema = Staging(staged.layout.staging).schema(staged.shards[0])
     gates = [verdict.name for verdict in verdicts]
-    return draft(staged.policy, staged.layout, schema, gates=gates, parts=parts, version=version)
+    computed = together([older, staged.computed])
+    return draft(staged.policy, staged.layout, schema, gates=gates, parts=parts, version=version, computed=computed)
 
 
 def _record(staged: StagedRun, manifest: Manifest) -> None:

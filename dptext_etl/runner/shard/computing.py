@@ -18,6 +18,7 @@ from dptext_etl.column import release
 from dptext_etl.families.by_word import by_word
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import settles, spent
+from dptext_etl.runner.computed import Place, place, together
 from dptext_etl.runner.shard import draw_counts
 from dptext_etl.runner.shard.charging import Column, texts_of
 from dptext_etl.runner.shard.replaying import Kept
@@ -62,13 +63,23 @@ def compute(
     counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy), settled=settles(policy))
     copies = {column.name: _copies(planted, frame, column, released[column.name].positions) for column in columns}
     draws = pl.DataFrame({name: draw_counts.draws(item) for name, item in released.items()})
-    return Computed(frame, draws, Facts(counts, spends, copies))
+    new = ~canary_marks(planted)
+    places = together({item.name: _places(item, kept.get(item.name), new)} for item in columns)
+    return Computed(frame, draws, Facts(counts, spends, copies, places))
 
 
 def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:
     """Return which rows are canaries, shape (rows,)."""
     marks: npt.NDArray[np.bool_] = frame[CANARY].to_numpy()
     return marks
+
+
+def _places(column: Column, held: Kept | None, new: npt.NDArray[np.bool_]) -> list[Place]:
+    """Return where texts of a column were computed: where kept ones were, and here, if any of the rows `new` was."""
+    computing = column.policy.mechanism.computing
+    here = new if held is None else new & held.missing(len(new))
+    found = [] if held is None else list(held.computed)
+    return [*found, place(computing)] if computing is not None and here.any() else found
 
 
 def _copies(planted: pl.DataFrame, out: pl.DataFrame, column: Column, positions: pa.Array) -> dict[str, Any]:

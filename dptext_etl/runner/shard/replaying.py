@@ -8,9 +8,11 @@ docs/spec/privacy.md#durable-staging).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
@@ -20,6 +22,7 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Committed
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.computed import Place
 from dptext_etl.runner.shard import draw_counts
 from dptext_etl.runner.shard.staging import Staging
 
@@ -35,9 +38,17 @@ class Kept:
 
     Attributes:
         rows: Columns `row` (place in the shard), `text` and `draws`.
+        computed: Where and in what they were computed, as far as that was noted.
     """
 
     rows: pl.DataFrame = field(repr=False)
+    computed: Sequence[Place] = ()
+
+    def missing(self, rows: int) -> npt.NDArray[np.bool_]:
+        """Return which of so many rows are not kept."""
+        new = np.ones(rows, dtype=bool)
+        new[self.rows["row"].to_numpy()] = False
+        return new
 
     def completed(self, texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Released:
         """Release the rows that are not kept, and put all in their places.
@@ -47,9 +58,7 @@ class Kept:
             ids: Canonical record ids, shape (rows,).
             policy: The column's policy.
         """
-        new = np.ones(len(texts), dtype=bool)
-        new[self.rows["row"].to_numpy()] = False
-        rows = self.rows
+        new, rows = self.missing(len(texts)), self.rows
         if new.any():
             made = release(texts.filter(pa.array(new)), ids.filter(pa.array(new)), policy)
             text = pl.Series(made.text, dtype=pl.String)
@@ -77,8 +86,9 @@ def kept(
     name = column.column or ""
     wanted = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(committed.digests)})
     wanted = wanted.filter(committed.mask)
-    found = []
-    for frame, draws in staging.kept(index):
+    found: list[pl.DataFrame] = []
+    computed: list[Place] = []
+    for frame, draws, places in staging.kept(index):
         if not wanted.height:
             break
         written = pl.Series(canonical_ids(frame[id_column].to_arrow()))
@@ -86,8 +96,9 @@ def kept(
         held = pl.DataFrame({"id": written, "digest": digests, "text": frame[name], "draws": draws[name]})
         both = wanted.join(held, on=["id", "digest"], how="inner")
         found.append(both.select("row", "text", "draws"))
+        computed.extend(places.get(name, ()) if both.height else ())
         wanted = wanted.join(both, on="row", how="anti")
-    return Kept(pl.concat(found)) if found else None
+    return Kept(pl.concat(found), computed) if found else None
 
 
 def _binary(digests: pa.Array) -> pl.Series:

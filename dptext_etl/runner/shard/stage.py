@@ -13,6 +13,7 @@ import polars as pl
 from dptext_etl.checks.canaries.rows import CanaryPlan, plant
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
 from dptext_etl.policy import Policy
+from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import Attempt, refuse_other_rows, refuse_over_cap, row_counts, shards_of
@@ -58,6 +59,11 @@ class StagedRun:
     def layout(self) -> Layout:
         """The run's places."""
         return Layout.of(self.policy, self.partition)
+
+    @property
+    def computed(self) -> Places:
+        """Where and in what models computed, by text column."""
+        return together(shard.computed for shard in self.shards)
 
     @property
     def parts(self) -> tuple[Path, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -19,6 +19,7 @@ from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner import durable
+from dptext_etl.runner.computed import Places
 
 _VERSION = 4
 _KEPT = "kept"
@@ -36,6 +37,7 @@ class StagedShard:
         counts: Whole numbers: rows by kind, words.
         spends: Sums and maxima in millionths, by name.
         copies: Texts that equal their originals, by column (`checks.leaks`); stays inside the boundary.
+        computed: Where and in what the texts' models computed, by column (`runner.computed`); none without a model.
         tag: What names the files of one attempt; empty where attempts cannot meet.
     """
 
@@ -45,6 +47,7 @@ class StagedShard:
     counts: Mapping[str, int]
     spends: Mapping[str, int]
     copies: Mapping[str, Mapping[str, Any]]
+    computed: Places = field(default_factory=dict)
     tag: str = ""
 
     @classmethod
@@ -63,7 +66,10 @@ class StagedShard:
 
     def as_dict(self) -> dict[str, Any]:
         """The record as JSON holds it."""
-        return {"version": _VERSION, **asdict(self)}
+        facts = asdict(self)
+        if not self.computed:  # of tables: the record says what it said before models were told apart
+            del facts["computed"]
+        return {"version": _VERSION, **facts}
 
 
 class Facts(NamedTuple):
@@ -72,6 +78,21 @@ class Facts(NamedTuple):
     counts: Mapping[str, int]
     spends: Mapping[str, int]
     copies: Mapping[str, Mapping[str, Any]]
+    computed: Places
+
+
+class KeptShard(NamedTuple):
+    """What was set aside of a shard.
+
+    Attributes:
+        frame: Its rows, canary rows included.
+        draws: Draws made, one column per text column.
+        computed: Where and in what the texts' models computed, by column.
+    """
+
+    frame: pl.DataFrame
+    draws: pl.DataFrame
+    computed: Places
 
 
 class Staging:
@@ -210,15 +231,23 @@ class Staging:
                 continue
             path = self.path(shard)
             name = f"{_KEPT}-{shard.index:05d}-{shard.sha256[:16]}"
+            self._note(self.folder / f"{name}.json", shard.computed)
             for file in (_draws(path), path):  # rows come last: with them, all is there
                 durable.name_again(file, self.folder / f"{name}{file.suffix}")
 
-    def kept(self, index: int) -> Iterator[tuple[pl.DataFrame, pl.DataFrame]]:
-        """Read what was set aside, shards near `index` first: rows (canary rows included) and their draws."""
+    def kept(self, index: int) -> Iterator[KeptShard]:
+        """Read what was set aside, shards near `index` first."""
         files = sorted(self.folder.glob(f"{_KEPT}-*.parquet"))
         for path in sorted(files, key=lambda path: abs(int(path.name.split("-")[1]) - index)):
             with seam("reading what was staged", hint=_AGAIN):
-                yield pl.read_parquet(path), pl.read_ipc(_draws(path))
+                yield KeptShard(pl.read_parquet(path), pl.read_ipc(_draws(path)), _noted(path.with_suffix(".json")))
+
+    @staticmethod
+    def _note(path: Path, computed: Places) -> None:
+        """Write beside what is set aside where it was computed, once."""
+        if computed and not path.exists():
+            text = json.dumps(computed, indent=1).encode()
+            durable.write(path, lambda file: file.write(text), action="keeping what was staged")
 
     def _path(self, index: int, tag: str) -> Path:
         return self.folder / f"shard-{index:05d}{tag and f'-{tag}'}.parquet"
@@ -226,6 +255,14 @@ class Staging:
 
 def _record(path: Path) -> Path:
     return path.with_suffix(".json")
+
+
+def _noted(path: Path) -> Places:
+    """Read what `Staging._note` wrote; nothing where it wrote nothing, or is damaged: no byte depends on it."""
+    try:
+        return dict(json.loads(path.read_text(encoding="ascii")))
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def _draws(path: Path) -> Path:
