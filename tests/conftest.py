@@ -22,6 +22,8 @@ for _name, _value in SMALL.items():
 
 import numpy as np  # noqa: E402  (reads the number of threads)
 
+from .computing import PLACES, place_name, settle  # noqa: E402
+
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 LENGTHS = {
     "disclose": {},
@@ -112,6 +114,13 @@ def _cache(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DPTEXT_CACHE", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(params=PLACES, ids=place_name)
+def computing(request, monkeypatch):
+    """Where and in what models compute, in one place after the other."""
+    settle(monkeypatch, request.param)
+    return request.param
 
 
 @pytest.fixture(scope="session")

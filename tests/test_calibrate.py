@@ -102,7 +102,7 @@ def test_percentiles_of_many_numbers_come_from_an_even_sample():
     assert found["99"] == pytest.approx(2.326, abs=0.05)
 
 
-def test_a_masked_models_range_equals_a_straightforward_computation():
+def test_a_masked_models_range_equals_a_straightforward_computation(computing):
     model = language_model.masked_model(files("masked"))
     vocabulary = MaskedVocabulary.of(files("masked"))
     _, whole = vocabulary.whole_words()
@@ -130,7 +130,7 @@ def test_a_masked_models_range_equals_a_straightforward_computation():
 
 
 @pytest.mark.parametrize("kind", ["causal", "seq2seq"])
-def test_a_generating_models_range_equals_a_straightforward_computation(kind):
+def test_a_generating_models_range_equals_a_straightforward_computation(kind, computing):
     load = language_model.causal_model if kind == "causal" else language_model.sequence_model
     model, tokenizer = load(files(kind)), language_model.tokenizer(files(kind))
     scores = []
