@@ -14,6 +14,7 @@ from dptext_etl.cli import parameters, samples
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import explain, mechanisms, preview
 from dptext_etl.cli.render import word_facts
+from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
@@ -255,8 +256,21 @@ def test_explain_states_what_a_model_can_tell(name):
     one, _, ten, _ = found["conversions"]
     assert one["epsilon"] < ten["epsilon"] <= 10 * one["epsilon"] * (1 + 1e-9)
     shown = dptext("explain", name).stdout
+    assert f"computes here on {Computing(**found['computing'])}" in shown
     assert "at a fixed delta" in shown
     assert ("standard deviation" in shown) is (found["noise"] is not None)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_explain_says_where_a_model_computes(name, computing):
+    """As it is set; the LSTM of adept knows float32 alone."""
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    dtype = "float32" if name == "adept" else computing.dtype
+    assert facts("explain", name)["computing"] == {"device": computing.device, "dtype": dtype, "auto": []}
+
+
+def test_explain_says_where_no_table_computes(small_vectors):
+    assert facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")["computing"] is None
 
 
 def test_records_of_one_person_lose_less_together_under_gaussian_noise():

@@ -60,6 +60,27 @@ def test_any_other_dtype_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ("device", "dtype", "auto", "said"),
+    [
+        (None, None, ("device", "dtype"), "cpu, in bfloat16 (auto chose device and dtype)"),
+        (None, "float32", ("device",), "cpu, in float32 (auto chose device)"),
+        ("cpu", "Auto", ("dtype",), "cpu, in bfloat16 (auto chose dtype)"),
+        ("CPU", "bfloat16", (), "cpu, in bfloat16"),
+    ],
+)
+def test_what_auto_chose_is_said(monkeypatch, device, dtype, auto, said):
+    monkeypatch.setattr(devices, "_sees_gpu", lambda _: False)
+    monkeypatch.setattr(devices, "_cpu_has_bf16", lambda: True)
+    for setting, value in ((devices.SETTING, device), (devices.DTYPE_SETTING, dtype)):
+        if value is not None:
+            monkeypatch.setenv(setting, value)
+    found = devices.computing()
+    assert found.auto == auto
+    assert str(found) == said
+    assert devices.Computing(**found.as_dict()).as_dict() == found.as_dict()
+
+
+@pytest.mark.parametrize(
     ("flags", "has"),
     [
         ("flags : fpu avx512f avx512_bf16 avx512_vnni", True),

@@ -13,7 +13,7 @@ from typing import ClassVar, Self
 
 import pyarrow as pa
 
-from dptext_etl import _kernel
+from dptext_etl import _kernel, device
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
 from dptext_etl.mechanism import Mechanism, Released
 
@@ -63,6 +63,10 @@ class Fickle(Toy):
     """Releases other words at every computation, as a model on other hardware may."""
 
     scored: ClassVar[list[int]] = []
+
+    @property
+    def computing(self):
+        return device.computing()
 
     def release(self, texts, keys):
         self.scored.append(len(texts))
