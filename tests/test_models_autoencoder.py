@@ -16,13 +16,15 @@ from dptext_etl import ColumnPolicy
 from dptext_etl.column import release
 from dptext_etl.mechanisms.dpbart import DPBart
 
+from .computing import PRECISE, place_name
+
 FOLDER = Path(__file__).resolve().parent.parent / "models" / "dptext_etl_models" / "english-autoencoder"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the small BART model does not lie beside the tests")
 FLOOR = 60.0
 
 
-@pytest.fixture(scope="module")
-def mechanism() -> DPBart:
+@pytest.fixture
+def mechanism(computing) -> DPBart:
     return DPBart(epsilon=2500.0, n_rec=10_000, model=str(FOLDER), num_beams=1)
 
 
@@ -41,6 +43,7 @@ def test_it_is_small_and_its_card_names_its_weights() -> None:
     assert digest in (FOLDER / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("computing", PRECISE, ids=place_name, indirect=True)
 def test_it_rebuilds_texts_that_it_never_saw(mechanism, shared_data) -> None:
     metrics = pytest.importorskip("sacrebleu.metrics", reason="sacrebleu is not installed (extra: eval)")
     frame = pl.read_parquet(shared_data / "snips" / "snips.parquet").filter(pl.col("split") == "test")

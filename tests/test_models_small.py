@@ -82,7 +82,7 @@ def test_its_words_are_what_can_be_released():
     assert 10_000 < mechanism.outputs < 14_000
 
 
-def test_copies_survive_a_large_epsilon_and_not_a_small_one():
+def test_copies_survive_a_large_epsilon_and_not_a_small_one(computing):
     text = "the film was good and the actors were great"
     kept = []
     for epsilon in (1.0, 2_000.0):

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_etl import catalog, privatize
+from dptext_etl import available, catalog, load, privatize
 from dptext_etl.artifacts import Artifact
 from dptext_etl.column import release, spends, worst_case
 from dptext_etl.errors import InputError
@@ -74,7 +74,21 @@ def test_null_in_null_out_and_rows_stay(policy, texts, ids):
     assert [value is None for value in released.to_pylist()] == [value is None for value in texts.to_pylist()]
 
 
+MODELS = [name for name in available() if load(name).accelerated]
+
+
+@pytest.mark.parametrize("mechanism", MODELS, indirect=True)
+def test_a_model_gives_the_same_bytes_in_any_batch_wherever_it_computes(policy, texts, ids, computing):
+    assert {policy.mechanism.computing.dtype} <= {computing.dtype, "float32"}
+    check_batches(policy, texts, ids)
+
+
+@pytest.mark.parametrize("mechanism", sorted(set(available()) - set(MODELS)), indirect=True)
 def test_the_same_inputs_give_the_same_bytes_in_any_batch(policy, texts, ids):
+    check_batches(policy, texts, ids)
+
+
+def check_batches(policy, texts, ids):
     whole = privatize(texts, ids, policy).to_pylist()
     assert privatize(texts, ids, policy).to_pylist() == whole
     order = np.random.default_rng(0).permutation(len(texts))
