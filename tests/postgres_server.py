@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 
 USER = "dptext"
-PLACES = ("/usr/lib/postgresql", "/usr/local/pgsql", "/opt/homebrew/opt")
+PLACES = os.environ.get("DPTEXT_TEST_POSTGRES", "/usr/lib/postgresql:/usr/local/pgsql:/opt/homebrew/opt").split(":")
 
 
 class PostgresServer:

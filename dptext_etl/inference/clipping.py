@@ -83,7 +83,7 @@ def write_clip(path: Path, low: float, high: float, files: Mapping[str, Artifact
         facts: Method, corpus, counts: plain data.
     """
     content = {**facts, "format": FORMAT, "low": low, "high": high, "model": weights(files)}
-    path.write_text(json.dumps(json.loads(canon(content)), indent=1, sort_keys=True) + "\n")
+    path.write_text(json.dumps(json.loads(canon(content)), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def weights(files: Mapping[str, Artifact]) -> dict[str, str]:

@@ -180,12 +180,12 @@ def _most(counts: Counter[str]) -> list[str]:
 
 def _same_training(path: Path, about: dict[str, Any]) -> None:
     text = json.dumps(about, indent=1, sort_keys=True)
-    if path.exists() and path.read_text() != text:
+    if path.exists() and path.read_text(encoding="utf-8") != text:
         raise PolicyError(
             f"the folder {path.parent.parent} holds a training with other settings or corpora",
             "name another --out, or delete its folder checkpoint to begin anew",
         )
-    path.write_text(text)
+    path.write_text(text, encoding="utf-8")
 
 
 def _tokenizer(work: Path, held: Held, settings: Settings) -> tuple[Tokenizer, Counter[str]]:
@@ -193,13 +193,15 @@ def _tokenizer(work: Path, held: Held, settings: Settings) -> tuple[Tokenizer, C
     from tokenizers import Tokenizer
 
     if (work / _COUNTS).exists():
-        return Tokenizer.from_file(str(work / _TOKENIZER)), Counter(json.loads((work / _COUNTS).read_text()))
+        return Tokenizer.from_file(str(work / _TOKENIZER)), Counter(
+            json.loads((work / _COUNTS).read_text(encoding="utf-8"))
+        )
     counts = frequencies(held)
     made = build(counts, settings.vocabulary, min(settings.pieces, settings.vocabulary // 10))
     made.save(str(work / _TOKENIZER))
     known = made.get_vocab()
     kept = Counter({word: count for word, count in counts.items() if word in known})
-    (work / _COUNTS).write_text(json.dumps(kept))
+    (work / _COUNTS).write_text(json.dumps(kept), encoding="utf-8")
     return made, kept
 
 
@@ -244,4 +246,4 @@ def _write(
         clean_up_tokenization_spaces=False,
         **{f"{name}_token": SPECIAL[number] for name, number in names.items()},
     ).save_pretrained(out)
-    (out / FACTS).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
+    (out / FACTS).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")

@@ -34,7 +34,7 @@ def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 3
     Returns:
         Facts: `out`, `steps`, `bytes`, `held_out` (shares of words found, by setting), `clip`.
     """
-    facts = json.loads((out / FACTS).read_text())
+    facts = json.loads((out / FACTS).read_text(encoding="utf-8"))
     (out / CLIP_FILE).unlink(missing_ok=True)
     files = language_model.model_files(str(out))
     kept = sorted(text for texts in held.examined.values() for text in texts)
@@ -54,7 +54,7 @@ def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 3
         "high": high,
         "licence": licence or LICENCE,
     }
-    (out / CARD).write_text(_card(facts, scores, more))
+    (out / CARD).write_text(_card(facts, scores, more), encoding="utf-8")
     shares = {name: score.shares() for name, score in scores["all"].items()}
     return {
         "out": str(out),

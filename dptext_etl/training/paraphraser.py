@@ -201,7 +201,7 @@ def train(
     facts: dict[str, Any] = {**about, "steps": done, "loss_before": before, "loss_after": after}
     if clip:
         facts["clip"] = _clip(out, settings.template, [one for one, _ in pairs.train[:_CLIPPED]], pairs)
-    (out / FACTS).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
+    (out / FACTS).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
     if done >= steps:
         shutil.rmtree(folder, ignore_errors=True)
     return facts

@@ -212,7 +212,9 @@ def write(model: Any, tokenizer: Any, settings: Settings, folder: Path, facts: M
     scale_latents(scaled, settings.clip)
     scaled.half().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
-    (folder / "training.json").write_text(json.dumps({**facts, "settings": asdict(settings)}, indent=2) + "\n")
+    (folder / "training.json").write_text(
+        json.dumps({**facts, "settings": asdict(settings)}, indent=2) + "\n", encoding="utf-8"
+    )
 
 
 def _sizes(settings: Settings) -> dict[str, int]:

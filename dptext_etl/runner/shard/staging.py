@@ -281,7 +281,7 @@ def _records_first(paths: Iterable[Path]) -> list[Path]:
 def _recorded(path: Path) -> StagedShard | None:
     """Read a record, or None if it is damaged or of another version."""
     try:
-        return StagedShard.from_json(path.read_text())
+        return StagedShard.from_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
