@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-spark35 lint bench drills leak-drills utility latent-utility score-utility survivors docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-lanes test-lanes-all test-spark35 lint bench drills leak-drills utility latent-utility score-utility survivors docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -37,6 +37,12 @@ test: $(DONE)/kernel $(DONE)/dev ## Run all tests (Rust, then Python)
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --features plugin
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m "not alone"
 	@$(BIN)/python -m pytest -m alone
+
+test-lanes: $(DONE)/kernel $(DONE)/dev ## Run a small part of the tests as other machines would (.ci/lanes says which machines)
+	@.ci/lanes
+
+test-lanes-all: $(DONE)/kernel $(DONE)/dev ## Run all tests as other machines would, one lane after the other (hours); LANES="bare" for these alone
+	@.ci/lanes --all $(LANES)
 
 test-spark35: $(DONE)/kernel $(DONE)/spark35 | require-java ## Run the tests of the pandas form and of whole runs on Spark 3.5, in an environment of their own
 	@.venv-spark35/bin/python -m pytest tests/contract/test_engines.py tests/test_spark_functions.py tests/test_spark_ledger.py \

@@ -157,6 +157,8 @@ def test_help_is_the_default_and_lists_every_target():
         "help",
         "demo",
         "test",
+        "test-lanes",
+        "test-lanes-all",
         "test-spark35",
         "lint",
         "bench",
@@ -172,6 +174,18 @@ def test_help_is_the_default_and_lists_every_target():
         "clean",
     }
     assert {line.split()[1] for line in shown.stdout.splitlines()} == targets
+
+
+def test_every_lane_has_a_part_of_the_suite():
+    def lanes(*asked: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([ROOT / ".ci" / "lanes", *asked], capture_output=True, text=True, check=False)
+
+    refused = lanes("no-such-lane")
+    assert refused.returncode == 2
+    parts = {name: files for name, *files in map(str.split, lanes("--parts").stdout.splitlines())}
+    assert set(refused.stderr.partition("there are: ")[2].split()) == parts.keys()
+    assert all(parts.values())
+    assert not [name for files in parts.values() for name in files if not (ROOT / name).is_file()]
 
 
 def bare(folder: Path, **programs: str) -> str:
