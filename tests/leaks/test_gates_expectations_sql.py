@@ -23,7 +23,8 @@ def database(request, tmp_path_factory):
     else:
         server = request.getfixturevalue("postgres")
         url = server.url().partition("?")[0]
-        engine = sqlalchemy.create_engine(url.replace("postgresql://", "postgresql+psycopg://", 1))
+        driver = url.replace("postgresql://", "postgresql+psycopg://", 1)
+        engine = sqlalchemy.create_engine(driver, client_encoding="UTF8")
     names = iter(f"released_{number}" for number in range(100))
 
     def write(frame):
@@ -91,7 +92,7 @@ def test_a_users_own_context_quotes_nothing(bench, database, leaking, result_for
     if url.startswith("sqlite"):
         source = context.data_sources.add_sqlite("made", connection_string=url)
     else:
-        place = url.replace("postgresql://", "postgresql+psycopg://", 1)
+        place = f"{url.replace('postgresql://', 'postgresql+psycopg://', 1)}?client_encoding=UTF8"
         source = context.data_sources.add_postgres("made", connection_string=place)
     definition = source.add_table_asset("released", table_name=write(leaking)).add_batch_definition_whole_table("whole")
     suite = context.suites.add(dptx.suite_for(bench.policy))

@@ -28,7 +28,7 @@ def new_place(postgres):
 @pytest.fixture
 def raw(postgres):
     """A connection beside the ledger."""
-    with psycopg.connect(postgres.url().partition("?")[0], autocommit=True) as connection:
+    with psycopg.connect(postgres.url().partition("?")[0], autocommit=True, client_encoding="UTF8") as connection:
         yield connection
 
 
@@ -53,6 +53,17 @@ def test_a_ledger_is_a_schema_and_its_name_holds_no_password(postgres, monkeypat
     for bad in ("Mine", "a b", 'x";drop schema mine', "1a", "ü"):
         with pytest.raises(LedgerError, match="no plain name"):
             Ledger.open(postgres.url(bad), KEY)
+
+
+def test_a_database_without_an_encoding_holds_a_ledger(postgres, raw):
+    """SQL_ASCII: what initdb makes where the locale is C."""
+    raw.execute("create database bare encoding 'SQL_ASCII' lc_collate 'C' lc_ctype 'C' template template0")
+    place = postgres.url().replace("/postgres?", "/bare?")
+    kit = Kit(place)
+    kit.reserve(["a"], refs=[kit.ref(dataset="café")])
+    with kit.reopen() as ledger:
+        assert ledger.verify().ok
+        assert [row["dataset"] for row in ledger.show()] == ["café"]
 
 
 def test_its_id_key_must_be_named(place):

@@ -301,14 +301,22 @@ def validate_table(url: str, table: str, policy: Policy, *, schema: str | None =
     place = resolved(url)
     with _validating() as context:
         sources = context.data_sources
-        if place.startswith("postgresql://"):
-            place = place.replace("postgresql://", "postgresql+psycopg://", 1)
         add: Any = sources.add_sqlite if place.startswith("sqlite:") else sources.add_sql
         if place.startswith("postgresql"):
-            add = sources.add_postgres
+            place, add = _postgres(place), sources.add_postgres
         named: dict[str, Any] = {} if schema is None else {"schema_name": schema}
         asset = add("dptext", connection_string=place).add_table_asset("released", table_name=table, **named)
         return _judged(asset.add_batch_definition_whole_table("whole").get_batch(), suite_for(policy))
+
+
+def _postgres(url: str) -> str:
+    """Name the driver where the URL does not, and UTF-8, also for a database without an encoding."""
+    import sqlalchemy
+
+    named = sqlalchemy.make_url(url)
+    if "+" not in named.drivername:
+        named = named.set(drivername=f"{named.drivername}+psycopg")
+    return named.set(query={"client_encoding": "UTF8", **named.query}).render_as_string(hide_password=False)
 
 
 @contextmanager

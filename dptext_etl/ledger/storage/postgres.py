@@ -71,6 +71,7 @@ class PostgresStore(Store):
             raise LedgerError("a PostgreSQL ledger needs psycopg, which is not installed", _INSTALL) from None
         options = {
             "autocommit": True,
+            "client_encoding": "UTF8",  # also of a database without an encoding, which initdb makes in the locale C
             "connect_timeout": max(2, int(self._timeout)),
             "application_name": "dptext_etl",
             "keepalives_idle": 30,
