@@ -321,7 +321,7 @@ def test_masks_stand_where_counting_says(mechanism):
 
 @pytest.mark.parametrize("kind", ["roberta", "bert", "modernbert", "deberta"])
 def test_mates_change_no_bit_of_a_text_s_scores(of_kind, kind, computing):
-    """On this machine: contents, lengths, number and order of the other texts (docs/spec/privacy.md#batch-independence)."""
+    """On this machine: contents, lengths, number and order of all others (docs/spec/privacy.md#batch-independence)."""
     made = of_kind(kind, decoding="block", block=3)
     mine, my_key = ["good film about a doctor and zxq", "music"], keys(2, 50)
     crowds = [
