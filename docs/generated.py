@@ -312,16 +312,16 @@ def classes() -> str:
 
 
 def gates() -> str:
-    """Return the gates of a run and what each catches."""
-    from dptext_etl.checks.gates.judging import catalogue
-    from dptext_etl.policy import Policy
+    """Return all gates, when they judge, and what each catches."""
+    from dptext_etl.checks import Stage
+    from dptext_etl.checks.catalog import every
 
-    column = {"name": "review", "mechanism": {"name": "custext", "epsilon": 2.0}, "allow": ["cluster"]}
-    files = {"source": "raw.parquet", "sink": "published", "key": "file:noise.key", "ledger": {"url": "ledger.db"}}
-    policy = Policy.parse(
-        {"dataset": "reviews", "release": "1", "id": "id", "unit": "record", **files, "column": [column]}
+    said = {Stage.STAGED: "staged run", Stage.PUBLISHED: "published table"}
+    rows = (
+        (f"`{gate.name}`", ", ".join(said[stage] for stage in Stage if stage in gate.stages), gate.catches)
+        for gate in every()
     )
-    return table(("gate", "what it catches"), ((f"`{name}`", catches) for name, catches in catalogue(policy).items()))
+    return table(("gate", "judges", "what it catches"), rows)
 
 
 def text_shapes() -> str:

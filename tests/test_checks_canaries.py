@@ -13,7 +13,7 @@ import pytest
 from dptext_etl import Policy, _kernel
 from dptext_etl.checks import CANARY, plan, plant
 from dptext_etl.checks.canaries.ids import ids_from
-from dptext_etl.checks.canaries.words import foreign_tokens, native_words, survival
+from dptext_etl.checks.canaries.words import in_vocabulary_words, pseudo_words, survival
 from dptext_etl.errors import InputError
 from dptext_etl.keys import canonical_ids, id_type
 
@@ -54,9 +54,9 @@ def planned(policy, shard=0, dtype=None, taken=NO_IDS, **more):
     return plan(policy, secret(policy), shard, dtype or pl.String(), taken, **more)
 
 
-def test_two_foreign_and_six_native_rows_of_24_words(policy):
+def test_two_out_of_vocabulary_and_six_in_vocabulary_rows_of_24_words(policy):
     canaries = planned(policy)
-    assert Counter(row.kind for row in canaries.rows) == {"foreign": 2, "native": 6}
+    assert Counter(row.kind for row in canaries.rows) == {"out_of_vocabulary": 2, "in_vocabulary": 6}
     mechanism = policy.column_policies()[0].mechanism
     for row in canaries.rows:
         words = row.words["text"]
@@ -64,11 +64,11 @@ def test_two_foreign_and_six_native_rows_of_24_words(policy):
         assert [word for word, is_word in _kernel.split(row.texts["text"]) if is_word] != []
         assert [word.lower() for word, is_word in _kernel.split(row.texts["text"]) if is_word] == list(words)
         known = mechanism.output_words()
-        assert all((word in known) is (row.kind == "native") for word in words)
-    assert canaries.tokens == frozenset(foreign_tokens(secret(policy), "reviews", "r1", "text"))
+        assert all((word in known) is (row.kind == "in_vocabulary") for word in words)
+    assert canaries.tokens == frozenset(pseudo_words(secret(policy), "reviews", "r1", "text"))
 
 
-def test_foreign_words_are_long_letters_that_segmentation_keeps_whole(policy):
+def test_pseudo_words_are_long_letters_that_segmentation_keeps_whole(policy):
     for token in planned(policy).tokens:
         assert len(token) >= 16
         assert token.isascii()
@@ -223,9 +223,9 @@ def test_neither_plans_nor_errors_show_canary_words(policy):
     assert not [word for row in canaries.rows for word in row.words["text"] if word in said]
 
 
-def test_native_words_can_change_and_their_survival_is_exact(policy, small_vectors, tmp_path):
+def test_in_vocabulary_words_can_change_and_their_survival_is_exact(policy, small_vectors, tmp_path):
     mechanism = policy.column_policies()[0].mechanism
-    words = native_words(mechanism, secret(policy), "reviews", "r1", "text")
+    words = in_vocabulary_words(mechanism, secret(policy), "reviews", "r1", "text")
     assert len(set(words)) == len(words) > 40
     for word in words:
         outputs, probabilities = mechanism.transition(word)
@@ -233,7 +233,7 @@ def test_native_words_can_change_and_their_survival_is_exact(policy, small_vecto
         assert sum(probabilities) == Fraction(1)
 
 
-def test_words_that_a_mechanism_keeps_are_no_native_words(policy, small_vectors, tmp_path):
+def test_words_that_a_mechanism_keeps_are_no_in_vocabulary_words(policy, small_vectors, tmp_path):
     stopwords = tmp_path / "stop.txt"
     stopwords.write_text("good\nthe\nwordaa\n")
     key = policy.key.removeprefix("file:")

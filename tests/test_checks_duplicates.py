@@ -8,8 +8,8 @@ import polars as pl
 import pytest
 
 from dptext_etl import load
-from dptext_etl.checks.canaries.paired import Twins
-from dptext_etl.checks.common_prefixes import Heads, head_words
+from dptext_etl.checks.canaries.paired import PairedCanaries
+from dptext_etl.checks.common_prefixes import CommonPrefixes, prefix_words
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
@@ -55,11 +55,11 @@ def drawn(mechanism, random, words):
 
 
 def fed(mechanism, releases):
-    """Twins of one text from releases by (shard, half)."""
-    twins = Twins("text", mechanism)
+    """Paired canaries of one text from releases by (shard, half)."""
+    pairs = PairedCanaries("text", mechanism)
     for (shard, half), (words, text) in releases.items():
-        twins.feed((0, shard, half), words, text)
-    return {item.name: item for item in twins.comparisons(ALARM)}
+        pairs.feed((0, shard, half), words, text)
+    return {item.name: item for item in pairs.comparisons(ALARM)}
 
 
 def texts(mechanism, number=24):
@@ -77,11 +77,11 @@ def test_independent_draws_agree_as_often_as_the_law_says(mechanism):
     )
     assert not any(item.beyond_chance for item in found.values())
     chances = [mechanism.collision(word) for word in words]
-    inside = found["twins of a shard"]
+    inside = found["pairs of a shard"]
     assert inside.compared == shards * len(words)
     spread = math.sqrt(shards * sum(chance * (1 - chance) for chance in chances))
     assert abs(inside.equal - shards * sum(chances)) < 6 * spread
-    assert found["twins of two shards"].compared == shards // 2 * len(words)
+    assert found["pairs of two shards"].compared == shards // 2 * len(words)
     assert found["a word twice in a row"].compared == 2 * shards * (len(words) - 17)
     assert found["rows of one text"].compared == math.comb(2 * shards, 2)
 
@@ -91,9 +91,9 @@ def test_one_seed_for_all_rows_is_found(mechanism):
     words = texts(mechanism)
     same = drawn(mechanism, random, words)
     found = fed(mechanism, {(0, half): (words, same) for half in range(2)})
-    assert found["twins of a shard"].beyond_chance
+    assert found["pairs of a shard"].beyond_chance
     assert found["rows of one text"].beyond_chance
-    assert found["twins of two shards"].compared == 0
+    assert found["pairs of two shards"].compared == 0
 
 
 @pytest.mark.parametrize("apart", [1, 2, 3])
@@ -105,8 +105,8 @@ def test_a_generator_that_workers_share_is_found_wherever_the_shards_meet(mechan
         releases[apart, half] = releases[0, half]
     found = fed(mechanism, releases)
     assert found["rows of one text"].beyond_chance
-    assert not found["twins of a shard"].beyond_chance
-    assert found["twins of two shards"].beyond_chance is (apart == 1)
+    assert not found["pairs of a shard"].beyond_chance
+    assert found["pairs of two shards"].beyond_chance is (apart == 1)
 
 
 def test_one_replacement_per_word_inside_a_record_is_found(mechanism):
@@ -160,11 +160,11 @@ def test_rows_that_were_lost_or_have_another_length_are_not_compared(mechanism):
 def test_heads_need_as_many_words_as_the_bound_says(mechanism):
     largest = mechanism.largest_probability()
     for rows in (2, 1_000, 10**6):
-        words = head_words(mechanism, rows, ALARM)
+        words = prefix_words(mechanism, rows, ALARM)
         assert math.comb(rows, 2) * largest**words <= ALARM * (1 + 1e-9)
         assert math.comb(rows, 2) * largest ** (words - 1) > ALARM
-    assert head_words(mechanism.model_copy(update={"n_max": 5}), 1_000, ALARM) is None
-    assert head_words(mechanism.model_copy(update={"mode": "faithful"}), 1_000, ALARM) is None
+    assert prefix_words(mechanism.model_copy(update={"n_max": 5}), 1_000, ALARM) is None
+    assert prefix_words(mechanism.model_copy(update={"mode": "faithful"}), 1_000, ALARM) is None
 
 
 def test_heads_of_padded_texts_count_every_way_in_which_padding_vanishes():
@@ -182,7 +182,7 @@ def test_heads_of_padded_texts_count_every_way_in_which_padding_vanishes():
 def test_equal_heads_are_found_and_short_texts_are_let_be(mechanism):
     random = np.random.default_rng(8)
     words = list(mechanism.output_words())
-    heads = Heads("text", mechanism, 400, ALARM)
+    heads = CommonPrefixes("text", mechanism, 400, ALARM)
     long = [" ".join(random.choice(words, 60)) for _ in range(200)]
     short = [" ".join(random.choice(words, 1)) for _ in range(190)]
     heads.feed(pl.Series([*long, *short, None, ""]))

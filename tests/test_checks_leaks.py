@@ -10,15 +10,16 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import ColumnPolicy, Policy
+from dptext_etl.checks import Candidate, Stage
+from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.reports.copies import (
     CopyCount,
-    copies_verdict,
     count_copies,
     gate_delta,
+    ngram_report,
     report,
-    run_report,
 )
-from dptext_etl.checks.reports.shared_ngrams import count_runs, run_chances, run_words
+from dptext_etl.checks.reports.shared_ngrams import count_shared_ngrams, ngram_chances, ngram_words
 from dptext_etl.column import release
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.guarantee import Disclosure
@@ -43,6 +44,14 @@ def policy(vectors, key="file:noise.key", *, epsilon=2.0, beta=None, columns=("t
             **({} if beta is None else {"beta": beta}),
         }
     )
+
+
+def decisions(facts, counts):
+    """What the gates of whole-run counts say; no gate judges them unless the policy sets beta."""
+    names = {"copies_within_chance", "runs_within_chance"}
+    kinds = [kind for kind in judges(facts, Stage.STAGED) if kind.name in names]
+    staged = Candidate(facts, (), (), 0, None, {}, copies=counts)
+    return tuple(gate.verdict() for kind in kinds for gate in kind.over(staged))
 
 
 def test_the_largest_probability_bounds_every_transition(small_vectors):
@@ -106,31 +115,31 @@ def test_a_report_never_stops_a_publication(small_vectors):
     assert not found.gating
     assert found.verdict().passed
     assert "report only" in found.verdict().message
-    assert copies_verdict(policy(small_vectors), everything) == ()
+    assert decisions(policy(small_vectors), everything) == ()
     assert gate_delta(policy(small_vectors)) == 0
 
 
 def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
     paid = policy(small_vectors, beta=1e-6)
-    verdict, _ = copies_verdict(paid, {"text": CopyCount(1000, {10: 1000})})
+    verdict, _ = decisions(paid, {"text": CopyCount(1000, {10: 1000})})
     assert not verdict.passed
     assert "report only" not in verdict.message
-    fine, runs = copies_verdict(paid, {"text": CopyCount(0, {10: 1000})})
+    fine, runs = decisions(paid, {"text": CopyCount(0, {10: 1000})})
     assert fine.passed
     assert (fine.name, runs.name) == ("copies_within_chance", "runs_within_chance")
-    as_fine, _ = copies_verdict(paid, {"text": CopyCount(1, {1: 500, 2: 1})})
-    assert as_fine == copies_verdict(paid, {"text": CopyCount(0, {1: 500, 2: 1})})[0]  # a decision, never the count
+    as_fine, _ = decisions(paid, {"text": CopyCount(1, {1: 500, 2: 1})})
+    assert as_fine == decisions(paid, {"text": CopyCount(0, {1: 500, 2: 1})})[0]  # a decision, never the count
     assert gate_delta(paid) == 2
     assert gate_delta(policy(small_vectors, beta=1e-9)) == 1  # rounded up to a millionth
     with pytest.raises(InputError, match="1 columns have no copy count or no words"):
-        copies_verdict(paid, {})
+        decisions(paid, {})
 
 
 def test_columns_and_counts_share_beta(small_vectors):
     both = policy(small_vectors, beta=1e-6, columns=("text", "note"))
     counts = {"text": CopyCount(0, {1: 50}), "note": CopyCount(0, {1: 50})}
     assert [item.beta for item in report(both, counts)] == [2.5e-7, 2.5e-7]
-    assert [item.beta for item in run_report(both, counts)] == [2.5e-7, 2.5e-7]
+    assert [item.beta for item in ngram_report(both, counts)] == [2.5e-7, 2.5e-7]
 
 
 def test_where_copies_are_likely_no_threshold_exists(small_vectors):
@@ -142,7 +151,7 @@ def test_where_copies_are_likely_no_threshold_exists(small_vectors):
     (found,) = report(loud, {"text": CopyCount(50, {10: 50})})
     assert found.threshold is None
     assert not found.beyond_chance
-    (verdict,) = copies_verdict(loud, {"text": CopyCount(50, {10: 50})})
+    (verdict,) = decisions(loud, {"text": CopyCount(50, {10: 50})})
     assert verdict.passed
 
 
@@ -202,9 +211,9 @@ def test_survival_is_that_of_the_law(word_mechanism):
 def test_runs_are_counted_wherever_they_stand():
     raw = pl.Series([list("abcdefg"), list("abcdefg"), list("abc"), [], list("xyzabc"), list("aaaa")])
     released = pl.Series([list("zzcdeyy"), list("abxcdxef"), list("abc"), list("abc"), list("abcxyz"), list("baaab")])
-    assert count_runs(raw, released, 3) == 4  # rows 0, 2, 4, 5
-    assert count_runs(raw, released, 4) == 0
-    assert count_runs(raw.head(0), released.head(0), 3) == 0
+    assert count_shared_ngrams(raw, released, 3) == 4  # rows 0, 2, 4, 5
+    assert count_shared_ngrams(raw, released, 4) == 0
+    assert count_shared_ngrams(raw.head(0), released.head(0), 3) == 0
 
 
 def test_runs_are_those_of_a_plain_search():
@@ -218,19 +227,21 @@ def test_runs_are_those_of_a_plain_search():
         return any(f" {' '.join(places[at : at + k])} " in other for at in range(len(places) - k + 1))
 
     for k in (1, 2, 3, 5):
-        assert count_runs(raw, released, k) == sum(shares(one, other, k) for one, other in zip(*rows, strict=True))
+        assert count_shared_ngrams(raw, released, k) == sum(
+            shares(one, other, k) for one, other in zip(*rows, strict=True)
+        )
 
 
 def test_the_chance_of_a_run_follows_from_the_configuration(small_vectors):
     mechanism = CusText(epsilon=2.0, k=10, vectors=small_vectors)
-    words, largest = run_words(mechanism), mechanism.largest_probability()
+    words, largest = ngram_words(mechanism), mechanism.largest_probability()
     assert 200**2 * largest**words <= 1e-3 < 200**2 * largest ** (words - 1)
-    few, some, many = run_chances(mechanism, np.array([words - 1, 100, 10_000]))
+    few, some, many = ngram_chances(mechanism, np.array([words - 1, 100, 10_000]))
     assert few == 0
     assert some == pytest.approx(100**2 * largest**words)
     assert many <= 1
-    assert run_words(mechanism.model_copy(update={"epsilon": 400.0})) is None
-    assert run_words(mechanism.model_copy(update={"mode": "faithful"})) is None
+    assert ngram_words(mechanism.model_copy(update={"epsilon": 400.0})) is None
+    assert ngram_words(mechanism.model_copy(update={"mode": "faithful"})) is None
 
 
 def test_a_stretch_of_original_text_is_beyond_chance(small_vectors):
@@ -242,17 +253,17 @@ def test_a_stretch_of_original_text_is_beyond_chance(small_vectors):
         dataset="d", column="text", release="r", mechanism=mechanism, key="env:DPTEXT_SUITE_SECRET", allow={"cluster"}
     )
     out = release(raw.to_arrow(), pa.array([str(n) for n in range(len(raw))]), column)
-    text, draws, run = pl.Series(out.text), pl.Series(out.positions), run_words(mechanism)
+    text, draws, run = pl.Series(out.text), pl.Series(out.positions), ngram_words(mechanism)
     paid = policy(small_vectors, beta=1e-6)
-    (fine,) = run_report(paid, {"text": count_copies(raw, text, draws, run)})
+    (fine,) = ngram_report(paid, {"text": count_copies(raw, text, draws, run)})
     assert not fine.beyond_chance
     assert fine.expected < 1
     stretch = (
         raw.str.split(" ").list.head(run).list.join(" ") + " " + text.str.split(" ").list.slice(run).list.join(" ")
     )
-    (caught,) = run_report(paid, {"text": count_copies(raw, stretch, draws, run)})
+    (caught,) = ngram_report(paid, {"text": count_copies(raw, stretch, draws, run)})
     assert (caught.copies, caught.beyond_chance) == (300, True)
-    copied, stretched = copies_verdict(paid, {"text": count_copies(raw, stretch, draws, run)})
+    copied, stretched = decisions(paid, {"text": count_copies(raw, stretch, draws, run)})
     assert copied.passed
     assert not stretched.passed
     assert "300" not in stretched.message.replace(f"at most {caught.threshold}", "")

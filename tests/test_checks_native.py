@@ -1,4 +1,4 @@
-"""The gate of native canaries against a small mechanism whose every option can be turned: lengths, laws, lost words."""
+"""The gate of in-vocabulary canaries, on a small mechanism with every option: lengths, laws, lost words."""
 
 from fractions import Fraction
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ from dptext_etl.checks import CANARY
 from dptext_etl.checks.canaries.chances import Chances, upper_bound
 from dptext_etl.checks.canaries.rows import CanaryPlan, CanaryRow
 from dptext_etl.checks.gates import canaries_native
-from dptext_etl.checks.gates.canaries_native import NativeGate
+from dptext_etl.checks.gates.canaries_native import InVocabularyCanaries
 from dptext_etl.checks.reports.copies import copy_chances
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import WordMechanism
@@ -94,13 +94,13 @@ def planned(random, shards=2, palette=tuple(WORDS[:40])):
     rows = []
     for shard in range(shards):
         texts = [tuple(random.choice(palette, ROW)) for _ in range(6)]
-        rows.append([CanaryRow(f"{shard}-{n}", "native", {}, {"text": words}) for n, words in enumerate(texts)])
+        rows.append([CanaryRow(f"{shard}-{n}", "in_vocabulary", {}, {"text": words}) for n, words in enumerate(texts)])
     return [CanaryPlan(shard, tuple(some), frozenset(), pl.String()) for shard, some in enumerate(rows)]
 
 
 def judge(mechanism, plans, release):
     policy = SimpleNamespace(id="id", column_policies=lambda: [SimpleNamespace(column="text", mechanism=mechanism)])
-    gate = NativeGate(policy, plans)
+    gate = InVocabularyCanaries(policy, plans)
     for plan in plans:
         texts = [release(row.words["text"], row.id) for row in plan.rows]
         gate.feed(pl.DataFrame({"id": plan.ids(), "text": texts, CANARY: [True] * len(texts)}))

@@ -1,12 +1,15 @@
-"""Gates that may decide about a publication, canary rows, and reports that may not."""
+"""Judge releases by gates, plant canary rows, and count for reports that decide nothing."""
 
 from dptext_etl.checks.canaries.rows import CANARY as CANARY
 from dptext_etl.checks.canaries.rows import CanaryPlan as CanaryPlan
 from dptext_etl.checks.canaries.rows import plan as plan
 from dptext_etl.checks.canaries.rows import plant as plant
 from dptext_etl.checks.canaries.search import find as find
-from dptext_etl.checks.gates.judging import Candidate as Candidate
-from dptext_etl.checks.gates.judging import evaluate as evaluate
+from dptext_etl.checks.candidate import Candidate as Candidate
+from dptext_etl.checks.candidate import Stage as Stage
+from dptext_etl.checks.catalog import catalogue as catalogue
+from dptext_etl.checks.gate import Gate as Gate
+from dptext_etl.checks.judging import evaluate as evaluate
 from dptext_etl.checks.lineage import Lineage as Lineage
 from dptext_etl.checks.verdict import Verdict as Verdict
 from dptext_etl.checks.verdict import require as require

@@ -1,9 +1,10 @@
-"""What gates look at: staged parts with their canary rows, a batch at a time."""
+"""Describe the release that gates judge, and read it in batches of bounded size."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,48 +12,99 @@ import polars as pl
 import pyarrow.parquet as pq
 
 from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.checks.canaries.words import policy_tokens
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
+    from dptext_etl.checks.manifest import PublishedManifest
     from dptext_etl.checks.reports.copies import CopyCount
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.terms import ReleaseRef
 
 BATCH_ROWS = 20_000
-"""Rows that are held at a time."""
+"""Rows that are held in memory at a time."""
+
+
+class Stage(StrEnum):
+    """When a release is judged."""
+
+    STAGED = "staged"
+    """Before publication: the rows stand in the staging folder, canary rows among them."""
+    PUBLISHED = "published"
+    """After publication: no canary rows, no staging, no raw data."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A run's staged output, before anybody decides about its publication.
+    """A release, as gates see it.
 
     Attributes:
-        policy: The run's policy.
-        parts: Staged Parquet files, canary rows included and marked.
-        canaries: The canary rows that were planted, one plan per shard.
+        policy: Its policy.
+        parts: Staged Parquet files, canary rows included and marked; none where a published table is judged.
+        canaries: The canary rows that were planted, one plan per shard; none after publication.
         quarantined: Records that were left out over the cap.
-        ledger: Where every row must have a committed spend.
+        ledger: The ledger, open; None where nothing is looked up.
         refs: Registered release of each text column.
-        texts: Other artefacts to search for canaries: the manifest's draft, logs.
+        texts: Other files to search for canaries: the manifest or its draft, logs.
         lineage: What the run did to columns; None where it did what the policy declares.
-        copies: Whole-run copy counts by text column, made inside the boundary; they gate only with `policy.beta`.
+        copies: Copy counts of the whole run by text column; they decide only where the policy sets `beta`.
+        stage: When it is judged.
+        manifest: The manifest of a published folder; None for anything else.
     """
 
     policy: Policy
     parts: tuple[Path, ...]
     canaries: tuple[CanaryPlan, ...]
     quarantined: int
-    ledger: Ledger
+    ledger: Ledger | None
     refs: Mapping[str, ReleaseRef]
     texts: tuple[Path, ...] = ()
     lineage: Lineage | None = None
     copies: Mapping[str, CopyCount] = field(default_factory=dict)
+    stage: Stage = Stage.STAGED
+    manifest: PublishedManifest | None = None
+
+    @classmethod
+    def published(
+        cls,
+        policy: Policy,
+        ledger: Ledger | None = None,
+        refs: Mapping[str, ReleaseRef] | None = None,
+        manifest: PublishedManifest | None = None,
+    ) -> Candidate:
+        """Describe a published table.
+
+        Args:
+            policy: The policy that it was published under.
+            ledger: Its ledger, open; None where nothing is looked up.
+            refs: Registered release of each text column; None for none.
+            manifest: The manifest, where a whole folder is judged.
+        """
+        texts = () if manifest is None else (manifest.path,)
+        return cls(policy, (), (), 0, ledger, refs or {}, texts, stage=Stage.PUBLISHED, manifest=manifest)
 
     @property
     def rows(self) -> int:
         """Rows of all parts, canary rows included."""
         return sum(pq.read_metadata(part).num_rows for part in self.parts)
+
+    def pseudo_words(self) -> dict[str, frozenset[str]]:
+        """Return the words of out-of-vocabulary canaries, by text column.
+
+        Those that were planted, for a staged run. After publication, all that follow from the policy's key.
+
+        Raises:
+            KeyReferenceError: The key of the policy of a published table cannot be resolved.
+        """
+        if self.stage is Stage.PUBLISHED:
+            tokens = policy_tokens(self.policy, self.policy.column_policies()[0].secret)
+            return {name: frozenset(words) for name, words in tokens.items()}
+        planted = [row for plan in self.canaries for row in plan.rows if row.kind == "out_of_vocabulary"]
+        return {
+            item.name: frozenset(word for row in planted for word in row.words[item.name])
+            for item in self.policy.columns
+        }
 
 
 def schema(part: Path) -> pl.Schema:
@@ -61,7 +113,7 @@ def schema(part: Path) -> pl.Schema:
 
 
 def batches(part: Path) -> Iterator[pl.DataFrame]:
-    """Read a Parquet file in batches of bounded size."""
+    """Read a Parquet file in batches of at most `BATCH_ROWS` rows."""
     with pq.ParquetFile(part) as table:
         for batch in table.iter_batches(batch_size=BATCH_ROWS):
             yield pl.DataFrame(batch)

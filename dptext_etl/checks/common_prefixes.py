@@ -1,9 +1,9 @@
-"""Heads: the first k released words of any two records, which no two independent draws make alike.
+"""Find common prefixes: equal first k words of two released texts, which independent draws do not make.
 
-Whatever two texts say, the chance that k given draws of one agree with k of the other is at most p^k, where p bounds
-every probability of the law. So with R rows and k such that R (R - 1) / 2 * p^k is below the false-alarm bound, a
-single pair of equal heads is a defect, and neither raw texts nor how often they repeat matter. k follows from the
-number of rows and the configuration alone.
+Whatever two texts say, k given draws of one agree with k of the other with probability at most p^k; p bounds every
+probability of the output distribution. Take R rows, and k such that R (R - 1) / 2 * p^k is below the false-alarm bound.
+Then a single pair of equal prefixes is a defect, and neither the raw texts nor how often they repeat matter. k follows
+from the number of rows and the configuration alone.
 
 Where padding vanishes, the k-th word that shows is the m-th draw for some m >= k, in one of C(m - 1, k - 1) ways; the
 sum of p^m over all of them is (p / (1 - p))^k.
@@ -23,32 +23,36 @@ from dptext_etl.guarantee import Disclosure
 _DRAWN = frozenset({Disclosure.CLUSTER})
 
 
-class Heads:
-    """Compares the heads of one column's texts; 16 bytes are kept per text that is long enough.
+class CommonPrefixes:
+    """Compares the prefixes of one column's texts; it keeps 16 bytes per text that is long enough.
 
     Args:
         name: The column.
         mechanism: Its mechanism.
         rows: How many rows there are.
-        alarm: Bound of the probability that a correct run has a pair of equal heads.
+        alarm: Bound of the probability that a correct run has a pair of equal prefixes.
+
+    Attributes:
+        name: The column.
+        words: Words per prefix; None where no number is enough.
     """
 
     def __init__(self, name: str, mechanism: WordByWord, rows: int, alarm: float) -> None:
         self.name = name
-        self.words = head_words(mechanism, rows, alarm)
+        self.words = prefix_words(mechanism, rows, alarm)
         self._seen: list[Digests] = []
 
     def feed(self, texts: pl.Series) -> None:
-        """Take released texts."""
+        """Take a batch of released texts."""
         if self.words is None or texts.dtype != pl.String:
             return
         words = texts.drop_nulls().str.split(" ")
-        heads = words.filter(words.list.len() >= self.words).list.head(self.words).list.join(" ")
-        if len(heads):
-            self._seen.append(short_digests(heads))
+        prefixes = words.filter(words.list.len() >= self.words).list.head(self.words).list.join(" ")
+        if len(prefixes):
+            self._seen.append(short_digests(prefixes))
 
     def counts(self) -> tuple[int, int]:
-        """Return how many heads were compared, and how many stand behind more than one record."""
+        """Return how many prefixes were compared, and how many of them stand in more than one record."""
         if not self._seen:
             return 0, 0
         whole = np.concatenate(self._seen)
@@ -56,13 +60,16 @@ class Heads:
         return len(whole), int(times[times > 1].sum())
 
 
-def head_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:
-    """Return how many words two heads need so that chance never makes them equal; None where no number is enough.
+def prefix_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:
+    """Return how many words two prefixes need so that chance does not make them equal.
 
     Args:
-        mechanism: One whose words are all drawn; one that keeps some in clear gets None.
+        mechanism: The column's mechanism.
         rows: Rows that are compared with one another.
-        alarm: False-alarm bound.
+        alarm: Bound of the probability that two prefixes are equal by chance, in (0, 1).
+
+    Returns:
+        A number of words; None where no number is enough, as for a mechanism that releases words in clear.
     """
     largest = word_chance(mechanism)
     if largest >= 1:
@@ -73,9 +80,10 @@ def head_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:
 
 
 def word_chance(mechanism: WordByWord) -> float:
-    """Return p such that k released words in a row are k given ones with probability at most p^k; 1 where none is.
+    """Return p such that k released words in a row are k given words with probability at most p^k.
 
-    None is where words are released in clear. Where padding vanishes, p / (1 - p) stands for the largest probability p.
+    It is 1 where the mechanism releases words in clear. Where padding vanishes, p / (1 - p) stands for the largest
+    probability p.
     """
     if mechanism.mode == "faithful" or not set(mechanism.word_disclosures) <= _DRAWN:
         return 1.0

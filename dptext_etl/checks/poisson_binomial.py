@@ -1,12 +1,13 @@
-"""How many successes chance allows: upper bounds for sums of independent Bernoulli variables.
+"""Bound how many successes chance allows in independent Bernoulli trials: tails of Poisson-binomial distributions.
 
-Both bounds are rigorous in floating point: probabilities are rounded up first (a larger probability can only raise
-the tail), every later operation works on non-negative terms, and the result is widened by all rounding there can be.
+Both bounds are rigorous in floating point. Probabilities are rounded up first (a larger probability can only raise the
+tail), every later operation works on non-negative terms, and the result is widened by all rounding there can be.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
 
@@ -14,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 EXACT_LIMIT = 8_192
-"""Trials up to which the tail is computed exactly; beyond, Chernoff's bound is taken (valid, a little wider)."""
+"""Trials up to which the tail is computed exactly; beyond, Chernoff's bound is used (valid, a little wider)."""
 
 Floats = npt.NDArray[np.float64]
+Trials = Counter[float]
+"""How many Bernoulli trials there are of each success probability."""
 
 
 def round_up(probability: Fraction | float) -> float:
@@ -69,15 +72,33 @@ def threshold(probabilities: Sequence[float] | Floats, alarm: float) -> int:
 def grouped_threshold(
     probabilities: Sequence[float] | Floats, counts: Sequence[int] | npt.NDArray[np.int64], alarm: float
 ) -> int:
-    """Return `threshold` for `counts[i]` trials of chance `probabilities[i]`, without writing them all down."""
+    """Return `threshold` for `counts[i]` trials of success probability `probabilities[i]`, without listing them all.
+
+    Args:
+        probabilities: Upper bounds of the success probabilities, shape (k,).
+        counts: How many trials have each of them, shape (k,).
+        alarm: False-alarm bound, in (0, 1).
+
+    Returns:
+        A count in 1 … n + 1, where n is the sum of `counts`.
+    """
     chances, repeats = np.asarray(probabilities, dtype=np.float64), np.asarray(counts, dtype=np.int64)
     if repeats.sum() <= EXACT_LIMIT:
         return threshold(np.repeat(chances, repeats), alarm)
     return _chernoff_threshold(chances, repeats, alarm)
 
 
+def least_suspicious(trials: Trials, alarm: float) -> int:
+    """Return the least number of successes that comes with probability at most `alarm`, in (0, 1).
+
+    >>> least_suspicious(Counter({0.5: 10}), 0.01)
+    10
+    """
+    return grouped_threshold(list(trials), list(trials.values()), alarm)
+
+
 def _chernoff_threshold(chances: Floats, repeats: npt.NDArray[np.int64], alarm: float) -> int:
-    """Least t with exp(K(s) - s t) <= alarm for some s > 0, where K is the cumulant function; any s is valid."""
+    """Return the least t with exp(K(s) - s t) <= alarm for some s > 0; K is the cumulant function, any s is valid."""
     n = int(repeats.sum())
     target = math.log(alarm)
     best = n + 1

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 import dagster as dg
 
 from dptext_etl import runner
-from dptext_etl.checks import require
-from dptext_etl.checks.gates.judging import catalogue
+from dptext_etl.checks import Stage, catalogue, require
 from dptext_etl.errors import InputError
 from dptext_etl.orchestration import handover, reports
 from dptext_etl.orchestration.failures import told
@@ -28,7 +27,7 @@ from dptext_etl.policy import Policy
 def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     """Return the step that evaluates every gate on the staged rows; the published asset waits for all of them."""
     name = names(policy)
-    known = catalogue(policy)
+    known = catalogue(policy, Stage.STAGED)
     reported = reports.catalogue(policy)
     specs = [
         dg.AssetCheckSpec(gate, asset=name.staged, blocking=True, description=said) for gate, said in known.items()

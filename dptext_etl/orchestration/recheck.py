@@ -9,7 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 
-from dptext_etl.checks import Verdict, published
+from dptext_etl.checks import Stage, Verdict, catalogue, published
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.orchestration.failures import told
 from dptext_etl.orchestration.findings import Findings, selected
@@ -28,7 +28,7 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
     if is_remote(policy.sink.removeprefix("file://")):
         return None
     name = names(policy)
-    known = published.catalogue()
+    known = catalogue(policy, Stage.PUBLISHED)
 
     @dg.multi_asset_check(
         name=name.recheck,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dptext_etl.checks.gates.judging import Verdict
+from dptext_etl.checks import Verdict
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner.amounts import combined, given_back, shown
 from dptext_etl.runner.publish.gating import reports

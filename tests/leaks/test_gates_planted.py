@@ -83,7 +83,7 @@ def test_known_words_pass_through_in_one_shard(bench, tmp_path):
     shard = bench.run.canaries[1]
 
     def bug(part):
-        here = part[CANARY] & part["id"].is_in(shard.ids("native").implode())
+        here = part[CANARY] & part["id"].is_in(shard.ids("in_vocabulary").implode())
         return part.with_columns(
             pl.when(here).then(bench.raw_texts(part, "review")).otherwise("review").alias("review")
         )
@@ -269,7 +269,7 @@ def test_canaries_that_were_lost_or_would_be_published(bench, tmp_path):
 
 
 def test_raw_text_in_other_artefacts(bench, tmp_path):
-    token = next(row for row in bench.run.canaries[0].rows if row.kind == "foreign").words["note"][0]
+    token = next(row for row in bench.run.canaries[0].rows if row.kind == "out_of_vocabulary").words["note"][0]
     (tmp_path / "run.log").write_text(f"could not read cell {token.upper()!r}\n")
     verdicts = bench.judge(lambda part: part, tmp_path, texts=(tmp_path / "run.log",))
     assert failed(verdicts) == {"canaries_foreign"}

@@ -7,8 +7,8 @@ import polars as pl
 import pytest
 
 from dptext_etl import Ledger, run
-from dptext_etl.checks import CANARY
-from dptext_etl.checks.published import catalogue, check_published
+from dptext_etl.checks import CANARY, Stage, catalogue
+from dptext_etl.checks.published import check_published
 from dptext_etl.errors import GateError, InputError, KeyReferenceError
 
 NAMES = ["published_files", "raw_column_absent", "canaries_foreign", "words_in_output_set", "rows_ledgered"]
@@ -43,7 +43,7 @@ def failed(verdicts):
 def test_a_publication_passes(published):
     policy, folder = published
     verdicts = judge(folder, policy)
-    assert list(verdicts) == list(catalogue()) == NAMES
+    assert list(verdicts) == list(catalogue(policy, Stage.PUBLISHED)) == NAMES
     assert not failed(verdicts)
     assert verdicts["rows_ledgered"].counts["cells"] == 2 * 250
     one = next(path for path in sorted(folder.rglob("part-*")))

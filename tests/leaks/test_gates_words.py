@@ -51,7 +51,7 @@ def staged(word_mechanism, tmp_path):
             verdicts = evaluate(Candidate(policy, (tmp_path / "changed.parquet",), run.canaries, 0, ledger, run.refs))
         return {verdict.name: verdict for verdict in verdicts}
 
-    natives = {row.id for plan in run.canaries for row in plan.rows if row.kind == "native"}
+    natives = {row.id for plan in run.canaries for row in plan.rows if row.kind == "in_vocabulary"}
     return whole, raw, natives, judge
 
 

@@ -1,1 +1,1 @@
-"""Canary rows: what they are made of, where they stand, how they are found again."""
+"""Plant canary rows, find them again, and bound what chance does to their words."""

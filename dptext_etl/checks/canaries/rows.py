@@ -1,12 +1,15 @@
-"""Canary rows: synthetic records that carry raw text everywhere real text flows, so that a leak shows itself.
+"""Plant canary rows: synthetic records that carry raw text everywhere real text flows, so that a leak shows itself.
 
-They belong to no subject and stand in the frame that a run reads, never in the user's file
-(docs/spec/privacy.md#canary-rows). A "foreign" row is made of pseudo-words outside every output set: one of them
-anywhere behind the mechanism is raw text. A "native" row is made of vocabulary words: how many of them survive has an
-exact distribution under the mechanism. Native rows come as twins, records of different ids with equal texts: how often
-their releases agree has one, too.
+They belong to no subject. They stand in the frame that a run reads, never in the user's file
+(docs/spec/privacy.md#canary-rows). There are two kinds:
 
-A canary row is a function of the secret and its id, so a resumed, repeated or incremental run plants the same rows and
+* Out-of-vocabulary rows hold pseudo-words outside every output set. One of them anywhere behind the mechanism is raw
+  text.
+* In-vocabulary rows hold words of the vocabulary. How many of them survive has an exact distribution under the
+  mechanism. They come as paired canaries: two records of a shard have different ids and equal texts. How often their
+  releases agree has an exact distribution, too.
+
+A canary row is a function of the secret and its id. So a resumed, repeated or incremental run plants the same rows, and
 the ledger sees replays.
 """
 
@@ -20,7 +23,7 @@ import polars as pl
 
 from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries.ids import ids_from
-from dptext_etl.checks.canaries.words import native_words, policy_tokens
+from dptext_etl.checks.canaries.words import in_vocabulary_words, policy_tokens
 from dptext_etl.errors import InputError, seam
 from dptext_etl.keys import canonical_ids
 
@@ -30,13 +33,13 @@ if TYPE_CHECKING:
 
 CANARY = "__dptext_canary"
 """The column that marks canary rows inside the boundary; it is never published."""
-FOREIGN_ROWS = 2
-TWINS = 3
-NATIVE_ROWS = 2 * TWINS
+OUT_OF_VOCABULARY_ROWS = 2
+PAIRS = 3
+IN_VOCABULARY_ROWS = 2 * PAIRS
 WORDS = 24
-"""Rows of either kind per shard, pairs of equal texts among the native ones, and words per row and column."""
+"""Per shard: rows of the two kinds, and pairs of rows of equal text. Per row and column: words."""
 
-Kind = Literal["foreign", "native"]
+Kind = Literal["out_of_vocabulary", "in_vocabulary"]
 Taken = Callable[[pl.Series], pl.Series] | pl.Series
 
 _BATCH = 64
@@ -45,31 +48,31 @@ _BATCHES = 256
 
 @dataclass(frozen=True)
 class CanaryRow:
-    """One synthetic record.
+    """Holds one synthetic record.
 
     Attributes:
         id: Its id, as the id column holds it.
-        kind: "foreign" or "native".
+        kind: "out_of_vocabulary" or "in_vocabulary".
         texts: Its raw text, by text column.
         words: The words of that text as the mechanism looks them up, by text column.
-        twin: Which of the texts a native row holds: all rows of a release with this number hold the same.
+        pair: Number of an in-vocabulary row's text, from 0; all rows of a release with this number hold the same text.
     """
 
     id: Any
     kind: Kind
     texts: Mapping[str, str] = field(repr=False)
     words: Mapping[str, tuple[str, ...]] = field(repr=False)
-    twin: int | None = None
+    pair: int | None = None
 
 
 @dataclass(frozen=True)
 class CanaryPlan:
-    """The canary rows of one shard.
+    """Holds the canary rows of one shard.
 
     Attributes:
         shard: Serial number of the shard.
-        rows: The rows: one of every text in front, then, in the same order, the second of each.
-        tokens: All foreign words, of every text column.
+        rows: The rows: first one row of every text, then, in the same order, a second one of each.
+        tokens: The pseudo-words of every text column.
         id_dtype: Type of the ids.
     """
 
@@ -90,27 +93,30 @@ def plan(
 
     Args:
         policy: The run's policy.
-        secret: The noise secret; canaries are derived from it under a label of their own.
+        secret: The noise secret; canaries follow from it under a label of their own.
         shard: Serial number of the shard in its run.
         id_dtype: Type of the id column.
         taken: Ids in use: all of them, or a function from ids to whether each is in use.
-        partition: The run's partition.
+        partition: The run's partition; None where the dataset has none.
+
+    Returns:
+        The rows to plant.
 
     Raises:
         InputError: The id column's type identifies nothing, or has no free ids left.
     """
     grower = _Grower(policy, secret)
-    twins = range(TWINS) if any(grower.native.values()) else ()
-    wanted: dict[int | None, int] = {**dict.fromkeys(twins, 2), None: FOREIGN_ROWS}
+    pairs = range(PAIRS) if any(grower.in_vocabulary.values()) else ()
+    wanted: dict[int | None, int] = {**dict.fromkeys(pairs, 2), None: OUT_OF_VOCABULARY_ROWS}
     rows: dict[str, CanaryRow] = {}
     for batch in range(_BATCHES):
         ids = ids_from(grower.seeds(partition, shard, batch), id_dtype)
         free = ~_taken(ids, taken)
         for value, canonical, is_free in zip(ids, canonical_ids(ids.to_arrow()).to_pylist(), free, strict=True):
-            twin = grower.twin(canonical)
-            if is_free and wanted.get(twin) and canonical not in rows:
-                wanted[twin] -= 1
-                rows[canonical] = grower.row(value, canonical, twin)
+            pair = grower.pair(canonical)
+            if is_free and wanted.get(pair) and canonical not in rows:
+                wanted[pair] -= 1
+                rows[canonical] = grower.row(value, canonical, pair)
         if not any(wanted.values()):
             return CanaryPlan(shard, _in_order(rows.values(), list(wanted)), grower.tokens, id_dtype)
     msg = f"no free record ids of type {id_dtype} are left for canary rows"
@@ -118,7 +124,7 @@ def plan(
 
 
 def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFrame:
-    """Add the canary rows to a shard in memory: the first of them in front, the others behind.
+    """Add the canary rows to a shard in memory: half of them in front, the others behind.
 
     Args:
         frame: The raw shard: id, text and other columns.
@@ -126,11 +132,11 @@ def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFr
         policy: The run's policy.
 
     Returns:
-        The shard with the canary rows and a Boolean column `CANARY`; what is neither id nor text is null in them, so
-        they have no subject.
+        The shard with the canary rows and a Boolean column `CANARY`. In canary rows every column that is neither id
+        nor text is null, so they have no subject.
 
     Raises:
-        InputError: The frame has no such id or text column, of another type, or has canaries already.
+        InputError: The id column or a text column is missing or has another type, or there are canaries already.
     """
     names = [item.name for item in policy.columns]
     missing = [name for name in (policy.id, *names) if name not in frame.columns]
@@ -145,25 +151,28 @@ def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFr
         return pl.concat([part.with_columns(pl.lit(part is not frame).alias(CANARY)) for part in parts])
 
 
-def _in_order(rows: Iterable[CanaryRow], twins: list[int | None]) -> tuple[CanaryRow, ...]:
-    """Put one row of every text in front and the others behind, alike in every shard.
+def _in_order(rows: Iterable[CanaryRow], pairs: list[int | None]) -> tuple[CanaryRow, ...]:
+    """Put one row of every text in front and the others behind, in the same order in every shard.
 
     A generator that starts anew in every shard or worker then meets the same texts in the same places.
     """
-    by_twin = {twin: [row for row in rows if row.twin == twin] for twin in twins}
-    return tuple(by_twin[twin][half] for half in range(2) for twin in twins)
+    by_pair = {pair: [row for row in rows if row.pair == pair] for pair in pairs}
+    return tuple(by_pair[pair][half] for half in range(2) for pair in pairs)
 
 
 class _Grower:
-    """Makes canary rows from ids, under one policy and secret."""
+    """Makes canary rows from ids, under one policy and secret.
+
+    The labels that it derives seeds under ("kind", "words", "twin") are part of the stream and never change.
+    """
 
     def __init__(self, policy: Policy, secret: Secret) -> None:
         self._policy = policy
         self._secret = secret
-        self.foreign = policy_tokens(policy, secret)
-        self.tokens = frozenset(token for tokens in self.foreign.values() for token in tokens)
-        self.native = {
-            item.name: native_words(column.mechanism, secret, policy.dataset, policy.release, item.name)
+        self.pseudo = policy_tokens(policy, secret)
+        self.tokens = frozenset(token for tokens in self.pseudo.values() for token in tokens)
+        self.in_vocabulary = {
+            item.name: in_vocabulary_words(column.mechanism, secret, policy.dataset, policy.release, item.name)
             for item, column in zip(policy.columns, policy.column_policies(), strict=True)
         }
 
@@ -173,22 +182,26 @@ class _Grower:
     def seeds(self, partition: str | None, shard: int, batch: int) -> list[bytes]:
         return [self.draw("id", partition, shard, batch * _BATCH + place) for place in range(_BATCH)]
 
-    def twin(self, canonical: str) -> int | None:
-        """Which text a native row of this id holds; None for a foreign row. An id always gets the same."""
-        drawn = int.from_bytes(self.draw("kind", canonical)[:8], "little") % (FOREIGN_ROWS + NATIVE_ROWS)
-        return None if drawn < FOREIGN_ROWS else (drawn - FOREIGN_ROWS) % TWINS
+    def pair(self, canonical: str) -> int | None:
+        """Return the number of the text that a row of this id holds; None for an out-of-vocabulary row.
 
-    def row(self, value: Any, canonical: str, twin: int | None) -> CanaryRow:
+        An id always gets the same.
+        """
+        drawn = int.from_bytes(self.draw("kind", canonical)[:8], "little")
+        drawn %= OUT_OF_VOCABULARY_ROWS + IN_VOCABULARY_ROWS
+        return None if drawn < OUT_OF_VOCABULARY_ROWS else (drawn - OUT_OF_VOCABULARY_ROWS) % PAIRS
+
+    def row(self, value: Any, canonical: str, pair: int | None) -> CanaryRow:
         words = {}
-        for column, foreign in self.foreign.items():
-            palette = foreign if twin is None else self.native[column] or foreign
-            seed = self.draw("words", column, canonical) if twin is None else self.draw("twin", column, twin)
+        for column, pseudo in self.pseudo.items():
+            palette = pseudo if pair is None else self.in_vocabulary[column] or pseudo
+            seed = self.draw("words", column, canonical) if pair is None else self.draw("twin", column, pair)
             number = int.from_bytes(seed, "little")
             words[column] = tuple(palette[number // len(palette) ** place % len(palette)] for place in range(WORDS))
         texts = {column: " ".join(chosen) for column, chosen in words.items()}
-        if twin is None:
+        if pair is None:
             texts = {column: f"{text.capitalize()}." for column, text in texts.items()}
-        return CanaryRow(value, "foreign" if twin is None else "native", texts, words, twin)
+        return CanaryRow(value, "out_of_vocabulary" if pair is None else "in_vocabulary", texts, words, pair)
 
 
 def _taken(ids: pl.Series, taken: Taken) -> pl.Series:

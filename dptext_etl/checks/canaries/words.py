@@ -1,8 +1,8 @@
-"""The words that canary rows are made of: pseudo-words that no mechanism knows, and words of its vocabulary.
+"""Choose the words of canary rows: pseudo-words that no mechanism knows, and words of its vocabulary.
 
 The pseudo-words are a function of (secret, dataset, release, column), so any later check can search for them with the
-key alone. To everybody else they are 20 random letters: they stand in a text by chance with probability below 1e-28
-per place that is searched.
+key alone. To everybody else each is 20 random letters. A text holds one by chance with probability below 1e-28 per
+place that is searched.
 """
 
 from __future__ import annotations
@@ -22,45 +22,67 @@ if TYPE_CHECKING:
 
 TOKENS = 8
 TOKEN_LETTERS = 20
-NATIVE_WORDS = 64
-"""Distinct pseudo-words, their letters, and distinct vocabulary words of a column's canaries."""
+VOCABULARY_WORDS = 64
+"""Per column: distinct pseudo-words, the letters of each, and distinct vocabulary words."""
 
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def foreign_tokens(secret: Secret, dataset: str, release: str, column: str) -> tuple[str, ...]:
-    """Return the pseudo-words of a column's canaries."""
+def pseudo_words(secret: Secret, dataset: str, release: str, column: str) -> tuple[str, ...]:
+    """Return the pseudo-words of a column's canaries.
+
+    Args:
+        secret: The noise secret.
+        dataset: Name of the dataset.
+        release: Name of the release.
+        column: Name of the column.
+
+    Returns:
+        `TOKENS` words of `TOKEN_LETTERS` letters a to z.
+    """
     seeds = (secret.derive("canary", canon(["token", dataset, release, column, place])) for place in range(TOKENS))
     return tuple(map(_word, seeds))
 
 
 def policy_tokens(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
     """Return the pseudo-words of every text column of a policy."""
-    return {item.name: foreign_tokens(secret, policy.dataset, policy.release, item.name) for item in policy.columns}
+    return {item.name: pseudo_words(secret, policy.dataset, policy.release, item.name) for item in policy.columns}
 
 
 @lru_cache(maxsize=64)
-def native_words(mechanism: Mechanism, secret: Secret, dataset: str, release: str, column: str) -> tuple[str, ...]:
-    """Choose vocabulary words that can change, keyed; none where the mechanism knows no words.
+def in_vocabulary_words(
+    mechanism: Mechanism, secret: Secret, dataset: str, release: str, column: str
+) -> tuple[str, ...]:
+    """Choose words of the mechanism's vocabulary that it can change.
+
+    Args:
+        mechanism: The column's mechanism.
+        secret: The noise secret; the choice follows from it.
+        dataset: Name of the dataset.
+        release: Name of the release.
+        column: Name of the column.
+
+    Returns:
+        At most `VOCABULARY_WORDS` different words; none where the mechanism does not replace words one by one.
 
     Raises:
-        PolicyError: A pseudo-word of the column is part of a word of the mechanism, which chance does not bring about.
+        PolicyError: A pseudo-word of the column is part of a word of the mechanism; chance does not bring that about.
     """
     replacing = by_word(mechanism)
     inputs = () if replacing is None else replacing.input_words()
     long = [word for word in {*inputs, *(mechanism.output_words() or ())} if len(word) >= TOKEN_LETTERS]
-    if any(token in word for word in long for token in foreign_tokens(secret, dataset, release, column)):
+    if any(token in word for word in long for token in pseudo_words(secret, dataset, release, column)):
         raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
     if replacing is None:
         return ()
     words = sorted(word for word in inputs if word.isalpha() and word == word.lower())
     chosen: dict[str, None] = {}
-    for place in range(4 * NATIVE_WORDS if words else 0):
+    for place in range(4 * VOCABULARY_WORDS if words else 0):
         seed = secret.derive("canary", canon(["native", dataset, release, column, place]))
         word = words[int.from_bytes(seed, "little") % len(words)]
         if word not in chosen and _can_change(replacing, word):
             chosen[word] = None
-        if len(chosen) == NATIVE_WORDS:
+        if len(chosen) == VOCABULARY_WORDS:
             break
     return tuple(chosen)
 

@@ -1,1 +1,1 @@
-"""Gates, one per file, and the judging of a staged run by all of them."""
+"""The gates, one per file: the file is the registration (`checks.catalog`)."""

@@ -1,14 +1,20 @@
-"""Gate `canaries_foreign`: no pseudo-word stands anywhere behind the mechanism, in any writing (`canary_search`)."""
+"""Gate `canaries_foreign`: no word of an out-of-vocabulary canary stands in the release, in any writing.
+
+The stored name says "foreign" for out-of-vocabulary.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Self
 
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.canaries.search import FORMS, Searcher
+from dptext_etl.checks.candidate import Candidate, Stage
+from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.policy import Policy
@@ -17,28 +23,31 @@ FALSE_ALARM = 1e-9
 """Bound of the probability that a correct run fails this gate."""
 
 
-class ForeignGate:
-    """Searches every cell and artefact for pseudo-words.
+class OutOfVocabularyCanaries(Gate):
+    """Searches every cell and file for pseudo-words.
 
-    A faithful mechanism that keeps unknown words in clear keeps these, too: in its own column they prove nothing, and
-    are searched everywhere else only. One that spells texts from pieces of words, or decodes them, may copy a canary's
-    words by chance; where that chance has no small bound they prove nothing in canary rows of its column, and are
-    searched in all other rows and everywhere else.
+    A faithful mechanism keeps unknown words in clear, these included. In its own column they prove nothing, so they are
+    searched everywhere else only. A mechanism that spells texts from pieces of words, or decodes them, may copy a
+    canary's words by chance. Where that chance has no small bound, they prove nothing in canary rows of its column;
+    they are searched in all other rows and everywhere else.
 
     Args:
-        policy: The run's policy.
+        policy: The policy of the release.
         tokens: Pseudo-words by text column.
         planted: Rows that hold pseudo-words; 0 where canary rows are not among what is searched.
     """
 
-    name = "canaries_foreign"
     catches = (
         "Raw text that got past the mechanism: unknown words or failed records passed through, a raw column that was "
         "renamed, copied, concatenated, reversed, split or encoded into another, text in a manifest, a log or a file's "
         "statistics."
     )
+    stages = frozenset(Stage)
+    order = 30
+    needs_markers = False
 
     def __init__(self, policy: Policy, tokens: Mapping[str, Iterable[str]], planted: int = 0) -> None:
+        super().__init__(policy)
         self._tokens = {column: frozenset(words) for column, words in tokens.items()}
         self._spelled = {
             item.column: self._all_but(item.column)
@@ -53,6 +62,12 @@ class ForeignGate:
         }
         self._hits = dict.fromkeys(FORMS, 0)
         self._rows = 0
+
+    @classmethod
+    def over(cls, candidate: Candidate) -> Sequence[Self]:
+        """Search for the words that were planted, or that follow from the key of a published table."""
+        planted = sum(len(plan.ids("out_of_vocabulary")) for plan in candidate.canaries)
+        return (cls(candidate.policy, candidate.pseudo_words(), planted),)
 
     def _all_but(self, column: str) -> Searcher:
         return Searcher(word for other, words in self._tokens.items() if other != column for word in words)
@@ -69,16 +84,16 @@ class ForeignGate:
             self._count(self._spelled[name], batch.filter(pl.col(CANARY)).select(name))
             self._count(self._everything, batch.filter(~pl.col(CANARY)).select(name))
 
-    def search(self, artefact: Path | bytes | str) -> None:
-        """Search a file, a folder or bytes."""
+    def search(self, artefact: Path) -> None:
+        """Search a file or a folder."""
         self._count(self._everything, artefact)
 
-    def _count(self, searcher: Searcher, anything: Path | bytes | str | pl.DataFrame) -> None:
+    def _count(self, searcher: Searcher, anything: Path | pl.DataFrame) -> None:
         for form, count in searcher.find(anything).items():
             self._hits[form] += count
 
     def verdict(self) -> Verdict:
-        """Say what was found."""
+        """Pass if there were words to search for, and none was found."""
         total = sum(self._hits.values())
         counts = {"rows": self._rows, "words": sum(map(len, self._tokens.values())), "hits": total, **self._hits}
         if total:
@@ -91,4 +106,4 @@ class ForeignGate:
             said += f"; {len(self._in_clear)} columns keep unknown words in clear and were not searched for their own"
         if self._spelled:
             said += f"; {len(self._spelled)} columns may spell them by chance: their canary rows prove nothing"
-        return Verdict(self.name, not total and counts["words"] > 0, counts, said, self.catches)
+        return self.outcome(counts, said, passed=not total and counts["words"] > 0)

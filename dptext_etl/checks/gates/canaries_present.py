@@ -3,47 +3,56 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Self
 
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
+from dptext_etl.checks.candidate import Candidate, Stage
+from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
 
-class PresentGate:
-    """Compares the marked rows with what was planted.
+class CanariesPresent(Gate):
+    """Compares the marked rows with those that were planted.
 
     Args:
-        policy: The run's policy.
-        plans: What was planted.
+        policy: The policy of the release.
+        plans: What was planted, one plan per shard.
     """
 
-    name = "canaries_present"
     catches = (
         "A run in which the canaries were lost, so that their silence means nothing; a canary row that would be "
         "published; a kept column that is filled from the text, such as its length or a summary."
     )
+    stages = frozenset({Stage.STAGED})
+    order = 40
 
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan]) -> None:
-        self._policy = policy
+        super().__init__(policy)
         self._planned = Counter(canonical for plan in plans for canonical in _canonical(plan.ids()))
         self._found: Counter[str] = Counter()
         self._unmarked = self._filled = 0
 
+    @classmethod
+    def over(cls, candidate: Candidate) -> Sequence[Self]:
+        """Look for the canary rows of the run."""
+        return (cls(candidate.policy, candidate.canaries),)
+
     def feed(self, batch: pl.DataFrame) -> None:
-        """Look at a batch of rows with their marker."""
+        """Look for planted rows in a batch, and for cells that should be empty in them."""
         marked = batch.filter(pl.col(CANARY))
-        self._found.update(_canonical(marked[self._policy.id]))
-        others = _canonical(batch.filter(~pl.col(CANARY).fill_null(value=False))[self._policy.id])
+        self._found.update(_canonical(marked[self.policy.id]))
+        others = _canonical(batch.filter(~pl.col(CANARY).fill_null(value=False))[self.policy.id])
         self._unmarked += int(others.is_in(pl.Series(list(self._planned), dtype=pl.String).implode()).sum())
-        kept = [name for name in self._policy.keep if name in batch.columns]
+        kept = [name for name in self.policy.keep if name in batch.columns]
         self._filled += sum(marked[name].len() - marked[name].null_count() for name in kept)
 
     def verdict(self) -> Verdict:
-        """Say what was found."""
+        """Pass if rows were planted and each came through once, marked, with its kept columns empty."""
         counts = {
             "planted": self._planned.total(),
             "missing": (self._planned - self._found).total(),
@@ -57,7 +66,7 @@ class PresentGate:
         if not passed:
             listed = ", ".join(f"{count} {name}" for name, count in wrong.items()) or "none planted"
             said = f"of {counts['planted']} canary rows: {listed}"
-        return Verdict(self.name, passed, counts, said, self.catches)
+        return self.outcome(counts, said, passed=passed)
 
 
 def _canonical(ids: pl.Series) -> pl.Series:

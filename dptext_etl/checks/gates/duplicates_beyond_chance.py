@@ -1,19 +1,21 @@
 """Gate `duplicates_beyond_chance`: records do not share draws, as equal releases of different records would show.
 
-Two ways, both without any real text: canary rows of equal text (`twins`), and long equal beginnings among all released
-texts (`heads`). Short equal texts of real records prove nothing, since their originals may be equal, and are let be.
+It looks in two ways, both without a real text: at paired canaries, which are rows of equal text, and at long common
+prefixes of any two released texts. Short equal texts of real records prove nothing, since their originals may be equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Self
 
 import polars as pl
 
-from dptext_etl.checks.canaries.paired import Twins
+from dptext_etl.checks.canaries.paired import PairedCanaries
 from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
-from dptext_etl.checks.common_prefixes import Heads
+from dptext_etl.checks.candidate import Candidate, Stage
+from dptext_etl.checks.common_prefixes import CommonPrefixes
+from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.families.by_word import by_word
 from dptext_etl.keys import canonical_ids
@@ -28,66 +30,75 @@ class _Planted(NamedTuple):
     words: dict[str, tuple[str, ...]]
 
 
-class DuplicatesGate:
+class DuplicatesBeyondChance(Gate):
     """Counts agreements that independent draws do not make.
 
     Args:
-        policy: The run's policy.
-        plans: What was planted.
+        policy: The policy of the release.
+        plans: What was planted, one plan per shard.
         rows: How many rows there are, canary rows included.
     """
 
-    name = "duplicates_beyond_chance"
     catches = (
         "Draws that records share: one seed for every row, shard or worker, a generator copied into forked processes, "
         "samples kept for equal texts or equal words, duplicates dropped before the mechanism and joined back after, a "
         "key without the record id."
     )
+    stages = frozenset({Stage.STAGED})
+    order = 60
 
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan], rows: int) -> None:
-        self._id = policy.id
+        super().__init__(policy)
         self._planted = dict(_planted(plans))
         found = ((item.column or "", by_word(item.mechanism)) for item in policy.column_policies())
         columns = [(name, mechanism) for name, mechanism in found if mechanism is not None]
         self._alarm = FALSE_ALARM / 2 / max(1, len(columns))
-        self._twins = [Twins(*column) for column in columns]
-        self._heads = [Heads(*column, rows, self._alarm) for column in columns]
+        self._pairs = [PairedCanaries(*column) for column in columns]
+        self._prefixes = [CommonPrefixes(*column, rows, self._alarm) for column in columns]
         self._seen: set[str] = set()
 
+    @classmethod
+    def over(cls, candidate: Candidate) -> Sequence[Self]:
+        """Look at the canary rows and at all released texts of the run."""
+        return (cls(candidate.policy, candidate.canaries, candidate.rows),)
+
     def feed(self, batch: pl.DataFrame) -> None:
-        """Look at a batch of rows with their marker."""
-        for heads in self._heads:
-            if heads.name in batch.columns:
-                heads.feed(batch[heads.name])
-        marked = batch.filter(pl.col(CANARY) & pl.col(self._id).is_not_null())
-        for at, canonical in enumerate(canonical_ids(marked[self._id].to_arrow()).to_pylist()):
+        """Take the prefixes of a batch, and the releases of its canary rows; each row counts once."""
+        for prefixes in self._prefixes:
+            if prefixes.name in batch.columns:
+                prefixes.feed(batch[prefixes.name])
+        marked = batch.filter(pl.col(CANARY) & pl.col(self.policy.id).is_not_null())
+        for at, canonical in enumerate(canonical_ids(marked[self.policy.id].to_arrow()).to_pylist()):
             if canonical in self._planted and canonical not in self._seen:
                 self._seen.add(canonical)
                 row = self._planted[canonical]
-                for twins in self._twins:
-                    if twins.name in marked.columns:
-                        twins.feed(row.place, row.words[twins.name], marked[twins.name][at])
+                for pairs in self._pairs:
+                    if pairs.name in marked.columns:
+                        pairs.feed(row.place, row.words[pairs.name], marked[pairs.name][at])
 
     def verdict(self) -> Verdict:
-        """Compare the counts with what chance allows."""
+        """Pass if no comparison of canary rows is suspicious and no long prefix is shared.
+
+        The stored names of counts say "heads" for prefixes.
+        """
         counts: dict[str, int | float] = {"rows": len(self._seen), "compared": 0, "equal": 0, "heads": 0}
         counts |= {"equal_heads": 0, "suspicious": 0}
         powerless = []
-        for twins, heads in zip(self._twins, self._heads, strict=True):
+        for pairs, prefixes in zip(self._pairs, self._prefixes, strict=True):
             power = False
-            for found in twins.comparisons(self._alarm):
+            for found in pairs.comparisons(self._alarm):
                 counts["compared"] += found.compared
                 counts["equal"] += found.equal
                 counts["suspicious"] += found.beyond_chance
                 power |= found.limit <= found.compared
-            compared, equal = heads.counts()
+            compared, equal = prefixes.counts()
             counts["heads"] += compared
             counts["equal_heads"] += equal
             counts["suspicious"] += equal > 0
-            if heads.words is not None:
-                counts[f"head words {heads.name}"] = heads.words
+            if prefixes.words is not None:
+                counts[f"head words {prefixes.name}"] = prefixes.words
             if not (power or compared > 1):
-                powerless.append(heads.name)
+                powerless.append(prefixes.name)
         counts["false_alarm"] = FALSE_ALARM
         passed = not counts["suspicious"]
         said = f"{counts['equal']} of {counts['compared']} pairs agree among canary rows of equal text, "
@@ -95,15 +106,15 @@ class DuplicatesGate:
         said += "within chance" if passed else "beyond chance"
         if powerless:
             said += f"; no count would be suspicious in {', '.join(map(repr, powerless))}"
-        if not self._twins:
+        if not self._pairs:
             said = "not applicable: no column replaces words one by one"
-        return Verdict(self.name, passed, counts, said, self.catches)
+        return self.outcome(counts, said, passed=passed)
 
 
 def _planted(plans: Iterable[CanaryPlan]) -> Iterable[tuple[str, _Planted]]:
     for plan in plans:
         seen: set[int] = set()
         for row, canonical in zip(plan.rows, canonical_ids(plan.ids().to_arrow()).to_pylist(), strict=True):
-            if row.twin is not None:
-                yield canonical, _Planted((row.twin, plan.shard, int(row.twin in seen)), dict(row.words))
-                seen.add(row.twin)
+            if row.pair is not None:
+                yield canonical, _Planted((row.pair, plan.shard, int(row.pair in seen)), dict(row.words))
+                seen.add(row.pair)

@@ -1,33 +1,41 @@
-"""Gate `raw_column_absent`: a publication has the policy's columns, of their types, made as the policy says."""
+"""Gate `raw_column_absent`: a release has the columns that its policy publishes, of their types, and no others."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
 
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.candidate import Candidate, Stage
+from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.policy import Policy
 
-NAME = "raw_column_absent"
-CATCHES = (
-    "A raw text column, or one derived from it, that travels along under its own or another name, as a forgotten "
-    "`drop` or a `select *` after a join leaves it; a text column that never went through its mechanism."
-)
 
-
-class ColumnsGate:
-    """Looks at names, types and lineage alone.
+class RawColumnAbsent(Gate):
+    """Compares names, types and lineage with the policy.
 
     Names that the policy does not know are counted, not quoted: a pivot can turn raw text into column names.
 
     Args:
-        policy: The run's policy.
+        policy: The policy of the release.
         lineage: What the run did to columns.
-        marked: Whether the canaries' marker column must be there (staged) or must not (published).
+        marked: Whether the canary marker must be there (staged) or must not (published).
     """
 
+    catches = (
+        "A raw text column, or one derived from it, that travels along under its own or another name, as a forgotten "
+        "`drop` or a `select *` after a join leaves it; a text column that never went through its mechanism."
+    )
+    stages = frozenset(Stage)
+    order = 20
+    needs_markers = False
+
     def __init__(self, policy: Policy, lineage: Lineage, *, marked: bool) -> None:
+        super().__init__(policy)
         declared = Lineage.declared(policy)
         self._texts = [item.name for item in policy.columns]
         self._expected = {*declared.outputs, *([CANARY] if marked else [])}
@@ -38,8 +46,14 @@ class ColumnsGate:
         self._mistyped: set[str] = set()
         self._parts = 0
 
-    def feed(self, schema: pl.Schema) -> None:
-        """Look at the columns of one part."""
+    @classmethod
+    def over(cls, candidate: Candidate) -> Sequence[Self]:
+        """Judge every release; only staged parts hold the canary marker."""
+        lineage = candidate.lineage or Lineage.declared(candidate.policy)
+        return (cls(candidate.policy, lineage, marked=candidate.stage is Stage.STAGED),)
+
+    def look_at_columns(self, schema: pl.Schema) -> None:
+        """Compare the columns of one part."""
         self._parts += 1
         self._first = self._first or schema
         self._missing |= self._expected - set(schema)
@@ -52,7 +66,7 @@ class ColumnsGate:
             self._mistyped.add(CANARY)
 
     def verdict(self) -> Verdict:
-        """Say what was found."""
+        """Pass if every part has exactly the expected columns, and the lineage is that of the policy."""
         counts = {
             "parts": self._parts,
             "columns": len(self._expected),
@@ -73,7 +87,7 @@ class ColumnsGate:
         if not self._parts:
             problems.append("there are no parts")
         said = "; ".join(problems) or f"{counts['columns']} columns, as the policy says"
-        return Verdict(NAME, not problems, counts, said, CATCHES)
+        return self.outcome(counts, said, passed=not problems)
 
 
 def _names(names: set[str]) -> str:

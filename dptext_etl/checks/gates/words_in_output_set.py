@@ -1,30 +1,34 @@
-"""Gate `words_in_output_set`: a released text is made of the words that its mechanism can draw, and of nothing else."""
+"""Gate `words_in_output_set`: a released text consists of words that its mechanism can draw, and of nothing else."""
 
 from __future__ import annotations
 
 import polars as pl
 
+from dptext_etl.checks.candidate import Stage
+from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.policy import Policy
 
-NAME = "words_in_output_set"
-CATCHES = (
-    "Words that no draw could have made: unknown words and numbers in clear, copied case or punctuation, an original "
-    "after a failure, markers such as a mask or padding, a second column's text appended."
-)
 
-
-class WordsGate:
+class WordsInOutputSet(Gate):
     """Compares every word of every released text with the mechanism's public output words.
 
-    A mechanism that draws words and has no fixed ones passes only if it is faithful, which is never published. What
-    spells or decodes texts can write any word, and has nothing that could be compared.
+    A mechanism that draws words but has no fixed output words passes only if it is faithful; a faithful one is never
+    published. A mechanism that spells or decodes texts can write any word, so nothing is compared.
 
     Args:
-        policy: The run's policy.
+        policy: The policy of the release.
     """
 
+    catches = (
+        "Words that no draw could have made: unknown words and numbers in clear, copied case or punctuation, an "
+        "original after a failure, markers such as a mask or padding, a second column's text appended."
+    )
+    stages = frozenset(Stage)
+    order = 70
+
     def __init__(self, policy: Policy) -> None:
+        super().__init__(policy)
         self._sets: dict[str, pl.Series] = {}
         self._open: list[str] = []
         self._unknown: list[str] = []
@@ -39,7 +43,7 @@ class WordsGate:
         self._words = self._outside = self._rows = 0
 
     def feed(self, batch: pl.DataFrame) -> None:
-        """Look at a batch of rows."""
+        """Count the words of a batch that are outside."""
         self._rows += batch.height
         for name, allowed in self._sets.items():
             if name in batch.columns:
@@ -48,7 +52,7 @@ class WordsGate:
                 self._outside += outside
 
     def verdict(self) -> Verdict:
-        """Say what was found."""
+        """Pass if no word is outside, and every publishable column of drawn words has an output set."""
         counts = {
             "rows": self._rows,
             "words": self._words,
@@ -63,14 +67,14 @@ class WordsGate:
             said += f"; not known to be fixed for the publishable columns {', '.join(map(repr, self._unknown))}"
         if self._open:
             said += f"; not applicable, as no words are fixed: {', '.join(map(repr, self._open))}"
-        return Verdict(NAME, not (self._outside or self._unknown), counts, said, CATCHES)
+        return self.outcome(counts, said, passed=not (self._outside or self._unknown))
 
 
 def outside_words(texts: pl.Series, allowed: pl.Series) -> tuple[int, int]:
-    """Count words, and words outside `allowed`.
+    """Count the words of texts, and those outside `allowed`.
 
-    Words are what single U+0020 join; an empty text has none, a doubled or leading blank makes an empty word, which
-    is outside. A column that holds no strings is outside cell by cell.
+    A single U+0020 separates words. An empty text has none. A doubled or leading blank makes an empty word, which is
+    outside. In a column that holds no strings every cell counts as one word outside.
     """
     texts = texts.drop_nulls()
     if texts.dtype != pl.String:
@@ -82,7 +86,7 @@ def outside_words(texts: pl.Series, allowed: pl.Series) -> tuple[int, int]:
 
 
 def inside_output_set(texts: pl.Series, allowed: pl.Series) -> pl.Series:
-    """Say of every text whether all its words are in `allowed`; empty texts and nulls are."""
+    """Say of every text whether all its words are in `allowed`; an empty text and a null are inside."""
     cell = pl.col("cell")
     words = cell.str.split(" ").list.eval(pl.element().is_in(allowed.implode())).list.all()
     return texts.cast(pl.String).to_frame("cell").select((words | (cell == "")).fill_null(value=True)).to_series()

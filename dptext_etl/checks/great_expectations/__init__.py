@@ -1,1 +1,1 @@
-"""Great Expectations over released tables."""
+"""Judge released tables with Great Expectations, by counts alone."""

@@ -15,9 +15,11 @@ from typing import NamedTuple, Protocol
 import polars as pl
 
 from dptext_etl.checks.canaries.words import policy_tokens
-from dptext_etl.checks.gates.canaries_foreign import ForeignGate
-from dptext_etl.checks.gates.raw_column_absent import ColumnsGate
-from dptext_etl.checks.gates.rows_ledgered import LedgerGate
+from dptext_etl.checks.candidate import Candidate
+from dptext_etl.checks.catalog import load
+from dptext_etl.checks.gates.canaries_foreign import OutOfVocabularyCanaries
+from dptext_etl.checks.gates.raw_column_absent import RawColumnAbsent
+from dptext_etl.checks.gates.rows_ledgered import RowsLedgered
 from dptext_etl.checks.gates.words_in_output_set import inside_output_set
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.errors import InputError
@@ -59,8 +61,8 @@ def known(policy: str) -> Known:
 def columns(schema: pl.Schema, policy: str) -> Counts:
     """Compare the columns of a table with those that a policy publishes."""
     read = known(policy).policy
-    gate = ColumnsGate(read, Lineage.declared(read), marked=False)
-    gate.feed(schema)
+    gate = RawColumnAbsent(read, Lineage.declared(read), marked=False)
+    gate.look_at_columns(schema)
     found = gate.verdict().counts
     return {"checked": len(schema), **{name: int(found[name]) for name in ("missing", "unknown", "mistyped")}}
 
@@ -70,7 +72,7 @@ class CanaryTally:
 
     def __init__(self, policy: str) -> None:
         read, by_name = known(policy)
-        self._gate = ForeignGate(read, policy_tokens(read, next(iter(by_name.values())).secret))
+        self._gate = OutOfVocabularyCanaries(read, policy_tokens(read, next(iter(by_name.values())).secret))
         self._rows = 0
 
     def feed(self, table: pl.DataFrame) -> None:
@@ -89,7 +91,7 @@ class LedgerTally:
     def __init__(self, policy: str, refs: Mapping[str, ReleaseRef]) -> None:
         read = known(policy).policy
         self._ledger = Ledger.open(read.ledger.url, read.ledger.id_key, create=False, read_only=True)
-        self._gate = LedgerGate(read, self._ledger, refs)
+        self._gate = RowsLedgered(read, self._ledger, refs)
 
     def feed(self, table: pl.DataFrame) -> None:
         """Look a batch of rows up."""
@@ -124,6 +126,33 @@ class WordTally:
     def counts(self) -> Counts:
         """Return rows, and rows outside."""
         return {"checked": self._rows, "rows_outside": self._outside}
+
+
+class GateTally:
+    """Counts what a gate calls problems."""
+
+    def __init__(self, policy: str, gate: str) -> None:
+        self._gates = load(gate).over(Candidate.published(known(policy).policy))
+        self._rows = 0
+
+    def feed(self, table: pl.DataFrame) -> None:
+        """Give a batch of rows to the gate."""
+        self._rows += table.height
+        for gate in self._gates:
+            gate.feed(table)
+
+    def counts(self) -> Counts:
+        """Return rows and problems."""
+        found: Counter[str] = Counter(checked=self._rows)
+        for gate in self._gates:
+            counts = gate.verdict().counts
+            found.update({name: int(counts[name]) for name in gate.problems})
+        return dict(found)
+
+
+def gate(policy: str, gate: str) -> Callable[[], Tally]:
+    """Prepare counting the problems of a gate."""
+    return partial(GateTally, policy, gate)
 
 
 def canaries(policy: str) -> Callable[[], Tally]:

@@ -1,8 +1,8 @@
-"""Runs: k words in a row that a release shares with its own original, at any place; counted over a whole run.
+"""Count shared n-grams: k words in a row that a release shares with its own original, at any place.
 
-A row of n draws shares a run of k words with any one reference text of n words with probability at most n^2 * p^k:
-there are n^2 pairs of places, and k words in a row are k given ones with probability at most p^k
-(docs/spec/privacy.md#copy-gate, `heads.word_chance`). How long a run counts follows from the configuration alone.
+A row of n draws shares k words in a row with any one reference text of n words with probability at most n^2 * p^k:
+there are n^2 pairs of places, and k released words in a row are k given words with probability at most p^k
+(docs/spec/privacy.md#copy-gate, `common_prefixes.word_chance`). The configuration alone decides k.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from dptext_etl.families.by_word import WordByWord
 TEXT = 200
 CHANCE = 1e-3
 LEAST = 3
-"""A run is so long that a text of 200 words has one by chance once in a thousand texts at most; 3 words at least."""
+"""An n-gram has so many words that at most one text of 200 words in a thousand shares one by chance; at least 3."""
 
 Hashes = npt.NDArray[np.uint64]
 
 
-def run_words(mechanism: WordByWord) -> int | None:
-    """Return the length of the runs that are counted; None where chance makes runs of any length."""
+def ngram_words(mechanism: WordByWord) -> int | None:
+    """Return how many words an n-gram of a column has; None where chance makes shared n-grams of any length."""
     largest = word_chance(mechanism)
     if largest >= 1:
         return None
@@ -33,22 +33,30 @@ def run_words(mechanism: WordByWord) -> int | None:
     return words if words <= mechanism.n_max else None
 
 
-def run_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-    """Bound the chance that a row of so many draws shares a run with any one reference text of as many words."""
-    words = run_words(mechanism)
+def ngram_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Bound the chance that a row of so many draws shares an n-gram with any one reference text of as many words.
+
+    Args:
+        mechanism: The column's mechanism.
+        draws: Numbers of draws, shape (k,).
+
+    Returns:
+        Upper bounds, shape (k,), each at most 1.
+    """
+    words = ngram_words(mechanism)
     if words is None:
         return np.ones(len(draws))
     bound = draws.astype(np.float64) ** 2 * word_chance(mechanism) ** words * (1 + 1e-12)
     return np.where(draws < words, 0.0, np.minimum(1.0, bound))
 
 
-def count_runs(raw: pl.Series, released: pl.Series, words: int) -> int:
-    """Count the rows that share a run of `words` words.
+def count_shared_ngrams(raw: pl.Series, released: pl.Series, words: int) -> int:
+    """Count the rows whose release shares `words` words in a row with its original.
 
     Args:
         raw: Words of each original, a list per row.
         released: Words of each release, in the same order.
-        words: Length of a run.
+        words: Length of an n-gram, in words.
     """
     mark = np.random.default_rng(0).integers(1, 2**63, words, dtype=np.uint64) | np.uint64(1)
     before, after = _windows(raw, mark), _windows(released, mark)
@@ -57,7 +65,7 @@ def count_runs(raw: pl.Series, released: pl.Series, words: int) -> int:
 
 
 def _windows(lists: pl.Series, mark: Hashes) -> npt.NDArray[np.void]:
-    """Hash every run of a column's lists; a hash alone decides nothing, suspects are compared word by word."""
+    """Hash every n-gram of a column's lists; a hash alone decides nothing, suspects are compared word by word."""
     lengths = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
     rows = np.repeat(np.arange(len(lists)), lengths)
     words = lists.filter(lengths > 0).explode().hash(seed=0).to_numpy()

@@ -24,11 +24,11 @@ def check(
     policy: Annotated[Path, typer.Option(metavar="POLICY", help="The policy file that it was published under.")],
     as_json: Json = False,
 ) -> None:
-    """Evaluate the gates that need no raw text: columns and types, output words, committed spends, no canary left.
+    """Evaluate every gate that judges published tables: files, columns, output words, committed spends, no canary left.
 
     Exits with 4 if a gate fails.
     """
-    from dptext_etl.checks.gates import judging
+    from dptext_etl.checks import require
     from dptext_etl.checks.published import check_published
     from dptext_etl.cli.render import terminal
     from dptext_etl.cli.running import show_gates
@@ -40,4 +40,4 @@ def check(
         terminal.emit({"passed": passed, "gates": [verdict.as_dict() for verdict in verdicts]})
     else:
         show_gates([verdict.as_dict() for verdict in verdicts])
-    judging.require(verdicts)
+    require(verdicts)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from dptext_etl.checks.gates.judging import Candidate, Verdict, evaluate
+from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.checks.reports import copies
 from dptext_etl.checks.reports.copies import CopyCount
@@ -76,7 +76,7 @@ def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
 def reports(staged: StagedRun) -> list[Mapping[str, object]]:
     """Compare whole-run counts with their bounds; for people inside the boundary, decides nothing."""
     counted = copies_of(staged)
-    made = (*copies.report(staged.policy, counted), *copies.run_report(staged.policy, counted))
+    made = (*copies.report(staged.policy, counted), *copies.ngram_report(staged.policy, counted))
     return [item.verdict().as_dict() for item in made]
 
 

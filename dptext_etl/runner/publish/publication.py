@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from dptext_etl.checks.gates.judging import Verdict, require
+from dptext_etl.checks import Verdict, require
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.reports.copies import count_copies, gate_delta
-from dptext_etl.checks.reports.shared_ngrams import run_words
+from dptext_etl.checks.reports.shared_ngrams import ngram_words
 from dptext_etl.column import release
 from dptext_etl.families.by_word import by_word
 from dptext_etl.policy import Policy
@@ -87,5 +87,5 @@ def _copies(planted: pl.DataFrame, out: pl.DataFrame, column: Column, positions:
     columns = {"raw": planted[column.name], "released": out[column.name], "draws": pl.Series(positions)}
     rows = pl.DataFrame(columns).filter(~planted[CANARY])
     mechanism = by_word(column.policy.mechanism)
-    run = None if mechanism is None else run_words(mechanism)
+    run = None if mechanism is None else ngram_words(mechanism)
     return count_copies(rows["raw"], rows["released"], rows["draws"], run).as_dict()

@@ -1,0 +1,91 @@
+"""Define what a gate is: it looks at a release, and says whether it may be published.
+
+A gate is one file in `checks/gates/` with one class. The file name is the gate's name. `checks.catalog` finds it, and
+so do the runner, `dptext check`, Dagster, Great Expectations and the documentation.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, ClassVar, Self
+
+from dptext_etl.checks.verdict import Verdict
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import polars as pl
+
+    from dptext_etl.checks.candidate import Candidate, Stage
+    from dptext_etl.policy import Policy
+
+
+class Gate(ABC):
+    """Judges a release, and never compares a row with its raw text (docs/spec/privacy.md#gates).
+
+    Attributes:
+        name: The name of its file. Manifests, the ledger and Dagster store it.
+        catches: The defects that it finds, in a sentence.
+        stages: When it judges: the staged run, the published table, or both.
+        order: Place in lists of gates: lower numbers first, equal numbers by name.
+        needs_markers: Whether it reads the id column and the canary marker of a staged part. Where a part lacks one of
+            them, such a gate is left out; `raw_column_absent` then stops the run.
+        problems: Names of its counts that must be 0 and that add up over batches of rows. Great Expectations judges a
+            gate that names any, without a ledger.
+
+    Args:
+        policy: The policy of the release.
+    """
+
+    name: ClassVar[str]
+    catches: ClassVar[str]
+    stages: ClassVar[frozenset[Stage]]
+    order: ClassVar[int] = 100
+    needs_markers: ClassVar[bool] = True
+    problems: ClassVar[tuple[str, ...]] = ()
+
+    def __init_subclass__(cls) -> None:
+        """Name the gate after its file."""
+        super().__init_subclass__()
+        cls.name = cls.__module__.rpartition(".")[2]
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+
+    @classmethod
+    def applies(cls, policy: Policy) -> bool:  # noqa: ARG003  (most gates judge every release)
+        """Say whether the gate judges releases of this policy."""
+        return True
+
+    @classmethod
+    def over(cls, candidate: Candidate) -> Sequence[Self]:
+        """Make the gate for a release: once, unless it judges several things apart, or has nothing to judge.
+
+        Args:
+            candidate: The release.
+        """
+        return (cls(candidate.policy),)
+
+    def look_at_columns(self, schema: pl.Schema) -> None:  # noqa: B027  (a gate takes what it needs)
+        """Take the columns and types of one part."""
+
+    def feed(self, batch: pl.DataFrame) -> None:  # noqa: B027
+        """Take a batch of released rows; a staged batch holds the canary rows and their marker."""
+
+    def search(self, artefact: Path) -> None:  # noqa: B027
+        """Take a file that leaves the run beside the rows: a manifest, a log."""
+
+    @abstractmethod
+    def verdict(self) -> Verdict:
+        """Decide; called once, after everything was looked at."""
+
+    def outcome(self, counts: Mapping[str, int | float], message: str, *, passed: bool) -> Verdict:
+        """Return a verdict of this gate.
+
+        Args:
+            counts: Whole numbers and bounds behind the decision.
+            message: One sentence for people; it holds counts and the policy's own column names, never a cell or an id.
+            passed: Whether the release may be published as far as this gate is concerned.
+        """
+        return Verdict(self.name, passed, counts, message, self.catches)

@@ -1,0 +1,37 @@
+"""Gate `copies_within_chance`: no more texts equal their originals than chance makes, over the whole run.
+
+It judges only where the policy sets `beta` and pays for it (docs/spec/privacy.md#copy-gate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dptext_etl.checks.candidate import Stage
+from dptext_etl.checks.reports.copies import COPIES_CATCHES, CopyCount, CopyReport, report
+from dptext_etl.checks.reports.copy_gate import CopyGate
+from dptext_etl.errors import InputError
+from dptext_etl.policy import Policy
+
+
+class CopiesWithinChance(CopyGate):
+    """Compares the number of copies of one text column with its bound."""
+
+    catches = COPIES_CATCHES
+    stages = frozenset({Stage.STAGED})
+    order = 110
+
+    @classmethod
+    def reports(cls, policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
+        """Return one report per text column.
+
+        Raises:
+            InputError: A column was not counted, or its copies have no bound.
+        """
+        reports = report(policy, copies)
+        unbounded = {item.name for item in policy.columns} - {item.column for item in reports}
+        if unbounded:
+            msg = f"the policy sets beta, but {len(unbounded)} columns have no copy count or no words that bound it"
+            hint = "count while staging (`reports.copies.count_copies`), or leave beta out: the count is then a report"
+            raise InputError(msg, hint)
+        return reports

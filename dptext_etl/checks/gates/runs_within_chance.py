@@ -1,0 +1,27 @@
+"""Gate `runs_within_chance`: no more texts share words in a row with their originals than chance makes.
+
+The stored name says "runs" for shared n-grams. It judges only where the policy sets `beta` and pays for it
+(docs/spec/privacy.md#copy-gate).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dptext_etl.checks.candidate import Stage
+from dptext_etl.checks.reports.copies import NGRAMS_CATCHES, CopyCount, CopyReport, ngram_report
+from dptext_etl.checks.reports.copy_gate import CopyGate
+from dptext_etl.policy import Policy
+
+
+class RunsWithinChance(CopyGate):
+    """Compares the number of texts of one column that share an n-gram with its bound."""
+
+    catches = NGRAMS_CATCHES
+    stages = frozenset({Stage.STAGED})
+    order = 120
+
+    @classmethod
+    def reports(cls, policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
+        """Return one report per text column in which shared n-grams have a bound."""
+        return ngram_report(policy, copies)

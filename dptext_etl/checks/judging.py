@@ -1,0 +1,64 @@
+"""Judge a staged run by every gate.
+
+Gates decide from released values, configuration, ledger presence and canary rows only. A decision that compares a real
+text with its release is a disclosure without bound: it publishes y = t with probability 0 where the text is t, and
+above 0 elsewhere (docs/spec/privacy.md#gates). No gate reads a raw text. `canaries_native` and
+`duplicates_beyond_chance` each fail a correct run with probability at most 1e-9; the other gates never do. With
+`policy.beta` two whole-run counts of copies decide as well, at a false-alarm bound that is charged as delta.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import polars as pl
+
+from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.candidate import Candidate, Stage, batches, schema
+from dptext_etl.checks.catalog import judges
+from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.verdict import Verdict
+from dptext_etl.errors import GateError, seam
+
+
+def evaluate(candidate: Candidate) -> tuple[Verdict, ...]:
+    """Judge a staged run, one bounded batch at a time.
+
+    Args:
+        candidate: The staged run.
+
+    Returns:
+        The verdicts of all gates, failed ones included; `require` turns them into a decision.
+
+    Raises:
+        GateError: A gate could not be evaluated, so nothing may be published; what the library said is not repeated.
+        LedgerError: The ledger cannot be read.
+    """
+    policy = candidate.policy
+    with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
+        schemas = [schema(part) for part in candidate.parts]
+        marked = all(policy.id in found and found.get(CANARY) == pl.Boolean for found in schemas)
+        kinds = [kind for kind in judges(policy, Stage.STAGED) if marked or not kind.needs_markers]
+        gates = [gate for kind in kinds for gate in kind.over(candidate)]
+        for found in schemas:
+            for gate in gates:
+                gate.look_at_columns(found)
+        for part in candidate.parts:
+            feed(gates, batches(part))
+        search(gates, candidate)
+        return tuple(gate.verdict() for gate in gates)
+
+
+def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame]) -> None:
+    """Give every batch of rows to every gate."""
+    gates = tuple(gates)
+    for batch in rows:
+        for gate in gates:
+            gate.feed(batch)
+
+
+def search(gates: Iterable[Gate], candidate: Candidate) -> None:
+    """Give every other file of a release to every gate."""
+    for gate in gates:
+        for artefact in candidate.texts:
+            gate.search(artefact)
