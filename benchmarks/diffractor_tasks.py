@@ -40,7 +40,7 @@ def diffractor(words: int | None = None, variant: str = "tem", limit: int = 5_00
     """The expression over IMDb: five lists of 5,000 words."""
     import polars as pl
 
-    import udfs.polars  # noqa: F401
+    import dptext_etl.polars  # noqa: F401
     from dptext_etl import ColumnPolicy, _kernel
     from dptext_etl.mechanisms.diffractor import Diffractor
 

@@ -63,7 +63,7 @@ def identity_function(spark: Any) -> None:
 
 def functions(times: int = 5) -> dict[str, float]:
     """The SQL functions in turn, the best of several times each; with a ledger, the best of as many new ledgers."""
-    from udfs.spark import register
+    from dptext_etl.spark import register
 
     folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))
     spark = session(folder)
@@ -91,7 +91,7 @@ def functions(times: int = 5) -> dict[str, float]:
 
 def frame() -> dict[str, float]:
     """A whole run of the frame, after a small one that starts the workers."""
-    from udfs.spark import privatize_frame
+    from dptext_etl.spark import privatize_frame
 
     folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))
     spark = session(folder)

@@ -90,7 +90,7 @@ def column(words: int | None = None) -> dict[str, float]:
     """The expression over the column."""
     import polars as pl
 
-    import udfs.polars  # noqa: F401
+    import dptext_etl.polars  # noqa: F401
 
     frame, count = imdb(words)
     expression = pl.col("text").dptext.privatize(policy(), id=pl.col("id"))

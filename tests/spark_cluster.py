@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from dptext_etl import ColumnPolicy
-from udfs.spark import ledger_url, register
+from dptext_etl.spark import ledger_url, register
 
 
 def slow_first_attempt(folder, seconds):

@@ -14,7 +14,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-import udfs.polars
+import dptext_etl.polars
 from dptext_etl import ColumnPolicy, _kernel, privatize
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
@@ -64,7 +64,7 @@ def test_the_released_text_takes_the_columns_place(frame, policy, expected):
 
 def test_the_spend_is_that_of_the_column_seam(frame, policy):
     out = frame.lazy().select(expression(policy, spend=True))
-    assert out.collect_schema() == {"text": udfs.polars.SPEND}
+    assert out.collect_schema() == {"text": dptext_etl.polars.SPEND}
     seam = privatize(frame["text"].to_arrow(), frame["id"].to_arrow(), policy, spend=True)
     got = out.collect()["text"]
     assert got.to_list() == seam.to_pylist()
@@ -73,7 +73,7 @@ def test_the_spend_is_that_of_the_column_seam(frame, policy):
 
 def test_no_rows_and_no_texts(frame, policy):
     assert frame.head(0).with_columns(expression(policy)).schema == frame.schema
-    assert frame.head(0).select(expression(policy, spend=True)).schema == {"text": udfs.polars.SPEND}
+    assert frame.head(0).select(expression(policy, spend=True)).schema == {"text": dptext_etl.polars.SPEND}
     nothing = pl.DataFrame({"id": [1, 2], "text": [None, None]})
     assert nothing.select(expression(policy))["text"].to_list() == [None, None]
 

@@ -8,7 +8,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-import udfs.polars
+import dptext_etl.polars
 from dptext_etl import ColumnPolicy, _kernel, privatize
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend, micro
 from dptext_etl.mechanism import Mechanism, Released
@@ -70,7 +70,7 @@ def test_eager_lazy_and_streaming_give_the_same(policy, frame, expected):
 
 def test_the_spend_stands_beside_the_text(policy, frame, expected):
     out = frame.select(pl.col("text").dptext.privatize(policy, id="id", spend=True))
-    assert out.schema["text"] == udfs.polars.SPEND
+    assert out.schema["text"] == dptext_etl.polars.SPEND
     rows = out["text"].to_list()
     assert [row["text"] for row in rows] == expected
     assert {(row["text"] is None, row["positions"], row["epsilon"], row["delta"]) for row in rows} == {
@@ -93,7 +93,7 @@ import sys
 sys.modules["torch"] = sys.modules["transformers"] = None
 import polars as pl
 
-import udfs.polars
+import dptext_etl.polars
 from dptext_etl import ColumnPolicy
 
 mechanism = {"name": "dpmlm", "model": "FacebookAI/roberta-base", "epsilon": 10.0}

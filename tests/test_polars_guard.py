@@ -3,7 +3,7 @@
 import polars as pl
 import pytest
 
-import udfs.polars
+import dptext_etl.polars
 from dptext_etl import ColumnPolicy, available, load
 from dptext_etl.errors import GateError, PolicyError
 
@@ -83,7 +83,7 @@ OPAQUE = {
 @pytest.mark.parametrize("name", CLEAN)
 def test_plans_without_raw_text_pass(lf, name):
     plan = CLEAN[name](lf)
-    assert udfs.polars.guard(plan, raw=RAW) is plan
+    assert dptext_etl.polars.guard(plan, raw=RAW) is plan
     plan.collect()
 
 
@@ -92,7 +92,7 @@ def test_raw_text_in_an_output_is_refused(lf, name):
     plan = LEAKS[name](lf)
     plan.collect()
     with pytest.raises(GateError, match="raw text reaches the output unreleased, in '") as caught:
-        udfs.polars.guard(plan, raw=RAW)
+        dptext_etl.polars.guard(plan, raw=RAW)
     assert caught.value.exit_code == 4
     assert "dptext.privatize" in str(caught.value)
 
@@ -100,13 +100,13 @@ def test_raw_text_in_an_output_is_refused(lf, name):
 @pytest.mark.parametrize("name", CHOICES)
 def test_rows_that_raw_text_chooses_are_refused(lf, name):
     with pytest.raises(GateError, match=r"raw text.* decides"):
-        udfs.polars.guard(CHOICES[name](lf), raw=RAW)
+        dptext_etl.polars.guard(CHOICES[name](lf), raw=RAW)
 
 
 @pytest.mark.parametrize("name", OPAQUE)
 def test_what_cannot_be_followed_is_refused(lf, name):
     with pytest.raises(GateError, match=r"does not show|cannot be followed"):
-        udfs.polars.guard(OPAQUE[name](lf), raw=RAW)
+        dptext_etl.polars.guard(OPAQUE[name](lf), raw=RAW)
 
 
 def test_a_released_column_is_followed_no_further(lf, released):
@@ -118,11 +118,11 @@ def test_a_released_column_is_followed_no_further(lf, released):
         lf.dptext.privatize(_policy_of(released), id="id"),
         pl.concat([lf.with_columns(released()), lf.with_columns(released())]),
     ):
-        udfs.polars.guard(plan, raw=RAW)
+        dptext_etl.polars.guard(plan, raw=RAW)
     with pytest.raises(GateError, match="unreleased, in 'copy'"):
-        udfs.polars.guard(lf.with_columns(released(), copy="review"), raw=RAW)
+        dptext_etl.polars.guard(lf.with_columns(released(), copy="review"), raw=RAW)
     with pytest.raises(GateError, match=r"raw text.* decides"):
-        udfs.polars.guard(lf.filter(col("review") != "").with_columns(released()), raw=RAW)
+        dptext_etl.polars.guard(lf.filter(col("review") != "").with_columns(released()), raw=RAW)
 
 
 def _policy_of(released):
@@ -133,24 +133,24 @@ def test_record_ids_are_no_raw_text(released, lf):
     policy = _policy_of(released)
     plan = lf.with_columns(col("review").dptext.privatize(policy, id=col("review").str.slice(0, 3)))
     with pytest.raises(GateError, match="enters a release as the record id"):
-        udfs.polars.guard(plan, raw=RAW)
+        dptext_etl.polars.guard(plan, raw=RAW)
 
 
 def test_a_sink_is_an_output(lf, tmp_path, released):
-    udfs.polars.guard(lf.with_columns(released()).sink_parquet(tmp_path / "out.parquet", lazy=True), raw=RAW)
+    dptext_etl.polars.guard(lf.with_columns(released()).sink_parquet(tmp_path / "out.parquet", lazy=True), raw=RAW)
     with pytest.raises(GateError, match="unreleased"):
-        udfs.polars.guard(lf.sink_parquet(tmp_path / "out.parquet", lazy=True), raw=RAW)
+        dptext_etl.polars.guard(lf.sink_parquet(tmp_path / "out.parquet", lazy=True), raw=RAW)
 
 
 def test_frames_in_memory_and_sql(released):
     frame = FRAME.lazy()
-    udfs.polars.guard(frame.with_columns(released()), raw=RAW)
+    dptext_etl.polars.guard(frame.with_columns(released()), raw=RAW)
     query = pl.SQLContext(t=frame).execute("select id, review as r from t where stars > 1")
     with pytest.raises(GateError, match="in 'r'"):
-        udfs.polars.guard(query, raw=RAW)
-    udfs.polars.guard(pl.SQLContext(t=frame).execute("select id from t"), raw=RAW)
+        dptext_etl.polars.guard(query, raw=RAW)
+    dptext_etl.polars.guard(pl.SQLContext(t=frame).execute("select id from t"), raw=RAW)
 
 
 def test_a_mistyped_name_is_said(lf):
     with pytest.raises(PolicyError, match="no source of the plan has a column 'reveiw'"):
-        udfs.polars.guard(lf.drop("review"), raw=["reveiw"])
+        dptext_etl.polars.guard(lf.drop("review"), raw=["reveiw"])

@@ -105,7 +105,9 @@ def test_importing_is_light():
     assert not HEAVY & {name.partition(".")[0] for name in json.loads(done.stdout)}
 
 
-@pytest.mark.parametrize("module", ["dptext_etl.column", "dptext_etl.ledger", "udfs.polars", "dptext_etl.cli"])
+@pytest.mark.parametrize(
+    "module", ["dptext_etl.column", "dptext_etl.ledger", "dptext_etl.polars", "udfs.polars", "dptext_etl.cli"]
+)
 def test_a_room_imports_no_neighbour_of_another_trade(module):
     program = f"import json, sys, {module}; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)

@@ -20,9 +20,9 @@ from dptext_etl.mechanisms.custext import CusText
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
-from udfs.spark import register, worker  # noqa: E402
-from udfs.spark.carried import Carried  # noqa: E402
-from udfs.spark.shipping import Location, add_to_session, is_local, ship  # noqa: E402
+from dptext_etl.spark import register, worker  # noqa: E402
+from dptext_etl.spark.carried import Carried  # noqa: E402
+from dptext_etl.spark.shipping import Location, add_to_session, is_local, ship  # noqa: E402
 
 ARROW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
 FORMS = ["arrow", "pandas"] if ARROW else ["pandas"]
@@ -239,7 +239,7 @@ def probe(carried):
     from pyspark.sql.pandas.functions import pandas_udf
 
     def look(ids: pd.Series) -> pd.Series:
-        from udfs.spark import worker
+        from dptext_etl.spark import worker
 
         held = worker.seat(carried)
         found = worker.seat.cache_info()
@@ -264,7 +264,7 @@ def test_a_worker_loads_once_and_uses_one_thread(films, policy):
 
 
 def test_a_worker_imports_nothing_heavy():
-    program = "import json, sys, udfs.spark.worker, udfs.spark; print(json.dumps(sorted(sys.modules)))"
+    program = "import json, sys, dptext_etl.spark.worker, dptext_etl.spark; print(json.dumps(sorted(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
     assert not loaded & {"great_expectations", "torch", "pandas", "polars", "dagster", "pyspark", "matplotlib"}
@@ -307,7 +307,7 @@ def test_refusals_name_what_to_do(films, policy, tmp_path, monkeypatch):
         register(films, "f; drop table films", policy)
     with pytest.raises(PolicyError, match='"arrow" or "pandas"'):
         register(films, "f", policy, form="json")
-    monkeypatch.setitem(sys.modules, "udfs.spark.arrow_form", None)
+    monkeypatch.setitem(sys.modules, "dptext_etl.spark.arrow_form", None)
     with pytest.raises(PolicyError, match='form="pandas"'):
         register(films, "f", policy)
 

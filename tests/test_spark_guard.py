@@ -8,7 +8,7 @@ from dptext_etl.mechanisms.custext import CusText
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
-from udfs.spark import guard, register  # noqa: E402
+from dptext_etl.spark import guard, register  # noqa: E402
 
 ARROW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
 ROWS = [("a", "good film", 1, ("good", 2)), ("b", "bad film", 2, ("bad", 3))]

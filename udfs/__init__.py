@@ -1,1 +1,1 @@
-"""Doors into engines: `udfs.polars` and `udfs.spark`, over `dptext_etl.column` and the kernel."""
+"""Re-exports of `dptext_etl.polars` and `dptext_etl.spark`, where users of the engines look first."""

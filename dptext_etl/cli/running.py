@@ -41,11 +41,11 @@ def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str
 
 def _on_spark(policy: Policy, *, partition: str | None, progress: Listener | None) -> RunSummary:
     """Run a policy on the Spark that is configured here, else on all cores of this machine."""
-    from udfs.spark.session import require_spark, session
+    from dptext_etl.spark.session import require_spark, session
 
     require_spark()
-    from udfs.spark import privatize_frame
-    from udfs.spark.source import read_source
+    from dptext_etl.spark import privatize_frame
+    from dptext_etl.spark.source import read_source
 
     with session() as spark:
         return privatize_frame(read_source(spark, policy, partition), policy, partition=partition, progress=progress)

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from dptext_etl import ColumnPolicy, load
-from udfs.spark import register
+from dptext_etl.spark import register
 
 
 def main(settings, key, rows, mechanisms, out):

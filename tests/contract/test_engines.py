@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-import udfs.polars  # noqa: F401
+import dptext_etl.polars  # noqa: F401
 from dptext_etl import ColumnPolicy, Policy, load, privatize
 
 FILMS = [
@@ -149,7 +149,7 @@ def films(spark):
 
 @pytest.mark.parametrize("form", ["arrow", "pandas"])
 def test_spark(policy, expected, films, form):
-    from udfs.spark import register
+    from dptext_etl.spark import register
 
     register(films, "private_text", policy, form=form)
     out = films.sql("SELECT private_text(text, id) AS text FROM films ORDER BY n").collect()

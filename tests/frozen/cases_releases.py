@@ -6,7 +6,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-import udfs.polars  # noqa: F401  (registers the namespace)
+import dptext_etl.polars  # noqa: F401  (registers the namespace)
 from dptext_etl import ColumnPolicy, column
 
 from . import facts, rows

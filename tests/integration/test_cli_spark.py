@@ -14,8 +14,8 @@ from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import run as command
 from dptext_etl.errors import PolicyError
 from dptext_etl.runner import scan_published
-from udfs.spark import privatize_frame, session
-from udfs.spark.source import read_source
+from dptext_etl.spark import privatize_frame, session
+from dptext_etl.spark.source import read_source
 
 
 def saved(job, **changes):

@@ -16,8 +16,8 @@ from dptext_etl.checks.canaries.search import find
 from dptext_etl.keys import resolve
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import check, publish, scan_published
-from udfs.spark import privatize_frame
-from udfs.spark.frame import stage_frame
+from dptext_etl.spark import privatize_frame
+from dptext_etl.spark.frame import stage_frame
 
 
 def frame_of(spark, job, parts=3):
@@ -182,7 +182,7 @@ CONNECT = """
 import json, os, sys
 from pyspark.sql import SparkSession
 from dptext_etl import Policy
-from udfs.spark import privatize_frame
+from dptext_etl.spark import privatize_frame
 values, settings = json.loads(sys.argv[1])
 os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"}
 os.environ["SPARK_TESTING"] = "1"  # the server takes a free port

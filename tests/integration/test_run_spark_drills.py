@@ -14,10 +14,10 @@ from dptext_etl.errors import GateError, LedgerError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.shard.attempt import Attempt
-from udfs.spark import privatize_frame
-from udfs.spark.carried import Carried
-from udfs.spark.frame import stage_frame
-from udfs.spark.tasks import Order, read, records, written
+from dptext_etl.spark import privatize_frame
+from dptext_etl.spark.carried import Carried
+from dptext_etl.spark.frame import stage_frame
+from dptext_etl.spark.tasks import Order, read, records, written
 
 
 def frame_of(spark, job, parts=3):
@@ -79,7 +79,7 @@ os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": values.p
 from pathlib import Path
 from pyspark.sql import SparkSession
 from dptext_etl import Policy, _kernel
-from udfs.spark.frame import stage_frame
+from dptext_etl.spark.frame import stage_frame
 driver, seen = os.getpid(), Path(values.pop("seen"))
 def checkpoint(name):
     import os, signal
@@ -175,7 +175,7 @@ values, settings, master, seen, step = json.loads(sys.argv[1])
 from pathlib import Path
 from pyspark.sql import SparkSession
 from dptext_etl import Policy, _kernel
-from udfs.spark import frame as door
+from dptext_etl.spark import frame as door
 def checkpoint(name):
     import time
     from pyspark import TaskContext

@@ -21,7 +21,7 @@ def texts(job):
 
 
 def test_a_model_releases_on_executors_what_it_releases_here(spark, films, monkeypatch):
-    from udfs.spark import privatize_frame
+    from dptext_etl.spark import privatize_frame
 
     here, there = films("here"), films("there")
     run(here.policy())
@@ -40,7 +40,7 @@ def test_a_model_releases_on_executors_what_it_releases_here(spark, films, monke
 
 def test_a_model_in_sql_is_nondeterministic_and_takes_no_ledger(spark, films):
     from dptext_etl.errors import LedgerError
-    from udfs.spark import register
+    from dptext_etl.spark import register
 
     job = films("sql")
     (policy,) = job.policy().column_policies()

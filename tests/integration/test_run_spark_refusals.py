@@ -8,9 +8,9 @@ from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError,
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.runner import scan_published
-from udfs.spark import frame as door
-from udfs.spark import ledger_url, privatize_frame, profile
-from udfs.spark.board import Board
+from dptext_etl.spark import frame as door
+from dptext_etl.spark import ledger_url, privatize_frame, profile
+from dptext_etl.spark.board import Board
 
 
 def frame_of(spark, job, parts=3):

@@ -20,8 +20,8 @@ values, settings, rows, words = json.loads(sys.argv[1])
 os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"}
 from pyspark.sql import SparkSession, functions as F
 from dptext_etl import Policy
-from udfs.spark import privatize_frame
-from udfs.spark import frame as door
+from dptext_etl.spark import privatize_frame
+from dptext_etl.spark import frame as door
 
 def frame(first, last):
     numbers = [(F.xxhash64("id", F.lit(i)) % 50 + 50).cast("int") for i in range(words)]

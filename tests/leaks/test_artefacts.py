@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 from typer.testing import CliRunner
 
-import udfs.polars  # noqa: F401
+import dptext_etl.polars  # noqa: F401
 from dptext_etl import ColumnPolicy, Policy, _kernel, run
 from dptext_etl.errors import DPTextError
 from dptext_etl.mechanisms.custext import CusText

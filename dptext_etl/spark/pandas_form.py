@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 from pyspark.sql.pandas.functions import pandas_udf
 
-from udfs.spark import series, worker
+from dptext_etl.spark import series, worker
 
 
 def function(carried: str, *, spend: bool) -> Any:

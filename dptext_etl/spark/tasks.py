@@ -30,10 +30,10 @@ from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.shard import Checkpoint, Shards
 from dptext_etl.runner.shard.staging import StagedShard, Staging
-from udfs.spark.board import Board
-from udfs.spark.carried import Carried
-from udfs.spark.ledger_url import told
-from udfs.spark.sharding import pieces
+from dptext_etl.spark.board import Board
+from dptext_etl.spark.carried import Carried
+from dptext_etl.spark.ledger_url import told
+from dptext_etl.spark.sharding import pieces
 
 SCHEMA = "record string"
 _DEFECT = "this is a defect; what it said is not repeated, because it may quote a text. Nothing was published"

@@ -1,6 +1,6 @@
 """SQL functions that release a text column: `SELECT id, private_review(review, id) AS review FROM reviews`.
 
-    from udfs.spark import register
+    from dptext_etl.spark import register
 
     register(spark, "private_review", policy)
 
@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
+from dptext_etl.spark.carried import Carried, CarriedLedger
+from dptext_etl.spark.ledger_url import founded
+from dptext_etl.spark.shipping import ship
 from dptext_etl.validation import validated
-from udfs.spark.carried import Carried, CarriedLedger
-from udfs.spark.ledger_url import founded
-from udfs.spark.shipping import ship
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -103,14 +103,14 @@ def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -
 def _made(carried: str, form: str, *, spend: bool) -> Any:
     if form == "arrow":
         try:
-            from udfs.spark.arrow_form import function
+            from dptext_etl.spark.arrow_form import function
         except ImportError:
             pass
         else:
             return function(carried, spend=spend)
         raise PolicyError('form="arrow" needs Spark 4.1 or newer', 'give form="pandas"')
     if form == "pandas":
-        from udfs.spark.pandas_form import function
+        from dptext_etl.spark.pandas_form import function
 
         return function(carried, spend=spend)
     raise PolicyError('the form of a Spark function is "arrow" or "pandas"')

@@ -9,9 +9,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from udfs.spark.frame import privatize_frame as privatize_frame
-    from udfs.spark.functions import register as register
-    from udfs.spark.plan_guard import guard as guard
+    from dptext_etl.spark.frame import privatize_frame as privatize_frame
+    from dptext_etl.spark.functions import register as register
+    from dptext_etl.spark.plan_guard import guard as guard
 
 _WHERE = {"guard": "plan_guard", "privatize_frame": "frame", "register": "functions"}
 

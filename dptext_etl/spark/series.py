@@ -12,7 +12,7 @@ import pandas as pd
 import pyarrow as pa
 
 from dptext_etl.errors import DPTextError, seam
-from udfs.spark import worker
+from dptext_etl.spark import worker
 
 _DEFECT = "a column holds strings, or ids of one allowed type; what was said is not repeated"
 

@@ -18,8 +18,8 @@ from dptext_etl import column
 from dptext_etl.errors import DPTextError, InputError, seam
 from dptext_etl.keys import canonical_ids, id_type
 from dptext_etl.policy import ColumnPolicy
-from udfs.spark.carried import Carried
-from udfs.spark.charged import Account
+from dptext_etl.spark.carried import Carried
+from dptext_etl.spark.charged import Account
 
 SPEND = pa.struct(
     {"text": pa.string(), "positions": pa.int32(), "epsilon": pa.float64(), "delta": pa.float64()}.items()

@@ -1,6 +1,6 @@
 """A whole run over a Spark data frame: reserve, compute, stage and commit on the executors, gates and publication here.
 
-    from udfs.spark import privatize_frame
+    from dptext_etl.spark import privatize_frame
 
     privatize_frame(spark.table("reviews"), "privacy.toml")
 
@@ -29,15 +29,15 @@ from dptext_etl.runner.shard.shard import Checkpoint
 from dptext_etl.runner.shard.stage import nothing
 from dptext_etl.runner.source.roles import wanted_columns
 from dptext_etl.runner.summary import summarise
-from udfs.spark.board import Board
-from udfs.spark.carried import Carried
-from udfs.spark.examining import examine
-from udfs.spark.ledger_url import require_reach
-from udfs.spark.profile import gpu_profile
-from udfs.spark.sharding import planted, shard_numbers
-from udfs.spark.shipping import ship
-from udfs.spark.tasks import SCHEMA, Done, Order, read, refused_first, task, written
-from udfs.spark.whole import whole_policy
+from dptext_etl.spark.board import Board
+from dptext_etl.spark.carried import Carried
+from dptext_etl.spark.examining import examine
+from dptext_etl.spark.ledger_url import require_reach
+from dptext_etl.spark.profile import gpu_profile
+from dptext_etl.spark.sharding import planted, shard_numbers
+from dptext_etl.spark.shipping import ship
+from dptext_etl.spark.tasks import SCHEMA, Done, Order, read, refused_first, task, written
+from dptext_etl.spark.whole import whole_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.pandas.functions import arrow_udf
 
-from udfs.spark import worker
+from dptext_etl.spark import worker
 
 
 def function(carried: str, *, spend: bool) -> Any:

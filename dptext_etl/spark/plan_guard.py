@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _HINT = "release the column by its registered function, name(text, id), or drop it before this step"
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-_FORMS = {"udfs.spark.arrow_form": "worker", "udfs.spark.pandas_form": "series"}
+_FORMS = {"dptext_etl.spark.arrow_form": "worker", "dptext_etl.spark.pandas_form": "series"}
 """Where the functions that `register` makes are written, and the module that each of them calls."""
 _PASS = frozenset(
     {
@@ -66,7 +66,7 @@ def guard(df: DataFrame, raw: Sequence[str]) -> DataFrame:
 
     Example:
         ```python
-        from udfs.spark import guard, register
+        from dptext_etl.spark import guard, register
 
         register(spark, "private_review", policy)
         guard(spark.sql("SELECT id, private_review(review, id) AS review FROM reviews"), raw=["review"])
@@ -211,7 +211,7 @@ def _is_release(function: Any) -> bool:
         return False
     made = pickle.loads(command)[0]  # noqa: S301  (this process wrote it into its own plan)
     called = _FORMS[forms[0]]
-    same = getattr(made, "__globals__", {}).get(called) is import_module(f"udfs.spark.{called}")
+    same = getattr(made, "__globals__", {}).get(called) is import_module(f"dptext_etl.spark.{called}")
     return same and getattr(made, "__code__", None) in _code(forms[0])
 
 

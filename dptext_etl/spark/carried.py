@@ -15,7 +15,7 @@ from dptext_etl.artifacts import canon
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Cap, ColumnPolicy
-from udfs.spark.shipping import Location
+from dptext_etl.spark.shipping import Location
 
 
 class _Plain(BaseModel):

@@ -9,7 +9,7 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.store import POSTGRES, PREFIX, location, resolved
 from dptext_etl.policy import LedgerSpec
-from udfs.spark.shipping import is_local
+from dptext_etl.spark.shipping import is_local
 
 _KEY_FILE = "file:"
 

@@ -6,7 +6,7 @@ from inspect import signature
 from typing import Any
 
 from dptext_etl.errors import PolicyError, seam
-from udfs.spark.shipping import is_local
+from dptext_etl.spark.shipping import is_local
 
 
 def gpu_profile(spark: Any, gpus: int) -> Any:

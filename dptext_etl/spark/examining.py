@@ -15,7 +15,7 @@ from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.identity import refuse_gaps, refuse_repeated
 from dptext_etl.runner.source.incremental import continues
 from dptext_etl.runner.source.roles import Roles, wanted_columns
-from udfs.spark.sharding import named, require_free_names
+from dptext_etl.spark.sharding import named, require_free_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -1,0 +1,181 @@
+"""The `.dptext` namespace of Polars expressions and frames.
+
+Importing `dptext_etl.polars` registers it:
+
+    import polars as pl, dptext_etl.polars
+
+    out = pl.scan_parquet("reviews/*.parquet").with_columns(
+        pl.col("review").dptext.privatize(policy, id=pl.col("id"))
+    )
+
+Mechanisms whose law is a file run inside Polars as a plugin of the kernel: elementwise, lazy, streaming, in parallel.
+Every other mechanism runs in batches over `dptext_etl.column.privatize`. Either way an expression holds configuration,
+hashes and a key reference, never a key, and the released text depends on key, record id and text alone: collecting
+twice, retrying or joining a plan with itself gives one release. Expressions write no ledger: their output is no
+publishable release.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+from polars.plugins import register_plugin_function
+
+from dptext_etl import _kernel, column
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.mapped import MappedMechanism
+from dptext_etl.guarantee import MICRO
+from dptext_etl.polars.plan_guard import RELEASED, RELEASES
+from dptext_etl.polars.version import require_known_polars
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dptext_etl.policy import ColumnPolicy
+
+require_known_polars()
+
+SPEND = pl.Struct({"text": pl.String, "positions": pl.UInt32, "epsilon": pl.Float64, "delta": pl.Float64})
+"""Type of a released column with `spend=True`."""
+
+
+@pl.api.register_expr_namespace("dptext")
+class ExprNamespace:
+    """`pl.Expr.dptext`."""
+
+    def __init__(self, expr: pl.Expr) -> None:
+        self._expr = expr
+
+    def privatize(self, policy: ColumnPolicy, *, id: pl.Expr | str, spend: bool = False) -> pl.Expr:  # noqa: A002
+        """Release this text column under differential privacy; the released text takes its place and name.
+
+        Args:
+            policy: The column's policy; without a column name it takes the expression's root column.
+            id: Record ids: unique, without nulls, the same in every run.
+            spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
+
+        Returns:
+            Strings of the same length, null where the text is null; or the struct.
+
+        Raises:
+            PolicyError: The expression stands for several columns or another column than the policy's.
+        """
+        name = _column(self._expr, policy)
+        ids = pl.col(id) if isinstance(id, str) else id
+        if isinstance(policy.mechanism, MappedMechanism):
+            return _plugin(self._expr, ids, policy, policy.mechanism, name, spend=spend)
+        return _batches(self._expr, ids, policy.model_copy(update={"column": name}), spend=spend)
+
+
+class _Frames:
+    """What data frames and lazy frames have in common."""
+
+    def __init__(self, frame: Any) -> None:
+        self._frame = frame
+
+    def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> Any:  # noqa: A002
+        """Release the policy's column of this frame (see `ExprNamespace.privatize`); other columns stay as they are.
+
+        Args:
+            policy: The column's policy, with the column's name.
+            id: Column of record ids.
+            spend: Put `Struct[text, positions, epsilon, delta]` in the column's place.
+
+        Returns:
+            The frame with the released column in the column's place.
+
+        Raises:
+            PolicyError: The policy names no column.
+        """
+        if policy.column is None:
+            raise PolicyError(
+                "the policy names no column", "give ColumnPolicy(column=…), or use pl.col(…).dptext.privatize"
+            )
+        return self._frame.with_columns(ExprNamespace(pl.col(policy.column)).privatize(policy, id=id, spend=spend))
+
+
+@pl.api.register_dataframe_namespace("dptext")
+class DataFrameNamespace(_Frames):
+    """`pl.DataFrame.dptext`."""
+
+
+@pl.api.register_lazyframe_namespace("dptext")
+class LazyFrameNamespace(_Frames):
+    """`pl.LazyFrame.dptext`."""
+
+
+def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
+    """The column's name in every key (docs/spec/stream.md#names): two columns never share one."""
+    if expr.meta.has_multiple_outputs():
+        raise PolicyError(
+            "the expression stands for several columns", "privatize columns one by one, each by its own policy"
+        )
+    roots = set(expr.meta.root_names())
+    if policy.column is None:
+        if len(roots) != 1:
+            raise PolicyError(
+                f"the expression has {len(roots)} root columns, so it gives the column no name",
+                "give ColumnPolicy(column=…)",
+            )
+        return roots.pop()
+    if len(roots) == 1 and roots != {policy.column}:
+        msg = f"the policy is for column {policy.column!r}, the expression reads {roots.pop()!r}; keys are per column"
+        raise PolicyError(msg, "give each column a policy of its own, or leave ColumnPolicy(column=None)")
+    return policy.column
+
+
+def _plugin(
+    texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, mechanism: MappedMechanism, name: str, *, spend: bool
+) -> pl.Expr:
+    return register_plugin_function(
+        plugin_path=_kernel.__file__,
+        function_name=RELEASES,
+        args=[texts, ids],
+        kwargs={
+            "table_path": str(mechanism.table.path),
+            "table_sha256": mechanism.table.sha256,
+            "key_reference": policy.key,
+            "dataset": policy.dataset,
+            "column": name,
+            "release": policy.release,
+            "cfg": mechanism.cfg(),
+            "input_policy": json.dumps(mechanism.input_policy(), sort_keys=True),
+            "nonce": str(policy.nonce),
+            "unit_micro": mechanism.unit_micro() if spend else 0,
+            "base_micro": mechanism.base_micro() if spend else 0,
+            "delta": mechanism.spend(1).delta / MICRO if spend else 0.0,
+            "spend": spend,
+        },
+        is_elementwise=True,
+    )
+
+
+def _batches(texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, *, spend: bool) -> pl.Expr:
+    pair = pl.struct(texts.alias("text"), ids.alias("id"))
+    release = _Release(policy, spend=spend)
+    out = pl.map_batches([pair], release, return_dtype=SPEND if spend else pl.String, is_elementwise=True)
+    marked = register_plugin_function(
+        plugin_path=_kernel.__file__, function_name=RELEASED, args=[out, ids], is_elementwise=True
+    )
+    return marked.alias(texts.meta.output_name())
+
+
+@dataclass(frozen=True)
+class _Release:
+    """What a plan holds of a mechanism that is no plugin: a policy, which travels as parameters and references."""
+
+    policy: ColumnPolicy
+    spend: bool
+
+    def __call__(self, columns: Sequence[pl.Series]) -> pl.Series:
+        (batch,) = columns
+        text, record = batch.struct.field("text"), batch.struct.field("id")
+        if text.dtype not in {pl.String, pl.Null}:
+            raise InputError(
+                f"a text column holds strings, got {text.dtype.base_type()}", "cast the column, or name another"
+            )
+        released = column.privatize(text.cast(pl.String).to_arrow(), record.to_arrow(), self.policy, spend=self.spend)
+        return pl.Series(batch.name, released)
