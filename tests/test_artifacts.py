@@ -1,8 +1,10 @@
 import errno
+import hashlib
 import json
 import multiprocessing as mp
 import os
 import stat
+import time
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from dptext_etl import files
 from dptext_etl.artifacts import Artifact, cache_directory, canon, save_tensors, sha256_file, store
 from dptext_etl.errors import ArtifactError, PolicyError
 
@@ -61,6 +64,41 @@ def test_an_artifact_is_its_content(tmp_path):
             use()
         assert isinstance(raised.value, PolicyError)
         assert "abd" not in str(raised.value)
+
+
+def test_a_file_is_read_again_once_it_may_have_changed(tmp_path, monkeypatch):
+    file, read = tmp_path / "words.txt", []
+    file.write_bytes(b"abc")
+    monkeypatch.setattr(
+        files, "sha256", lambda path: read.append(path) or hashlib.sha256(path.read_bytes()).hexdigest()
+    )
+    young = [sha256_file(file) for _ in range(2)]
+    assert len(read) == 2, "the times of a file this young may not show another change"
+    os.utime(file, ns=(0, 0))
+    monkeypatch.setattr("dptext_etl.artifacts._SETTLED", -1)
+    assert [sha256_file(file) for _ in range(3)] == [*young, young[0]]
+    assert len(read) == 3
+    time.sleep(0.05)  # longer than the clock of a file system takes to move on
+    file.write_bytes(b"abd")
+    os.utime(file, ns=(0, 0))  # the time of its own change cannot be set back
+    assert sha256_file(file) != young[0]
+    other = tmp_path / "other.txt"
+    other.write_bytes(b"abe")
+    other.replace(file)
+    assert sha256_file(file) == hashlib.sha256(b"abe").hexdigest()
+
+
+def test_what_comes_with_the_package_is_verified_and_is_not_built(tmp_path, cache, monkeypatch):
+    entry = store({"of": "p"}, write(b"shipped"), suffix=".bin").path.parent
+    cache.rename(tmp_path / "derived")
+    monkeypatch.setattr("dptext_etl.artifacts.DERIVED", tmp_path / "derived")
+    found = store({"of": "p"}, refuse, suffix=".bin")
+    assert found.path == tmp_path / "derived" / entry.name / "content.bin"
+    assert not cache.exists()
+    found.path.chmod(0o600)
+    found.path.write_bytes(b"shippee")
+    with pytest.raises(ArtifactError, match="hash differs"):
+        store({"of": "p"}, refuse, suffix=".bin")
 
 
 def test_a_missing_artifact_is_named(tmp_path):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from dptext_etl.cli import lean
 from dptext_etl.cli.render import balance, terminal
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ def compute_on(device: str | None, dtype: str | None) -> None:
 
 def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str = "polars") -> None:
     """Run a policy and print what it did: counts, spends and verdicts, never a text or an id."""
+    if engine == "polars":
+        lean.without_pandas()
     from dptext_etl import runner
 
     run = _on_spark if engine == "spark" else runner.run
@@ -86,12 +89,12 @@ def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
 @contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
     """Give a callback that draws counts, rate and remaining time on stderr; None where stderr is no terminal."""
-    from rich import progress
-
     screen = terminal.console(err=True)
     if not screen.is_terminal:
         yield None
         return
+    from rich import progress
+
     columns = (
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),

@@ -12,12 +12,15 @@ Where the paper is wrong, and what holds here (docs/spec/privacy.md#custext):
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
+from safetensors.numpy import load_file
 
+from dptext_etl.artifacts import save_tensors, store
 from dptext_etl.embeddings import FreeWords, Metric, WordVectors, stopwords
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.table import TableMechanism, TableParts
@@ -27,6 +30,7 @@ from dptext_etl.sampling import integer_weights
 Sets = list[npt.NDArray[np.int64]]
 
 PAPER_N_MAX = 128
+_SETS = "dptext-sets/1"
 _BLOCK = 64  # rows of guesses made at once
 _CELLS = 2**15  # scores weighed at once
 
@@ -99,7 +103,7 @@ class CusText(TableMechanism):
         vectors = WordVectors.load(self.vectors, limit=self.limit)
         if self.k > len(vectors.words):
             raise PolicyError(f"k is {self.k}, but the vocabulary has {len(vectors.words)} words", "lower k")
-        sets = partition(vectors, self.k, self.metric)
+        sets = self._sets(vectors)
         if len(sets) > 1 and len(sets[-1]) < self.k:
             if self.mode == "strict":
                 remainder = sets.pop()
@@ -108,6 +112,17 @@ class CusText(TableMechanism):
                 vectors, sets = _without_last(vectors, sets)
         kept = stopwords(self.stopwords).words if self.variant == "plus" else ()
         return TableParts.partition(vectors.words, sets, self._weights(vectors, sets), kept=kept)
+
+    def _sets(self, vectors: WordVectors) -> Sets:
+        """The partition, which no epsilon enters: stored once per vocabulary, k and metric."""
+        description = {"format": _SETS, "vectors": vectors.artifact.sha256, "k": self.k, "metric": self.metric}
+
+        def build(path: Path) -> None:
+            members = np.concatenate(partition(vectors, self.k, self.metric)).astype(np.uint32)
+            save_tensors(path, {"members": members}, {"format": _SETS})
+
+        members = load_file(store(description, build, suffix=".safetensors").path)["members"].astype(np.int64)
+        return np.split(members, range(self.k, len(members), self.k))
 
     def _weights(self, vectors: WordVectors, sets: Sets) -> list[npt.NDArray[np.uint64]]:
         """Integer weights of each set, shape (members, members): sets of one size are weighed together."""

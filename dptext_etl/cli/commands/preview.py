@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from dptext_etl.cli.options import Device, Dtype, Json, MechanismName, Parameters
-
-if TYPE_CHECKING:
-    from dptext_etl.mechanism import Mechanism
 
 EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
 EPSILONS_OF_MODELS = (10.0, 50.0, 250.0)
@@ -41,12 +38,13 @@ def preview(
     A preview draws with a key that is thrown away and is charged to no ledger, so it takes no table and no policy:
     looking at previews of real texts would spend their budget unseen. To try your own data, run `dptext privatize`.
     """
-    from dptext_etl import catalog, column
-    from dptext_etl.cli import parameters, samples
+    from dptext_etl import catalog, column, keys
+    from dptext_etl.cli import lean, parameters, samples
     from dptext_etl.cli.render import terminal
     from dptext_etl.cli.running import compute_on
 
     compute_on(device, dtype)
+    lean.without_pandas()
     kind = catalog.load(name)
     given = parameters.parse(kind, name, parameter)
     if "epsilon" in given and not epsilon:
@@ -55,7 +53,7 @@ def preview(
     shown: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
     for value in epsilon or (EPSILONS_OF_MODELS if kind.accelerated else EPSILONS):
         mechanism = catalog.build({"name": name, **given, "epsilon": value})
-        released = column.release(*_rows(texts), _throwaway(mechanism))
+        released = column.draw(mechanism, *_rows(texts), keys.throwaway(mechanism.cfg()))
         for row, after, draws in zip(shown, released.text.to_pylist(), released.positions.to_pylist(), strict=True):
             spend = mechanism.spend(draws)
             row["after"].append(
@@ -77,19 +75,3 @@ def _rows(texts: list[str]) -> tuple[Any, Any]:
     import pyarrow as pa
 
     return pa.array(texts, pa.large_string()), pa.array([str(row) for row in range(len(texts))])
-
-
-def _throwaway(mechanism: Mechanism) -> Any:
-    from dptext_etl import _kernel
-    from dptext_etl.guarantee import GuaranteeClass
-    from dptext_etl.policy import ColumnPolicy
-
-    return ColumnPolicy(
-        dataset="preview",
-        column="text",
-        release="preview",
-        mechanism=mechanism,
-        key=_kernel.Secret(),
-        allow=mechanism.guarantee.disclosures,
-        accept={mechanism.guarantee.guarantee_class} & {GuaranteeClass.UMLDP},
-    )
