@@ -65,6 +65,8 @@ class Mechanism(BaseModel, ABC):
     the release, and replays are served from it."""
     accelerated: ClassVar[bool] = False
     """Whether its models run on a GPU where there is one: such runs take turns (Dagster's pools)."""
+    shown_epsilons: ClassVar[tuple[float, ...]] = (0.5, 1.0, 2.0, 4.0, 8.0)
+    """At which epsilons a preview shows it where none is given."""
     artifact_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that name public inputs: the hash of what they name enters the configuration, not the name."""
 
@@ -193,6 +195,15 @@ class Mechanism(BaseModel, ABC):
     def output_words(self) -> frozenset[str] | None:
         """The words that a released text can hold, or None where outputs are not words of a fixed set."""
         return None
+
+    @classmethod
+    def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
+        """Return what a preview takes beside the parameters that are given: nothing, or what this machine has.
+
+        Raises:
+            PolicyError: What it needs is not on this machine; the hint says how to get it.
+        """
+        return {}
 
     @classmethod
     @abstractmethod

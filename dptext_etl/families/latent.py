@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
@@ -36,6 +36,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.gaussian import largest_mu
 from dptext_etl.grid_noise import STEPS, Norm, clipped_steps, laplace_rate, noisy_latents
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
+from dptext_etl.inference.at_hand import model_at_hand
 from dptext_etl.inference.latent.batches import Progress
 from dptext_etl.inference.latent.model import LatentModel, Latents, decoding, encoding
 from dptext_etl.keys import RecordKeys
@@ -47,6 +48,8 @@ LARGEST_DELTA = 1e-6
 LARGEST_SUM = Fraction(1, 100)
 """Delta summed over the public bound on records, at most (docs/spec/privacy.md#delta-policy)."""
 PAPER_DELTA = 1e-5
+PREVIEWED = 10_000
+"""Public bound on the records that a preview assumes."""
 IDEAL = "IDEAL_GAUSSIAN"
 
 Noise = Literal["gaussian", "laplace"]
@@ -83,9 +86,14 @@ class LatentMechanism(Mechanism):
     """
 
     accelerated: ClassVar[bool] = True
+    shown_epsilons: ClassVar[tuple[float, ...]] = (1_000.0, 10_000.0, 100_000.0)
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
     norm: ClassVar[Norm]
     """What `clip` bounds: every coordinate, or the vector's length."""
+    small_model: ClassVar[str | None] = None
+    """A model of dptext-etl-models that a preview can take."""
+    model_source: ClassVar[str] = "give the folder of one: -p model=FOLDER"
+    """How to get a model, for the hint of a preview that finds none."""
 
     noise: Noise = "gaussian"
     delta: Delta | None = None
@@ -94,6 +102,13 @@ class LatentMechanism(Mechanism):
     model: str
     revision: str | None = None
     num_beams: Annotated[PositiveInt, Field(le=64)] = 10
+
+    @classmethod
+    def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The usual model or the small one that ships, and a bound on the records where Gaussian noise needs one."""
+        told = given.keys() & {"n_rec", "delta", "mode"} or given.get("noise") == "laplace"
+        bound = {} if told else {"n_rec": PREVIEWED}
+        return model_at_hand(cls, given, cls.small_model, cls.model_source) | bound
 
     @model_validator(mode="before")
     @classmethod

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -21,6 +22,7 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Guarantee, Spend, micro
 from dptext_etl.inference import language_model
+from dptext_etl.inference.at_hand import model_at_hand
 from dptext_etl.inference.example_model import CLIPS, PREFIX
 from dptext_etl.inference.sampler import Clip
 from dptext_etl.mechanism import Mechanism
@@ -46,7 +48,12 @@ class ScoreMechanism(Mechanism):
 
     reproducible: ClassVar[bool] = False
     accelerated: ClassVar[bool] = True
+    shown_epsilons: ClassVar[tuple[float, ...]] = (10.0, 50.0, 250.0)
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision", "clip"})
+    small_model: ClassVar[str | None] = None
+    """A model of dptext-etl-models that a preview can take."""
+    model_source: ClassVar[str] = "give the folder of one: -p model=FOLDER"
+    """How to get a model, for the hint of a preview that finds none."""
 
     model: str
     revision: str | None = None
@@ -64,6 +71,11 @@ class ScoreMechanism(Mechanism):
     def computing(self) -> device.Computing:
         """As the settings of this machine say."""
         return device.computing()
+
+    @classmethod
+    def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The usual model or the small one that ships, whichever is on this machine."""
+        return model_at_hand(cls, given, cls.small_model, cls.model_source)
 
     @cached_property
     def model_files(self) -> dict[str, Artifact]:

@@ -85,6 +85,17 @@ def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:
     return {ROLE + name: _hashed(folder / name) for name in [*names, *weights]}
 
 
+def is_here(model: str) -> bool:
+    """Whether a model's files are on this machine, under a name that `model_files` takes; nothing is downloaded."""
+    if Path(model).is_dir() or _shipped(model) is not None:
+        return True
+    from huggingface_hub import try_to_load_from_cache
+
+    with suppress(ValueError):  # no name of the hub
+        return isinstance(try_to_load_from_cache(model, CONFIG), str)
+    return False
+
+
 def placed_files(values: Mapping[str, Any]) -> dict[str, Artifact]:
     """Return the files of a model that a worker was given (`Mechanism.placed`), none if it was given none."""
     return {role: item for role, item in values.items() if role.startswith(ROLE) and isinstance(item, Artifact)}
@@ -215,7 +226,8 @@ def need_transformers() -> None:
     for library in ("torch", "transformers"):
         if importlib.util.find_spec(library) is None:
             raise PolicyError(
-                f"language models need {library}, which is not installed", "pip install dptext-etl[models]"
+                f"language models need {library}, which is not installed",
+                "the extra models brings it: `pip install '.[models]'` in a checkout, with a wheel 'WHEEL[models]'",
             )
 
 

@@ -34,6 +34,10 @@ class DPParaphrase(GenerativeMechanism):
     """
 
     continues: ClassVar[bool] = True
+    model_source: ClassVar[str] = (
+        "train one on public pairs of sentences, `dptext train paraphraser --pairs FILE --base gpt2 --out FOLDER`, and "
+        "give it: -p model=FOLDER"
+    )
     default_limit: ClassVar[int] = 1024
 
     template: str = "{text} >>>>> "

@@ -32,6 +32,7 @@ class DPPrompt(GenerativeMechanism):
     """
 
     continues: ClassVar[bool] = False
+    model_source: ClassVar[str] = "fetch it where there is a network: `hf download google/flan-t5-base` (1 GB)"
     default_limit: ClassVar[int] = 512
 
     model: str = "google/flan-t5-base"

@@ -47,6 +47,8 @@ class DPBart(LatentMechanism):
     """
 
     norm: ClassVar[Norm] = "value"
+    small_model: ClassVar[str | None] = "english-autoencoder"
+    model_source: ClassVar[str] = "fetch the usual one where there is a network: `hf download facebook/bart-base`"
 
     variant: Literal["clv", "pr", "pr_plus"] = "clv"
     model: str = "facebook/bart-base"

@@ -94,6 +94,8 @@ class DPMLM(ScoreMechanism, WordByWord):
 
     contextual: ClassVar[bool] = True
     artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism.artifact_fields | {"stopwords", "antonyms"}
+    small_model: ClassVar[str | None] = "english-small"
+    model_source: ClassVar[str] = "fetch the usual one where there is a network: `hf download FacebookAI/roberta-base`"
 
     variant: Literal["plain", "plusminus"] = "plain"
     model: str = "FacebookAI/roberta-base"

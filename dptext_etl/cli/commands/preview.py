@@ -8,14 +8,11 @@ import typer
 
 from dptext_etl.cli.options import Device, Dtype, Json, MechanismName, Parameters
 
-EPSILONS = (0.5, 1.0, 2.0, 4.0, 8.0)
-EPSILONS_OF_MODELS = (10.0, 50.0, 250.0)
-
-
 EXAMPLE = "dptext preview custext --epsilon 1 --epsilon 4"
 KEYS = (
     "mechanism",
     "ledgered",
+    "taken",
     "sentences",
 )
 
@@ -33,10 +30,11 @@ def preview(
     dtype: Dtype = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a mechanism does to public sentences at several epsilons.
+    """Show what a mechanism does to public sentences at several epsilons: no policy, key or file is needed.
 
     A preview draws with a key that is thrown away and is charged to no ledger, so it takes no table and no policy:
     looking at previews of real texts would spend their budget unseen. To try your own data, run `dptext privatize`.
+    Mechanisms with a language model take one that is on this machine, or say how to get one; none is downloaded.
     """
     from dptext_etl import catalog, column, keys
     from dptext_etl.cli import lean, parameters, samples
@@ -49,10 +47,11 @@ def preview(
     given = parameters.parse(kind, name, parameter)
     if "epsilon" in given and not epsilon:
         epsilon = [given["epsilon"]]
+    taken = kind.first_look(given)
     texts = list(public_text or samples.PUBLIC)
     shown: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
-    for value in epsilon or (EPSILONS_OF_MODELS if kind.accelerated else EPSILONS):
-        mechanism = catalog.build({"name": name, **given, "epsilon": value})
+    for value in epsilon or kind.shown_epsilons:
+        mechanism = catalog.build({"name": name, **taken, **given, "epsilon": value})
         released = column.draw(mechanism, *_rows(texts), keys.throwaway(mechanism.cfg()))
         for row, after, draws in zip(shown, released.text.to_pylist(), released.positions.to_pylist(), strict=True):
             spend = mechanism.spend(draws)
@@ -60,7 +59,7 @@ def preview(
                 {"epsilon": value, "text": after, "spend": spend.epsilon, "log10_odds": spend.log10_odds}
             )
     if as_json:
-        terminal.emit({"mechanism": name, "ledgered": False, "sentences": shown})
+        terminal.emit({"mechanism": name, "ledgered": False, "taken": taken, "sentences": shown})
         return
     for row in shown:
         terminal.heading(row["before"])
@@ -68,6 +67,8 @@ def preview(
             ("epsilon", "after", "spent", "odds"),
             [(item["epsilon"], item["text"], item["spend"], f"10^{item['log10_odds']:.1f}") for item in row["after"]],
         )
+    if taken:
+        terminal.say("\nTaken here: " + ", ".join(f"{key} = {value}" for key, value in taken.items()))
     terminal.say("\nOne draw each, with a key that is thrown away: another preview draws other words.")
 
 

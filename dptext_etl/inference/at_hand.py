@@ -1,0 +1,38 @@
+"""The model with which a mechanism can be shown on this machine: none is downloaded for a first look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dptext_etl.errors import PolicyError
+from dptext_etl.inference import language_model
+
+if TYPE_CHECKING:
+    from dptext_etl.mechanism import Mechanism
+
+
+def model_at_hand(kind: type[Mechanism], given: Mapping[str, Any], small: str | None, source: str) -> dict[str, Any]:
+    """Return the model that a preview takes: none if one is given, else the usual one or the small one that ships.
+
+    Args:
+        kind: The mechanism, whose field `model` has the usual one as its default.
+        given: Its parameters as given.
+        small: Name of a model of dptext-etl-models that it runs with, or None.
+        source: How to get a model, as an imperative.
+
+    Raises:
+        PolicyError: torch or transformers is not installed, or no model is on this machine.
+    """
+    language_model.need_transformers()
+    if "model" in given:
+        return {}
+    usual = kind.model_fields["model"].default
+    for model in (usual, small):
+        if isinstance(model, str) and language_model.is_here(model):
+            return {"model": model}
+    name = kind.__module__.rpartition(".")[2]
+    here = f"it is meant for {usual}" if isinstance(usual, str) else "no public one is known"
+    if small is not None:
+        source = f"install dptext-etl-models (`pip install ./models` in a checkout) for the small {small}, or {source}"
+    raise PolicyError(f"{name} needs a language model, and this machine has none for it: {here}", source)
