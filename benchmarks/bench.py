@@ -28,10 +28,12 @@ import bench_run
 import bench_santext
 import bench_spark
 import bench_sqlite
+import bench_start
 from measuring import HERE, Row, show
 from results import Results
 
 PARTS: dict[str, Callable[[], list[Row]]] = {
+    "start": bench_start.rows,
     "custext": bench_custext.rows,
     "santext": bench_santext.rows,
     "madlib": bench_madlib.rows,

@@ -52,10 +52,11 @@ def explain(
     not on this machine, the example's takes its place: numbers that depend on a model are then the example's.
     """
     from dptext_etl import catalog
-    from dptext_etl.cli import parameters
+    from dptext_etl.cli import lean, parameters
     from dptext_etl.cli.render import mechanism_facts, model_facts, terminal, word_facts
     from dptext_etl.families.words import WordMechanism
 
+    lean.without_pandas()
     kind = catalog.load(name)
     mechanism, note = _explained(kind, name, parameters.parse(kind, name, parameter))
     found: dict[str, Any] = {

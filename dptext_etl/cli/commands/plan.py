@@ -34,6 +34,9 @@ def plan(policy: PolicyFile, *, partition: Partition = None, as_json: Json = Fal
 
     The numbers count the words of your texts: they stay inside, like the ledger's.
     """
+    from dptext_etl.cli import lean
+
+    lean.without_pandas()
     from dptext_etl import runner
     from dptext_etl.cli.render import terminal
     from dptext_etl.cli.running import progress_bar

@@ -1,0 +1,93 @@
+"""What a start imports: nothing that it does not use. How long it takes stands in the benchmarks."""
+
+import json
+import subprocess
+import sys
+
+import polars as pl
+import pytest
+
+from dptext_etl import _kernel
+
+HEAVY = (
+    "dagster",
+    "great_expectations",
+    "huggingface_hub",
+    "matplotlib",
+    "pandas",
+    "pyspark",
+    "scipy",
+    "torch",
+    "transformers",
+)
+COLUMNS = ("numpy", "polars", "pyarrow", "pydantic", "dptext_etl._kernel", "dptext_etl.ledger", "dptext_etl.runner")
+SPIED = """
+import atexit, json, sys
+watched, sys.argv = json.loads(sys.argv[1]), ["dptext", *sys.argv[2:]]
+atexit.register(lambda: print(json.dumps([name for name in watched if name in sys.modules]), file=sys.stderr))
+"""
+COMMAND = f"{SPIED}from dptext_etl.cli import main\nmain()"
+
+
+def imported(program, watched, *words, folder=None):
+    """Which of some modules a Python that ran `program` has imported when it ends."""
+    command = [sys.executable, "-c", program, json.dumps(watched), *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stderr.splitlines()[-1])
+
+
+def test_the_package_alone_is_light():
+    assert imported(f"{SPIED}import dptext_etl", [*HEAVY, *COLUMNS, "typer", "rich"]) == []
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["run", "--help"], ["train", "--help"]], ids=" ".join)
+def test_help_needs_no_columns(words):
+    assert imported(COMMAND, [*HEAVY, *COLUMNS], *words) == []
+
+
+def test_a_preview_needs_no_run(tmp_path):
+    assert imported(COMMAND, ["polars", "dptext_etl.ledger", "dptext_etl.runner", *HEAVY], "preview", "custext") == []
+
+
+def test_a_run_needs_no_pandas_and_no_bar(tmp_path, small_vectors):
+    """pyarrow imports pandas for the first list that it sees, a third of a second, unless it has settled not to."""
+    _kernel.Secret().write(str(tmp_path / "noise.key"))
+    pl.DataFrame({"id": range(60), "text": ["the good words"] * 60}).write_parquet(tmp_path / "raw.parquet")
+    named = {"dataset": "d", "column": "text", "id": "id", "release": "r", "mechanism": "custext", "allow": "cluster"}
+    words = [word for name, value in named.items() for word in (f"--{name}", value)]
+    words += [
+        "-p",
+        "epsilon=2",
+        "-p",
+        "k=5",
+        "-p",
+        f"vectors={small_vectors}",
+        "--ledger",
+        "l.db",
+        "--key",
+        "file:noise.key",
+    ]
+    assert (
+        imported(COMMAND, [*HEAVY, "rich.progress"], "privatize", "raw.parquet", "out", *words, folder=tmp_path) == []
+    )
+    assert pl.read_parquet(tmp_path / "out" / "**" / "*.parquet").height == 60
+
+
+def test_what_does_without_pandas_still_gives_it():
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    program = """
+from dptext_etl.cli.lean import without_pandas
+without_pandas()
+import sys
+import pyarrow as pa
+arrays = [pa.array(given) for given in ([1, None], ["a"], [1.5], [b"x"], [{"a": 1}])]
+assert "pandas" not in sys.modules
+frame = pa.table({"a": arrays[0]}).to_pandas()
+assert "pandas" in sys.modules and frame["a"].isna().tolist() == [False, True]
+assert pa.array(frame["a"]).null_count == 1
+assert pa.Table.from_pandas(frame).num_rows == 2
+without_pandas()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
