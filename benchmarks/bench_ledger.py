@@ -87,7 +87,7 @@ def measure(place: str, id_key: str, records: int, unit: str, *, verify: bool) -
 
 
 def _registered(ledger: Ledger) -> ReleaseRef:
-    return ledger.release(
+    return ledger.pin_release(
         dataset="bench",
         column="text",
         release="2026-11",

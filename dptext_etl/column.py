@@ -79,7 +79,7 @@ def draw(
     keys = RecordKeys(key, canonical_ids(ids), nonce)
     with seam("releasing the column"):
         released = mechanism.release(texts, keys)
-        if mechanism.expost and released.steps is None:
+        if mechanism.refundable and released.steps is None:
             raise TypeError("a mechanism that settles ex post says how many draws it made")
         return released
 

@@ -36,7 +36,7 @@ class Released(NamedTuple):
         text: Released texts, large strings; null where the input was null and nullness is disclosed.
         positions: Draws that were charged per record, uint32, as `Mechanism.positions` says beforehand.
         steps: Draws really made per record, uint32, at most `positions` where each costs the same; only where the
-            mechanism settles ex post (`Mechanism.expost`), else None.
+            mechanism settles ex post (`Mechanism.refundable`), else None.
     """
 
     text: pa.Array
@@ -150,7 +150,7 @@ class Mechanism(BaseModel, ABC):
         """The privacy map: what a release of one record with that many draws costs."""
 
     @property
-    def expost(self) -> bool:
+    def refundable(self) -> bool:
         """Whether a release says how many draws it really took, so that a pure cap may be charged for those alone.
 
         True only where that number is a function of what is released or of coins that no text decides
@@ -161,7 +161,7 @@ class Mechanism(BaseModel, ABC):
     def spent(self, steps: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
         """Return the pure epsilon that so many draws used, in millionths rounded up, shape (records,).
 
-        Only where `expost`; never more than `spend` of the record's positions.
+        Only where `refundable`; never more than `spend` of the record's positions.
         """
         each = Fraction(repr(self.epsilon)) * MICRO
         counts, where = np.unique(steps, return_inverse=True)

@@ -48,7 +48,7 @@ STEPS = '''
 class Steps(Toy):
     """Makes one to five draws, as many as a byte of the record's key says: coins that no text decides."""
 
-    expost: ClassVar = True
+    refundable: ClassVar = True
 
     def release(self, texts, keys):
         made = [None if text is None else key for text, key in zip(texts.to_pylist(), self.drawn(texts, keys))]

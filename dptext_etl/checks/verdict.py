@@ -60,7 +60,7 @@ def require(verdicts: Iterable[Verdict]) -> None:
     """Let a publication go on only if there are verdicts and all of them passed.
 
     A fired gate is a defect (docs/spec/privacy.md#fired-gate): the charge stays, nothing is drawn again, the release
-    name is burnt.
+    name is revoked.
 
     Raises:
         GateError: No verdict at all, or gates that failed, with their counts.

@@ -104,7 +104,7 @@ class GenerativeMechanism(ScoreMechanism):
         return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})
 
     @property
-    def expost(self) -> bool:
+    def refundable(self) -> bool:
         """The answer tells how many draws it took (docs/spec/privacy.md#generative-expost)."""
         return True
 

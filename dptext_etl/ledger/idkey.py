@@ -19,7 +19,7 @@ from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, matrix
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Mask
 
-LOSS = "without it balances cannot be continued: restore it from a copy, or burn the releases and start a new ledger"
+LOSS = "without it balances cannot be continued: restore it from a copy, or revoke the releases and start a new ledger"
 
 
 class IdKey:

@@ -22,7 +22,7 @@ from dptext_etl.ledger.operations.releases import stated
 from dptext_etl.ledger.operations.reserve import Request, reserve
 from dptext_etl.ledger.operations.scopes import Pinned
 from dptext_etl.ledger.operations.settle import abort, expire, rebuild
-from dptext_etl.ledger.storage.keyed_ids import hids, matrix
+from dptext_etl.ledger.storage.keyed_ids import keyed_ids, matrix
 from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.terms import U8, Anchor, Charge, Mask, ReleaseRef, ReserveResult, Scope
 from dptext_etl.policy import Cap, ColumnPolicy
@@ -41,7 +41,7 @@ class Ledger(Reader):
         >>> folder = tempfile.TemporaryDirectory()
         >>> ledger = Ledger.open(f"{folder.name}/ledger.db")
         >>> claim = Guarantee(GuaranteeClass.PURE_LDP, frozenset(), "any two texts", "record")
-        >>> ref = ledger.release(dataset="reviews", column="review", release="2026-11", cfg="ab" * 32,
+        >>> ref = ledger.pin_release(dataset="reviews", column="review", release="2026-11", cfg="ab" * 32,
         ...                      id_type="string", mechanism="custext", guarantee=claim,
         ...                      worst_case=Spend(eps_pure=2_000_000), publishable=True)
         >>> ids, keys = pyarrow.array(["r1", "r2"]), pyarrow.array([b"1" * 32, b"2" * 32], pyarrow.binary(32))
@@ -115,7 +115,7 @@ class Ledger(Reader):
         guarantee: Guarantee | None = None,
         worst_case: Spend | None = None,
     ) -> ReleaseRef:
-        """Pin the release of a column policy (see `release`).
+        """Pin the release of a column policy (see `pin_release`).
 
         Args:
             policy: The column's policy; its column must be named.
@@ -126,7 +126,7 @@ class Ledger(Reader):
         if policy.column is None:
             raise LedgerError("the policy names no column", "give ColumnPolicy(column=…)")
         mechanism = policy.mechanism
-        return self.release(
+        return self.pin_release(
             dataset=policy.dataset,
             column=policy.column,
             release=policy.release,
@@ -139,10 +139,10 @@ class Ledger(Reader):
             configuration=mechanism.configuration(),
             artifact_hashes={name: artifact.sha256 for name, artifact in mechanism.artifacts().items()},
             nonce=policy.nonce,
-            expost=mechanism.expost,
+            refundable=mechanism.refundable,
         )
 
-    def release(
+    def pin_release(
         self,
         *,
         dataset: str,
@@ -157,19 +157,19 @@ class Ledger(Reader):
         configuration: Mapping[str, Any] | None = None,
         artifact_hashes: Mapping[str, str] | None = None,
         nonce: int = 0,
-        expost: bool = False,
+        refundable: bool = False,
     ) -> ReleaseRef:
         """Pin a release name to a configuration, or find it pinned to the same; everything stated is public.
 
-        `expost` says that the mechanism's number of steps is a function of what it releases or of coins that no text
+        `refundable` says that the mechanism's number of steps is a function of what it releases or of coins that no text
         decides, so that a commit may charge what was used (docs/spec/privacy.md#expost).
 
         Raises:
-            LedgerError: The name is burnt or pinned to something else, or the ids of the column are of another type.
+            LedgerError: The name is revoked or pinned to something else, or the ids of the column are of another type.
         """
         facts = stated(guarantee, worst_case)
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
-        if expost:
+        if refundable:
             facts |= {"expost": True}
         names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg}
         names |= {"id_type": id_type, "mechanism": mechanism}
@@ -177,7 +177,7 @@ class Ledger(Reader):
             return self._book.releases.register(names, facts, publishable=publishable, nonce=nonce)
 
     def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
-        """Return the release that a column policy names, burnt ones included, or None; registers nothing."""
+        """Return the release that a column policy names, revoked ones included, or None; registers nothing."""
         names = (policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg())
         with self._book.store.snapshot():
             found = self._book.store.row(
@@ -228,7 +228,7 @@ class Ledger(Reader):
 
         Raises:
             InputError: Ids that are null, repeated or of another type, missing subjects, lengths that differ.
-            LedgerError: A release that is burnt or unknown, another cap than the pinned one, a locked ledger.
+            LedgerError: A release that is revoked or unknown, another cap than the pinned one, a locked ledger.
             BudgetError: With `on_cap="refuse"`.
         """
         if not charges or len({(item.ref.id, item.ref.nonce) for item in charges}) < len(charges):
@@ -266,7 +266,7 @@ class Ledger(Reader):
             positions: Draws made, at most as many as were reserved; 0 if not given.
             canary: Marks planted rows, as they were reserved.
             spent: Pure epsilon that each record used, in millionths, at most what was reserved: charged instead of the
-                worst case, under a pure cap, for releases that were registered with `expost`.
+                worst case, under a pure cap, for releases that were registered with `refundable`.
 
         Returns:
             A `CommitOutcome` per record. A row that DIVERGED must not be published: the first commit is the release.
@@ -276,7 +276,7 @@ class Ledger(Reader):
         """
         records = record_ids(self._book.id_key, ids, canary)
         order = distinct_order(records)
-        identities, staged = hids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
+        identities, staged = keyed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
         if not records.size == identities.size == len(staged):
             raise InputError("a commit has one idem key and one digest per record")
         drawn = whole(0 if positions is None else positions, records.size, "positions")
@@ -285,7 +285,9 @@ class Ledger(Reader):
             self._book.forget_dead_runs()
             return commit(self._book, job, ref, Outputs(records, order, identities, staged, drawn, used))
 
-    def published(self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int) -> None:
+    def record_publication(
+        self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int
+    ) -> None:
         """Record a publication; the same one again changes nothing.
 
         Args:
@@ -295,22 +297,22 @@ class Ledger(Reader):
             rows: Published rows; none without a commit.
 
         Raises:
-            LedgerError: A release that is burnt or not publishable, more rows than commits, another manifest.
+            LedgerError: A release that is revoked or not publishable, more rows than commits, another manifest.
         """
         listed = [refs] if isinstance(refs, ReleaseRef) else list(refs)
         with self._book.store.transaction():
             publish(self._book, listed, version, manifest, rows)
 
-    def burn(self, ref: ReleaseRef, reason: str) -> None:
-        """Burn a release name in all columns of its dataset: nothing further happens under it, charges stay.
+    def revoke(self, ref: ReleaseRef, reason: str) -> None:
+        """Revoke a release name in all columns of its dataset: nothing further happens under it, charges stay.
 
         Args:
             ref: Any release of that name.
             reason: Name of the gate that fired; never a text.
         """
-        _require_plain(reason, "burn")
+        _require_plain(reason, "revocation")
         with self._book.store.transaction():
-            self._book.releases.burn(ref, reason)
+            self._book.releases.revoke(ref, reason)
 
     def freeze(self, dataset: str, reason: str, *, in_use: Sequence[str] = (), missing: Anchor | None = None) -> None:
         """Stop everything in a dataset: nothing is registered, charged, committed or published until it is thawed.
@@ -318,7 +320,7 @@ class Ledger(Reader):
         Args:
             dataset: Its name; it need not be known yet.
             reason: Why, in a few plain words; never a text.
-            in_use: Release names known to be in use that this ledger may not know: they are burnt.
+            in_use: Release names known to be in use that this ledger may not know: they are revoked.
             missing: An anchor that the ledger should hold and does not.
         """
         _require_plain(reason, "freeze")
@@ -326,7 +328,7 @@ class Ledger(Reader):
             self._book.freezes.freeze(dataset, reason, in_use, missing)
 
     def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
-        """Go on after a loss: burn the dataset's releases and lower its caps by what may have been lost.
+        """Go on after a loss: revoke the dataset's releases and lower its caps by what may have been lost.
 
         Specification: docs/spec/privacy.md#lost-ledger.
 

@@ -167,7 +167,7 @@ class DPMLM(ScoreMechanism, WordByWord):
         return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})
 
     @property
-    def expost(self) -> bool:
+    def refundable(self) -> bool:
         """With "plusminus" the plan decides how many draws are made, and no text decides the plan."""
         return self.variant == "plusminus"
 
@@ -326,7 +326,7 @@ class DPMLM(ScoreMechanism, WordByWord):
                 for text, script, outputs in zip(values, scripts, chosen, strict=True)
             )
         charged = self.positions(texts)
-        made = pa.array(steps) if self.expost else None
+        made = pa.array(steps) if self.refundable else None
         return Released(pa.array(released, pa.large_string()), charged, made)
 
     def _block_size(self, counts: npt.NDArray[np.int64]) -> int:

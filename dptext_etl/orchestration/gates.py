@@ -53,7 +53,7 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
                 handover.leave_verdicts(staged, verdicts)
                 found.add(partition, verdicts, empty=not staged.shards)
                 runs.append((partition, staged))
-                if not found.passed:  # the release name is burnt: no other partition can be judged under it
+                if not found.passed:  # the release name is revoked: no other partition can be judged under it
                     break
             if not runs:
                 raise InputError(*handover.NOTHING)

@@ -43,7 +43,7 @@ def find_run(policy: Policy, partition: str | None) -> StagedRun:
 
     Raises:
         InputError: Nothing is staged.
-        PolicyError: What is staged belongs to another policy: to judge it by this one would burn its name.
+        PolicyError: What is staged belongs to another policy: to judge it by this one would revoke its name.
         KeyReferenceError: The noise key is another one than the rows were staged under.
     """
     found = _read(Layout.of(policy, partition).staging / _RUN)

@@ -60,7 +60,7 @@ def spent(
         mechanism = column.policy.mechanism
         costs = with_gate(spends(mechanism, positions), delta)
         costs[CHARGED] = costs["eps_pure"]
-        if settled and mechanism.expost and steps is not None:
+        if settled and mechanism.refundable and steps is not None:
             costs[CHARGED] = mechanism.spent(steps.to_numpy(zero_copy_only=False))
         for name in SHOWN:
             amounts = costs[name][own]

@@ -60,7 +60,7 @@ def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str)
     """Pin the release of a column in the ledger, with what is claimed of it.
 
     Raises:
-        LedgerError: The name is burnt or pinned to something else.
+        LedgerError: The name is revoked or pinned to something else.
     """
     delta, mechanism = gate_delta(policy), column.mechanism
     claim, worst = guarantee_of(mechanism, delta), worst_of(mechanism, delta)

@@ -33,7 +33,7 @@ def run(
     Raises:
         PolicyError: Something that cannot be carried out as written (exit code 2); nothing is lost.
         BudgetError: Records over the cap with on_cap = "refuse" (exit code 3).
-        GateError: A gate fired (exit code 4): nothing is published, what is charged stays charged, the name is burnt.
+        GateError: A gate fired (exit code 4): nothing is published, what is charged stays charged, the name is revoked.
     """
     began = time.monotonic()
     staged = stage(policy, partition=partition, progress=progress, checkpoint=checkpoint)

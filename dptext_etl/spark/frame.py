@@ -81,7 +81,7 @@ def privatize_frame(
         PolicyError: Something that cannot be carried out as written; nothing is lost.
         LedgerError: A SQLite ledger and executors on other machines.
         BudgetError: Records over the cap with on_cap = "refuse".
-        GateError: A gate fired: nothing is published, what is charged stays charged, the name is burnt.
+        GateError: A gate fired: nothing is published, what is charged stays charged, the name is revoked.
     """
     began = time.monotonic()
     named = {"id": id, "subject": subject, **entries}

@@ -144,7 +144,7 @@ def test_what_is_reserved_is_never_less_than_what_is_spent(policy, texts, ids):
 
 def test_draws_that_were_made_are_charged_within_the_worst_case(policy, texts, ids):
     mechanism, released = policy.mechanism, release(texts, ids, policy)
-    if not mechanism.expost:
+    if not mechanism.refundable:
         assert released.steps is None
         return
     used = mechanism.spent(released.steps.to_numpy())

@@ -1,4 +1,4 @@
-"""A ledger restored from an old copy: frozen, thawed at a lower cap, its release names burnt."""
+"""A ledger restored from an old copy: frozen, thawed at a lower cap, its release names revoked."""
 
 import random
 import shutil
@@ -42,7 +42,7 @@ def test_a_ledger_restored_from_a_copy(drill, make_job):
         (limit,) = (cap["eps_pure"] for cap in caps.values())
         lower = {"measure": "pure", "epsilon": limit / 10**6, "period": "2026"}
         for release in (f"r{i}" for i in range(releases)):
-            with pytest.raises(LedgerError, match="is burnt"):
+            with pytest.raises(LedgerError, match="is revoked"):
                 job.run(release=release, cap=lower)
             refused += 1
         assert job.run(release="new", cap=lower).rows["new"] == 240
@@ -58,7 +58,7 @@ def test_a_ledger_restored_from_a_copy(drill, make_job):
     drill.tell(
         "restore",
         f"{times} ledgers replaced by an older copy, {forgotten} releases forgotten in all",
-        f"all {refused} runs before thawing and under burnt names were refused; after `thaw`, releases until caps "
+        f"all {refused} runs before thawing and under revoked names were refused; after `thaw`, releases until caps "
         f"were met took no subject past the old cap, forgotten charges included; the ledgers verify",
     )
 

@@ -211,8 +211,8 @@ def test_likely_draws_are_a_quantile():
 def test_spends_and_what_is_settled_afterwards():
     plain = DPMLM(epsilon=2.0, model="example-masked")
     made = DPMLM(epsilon=2.0, model="example-masked", variant="plusminus")
-    assert made.expost
-    assert not plain.expost
+    assert made.refundable
+    assert not plain.refundable
     assert made.spend(7).eps_pure == 2 * plain.spend(7).eps_pure == 28_000_000
     assert made.spend(7).rho == 2 * plain.spend(7).rho
     assert made.spent(np.array([0, 6, 9], np.uint32)).tolist() == [0, 12_000_000, 18_000_000]

@@ -223,7 +223,7 @@ def test_the_end_is_a_step_and_what_has_ended_draws_no_more():
 
 def test_a_charge_ex_post_is_for_the_draws_that_were_made():
     mechanism = Toy(epsilon=0.3000001, l_max=12)
-    assert mechanism.expost
+    assert mechanism.refundable
     steps = np.array([0, 1, 5, 12], np.uint32)
     assert mechanism.spent(steps).tolist() == [0, 300_001, 1_500_001, 3_600_002]
     assert (mechanism.spent(steps) <= mechanism.spend(12).eps_pure).all()

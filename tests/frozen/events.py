@@ -44,7 +44,7 @@ class Writer:
             "configuration": {"mechanism": "toy", "epsilon": "1.0"},
             "artifact_hashes": {"table": digest("table").hex()},
         }
-        return self.ledger.release(dataset=dataset, column=column, release=release, **(stated | other))
+        return self.ledger.pin_release(dataset=dataset, column=column, release=release, **(stated | other))
 
     def keys(self, ref, ids, text="text"):
         return binaries([digest(ref.release, ref.column, ref.nonce, name, text) for name in ids])
@@ -79,7 +79,7 @@ def write(url, id_key):
 def _write(book):
     said, ledger = {}, book.ledger
     cap = Cap(epsilon=20, period="2026")
-    review, note = book.release(), book.release(column="note", expost=True)
+    review, note = book.release(), book.release(column="note", refundable=True)
     ids, people = [f"r{i}" for i in range(12)], [f"u{i % 4}" for i in range(12)]
     words = [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6]
     canary = np.arange(12) == 11
@@ -101,9 +101,9 @@ def _write(book):
         ledger.abort("job-3", compute_never_started=True),
     ]
     said["expired"] = ledger.expire("job-1")
-    ledger.published([review, note], "v1-0123456789ab", digest("manifest").hex(), 4)
+    ledger.record_publication([review, note], "v1-0123456789ab", digest("manifest").hex(), 4)
     said["caps"] = _caps(book)
-    book.ledger.burn(book.release("r0"), "canaries_native")
+    book.ledger.revoke(book.release("r0"), "canaries_native")
     _lose(book)
     return said
 

@@ -59,7 +59,7 @@ def test_the_planted_bug_is_stopped_by_real_gates(done):
     assert "canaries_foreign" in facts["planted_bug"]["message"]
     assert not list((folder / "planted-bug").glob("published/*/manifest.json"))
     again = dptext("demo", folder, "--planted-bug")
-    assert again.exit_code in {2, 4}  # the release name is burnt by now
+    assert again.exit_code in {2, 4}  # the release name is revoked by now
     assert not list((folder / "planted-bug").glob("published/*/manifest.json"))
 
 

@@ -148,7 +148,7 @@ def test_new_rows_alone_are_taken_and_no_new_rows_pass(job, save, reviews):
     assert more.runs[0].assets[PUBLISHED]["dagster/row_count"] == 300
 
 
-def test_a_fired_gate_stops_the_publication_and_burns_the_name(job):
+def test_a_fired_gate_stops_the_publication_and_revokes_the_name(job):
     stopped = materialize(leaky(job.policy()))
     assert not stopped.success
     assert stopped.exit_code == 4
@@ -161,7 +161,7 @@ def test_a_fired_gate_stops_the_publication_and_burns_the_name(job):
         assert any(row["burnt"] for row in ledger.show())
     again = materialize(leaky(job.policy()))
     assert again.exit_code == 2
-    assert "burnt" in again.runs[0].message
+    assert "revoked" in again.runs[0].message
 
 
 def test_a_gate_failure_is_not_retried(job):
@@ -210,7 +210,7 @@ def other_mechanism(job):
 
 
 @pytest.mark.parametrize("change", [other_mechanism, lambda _: {"keep": []}])
-def test_a_policy_that_changed_after_staging_is_refused_and_burns_nothing(job, change):
+def test_a_policy_that_changed_after_staging_is_refused_and_revokes_nothing(job, change):
     with dg.DagsterInstance.ephemeral() as instance:
         assert execute(job.policy(), STAGED, instance=instance, gates=False).success
         changed = failure(execute(job.policy(**change(job)), PUBLISHED, instance=instance))

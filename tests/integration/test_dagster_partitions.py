@@ -124,7 +124,7 @@ def test_one_fired_gate_publishes_no_partition_of_the_run(months, reviews, save,
     assert sentinel not in failed.description
     checks = {check.check_name: check for check in result.get_asset_check_evaluations() if check.blocking}
     assert "2026-02: " in checks["canaries_foreign"].description
-    assert not any(check.passed for check in checks.values())  # March was not judged: the name is burnt
+    assert not any(check.passed for check in checks.values())  # March was not judged: the name is revoked
     assert "not evaluated" in checks["raw_column_absent"].description
     assert checks["raw_column_absent"].metadata["2026-01: missing"].value == 0
 

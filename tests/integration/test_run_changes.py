@@ -1,4 +1,4 @@
-"""What may change between runs and what may not: texts, new rows, kept values, settings, burnt names, bytes."""
+"""What may change between runs and what may not: texts, new rows, kept values, settings, revoked names, bytes."""
 
 import polars as pl
 import pytest
@@ -175,7 +175,7 @@ def passing_through(self, texts, keys):
     return Released(texts.cast("large_string"), self.positions(texts))
 
 
-def test_a_gate_stops_a_pass_through_and_burns_the_name(job, monkeypatch, sentinel, caplog):
+def test_a_gate_stops_a_pass_through_and_revokes_the_name(job, monkeypatch, sentinel, caplog):
     with monkeypatch.context() as patch:
         patch.setattr(TableMechanism, "release", passing_through)
         with pytest.raises(GateError) as caught:
@@ -185,7 +185,7 @@ def test_a_gate_stops_a_pass_through_and_burns_the_name(job, monkeypatch, sentin
     assert sentinel not in str(caught.value) + caplog.text
     assert not (job.folder / "published" / "manifest.json").exists()
     assert min(records for records, _ in job.charged().values()) == 264
-    with pytest.raises(LedgerError, match="burnt"):
+    with pytest.raises(LedgerError, match="revoked"):
         job.run()
     with job.ledger() as ledger:
         assert ledger.verify().ok
@@ -222,13 +222,13 @@ def test_other_bytes_on_a_second_computation_are_not_published(job, monkeypatch)
     assert job.run().notes[0].startswith("already published")
 
 
-def test_a_burnt_name_between_check_and_publish(job):
+def test_a_revoked_name_between_check_and_publish(job):
     from dptext_etl import Ledger
 
     staged = stage(job.policy())
     verdicts = check(staged)
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
-        ledger.burn(next(iter(staged.refs.values())), "operator")
-    with pytest.raises(LedgerError, match="burnt"):
+        ledger.revoke(next(iter(staged.refs.values())), "operator")
+    with pytest.raises(LedgerError, match="revoked"):
         publish(staged, verdicts)
     assert not (job.folder / "published" / "manifest.json").exists()

@@ -53,7 +53,7 @@ def test_a_ledger_restored_from_an_old_copy_is_noticed(make_job, tmp_path, revie
         job.run(release="2027-01")
     cap = {"measure": "pure", "epsilon": 600.0, "period": "2026"}
     for release in ("2026-11", "2026-12"):
-        with pytest.raises(LedgerError, match="is burnt"):
+        with pytest.raises(LedgerError, match="is revoked"):
             job.run(release=release, cap=cap)
     assert job.run(release="2027-01", cap=cap).rows["new"] > 0
     assert job.run(release="2027-01", cap=cap).rows["new"] == 0
@@ -68,7 +68,7 @@ def test_a_lost_ledger_is_noticed(make_job):
     with pytest.raises(LedgerError, match="bring the right ledger back"):
         job.run()
     dptext("ledger", "thaw", "reviews", "--ledger", job.folder / "ledger.db")
-    with pytest.raises(LedgerError, match="'2026-11' of reviews is burnt"):
+    with pytest.raises(LedgerError, match="'2026-11' of reviews is revoked"):
         job.run()
 
 

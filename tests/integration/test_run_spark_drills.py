@@ -165,7 +165,7 @@ def test_a_leak_on_the_executors_is_stopped_by_the_gates(spark, job, kind, senti
         publish(staged, verdicts)
     assert sentinel not in str(caught.value)
     assert not (job.folder / "published" / "manifest.json").exists()
-    with pytest.raises(LedgerError, match="burnt"):
+    with pytest.raises(LedgerError, match="revoked"):
         privatize_frame(frame_of(spark, job), job.policy())
 
 

@@ -206,7 +206,7 @@ INTRODUCTION = """<!-- written by `make leak-drills` from what stopped each dril
 # Leak drills
 
 {count} bugs and leaks, most of them found in public code of other projects, planted one by one: what stopped each is
-what the drill saw, not what it was meant to be stopped by. A gate that fires stops the publication and burns the
+what the drill saw, not what it was meant to be stopped by. A gate that fires stops the publication and revokes the
 release name.
 
 ## Bugs of a mechanism

@@ -49,7 +49,7 @@ def test_nothing_happens_in_a_frozen_dataset(kit):
         lambda: kit.ref(release="new"),
         lambda: kit.reserve(["c"], cap=9, refs=[ref]),
         lambda: kit.commit(["b"], ref=ref),
-        lambda: kit.ledger.published(ref, "v1", "ab" * 32, 1),
+        lambda: kit.ledger.record_publication(ref, "v1", "ab" * 32, 1),
     ):
         with pytest.raises(LedgerError, match=said):
             attempt()
@@ -58,13 +58,13 @@ def test_nothing_happens_in_a_frozen_dataset(kit):
     kit.sound()
 
 
-def test_thawing_burns_names_and_charges_what_may_have_been_lost(kit):
+def test_thawing_revokes_names_and_charges_what_may_have_been_lost(kit):
     frozen_kit(kit)
     with pytest.raises(LedgerError, match="a cap of reviews is on eps_pure; what may have been lost"):
         kit.ledger.thaw("reviews", {})
     assert kit.ledger.thaw("reviews", {"eps_pure": 4.0}) == {"dataset:reviews, period 2026": {"eps_pure": 5_000_000}}
     assert kit.ledger.frozen() == []
-    with pytest.raises(LedgerError, match="is burnt"):
+    with pytest.raises(LedgerError, match="is revoked"):
         kit.ref()
     new = kit.ref(release="after")
     with pytest.raises(LedgerError, match="pinned at 5; the policy asks for more"):
@@ -87,10 +87,10 @@ def test_more_lost_than_there_was_leaves_nothing(kit):
     kit.sound()
 
 
-def test_names_that_the_ledger_never_saw_are_burnt(kit):
+def test_names_that_the_ledger_never_saw_are_revoked(kit):
     kit.ledger.freeze("reviews", "a new ledger", in_use=["2026-11"])
     kit.ledger.thaw("reviews", {})
-    with pytest.raises(LedgerError, match="'2026-11' of reviews is burnt"):
+    with pytest.raises(LedgerError, match="'2026-11' of reviews is revoked"):
         kit.ref(release="2026-11")
     kit.ref(release="2026-12")
     kit.sound()
@@ -113,7 +113,7 @@ def test_tables_follow_from_the_journal(kit):
     store = kit.ledger._book.store
     for statement, said in (
         ("delete from frozen", "frozen dataset reviews: the journal has it"),
-        ("insert into burnt values('reviews', 'x', 1)", "burnt name reviews x: the journal does not have it"),
+        ("insert into burnt values('reviews', 'x', 1)", "revoked name reviews x: the journal does not have it"),
     ):
         store.execute(statement)
         assert any(said in problem for problem in kit.ledger.verify().problems), statement
@@ -121,7 +121,7 @@ def test_tables_follow_from_the_journal(kit):
 
 def test_a_ledger_of_the_first_schema_is_migrated(kit):
     kit.reserve(["a"], cap=9)
-    kit.ledger.burn(kit.ref(release="gone"), "gate")
+    kit.ledger.revoke(kit.ref(release="gone"), "gate")
     before = kit.ledger.anchor()
     store = kit.ledger._book.store
     store.execute("drop table frozen")
@@ -138,7 +138,7 @@ def test_a_ledger_of_the_first_schema_is_migrated(kit):
     assert Ledger.migrate(kit.place) == 2, "a second time changes nothing"
     kit.reopen()
     assert kit.ledger.holds(before)
-    with pytest.raises(LedgerError, match="is burnt"):
+    with pytest.raises(LedgerError, match="is revoked"):
         kit.ref(release="gone")
     assert kit.reserve(["a"], cap=9) == [Outcome.PENDING]
     kit.sound()

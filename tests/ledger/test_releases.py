@@ -1,4 +1,4 @@
-"""Releases: what a name pins, what burns it, what a publication needs."""
+"""Releases: what a name pins, what revokes it, what a publication needs."""
 
 import pyarrow as pa
 import pytest
@@ -33,33 +33,33 @@ def test_the_type_of_ids_is_pinned_per_column(kit):
     kit.ref(column="title", id_type="integer")
 
 
-def test_a_burnt_name_is_burnt_in_every_column(kit):
+def test_a_revoked_name_is_revoked_in_every_column(kit):
     review, title = kit.ref(), kit.ref("title")
     kit.reserve(["a", "b"], cap=9, refs=[review, title])
     kit.commit(["a"], ref=title)
-    kit.ledger.published(title, "v1", MANIFEST, 1)
-    kit.ledger.burn(review, "canary rows, in-vocabulary")
-    kit.ledger.burn(title, "again")
+    kit.ledger.record_publication(title, "v1", MANIFEST, 1)
+    kit.ledger.revoke(review, "canary rows, in-vocabulary")
+    kit.ledger.revoke(title, "again")
     for action in (
         kit.ref,
         lambda: kit.ref("title"),
         lambda: kit.ref("a third column"),
         lambda: kit.reserve(["c"], cap=9, refs=[title]),
         lambda: kit.commit(["b"], ref=title),
-        lambda: kit.ledger.published(title, "v2", MANIFEST, 1),
+        lambda: kit.ledger.record_publication(title, "v2", MANIFEST, 1),
     ):
-        with pytest.raises(LedgerError, match="release 'r1' of reviews is burnt"):
+        with pytest.raises(LedgerError, match="release 'r1' of reviews is revoked"):
             action()
-    kit.ledger.published(title, "v1", MANIFEST, 1)
+    kit.ledger.record_publication(title, "v1", MANIFEST, 1)
     assert kit.used("of-a") == [2], "the charge stays"
     assert kit.ref(release="r2").id
     kit.sound()
     assert [row["burnt"] for row in kit.ledger.show()] == [True, True, False]
 
 
-def test_the_reason_of_a_burn_is_no_text(kit):
+def test_the_reason_of_a_revocation_is_no_text(kit):
     with pytest.raises(LedgerError, match="short and plain"):
-        kit.ledger.burn(kit.ref(), "row says: ‘my secret’")
+        kit.ledger.revoke(kit.ref(), "row says: ‘my secret’")
 
 
 def test_a_publication_needs_commits_and_a_theorem(kit):
@@ -67,13 +67,13 @@ def test_a_publication_needs_commits_and_a_theorem(kit):
     kit.reserve(["a", "b"], cap=9)
     kit.commit(["a"])
     with pytest.raises(LedgerError, match="has 1 committed rows, a publication of 2 was asked for"):
-        kit.ledger.published(ref, "v1", MANIFEST, 2)
+        kit.ledger.record_publication(ref, "v1", MANIFEST, 2)
     with pytest.raises(LedgerError, match="SHA-256 of its manifest"):
-        kit.ledger.published(ref, "v1", "no digest", 1)
-    kit.ledger.published([ref], "v1", MANIFEST, 1)
-    kit.ledger.published(ref, "v1", MANIFEST, 1)
+        kit.ledger.record_publication(ref, "v1", "no digest", 1)
+    kit.ledger.record_publication([ref], "v1", MANIFEST, 1)
+    kit.ledger.record_publication(ref, "v1", MANIFEST, 1)
     with pytest.raises(LedgerError, match="has published version 'v1' with another manifest"):
-        kit.ledger.published(ref, "v1", "cd" * 32, 1)
+        kit.ledger.record_publication(ref, "v1", "cd" * 32, 1)
     assert kit.ledger.show()[0]["published"] == [{"version": "v1", "rows": 1}]
     for release, claim, publishable in (
         ("bench", GuaranteeClass.COND_PURE, False),
@@ -82,7 +82,7 @@ def test_a_publication_needs_commits_and_a_theorem(kit):
         stated = Guarantee(claim, frozenset(), "any", "word")
         weak = kit.ref(release=release, guarantee=stated, publishable=publishable)
         with pytest.raises(LedgerError, match="is not publishable"):
-            kit.ledger.published(weak, "v1", MANIFEST, 0)
+            kit.ledger.record_publication(weak, "v1", MANIFEST, 0)
     assert kit.sound()["committed"] == 1
 
 

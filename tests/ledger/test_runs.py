@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.storage import sorted_runs as module
 from dptext_etl.ledger.storage.cache import PartCache
-from dptext_etl.ledger.storage.keyed_ids import Hids
-from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Runs
+from dptext_etl.ledger.storage.keyed_ids import KeyedIds
+from dptext_etl.ledger.storage.sorted_runs import Fold, Part, SortedRuns
 from dptext_etl.ledger.storage.store import open_store
 
 # few distinct first halves: collisions in the first 64 bits are the rule here
@@ -20,8 +20,8 @@ batches = st.lists(st.dictionaries(ids, st.integers(-5, 1 << 40), max_size=40), 
 def part(entries):
     ordered = sorted(entries.items())
     hi, lo = (np.array([key[half] for key, _ in ordered], np.uint64) for half in (0, 1))
-    hids = Hids(hi, lo)
-    return Part(hids, np.array([[value for _, value in ordered]], np.int64).reshape(1, -1))
+    ids = KeyedIds(hi, lo)
+    return Part(ids, np.array([[value for _, value in ordered]], np.int64).reshape(1, -1))
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgres"])
@@ -44,7 +44,7 @@ def small(monkeypatch):
 @given(batches=batches, how=st.sampled_from(list(Fold)), limit=st.sampled_from([0, 200, 1 << 20]))
 def test_runs_are_a_dictionary(store, batches, how, limit):
     cache = PartCache(limit)
-    runs = Runs(store, cache, "test", 1, how)
+    runs = SortedRuns(store, cache, "test", 1, how)
     expected = {}
     with store.transaction():
         for batch in batches:
@@ -54,7 +54,7 @@ def test_runs_are_a_dictionary(store, batches, how, limit):
                 expected[key] = value if old is None else old + value if how is Fold.SUM else max(old, value)
         assert runs.sound()
         asked = dict.fromkeys([*expected, (7, 7), (0, 9)], 0)
-        wanted = part(asked).hids
+        wanted = part(asked).ids
         found, values = runs.find(wanted)
         pairs = list(zip(wanted.hi.tolist(), wanted.lo.tolist(), strict=True))
         assert found.tolist() == [pair in expected for pair in pairs]
@@ -62,52 +62,52 @@ def test_runs_are_a_dictionary(store, batches, how, limit):
         listed = [
             ((hi, lo), value)
             for piece in runs.folded()
-            for hi, lo, value in zip(*(column.tolist() for column in (*piece.hids, piece.values[0])), strict=True)
+            for hi, lo, value in zip(*(column.tolist() for column in (*piece.ids, piece.values[0])), strict=True)
         ]
         assert listed == sorted(expected.items())
         halves = [runs.part(1, at) for at in (0, 1)]
-        assert sum(half.hids.size for half in halves) == len(expected)
-        assert (halves[1].hids.hi >> np.uint64(63) == 1).all()
+        assert sum(half.ids.size for half in halves) == len(expected)
+        assert (halves[1].ids.hi >> np.uint64(63) == 1).all()
         assert cache.bytes <= limit
         runs.drop()
         assert runs.runs() == []
 
 
 def test_runs_are_few(store):
-    runs = Runs(store, PartCache(), "few", 1, Fold.SUM)
+    runs = SortedRuns(store, PartCache(), "few", 1, Fold.SUM)
     random = np.random.default_rng(0)
     with store.transaction():
         for _ in range(60):
             keys = np.unique(random.integers(0, 1 << 64, 10, dtype=np.uint64))
-            runs.insert(Part(Hids(keys, keys), np.ones((1, len(keys)), np.int64)))
+            runs.insert(Part(KeyedIds(keys, keys), np.ones((1, len(keys)), np.int64)))
             assert len(runs.runs()) <= 2 * 7
         assert runs.sound()
         runs.drop()
 
 
 def test_damage_is_noticed(store):
-    runs = Runs(store, PartCache(), "damaged", 1, Fold.SUM)
+    runs = SortedRuns(store, PartCache(), "damaged", 1, Fold.SUM)
     keys = np.array([1, 2, 3], np.uint64)
     with store.transaction():
-        runs.insert(Part(Hids(keys, keys), np.ones((1, 3), np.int64)))
+        runs.insert(Part(KeyedIds(keys, keys), np.ones((1, 3), np.int64)))
         store.execute("update run_part set data=? where piece=0", (keys[::-1].tobytes(),))
         assert not runs.sound()
         store.execute("update run_part set data=? where piece=0", (keys.tobytes(),))
         assert runs.sound()
         store.execute("delete from run_part where piece=1")
         with pytest.raises(LedgerError, match="an index of the ledger is damaged"):
-            runs.find(Hids(keys, keys))
+            runs.find(KeyedIds(keys, keys))
         store.execute("delete from run_part")
         with pytest.raises(LedgerError, match="an index of the ledger is damaged"):
-            runs.find(Hids(keys, keys))
+            runs.find(KeyedIds(keys, keys))
         runs.drop()
 
 
 def test_a_rolled_back_merge_leaves_nothing_behind(store):
     cache = PartCache()
-    runs = Runs(store, cache, "rolled back", 1, Fold.SUM)
+    runs = SortedRuns(store, cache, "rolled back", 1, Fold.SUM)
     keys = np.array([1, 2, 3], np.uint64)
-    entry = Part(Hids(keys, keys), np.ones((1, 3), np.int64))
+    entry = Part(KeyedIds(keys, keys), np.ones((1, 3), np.int64))
     with store.transaction():
         runs.insert(entry)
 
@@ -115,13 +115,13 @@ def test_a_rolled_back_merge_leaves_nothing_behind(store):
         with store.transaction():
             for _ in range(5):
                 runs.insert(entry)
-                runs.find(entry.hids)
+                runs.find(entry.ids)
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     with store.transaction():
-        assert runs.find(entry.hids)[1].tolist() == [[1, 1, 1]]
+        assert runs.find(entry.ids)[1].tolist() == [[1, 1, 1]]
         cache.keep_only({run.id for run in runs.runs()})
         assert set(cache._held) <= {run.id for run in runs.runs()}
         runs.drop()

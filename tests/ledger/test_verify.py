@@ -26,8 +26,8 @@ def full(kit):
     kit.reserve(["d", "e"], ["p1", "p2"], [1, 2], cap=40, job="third")
     kit.ledger.abort("third", compute_never_started=True)
     kit.reserve(["d"], ["p1"], 3, cap=40, job="fourth")
-    kit.ledger.published(refs[0], "v1", "ab" * 32, 15)
-    kit.ledger.burn(kit.ref(release="burnt"), "gate")
+    kit.ledger.record_publication(refs[0], "v1", "ab" * 32, 15)
+    kit.ledger.revoke(kit.ref(release="burnt"), "gate")
     kit.ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=50, period="2026"), raising=True)
     kit.sound()
     return kit

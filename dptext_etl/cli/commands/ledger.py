@@ -53,7 +53,7 @@ def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
         )
         for item in releases
     ]
-    terminal.table((*columns, "most per record", "pure caps charge", "odds", "published", "burnt"), rows)
+    terminal.table((*columns, "most per record", "pure caps charge", "odds", "published", "revoked"), rows)
 
 
 @app.command(

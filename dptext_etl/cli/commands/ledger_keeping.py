@@ -59,7 +59,9 @@ def freeze(
     reason: Annotated[str, typer.Option(metavar="WORDS", help="Why, in a few plain words.")],
     in_use: Annotated[
         list[str] | None,
-        typer.Option(metavar="RELEASE", help="A release name that is in use and that this ledger may not know: burnt."),
+        typer.Option(
+            metavar="RELEASE", help="A release name that is in use and that this ledger may not know: revoked."
+        ),
     ] = None,
     id_key: IdKey = None,
     as_json: Json = False,
@@ -91,7 +93,7 @@ def thaw(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Let a frozen dataset go on: its release names are burnt, and its caps sink by what may have been lost."""
+    """Let a frozen dataset go on: its release names are revoked, and its caps sink by what may have been lost."""
     from dptext_etl.ledger import Ledger
 
     amounts = dict(_amount(text) for text in lost or ())

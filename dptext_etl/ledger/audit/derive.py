@@ -34,7 +34,7 @@ _COUNTED = {
 
 
 @dataclass
-class Batch:
+class SealedBatch:
     """A reserved batch as the journal has it."""
 
     release: int
@@ -57,12 +57,12 @@ class Derived:
     events: Counter[str] = field(default_factory=Counter)
     sealed: dict[int, set[str]] = field(default_factory=dict)
     releases: dict[int, dict[str, Any]] = field(default_factory=dict)
-    burnt: dict[tuple[str, str], int] = field(default_factory=dict)
+    revoked: dict[tuple[str, str], int] = field(default_factory=dict)
     frozen: dict[str, int] = field(default_factory=dict)
     scopes: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     caps: dict[int, list[tuple[int, str, list[int]]]] = field(default_factory=dict)
     members: set[tuple[int, str]] = field(default_factory=set)
-    batches: dict[int, Batch] = field(default_factory=dict)
+    batches: dict[int, SealedBatch] = field(default_factory=dict)
     aborted: dict[int, list[tuple[int, I64]]] = field(default_factory=dict)
     settled: dict[int, list[tuple[int, I64, I64]]] = field(default_factory=dict)
     commit_parts: set[tuple[int, int]] = field(default_factory=set)
@@ -146,20 +146,20 @@ class Happening(NamedTuple):
         self.derived.problems.append(f"{what} {self.seq} ({self.kind}): {said}")
 
     def require_usable(self, release: int) -> None:
-        """Note an event under a burnt name, or in a frozen dataset."""
+        """Note an event under a revoked name, or in a frozen dataset."""
         facts = self.derived.releases[release]
         if facts["dataset"] in self.derived.frozen:
             self.problem(f"the dataset {facts['dataset']} was frozen before")
-        if (facts["dataset"], facts["release"]) in self.derived.burnt:
-            self.problem(f"{self.derived.name(release)} was burnt before")
+        if (facts["dataset"], facts["release"]) in self.derived.revoked:
+            self.problem(f"{self.derived.name(release)} was revoked before")
 
 
 def _release(event: Happening) -> None:
     event.derived.releases[event.facts["release_id"]] = event.facts
 
 
-def _burn(event: Happening) -> None:
-    event.derived.burnt.setdefault((event.facts["dataset"], event.facts["release"]), event.seq)
+def _revoke(event: Happening) -> None:
+    event.derived.revoked.setdefault((event.facts["dataset"], event.facts["release"]), event.seq)
 
 
 def _freeze(event: Happening) -> None:
@@ -187,7 +187,10 @@ def _reserve(event: Happening) -> None:
     event.require_usable(facts["release"])
     _scope(event)
     states = np.zeros(facts["rows"], np.uint8)
-    event.derived.batches[event.seq] = Batch(facts["release"], facts["nonce"], facts["scope"], facts["job"], states)
+    names = (facts["release"], facts["nonce"], facts["scope"], facts["job"])
+    event.derived.batches[event.seq] = SealedBatch(*names, states)
+        facts["release"], facts["nonce"], facts["scope"], facts["job"], states
+    )
     canary = columns["canary"] == 1
     if columns["unit"][canary].any() or (columns["canary"] > 1).any():
         event.problem("a canary row has a subject")
@@ -264,7 +267,7 @@ def _publish(event: Happening) -> None:
 Step = Callable[[Happening], None]
 _STEPS: dict[Event, Step] = {
     Event.RELEASE: _release,
-    Event.BURN: _burn,
+    Event.BURN: _revoke,
     Event.FREEZE: _freeze,
     Event.THAW: _thaw,
     Event.CAP_SET: _cap_set,

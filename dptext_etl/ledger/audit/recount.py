@@ -11,13 +11,13 @@ from dptext_etl.ledger.audit.derive import Derived
 from dptext_etl.ledger.operations.balances import balances
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import LARGEST, Pinned, components
-from dptext_etl.ledger.storage.keyed_ids import Hids, Index, hids, joined
+from dptext_etl.ledger.storage.keyed_ids import Index, KeyedIds, joined, keyed_ids
 from dptext_etl.ledger.storage.passes import Pass, Taken, passes
 from dptext_etl.ledger.storage.records import Places
-from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Runs, Values, fold
+from dptext_etl.ledger.storage.sorted_runs import Fold, Part, SortedRuns, Values, fold
 from dptext_etl.ledger.terms import I64, State
 
-Charges = tuple[Hids, I64, Values]
+Charges = tuple[KeyedIds, I64, Values]
 """Units, the events that charged them, and the amounts."""
 
 
@@ -37,18 +37,18 @@ def recount_index(book: Book, derived: Derived, release: int, nonce: int) -> Non
             derived.note(f"{what} differs from its batches")
 
 
-def _entries(each: Pass, batches: list[int], key: str) -> tuple[Hids, Values]:
+def _entries(each: Pass, batches: list[int], key: str) -> tuple[KeyedIds, Values]:
     """Return ids, and per id: identity (two numbers) and place, of all rows of a pass."""
     ids, values = [], [np.zeros((3, 0), np.int64)]
     for item in _taken(each, batches, key, ["idem_key"]):
-        identity = hids(item.columns["idem_key"])
+        identity = keyed_ids(item.columns["idem_key"])
         ids.append(item.ids)
         place = (np.int64(item.batch) << np.int64(32)) | item.rows
         values.append(np.stack([identity.hi.view(np.int64), identity.lo.view(np.int64), place]))
     return joined(ids), np.concatenate(values, axis=1)
 
 
-def _once(derived: Derived, ids: Hids, places: I64, what: str) -> None:
+def _once(derived: Derived, ids: KeyedIds, places: I64, what: str) -> None:
     """No id may stand twice, apart from rows that were aborted."""
     alive = np.ones(len(places), np.bool_)
     where = Places(places >> 32, places & 0xFFFFFFFF)
@@ -139,10 +139,10 @@ def _equal(stored: Part, counted: Part) -> bool:
 
 def _nonzero(part: Part) -> Part:
     kept = (part.values != 0).any(axis=0)
-    return Part(part.hids.take(kept), part.values[:, kept])
+    return Part(part.ids.take(kept), part.values[:, kept])
 
 
-def _readable(derived: Derived, runs: Runs, what: str) -> bool:
+def _readable(derived: Derived, runs: SortedRuns, what: str) -> bool:
     try:
         sound = runs.sound()
     except (LedgerError, ValueError, IndexError):

@@ -13,7 +13,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.ledger.operations.balances import balances, charged
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import LARGEST, Pinned, components
-from dptext_etl.ledger.storage.keyed_ids import Hids, hids, joined
+from dptext_etl.ledger.storage.keyed_ids import KeyedIds, joined, keyed_ids
 from dptext_etl.ledger.storage.passes import Pass, Taken, passes
 from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Values, fold
 from dptext_etl.ledger.terms import I64, Scope, State
@@ -88,7 +88,7 @@ def _used(book: Book, pinned: Pinned, names: tuple[str, ...]) -> Iterator[Values
         taken = each.over([seq for seq, _ in found], "unit", ["canary", *names])
         parts = [_spent(book, item, names) for item in taken]
         values = np.concatenate([np.zeros((len(names), 0), np.int64), *(part.values for part in parts)], axis=1)
-        yield fold(joined(part.hids for part in parts), values, Fold.SUM).values
+        yield fold(joined(part.ids for part in parts), values, Fold.SUM).values
 
 
 def _spent(book: Book, item: Taken, names: tuple[str, ...]) -> Part:
@@ -103,7 +103,7 @@ def used(book: Book, scope: Scope, units: pa.Array) -> dict[str, I64]:
     names = components(pinned) or (_UNCAPPED,)
     nobody = np.zeros(len(units), np.bool_)
     by_subject = pinned.unit == "subject"
-    ids = hids(book.id_key.subjects(units, nobody) if by_subject else book.id_key.records(units, nobody))
+    ids = keyed_ids(book.id_key.subjects(units, nobody) if by_subject else book.id_key.records(units, nobody))
     order = ids.order()
     values = np.zeros((len(names), ids.size), np.int64)
     wanted = ids.take(order)
@@ -126,15 +126,15 @@ def _asked(spent: dict[str, I64], limits: dict[str, int]) -> list[dict[str, dict
     ]
 
 
-def _summed(book: Book, pinned: Pinned, names: tuple[str, ...], wanted: Hids) -> Values:
+def _summed(book: Book, pinned: Pinned, names: tuple[str, ...], wanted: KeyedIds) -> Values:
     """Sum up what units took in a scope that keeps no balances, for sorted ids."""
     total = np.zeros((len(names), wanted.size), np.int64)
     batches = [seq for (seq,) in book.store.rows("select seq from batch where scope=?", (pinned.id,))]
     for item in Pass(book.segments, book.journal, 0, 0).over(batches, "unit", ["canary", *names]):
         part = _spent(book, item, names)
-        if part.hids.size:
-            at = np.minimum(np.searchsorted(part.hids.hi, wanted.hi), part.hids.size - 1)
-            hit = (part.hids.hi[at] == wanted.hi) & (part.hids.lo[at] == wanted.lo)
+        if part.ids.size:
+            at = np.minimum(np.searchsorted(part.ids.hi, wanted.hi), part.ids.size - 1)
+            hit = (part.ids.hi[at] == wanted.hi) & (part.ids.lo[at] == wanted.lo)
             total += np.where(hit, part.values[:, at], 0)
     return total
 

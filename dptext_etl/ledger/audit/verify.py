@@ -24,8 +24,8 @@ def verify(book: Book) -> VerifyReport:
     problems = derived.problems
     _same(problems, "release", _releases(derived), _stored_releases(book))
     _same(problems, "frozen dataset", derived.frozen, dict(book.store.rows("select dataset, seq from frozen")))
-    burnt = {row[:2]: row[2] for row in book.store.rows("select dataset, release, seq from burnt")}
-    _same(problems, "burnt name", derived.burnt, burnt)
+    revoked = {row[:2]: row[2] for row in book.store.rows("select dataset, release, seq from burnt")}
+    _same(problems, "revoked name", derived.revoked, revoked)
     _same(problems, "publication", _publications(derived), _stored_publications(book))
     _same(problems, "counts of release", _tallies(derived), _stored_tallies(book))
     _same(problems, "batch", _batches(derived), _stored_batches(book))
@@ -55,7 +55,7 @@ def _releases(derived: Derived) -> dict[int, Any]:
             *(facts[name] for name in NAMES if name != "mechanism"),
             facts["publishable"],
             canon(facts["facts"]),
-            derived.burnt.get((facts["dataset"], facts["release"])),
+            derived.revoked.get((facts["dataset"], facts["release"])),
         )
         for number, facts in derived.releases.items()
     }

@@ -69,11 +69,11 @@ def caps(book: Book) -> list[dict[str, Any]]:
 def export(book: Book) -> dict[str, Any]:
     """Return what may be published: configurations, claims, constants, and how many subjects a dataset has."""
     datasets: dict[str, dict[str, Any]] = {}
-    for dataset, column, release, cfg, burnt, facts in book.store.rows(
+    for dataset, column, release, cfg, revoked, facts in book.store.rows(
         "select dataset, col, release, cfg, burnt, facts from release where publishable=1 order by id"
     ):
         held = datasets.setdefault(dataset, {"subjects": _subjects(book, dataset), "releases": []})
-        stated = {"column": column, "release": release, "cfg": cfg, "burnt": burnt is not None}
+        stated = {"column": column, "release": release, "cfg": cfg, "burnt": revoked is not None}
         held["releases"].append(stated | json.loads(facts))
     return {"format": "dptext-ledger-export/1", "amounts": "millionths", "datasets": datasets}
 

@@ -7,18 +7,18 @@ import numpy.typing as npt
 
 from dptext_etl.ledger.operations.scopes import Pinned, components
 from dptext_etl.ledger.storage.cache import PartCache
-from dptext_etl.ledger.storage.keyed_ids import Hids
-from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Runs, Values, fold
+from dptext_etl.ledger.storage.keyed_ids import KeyedIds
+from dptext_etl.ledger.storage.sorted_runs import Fold, Part, SortedRuns, Values, fold
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Mask
 
 
-def balances(store: Store, cache: PartCache, pinned: Pinned) -> Runs:
+def balances(store: Store, cache: PartCache, pinned: Pinned) -> SortedRuns:
     """Return the balances of a capped scope: per unit, the sums that its cap limits."""
-    return Runs(store, cache, f"balance/{pinned.id}", len(components(pinned)), Fold.SUM)
+    return SortedRuns(store, cache, f"balance/{pinned.id}", len(components(pinned)), Fold.SUM)
 
 
-def admit(runs: Runs, limits: tuple[int, ...], units: Hids, amounts: Values, asking: Mask) -> Mask:
+def admit(runs: SortedRuns, limits: tuple[int, ...], units: KeyedIds, amounts: Values, asking: Mask) -> Mask:
     """Judge the records of a batch in row order: each fits if what its unit has used and it stay within the limits.
 
     Args:
@@ -68,6 +68,6 @@ def _walk(fits: Mask, rows: npt.NDArray[np.intp], amounts: Values, used: Values,
             spent = after
 
 
-def charged(units: Hids, amounts: Values) -> Part:
+def charged(units: KeyedIds, amounts: Values) -> Part:
     """Return what a batch adds to the balances, per unit."""
     return fold(units, amounts, Fold.SUM)

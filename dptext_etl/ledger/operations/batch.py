@@ -13,19 +13,19 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.ledger.idkey import IdKey
-from dptext_etl.ledger.storage.keyed_ids import Bytes, Hids, Index, hids, matrix
+from dptext_etl.ledger.storage.keyed_ids import Bytes, Index, KeyedIds, keyed_ids, matrix
 from dptext_etl.ledger.terms import I64, Charge, Mask, ReleaseRef, Unit
 
 
-class Batch(NamedTuple):
+class BatchIds(NamedTuple):
     """Who is in a batch, shape (records, 32) and (records,)."""
 
     records: Bytes
     units: Bytes
     canary: Mask
-    record_ids: Hids
+    record_ids: KeyedIds
     record_order: Index
-    unit_ids: Hids
+    unit_ids: KeyedIds
 
     @property
     def size(self) -> int:
@@ -33,17 +33,17 @@ class Batch(NamedTuple):
         return len(self.records)
 
 
-class Column(NamedTuple):
+class ColumnCharge(NamedTuple):
     """What a batch takes in one column: identities, positions and amounts, shape (records, 32) and (records,)."""
 
     ref: ReleaseRef
     idem_keys: Bytes
-    identities: Hids
+    identities: KeyedIds
     n_worst: I64
     spends: Mapping[str, I64]
 
 
-def identify(id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask | None) -> Batch:
+def identify(id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask | None) -> BatchIds:
     """Hash the ids of a batch.
 
     Raises:
@@ -51,21 +51,21 @@ def identify(id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None
     """
     marked = _mask(canary, len(ids))
     records = id_key.records(ids, marked)
-    record_ids = hids(records)
+    record_ids = keyed_ids(records)
     order = distinct_order(record_ids)
     if unit == "subject":
         units = id_key.subjects(subjects, marked)
     else:
         units = records if not marked.any() else np.where(marked[:, None], np.uint8(0), records)
-    return Batch(records, units, marked, record_ids, order, hids(units))
+    return BatchIds(records, units, marked, record_ids, order, keyed_ids(units))
 
 
-def record_ids(id_key: IdKey, ids: pa.Array, canary: Mask | None) -> Hids:
+def record_ids(id_key: IdKey, ids: pa.Array, canary: Mask | None) -> KeyedIds:
     """Hash record ids alone."""
-    return hids(id_key.records(ids, _mask(canary, len(ids))))
+    return keyed_ids(id_key.records(ids, _mask(canary, len(ids))))
 
 
-def distinct_order(records: Hids) -> Index:
+def distinct_order(records: KeyedIds) -> Index:
     """Return the places of records in ascending order, each there once (docs/spec/stream.md#record-id).
 
     Raises:
@@ -78,7 +78,7 @@ def distinct_order(records: Hids) -> Index:
     return order
 
 
-def column(charge: Charge, size: int) -> Column:
+def column(charge: Charge, size: int) -> ColumnCharge:
     """Read a charge.
 
     Raises:
@@ -91,7 +91,7 @@ def column(charge: Charge, size: int) -> Column:
     n_worst = whole(charge.n_worst, size, "n_worst")
     if size and n_worst.max() >= 1 << 32:
         raise InputError("n_worst must be below 2^32")
-    return Column(charge.ref, idem_keys, hids(idem_keys), n_worst, spends)
+    return ColumnCharge(charge.ref, idem_keys, keyed_ids(idem_keys), n_worst, spends)
 
 
 def whole(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64:

@@ -10,7 +10,7 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.refund import settle
 from dptext_etl.ledger.storage.columns import Column
-from dptext_etl.ledger.storage.keyed_ids import Bytes, Hids, Index
+from dptext_etl.ledger.storage.keyed_ids import Bytes, Index, KeyedIds
 from dptext_etl.ledger.storage.records import Held, Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, seal
 from dptext_etl.ledger.terms import I64, U8, CommitOutcome, Event, ReleaseRef, State
@@ -28,9 +28,9 @@ class Outputs(NamedTuple):
         spent: Pure epsilon used, in millionths; None charges the worst case that was reserved.
     """
 
-    records: Hids
+    records: KeyedIds
     order: Index
-    identities: Hids
+    identities: KeyedIds
     digests: Bytes
     positions: I64
     spent: I64 | None = None
@@ -67,7 +67,7 @@ def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs) -> U8:
     return outcome
 
 
-def _require_reserved(held: Held, identities: Hids) -> None:
+def _require_reserved(held: Held, identities: KeyedIds) -> None:
     same = held.same(identities)
     if not same.all():
         other = int((held.known & ~same).sum())

@@ -3,7 +3,7 @@
 Specification: docs/spec/privacy.md#lost-ledger.
 
 An old copy has forgotten charges, so every balance in it may be too low and every release name may be in use. Thawing
-therefore burns all release names and lowers each cap of the dataset by what may have been forgotten, which is the same
+therefore revokes all release names and lowers each cap of the dataset by what may have been forgotten, which is the same
 as charging that to everybody.
 """
 
@@ -37,16 +37,16 @@ class Freezes:
         self._scopes = scopes
 
     def freeze(self, dataset: str, reason: str, in_use: Sequence[str], missing: Anchor | None) -> None:
-        """Freeze a dataset; a frozen one stays as it is. Names that are in use elsewhere are burnt at once.
+        """Freeze a dataset; a frozen one stays as it is. Names that are in use elsewhere are revoked at once.
 
         Args:
             dataset: Its name.
             reason: Why, in plain words.
-            in_use: Release names to burn.
+            in_use: Release names to revoke.
             missing: An anchor that the ledger should hold and does not.
         """
         for release in in_use:
-            self._releases.burn_name(dataset, release, reason)
+            self._releases.revoke_name(dataset, release, reason)
         if self._store.row("select 1 from frozen where dataset=?", (dataset,)) is None:
             lost = {} if missing is None else {"missing": str(missing)}
             seq = self._journal.append(Event.FREEZE, dataset=dataset, reason=reason, **lost)
@@ -60,7 +60,7 @@ class Freezes:
         return any((facts["dataset"], facts.get("missing")) == (dataset, str(missing)) for facts in said)
 
     def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
-        """Burn the dataset's releases, lower its caps by what may have been lost, and let it go on.
+        """Revoke the dataset's releases, lower its caps by what may have been lost, and let it go on.
 
         Args:
             dataset: A frozen dataset.
@@ -89,7 +89,7 @@ class Freezes:
                 lowered[self._scopes.lower(pinned, limits, dataset)] = dict(
                     zip(components(pinned), limits, strict=True)
                 )
-        self._releases.burn_all(dataset, "the ledger was lost or restored")
+        self._releases.revoke_all(dataset, "the ledger was lost or restored")
         self._journal.append(Event.THAW, dataset=dataset, lost={name: int(micro(float(x))) for name, x in lost.items()})
         self._store.execute("delete from frozen where dataset=?", (dataset,))
         return lowered

@@ -12,7 +12,7 @@ import numpy as np
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.operations.balances import balances, charged
 from dptext_etl.ledger.operations.book import Book
-from dptext_etl.ledger.storage.keyed_ids import hids
+from dptext_etl.ledger.storage.keyed_ids import keyed_ids
 from dptext_etl.ledger.storage.records import Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, seal
 from dptext_etl.ledger.terms import I64, Event, ReleaseRef
@@ -36,7 +36,7 @@ def settle(book: Book, job: str, ref: ReleaseRef, places: Places, spent: I64) ->
     Raises:
         LedgerError: The release was not registered with ex-post charges, or a row used more than was reserved.
     """
-    book.releases.require_expost(ref)
+    book.releases.require_refundable(ref)
     for batch, mine in places.groups():
         (number,) = book.store.rows("select scope from batch where seq=?", (batch,))[0]
         pinned = book.scopes.by_id(number)
@@ -52,5 +52,5 @@ def settle(book: Book, job: str, ref: ReleaseRef, places: Places, spent: I64) ->
         seq = book.journal.append(Event.SETTLE, job=job, release=ref.id, nonce=ref.nonce, **facts)
         book.segments.write(seq, blobs)
         of_people = columns["canary"][rows] == 0
-        units = hids(columns["unit"][rows[of_people]])
+        units = keyed_ids(columns["unit"][rows[of_people]])
         balances(book.store, book.cache, pinned).insert(charged(units, (used - worst)[None, of_people]))

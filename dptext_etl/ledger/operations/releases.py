@@ -1,4 +1,4 @@
-"""Releases: a name pins one configuration per column and one type of id; a burnt one never comes back.
+"""Releases: a name pins one configuration per column and one type of id; a revoked one never comes back.
 
 Specification: docs/spec/privacy.md#one-text-per-release, docs/spec/stream.md#record-id.
 """
@@ -57,12 +57,12 @@ class Releases:
             nonce: Counts deliberate extra releases.
 
         Raises:
-            LedgerError: The name is burnt or pinned to something else, or the ids of the column are of another type.
+            LedgerError: The name is revoked or pinned to something else, or the ids of the column are of another type.
         """
         dataset, column, release = names["dataset"], names["column"], names["release"]
         where = f"release {release!r} of {dataset}.{column}"
         refuse_frozen(self._store, dataset)
-        self._refuse_burnt(dataset, release)
+        self._refuse_revoked(dataset, release)
         pinned = self._store.row("select distinct id_type from release where dataset=? and col=?", (dataset, column))
         if pinned is not None and pinned[0] != names["id_type"]:
             msg = f"the record ids of {dataset}.{column} are pinned to type {pinned[0]}, got {names['id_type']}"
@@ -93,7 +93,7 @@ class Releases:
         return int(number)
 
     def require_usable(self, ref: ReleaseRef) -> None:
-        """Refuse a release that is unknown here or burnt.
+        """Refuse a release that is unknown here or revoked.
 
         Raises:
             LedgerError: It is.
@@ -102,10 +102,10 @@ class Releases:
         if found != (ref.dataset, ref.column, ref.release, ref.cfg):
             raise LedgerError(f"{ref} is not registered in this ledger", "call Ledger.register first")
         refuse_frozen(self._store, ref.dataset)
-        self._refuse_burnt(ref.dataset, ref.release)
+        self._refuse_revoked(ref.dataset, ref.release)
 
     def require_publishable(self, ref: ReleaseRef) -> None:
-        """Refuse to publish what has no theorem, was declared a benchmark, or is burnt.
+        """Refuse to publish what has no theorem, was declared a benchmark, or is revoked.
 
         Raises:
             LedgerError: It is.
@@ -115,7 +115,7 @@ class Releases:
         if not found[0] or json.loads(found[1])["class"] == GuaranteeClass.NONE:
             raise LedgerError(f"{ref} is not publishable", "faithful mechanisms are for benchmarks on public data")
 
-    def require_expost(self, ref: ReleaseRef) -> None:
+    def require_refundable(self, ref: ReleaseRef) -> None:
         """Refuse to charge what was used where the release was not registered so.
 
         Raises:
@@ -126,32 +126,32 @@ class Releases:
             hint = "only mechanisms whose number of steps tells nothing of the input may; the worst case stays charged"
             raise LedgerError(f"{ref} was not registered with ex-post charges", hint)
 
-    def burn(self, ref: ReleaseRef, reason: str) -> None:
-        """Burn a release name in all columns of its dataset: nothing further happens under it, charges stay."""
+    def revoke(self, ref: ReleaseRef, reason: str) -> None:
+        """Revoke a release name in all columns of its dataset: nothing further happens under it, charges stay."""
         known = self._store.row("select 1 from release where dataset=? and release=?", (ref.dataset, ref.release))
         if known is None:
             raise LedgerError(f"{ref} is not registered in this ledger")
-        self.burn_name(ref.dataset, ref.release, reason)
+        self.revoke_name(ref.dataset, ref.release, reason)
 
-    def burn_all(self, dataset: str, reason: str) -> None:
-        """Burn all release names of a dataset."""
+    def revoke_all(self, dataset: str, reason: str) -> None:
+        """Revoke all release names of a dataset."""
         for (release,) in self._store.rows("select distinct release from release where dataset=?", (dataset,)):
-            self.burn_name(dataset, release, reason)
+            self.revoke_name(dataset, release, reason)
 
-    def burn_name(self, dataset: str, release: str, reason: str) -> None:
-        """Burn a release name, whether or not this ledger knows it."""
-        if self._burnt(dataset, release):
+    def revoke_name(self, dataset: str, release: str, reason: str) -> None:
+        """Revoke a release name, whether or not this ledger knows it."""
+        if self._revoked(dataset, release):
             return
         seq = self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
         self._store.execute("insert into burnt values(?,?,?)", (dataset, release, seq))
         self._store.execute("update release set burnt=? where dataset=? and release=?", (seq, dataset, release))
 
-    def _burnt(self, dataset: str, release: str) -> bool:
+    def _revoked(self, dataset: str, release: str) -> bool:
         return self._store.row("select 1 from burnt where dataset=? and release=?", (dataset, release)) is not None
 
-    def _refuse_burnt(self, dataset: str, release: str) -> None:
-        if self._burnt(dataset, release):
-            msg = f"release {release!r} of {dataset} is burnt: nothing further happens under this name"
+    def _refuse_revoked(self, dataset: str, release: str) -> None:
+        if self._revoked(dataset, release):
+            msg = f"release {release!r} of {dataset} is revoked: nothing further happens under this name"
             raise LedgerError(msg, f"if a gate fired, mend the defect; then {_NEW_NAME}")
 
 
@@ -164,5 +164,5 @@ def refuse_frozen(store: Store, dataset: str) -> None:
     found = store.row("select body from event join frozen on frozen.seq = event.seq where dataset=?", (dataset,))
     if found is not None:
         reason = json.loads(found[0])["reason"]
-        hint = "`dptext ledger thaw` burns its release names and charges what may have been lost"
+        hint = "`dptext ledger thaw` revokes its release names and charges what may have been lost"
         raise LedgerError(f"the dataset {dataset} is frozen: {reason}", hint)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import BudgetError, LedgerError
 from dptext_etl.ledger.operations.balances import admit, balances, charged
-from dptext_etl.ledger.operations.batch import Batch, Column
+from dptext_etl.ledger.operations.batch import BatchIds, ColumnCharge
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import Pinned, components
 from dptext_etl.ledger.storage.keyed_ids import Index
@@ -30,13 +30,13 @@ class Request(NamedTuple):
     job: str
     scope: Scope
     pinned: Pinned
-    batch: Batch
+    batch: BatchIds
 
 
 class Seen(NamedTuple):
     """What the ledger knew of a batch in one column, shape (records,)."""
 
-    column: Column
+    column: ColumnCharge
     held: Held
     fresh: Mask
     changed: Mask
@@ -48,7 +48,7 @@ class Seen(NamedTuple):
         return ~(self.fresh | self.changed | self.committed)
 
 
-def reserve(request: Request, columns: list[Column], *, refuse: bool) -> U8:
+def reserve(request: Request, columns: list[ColumnCharge], *, refuse: bool) -> U8:
     """Judge a batch and charge what is new and fits; called inside a transaction.
 
     Returns:
@@ -68,7 +68,7 @@ def reserve(request: Request, columns: list[Column], *, refuse: bool) -> U8:
     return outcome
 
 
-def _look(request: Request, column: Column) -> Seen:
+def _look(request: Request, column: ColumnCharge) -> Seen:
     request.book.releases.require_usable(column.ref)
     held = request.book.records.held(column.ref, request.batch.record_ids, request.batch.record_order)
     same = held.same(column.identities)

@@ -11,7 +11,7 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.operations.balances import balances, charged
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import LARGEST, Pinned, components
-from dptext_etl.ledger.storage.keyed_ids import Index, hids
+from dptext_etl.ledger.storage.keyed_ids import Index, keyed_ids
 from dptext_etl.ledger.storage.records import Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, seal
 from dptext_etl.ledger.storage.sorted_runs import Part
@@ -114,4 +114,4 @@ def _amounts(book: Book, seq: int, pinned: Pinned, chosen: Mask, sign: int) -> P
         endless = "infinite" if (amounts == INFINITE).any() else "too large"
         msg = f"the scope holds charges that are {endless} on {pinned.measure}, made before it had a cap"
         raise LedgerError(msg, "declare the cap in a new period")
-    return charged(hids(columns["unit"][rows]), sign * amounts)
+    return charged(keyed_ids(columns["unit"][rows]), sign * amounts)

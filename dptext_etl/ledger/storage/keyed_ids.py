@@ -21,7 +21,7 @@ Index = npt.NDArray[np.intp]
 WIDTH = 32
 
 
-class Hids(NamedTuple):
+class KeyedIds(NamedTuple):
     """Ids as pairs of 64-bit numbers, ordered like their bytes.
 
     Attributes:
@@ -37,9 +37,9 @@ class Hids(NamedTuple):
         """Number of ids."""
         return len(self.hi)
 
-    def take(self, where: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> Hids:
+    def take(self, where: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> KeyedIds:
         """Return the ids at some places."""
-        return Hids(self.hi[where], self.lo[where])
+        return KeyedIds(self.hi[where], self.lo[where])
 
     def order(self) -> Index:
         """Return the places in ascending order of id; equal ids keep the order of their rows."""
@@ -57,16 +57,16 @@ class Hids(NamedTuple):
         return np.flatnonzero(np.concatenate([[True], changes]))
 
 
-def hids(matrix: Bytes) -> Hids:
+def keyed_ids(matrix: Bytes) -> KeyedIds:
     """Read ids from bytes, shape (ids, 16 or more)."""
     pairs = np.ascontiguousarray(matrix[:, :16]).view(">u8")
-    return Hids(pairs[:, 0].astype(np.uint64), pairs[:, 1].astype(np.uint64))
+    return KeyedIds(pairs[:, 0].astype(np.uint64), pairs[:, 1].astype(np.uint64))
 
 
-def joined(ids: Iterable[Hids]) -> Hids:
+def joined(ids: Iterable[KeyedIds]) -> KeyedIds:
     """Put lists of ids behind one another; no list at all is no id."""
-    listed = [Hids(np.zeros(0, np.uint64), np.zeros(0, np.uint64)), *ids]
-    return Hids(np.concatenate([item.hi for item in listed]), np.concatenate([item.lo for item in listed]))
+    listed = [KeyedIds(np.zeros(0, np.uint64), np.zeros(0, np.uint64)), *ids]
+    return KeyedIds(np.concatenate([item.hi for item in listed]), np.concatenate([item.lo for item in listed]))
 
 
 def matrix(array: pa.Array | pa.ChunkedArray, what: str) -> Bytes:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dptext_etl.ledger.storage.columns import Column
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.keyed_ids import Hids, Index, hids, joined
+from dptext_etl.ledger.storage.keyed_ids import Index, KeyedIds, joined, keyed_ids
 from dptext_etl.ledger.storage.segments import Segments
 from dptext_etl.ledger.terms import Mask
 
@@ -28,7 +28,7 @@ class Taken(NamedTuple):
 
     batch: int
     rows: Index
-    ids: Hids
+    ids: KeyedIds
     columns: dict[str, Column]
 
 
@@ -55,11 +55,11 @@ class Pass(NamedTuple):
         """
         for batch in batches:
             columns = self.segments.read(batch, self.journal.facts(batch), [key, *names])
-            ids = hids(columns[key])
+            ids = keyed_ids(columns[key])
             rows = np.flatnonzero(self._meets(ids))
             yield Taken(batch, rows, ids.take(rows), {name: columns[name][rows] for name in names})
 
-    def _meets(self, ids: Hids) -> Mask:
+    def _meets(self, ids: KeyedIds) -> Mask:
         if not self.bits:
             return np.ones(ids.size, np.bool_)
         met: Mask = ids.hi >> np.uint64(64 - self.bits) == np.uint64(self.at)

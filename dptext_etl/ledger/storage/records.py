@@ -10,9 +10,9 @@ import numpy.typing as npt
 
 from dptext_etl.ledger.storage.cache import PartCache
 from dptext_etl.ledger.storage.journal import Journal
-from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, Hids, Index
+from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, Index, KeyedIds
 from dptext_etl.ledger.storage.segments import Segments
-from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Runs
+from dptext_etl.ledger.storage.sorted_runs import Fold, Part, SortedRuns
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import I64, U8, Mask, ReleaseRef, State
 
@@ -45,11 +45,11 @@ class Held(NamedTuple):
     """
 
     known: Mask
-    idem_keys: Hids
+    idem_keys: KeyedIds
     places: Places
     state: U8
 
-    def same(self, idem_keys: Hids) -> Mask:
+    def same(self, idem_keys: KeyedIds) -> Mask:
         """Return where it holds this very text."""
         same: Mask = self.known & (self.idem_keys.hi == idem_keys.hi) & (self.idem_keys.lo == idem_keys.lo)
         return same
@@ -64,11 +64,11 @@ class Records:
         self._segments = segments
         self._cache = cache
 
-    def index(self, release: int, nonce: int) -> Runs:
+    def index(self, release: int, nonce: int) -> SortedRuns:
         """Return the record index of a release: record -> identity of its text, place."""
-        return Runs(self._store, self._cache, f"records/{release}/{nonce}", 3, Fold.LATEST)
+        return SortedRuns(self._store, self._cache, f"records/{release}/{nonce}", 3, Fold.LATEST)
 
-    def held(self, ref: ReleaseRef, records: Hids, order: Index) -> Held:
+    def held(self, ref: ReleaseRef, records: KeyedIds, order: Index) -> Held:
         """Look up records, given in any order with the places of their ascending order."""
         found, values = self.index(ref.id, ref.nonce).find(records.take(order))
         known, stored = np.empty_like(found), np.empty_like(values)
@@ -79,9 +79,9 @@ class Records:
         for batch, group in places.take(where).groups():
             state[where[group]] = self.states(batch)[places.row[where[group]]]
         known &= ~(known & (state == State.ABORTED))
-        return Held(known, Hids(stored[0].view(np.uint64), stored[1].view(np.uint64)), places, state)
+        return Held(known, KeyedIds(stored[0].view(np.uint64), stored[1].view(np.uint64)), places, state)
 
-    def reserve(self, ref: ReleaseRef, batch: int, records: Hids, order: Index, idem_keys: Hids) -> None:
+    def reserve(self, ref: ReleaseRef, batch: int, records: KeyedIds, order: Index, idem_keys: KeyedIds) -> None:
         """Enter the rows of a new batch."""
         place = (np.int64(batch) << np.int64(32)) | order.astype(np.int64)
         identity = idem_keys.take(order)

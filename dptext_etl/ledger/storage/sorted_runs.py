@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.storage.cache import PartCache
-from dptext_etl.ledger.storage.keyed_ids import U64, Hids, Index, joined
+from dptext_etl.ledger.storage.keyed_ids import U64, Index, KeyedIds, joined
 from dptext_etl.ledger.storage.store import Store
 
 FANOUT = 8
@@ -38,7 +38,7 @@ class Fold(StrEnum):
     """The entry whose last value is the largest."""
 
 
-class Run(NamedTuple):
+class SortedRun(NamedTuple):
     """One immutable run."""
 
     id: int
@@ -57,11 +57,11 @@ class Run(NamedTuple):
 class Part(NamedTuple):
     """Ids in ascending order with their values."""
 
-    hids: Hids
+    ids: KeyedIds
     values: Values
 
 
-class Runs:
+class SortedRuns:
     """The map of one space, such as the balances of a scope.
 
     Args:
@@ -79,30 +79,30 @@ class Runs:
         self._values = values
         self._fold = fold
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[SortedRun]:
         """Return the runs there are, largest first."""
         found = self._store.rows("select id, bits, size from run where space=? order by size desc, id", (self._space,))
-        return [Run(*row) for row in found]
+        return [SortedRun(*row) for row in found]
 
     def insert(self, part: Part) -> None:
         """Add entries: sorted ids, each once."""
-        if not part.hids.size:
+        if not part.ids.size:
             return
-        self._write([part], part.hids.size, _bits(part.hids.size))
+        self._write([part], part.ids.size, _bits(part.ids.size))
         while (crowded := self._crowded()) is not None:
             size = sum(run.size for run in crowded)
             bits = _bits(size)
             self._write((self._merged(crowded, bits, at) for at in range(1 << bits)), size, bits)
             self.drop(crowded)
 
-    def drop(self, runs: list[Run] | None = None) -> None:
+    def drop(self, runs: list[SortedRun] | None = None) -> None:
         """Remove runs; all of them if none are given."""
         for run in self.runs() if runs is None else runs:
             self._store.execute("delete from run_part where run=?", (run.id,))
             self._store.execute("delete from run where id=?", (run.id,))
             self._cache.forget(run.id)
 
-    def find(self, wanted: Hids) -> tuple[npt.NDArray[np.bool_], Values]:
+    def find(self, wanted: KeyedIds) -> tuple[npt.NDArray[np.bool_], Values]:
         """Look up sorted ids.
 
         Returns:
@@ -157,22 +157,22 @@ class Runs:
                 return False
         return True
 
-    def _crowded(self) -> list[Run] | None:
-        ranks: dict[int, list[Run]] = {}
+    def _crowded(self) -> list[SortedRun] | None:
+        ranks: dict[int, list[SortedRun]] = {}
         for run in self.runs():
             ranks.setdefault(run.rank, []).append(run)
         return next((runs for _, runs in sorted(ranks.items()) if len(runs) >= FANOUT), None)
 
-    def _merged(self, runs: list[Run], bits: int, at: int) -> Part:
+    def _merged(self, runs: list[SortedRun], bits: int, at: int) -> Part:
         """Fold what several runs hold of the ids whose first `bits` bits are `at`."""
-        hids, values = [], []
+        ids, values = [], []
         for run in runs:
             for piece in self._overlapping(run, bits, at):
-                hids.append(piece.hids)
+                ids.append(piece.ids)
                 values.append(piece.values)
-        return fold(joined(hids), np.concatenate([np.zeros((self._values, 0), np.int64), *values], axis=1), self._fold)
+        return fold(joined(ids), np.concatenate([np.zeros((self._values, 0), np.int64), *values], axis=1), self._fold)
 
-    def _overlapping(self, run: Run, bits: int, at: int) -> Iterator[Part]:
+    def _overlapping(self, run: SortedRun, bits: int, at: int) -> Iterator[Part]:
         first, count = (
             (at << (run.bits - bits), 1 << (run.bits - bits)) if run.bits > bits else (at >> (bits - run.bits), 1)
         )
@@ -182,23 +182,23 @@ class Runs:
             if begin == end:
                 continue
             low, values = self._rest(run, place, len(keys), keep=False)
-            yield Part(Hids(keys[begin:end], low[begin:end]), values[:, begin:end])
+            yield Part(KeyedIds(keys[begin:end], low[begin:end]), values[:, begin:end])
 
     def _write(self, parts: Iterator[Part] | list[Part], size: int, bits: int) -> None:
         run = secrets.randbits(62)  # never the id of an earlier run, even of one that was rolled back
         written = 0
         self._store.execute("insert into run values(?,?,?,?)", (run, self._space, bits, size))
         for at, part in enumerate(_cut(parts[0], bits) if isinstance(parts, list) else parts):
-            rest = np.concatenate([part.hids.lo.view(np.int64)[None], part.values])
-            for piece, blob in enumerate((part.hids.hi.astype("<u8", copy=False), rest.astype("<i8", copy=False))):
+            rest = np.concatenate([part.ids.lo.view(np.int64)[None], part.values])
+            for piece, blob in enumerate((part.ids.hi.astype("<u8", copy=False), rest.astype("<i8", copy=False))):
                 self._store.execute("insert into run_part values(?,?,?,?)", (run, at, piece, blob.tobytes()))
-            written += part.hids.size
+            written += part.ids.size
         self._store.execute("update run set size=? where id=?", (written, run))
 
-    def _keys(self, run: Run, at: int, *, keep: bool = True) -> U64:
+    def _keys(self, run: SortedRun, at: int, *, keep: bool = True) -> U64:
         return self._piece(run.id, at, 0, keep=keep).view(np.uint64)
 
-    def _rest(self, run: Run, at: int, size: int, *, keep: bool = True) -> tuple[U64, Values]:
+    def _rest(self, run: SortedRun, at: int, size: int, *, keep: bool = True) -> tuple[U64, Values]:
         rest = self._piece(run.id, at, 1, keep=keep).reshape(1 + self._values, -1)
         if rest.shape[1] != size:
             raise LedgerError("an index of the ledger is damaged", "run `dptext ledger verify`")
@@ -217,24 +217,24 @@ class Runs:
         return loaded
 
 
-def fold(hids: Hids, values: Values, how: Fold) -> Part:
+def fold(ids: KeyedIds, values: Values, how: Fold) -> Part:
     """Sort entries and fold those of one id.
 
     Args:
-        hids: Ids in any order, also more than once.
+        ids: Ids in any order, also more than once.
         values: Their numbers, shape (values, ids).
         how: What two entries of one id become.
     """
-    order = hids.order()
-    hids, values = hids.take(order), values[:, order]
-    starts = hids.starts()
-    if len(starts) == hids.size:
-        return Part(hids, values)
+    order = ids.order()
+    ids, values = ids.take(order), values[:, order]
+    starts = ids.starts()
+    if len(starts) == ids.size:
+        return Part(ids, values)
     if how is Fold.SUM:
-        return Part(hids.take(starts), np.add.reduceat(values, starts, axis=1))
-    order = np.lexsort((values[-1], hids.lo, hids.hi))
-    last = order[np.append(starts[1:], hids.size) - 1]
-    return Part(hids.take(last), values[:, last])
+        return Part(ids.take(starts), np.add.reduceat(values, starts, axis=1))
+    order = np.lexsort((values[-1], ids.lo, ids.hi))
+    last = order[np.append(starts[1:], ids.size) - 1]
+    return Part(ids.take(last), values[:, last])
 
 
 def _bits(size: int) -> int:
@@ -243,8 +243,8 @@ def _bits(size: int) -> int:
 
 def _cut(part: Part, bits: int) -> Iterator[Part]:
     for at in range(1 << bits):
-        begin, end = _range(part.hids.hi, bits, at)
-        yield Part(part.hids.take(slice(begin, end)), part.values[:, begin:end])
+        begin, end = _range(part.ids.hi, bits, at)
+        yield Part(part.ids.take(slice(begin, end)), part.values[:, begin:end])
 
 
 def _range(keys: U64, bits: int, at: int) -> tuple[int, int]:
@@ -257,7 +257,7 @@ def _range(keys: U64, bits: int, at: int) -> tuple[int, int]:
     return begin, int(np.searchsorted(keys, np.uint64((at + 1) << (64 - bits))))
 
 
-def _slices(wanted: Hids, bits: int) -> Iterator[tuple[int, int, int]]:
+def _slices(wanted: KeyedIds, bits: int) -> Iterator[tuple[int, int, int]]:
     """Cut sorted ids by their first bits: part, begin, end; empty parts are left out."""
     edges = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(64 - bits) if bits else np.zeros(0, np.uint64)
     cuts = [0, *np.searchsorted(wanted.hi, edges).tolist(), wanted.size]
@@ -275,7 +275,7 @@ def _matches(keys: U64, wanted: U64) -> tuple[Index, Index] | None:
     return (places, rows[places]) if len(places) else None
 
 
-def _exact(keys: U64, low: U64, rows: Index, wanted: Hids) -> tuple[Index, npt.NDArray[np.bool_]]:
+def _exact(keys: U64, low: U64, rows: Index, wanted: KeyedIds) -> tuple[Index, npt.NDArray[np.bool_]]:
     """Compare the second half of ids too, stepping over ids that share the first half (one in 10^6 ledgers has any)."""
     rows = rows.copy()
     exact = low[rows] == wanted.lo

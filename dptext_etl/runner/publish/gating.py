@@ -1,4 +1,4 @@
-"""Judge a staged run; a gate that fires burns the release name, whoever asked (docs/spec/privacy.md#fired-gate)."""
+"""Judge a staged run; a gate that fires revokes the release name, whoever asked (docs/spec/privacy.md#fired-gate)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ log = logging.getLogger("dptext_etl.runner")
 
 
 def check(staged: StagedRun, *, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
-    """Evaluate all gates over a staged run, and burn its release name if one fires.
+    """Evaluate all gates over a staged run, and revoke its release name if one fires.
 
     Args:
         staged: The staged run.
@@ -32,8 +32,8 @@ def check(staged: StagedRun, *, checkpoint: Checkpoint = nothing) -> tuple[Verdi
         One verdict per gate, the copy reports last; empty if the run has nothing new to publish.
 
     Raises:
-        GateError: A gate could not be evaluated; nothing fired and nothing is burnt.
-        LedgerError: The ledger cannot be read, or the release is burnt already.
+        GateError: A gate could not be evaluated; nothing fired and nothing is revoked.
+        LedgerError: The ledger cannot be read, or the release is revoked already.
     """
     if not staged.shards:
         return ()
@@ -58,8 +58,8 @@ def check(staged: StagedRun, *, checkpoint: Checkpoint = nothing) -> tuple[Verdi
         )
         fired = [verdict.name for verdict in verdicts if not verdict.passed]
         if fired:
-            log.error("gates fired: %s; the release name is burnt", ", ".join(fired))
-            ledger.burn(next(iter(staged.refs.values())), ", ".join(fired)[:200])
+            log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
+            ledger.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
         checkpoint("gated")
     return verdicts
 

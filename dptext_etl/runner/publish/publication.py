@@ -65,7 +65,7 @@ def publish(
 
     Raises:
         GateError: A gate failed, or none was evaluated; nothing is published.
-        LedgerError: The release is burnt or not publishable.
+        LedgerError: The release is revoked or not publishable.
         InputError: No room or access, or staged files are gone; readers still see the version before.
     """
     layout, policy = staged.layout, staged.policy
@@ -141,10 +141,10 @@ def _drafted(
 
 
 def _record(staged: StagedRun, manifest: Manifest) -> None:
-    """Tell the ledger before readers can see it, so that a burnt release never becomes visible."""
+    """Tell the ledger before readers can see it, so that a revoked release never becomes visible."""
     ledger = staged.policy.ledger
     with Ledger.open(ledger.url, ledger.id_key, create=False) as book:
-        book.published(list(staged.refs.values()), _name(manifest), manifest.digest, manifest.rows)
+        book.record_publication(list(staged.refs.values()), _name(manifest), manifest.digest, manifest.rows)
         remember(book, staged.layout, staged.policy.release)
 
 

@@ -86,7 +86,7 @@ class Attempt:
         """Pin the releases of the text columns.
 
         Raises:
-            LedgerError: The name is burnt or pinned to something else, or the ledger is not the one of earlier runs.
+            LedgerError: The name is revoked or pinned to something else, or the ledger is not the one of earlier runs.
         """
         require_same_ledger(ledger, self.layout, self.policy)
         refs = {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}

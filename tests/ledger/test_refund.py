@@ -15,7 +15,7 @@ def spends(*epsilons):
 
 
 def test_the_difference_goes_back_to_the_unit(kit):
-    ref = kit.ref(expost=True)
+    ref = kit.ref(refundable=True)
     kit.reserve(["a", "b", "c"], ["ann", "ann", "bob"], [4, 4, 4], cap=10, refs=[ref])
     assert kit.used("ann", "bob") == [8, 4]
     kit.commit(["a", "c"], ref=ref, spent=spends(1, 0))
@@ -27,7 +27,7 @@ def test_the_difference_goes_back_to_the_unit(kit):
 
 
 def test_what_was_committed_is_settled_once(kit):
-    ref = kit.ref(expost=True)
+    ref = kit.ref(refundable=True)
     kit.reserve(["a"], ["ann"], [4], cap=10, refs=[ref])
     assert kit.commit(["a"], ref=ref, spent=spends(3)) == [0]
     assert kit.commit(["a"], ref=ref, spent=spends(1)) == [1], "the same again charges nothing and gives nothing back"
@@ -38,7 +38,7 @@ def test_what_was_committed_is_settled_once(kit):
 
 
 def test_it_never_passes_the_reservation(kit):
-    ref = kit.ref(expost=True)
+    ref = kit.ref(refundable=True)
     kit.reserve(["a", "b"], ["ann", "bob"], [4, 4], cap=10, refs=[ref])
     for bad in (spends(4, 5), np.array([0, -1])):
         with pytest.raises((LedgerError, InputError), match=r"more than was reserved|not be negative"):
@@ -60,7 +60,7 @@ def test_other_releases_keep_the_worst_case(kit):
 
 def test_other_measures_keep_the_worst_case(kit):
     for number, cap in enumerate((None, Cap(measure="zcdp", rho=9, period="2027"))):
-        ref = kit.ref(dataset=f"d{number}", expost=True)
+        ref = kit.ref(dataset=f"d{number}", refundable=True)
         scope = Scope(f"d{number}", "2027")
         charge = kit.charge(ref, ["a"], 4, rho=np.array([2 * MILLION]))
         ids, people = kit.ids("a"), kit.ids("ann")
@@ -71,7 +71,7 @@ def test_other_measures_keep_the_worst_case(kit):
 
 
 def test_canary_rows_give_nothing_back(kit):
-    ref = kit.ref(expost=True)
+    ref = kit.ref(refundable=True)
     canary = np.array([True, False])
     kit.reserve(["x", "a"], [None, "ann"], [4, 4], cap=10, refs=[ref], canary=canary)
     kit.commit(["x", "a"], ref=ref, canary=canary, spent=spends(1, 2))
@@ -80,7 +80,7 @@ def test_canary_rows_give_nothing_back(kit):
 
 
 def test_verification_finds_an_edited_settlement(kit):
-    ref = kit.ref(expost=True)
+    ref = kit.ref(refundable=True)
     kit.reserve(["a", "b"], ["ann", "bob"], [4, 4], cap=10, refs=[ref])
     kit.commit(["a", "b"], ref=ref, spent=spends(1, 2))
     store = kit.ledger._book.store
@@ -91,7 +91,7 @@ def test_verification_finds_an_edited_settlement(kit):
 
 
 def test_a_forgotten_settlement_is_found(kit):
-    ref = kit.ref(expost=True)
+    ref = kit.ref(refundable=True)
     kit.reserve(["a"], ["ann"], [4], cap=10, refs=[ref])
     kit.commit(["a"], ref=ref, spent=spends(1))
     store = kit.ledger._book.store
