@@ -15,6 +15,7 @@ import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt
 
 from dptext_etl import _kernel
+from dptext_etl.accounting import Draws
 from dptext_etl.artifacts import Artifact, canon
 from dptext_etl.device import Computing
 from dptext_etl.guarantee import MICRO, Guarantee, Spend
@@ -175,6 +176,13 @@ class Mechanism(BaseModel, ABC):
     def worst_case(self, positions: int | None = None) -> Spend:
         """What is reserved before a text is scored: `positions` draws where length is disclosed, else the most."""
         return self.spend(self.most_positions if positions is None else positions)
+
+    def draws(self, positions: int) -> Draws | None:  # noqa: ARG002  (mechanisms of such draws need it)
+        """Return the range-bounded draws of a record with that many positions, or None if it holds anything else.
+
+        Only what consists of such draws alone composes by their privacy loss (docs/spec/privacy.md#br-pld).
+        """
+        return None
 
     @abstractmethod
     def positions(self, texts: pa.Array) -> pa.Array:

@@ -2,12 +2,10 @@
 
 import math
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl.accounting import MEASURES, Bound, bounds, charge, compose, least, log10_odds, parallel, repeat
-from dptext_etl.errors import PolicyError
+from dptext_etl.accounting import Bound, bounds, compose, least, log10_odds
 from dptext_etl.guarantee import ADDITIVE, Disclosure, GuaranteeClass, Spend, micro
 
 amounts = st.integers(0, 10**12) | st.just(math.inf)
@@ -23,11 +21,6 @@ spends = st.builds(
 )
 
 
-@given(spend=spends, count=st.integers(0, 40))
-def test_composing_n_times_equals_count_n(spend, count):
-    assert repeat(spend, count) == compose([spend] * count)
-
-
 @given(spends, spends, spends)
 def test_composition_is_associative_and_never_decreases(a, b, c):
     assert compose([compose([a, b]), c]) == compose([a, compose([b, c])]) == compose([a, b, c])
@@ -39,25 +32,14 @@ def test_composition_is_associative_and_never_decreases(a, b, c):
     assert both.assumptions == a.assumptions | b.assumptions
 
 
-@given(spends, spends)
-def test_parallel_is_at_most_composition(a, b):
-    side = parallel([a, b])
-    for name in ADDITIVE:
-        assert getattr(side, name) == max(getattr(a, name), getattr(b, name)) <= getattr(compose([a, b]), name)
-    assert side.disclosures == a.disclosures | b.disclosures
-    assert parallel([a]) == a == compose([a])
-
-
 def test_nothing_costs_nothing():
-    assert compose([]) == parallel([]) == repeat(Spend(), 0) == Spend.zero()
+    assert compose([]) == Spend.zero()
     assert least(Spend.zero()) == Bound(0, 0, "pure")
-    with pytest.raises(PolicyError, match="got -1"):
-        repeat(Spend(), -1)
 
 
 @given(st.integers(1, 500), st.floats(1e-6, 100))
 def test_millionths_never_under_report(count, epsilon):
-    total = repeat(Spend(eps_pure=micro(epsilon)), count).eps_pure
+    total = compose([Spend(eps_pure=micro(epsilon))] * count).eps_pure
     assert total / 1e6 >= count * epsilon * (1 - 1e-12)
     assert total / 1e6 <= count * (epsilon + 1.01e-6)
 
@@ -83,16 +65,3 @@ def test_the_least_bound_is_a_valid_one(spend):
 def test_odds():
     assert [round(log10_odds(micro(e))) for e in (30.0, 100.0, 500.0)] == [13, 43, 217]
     assert least(Spend(eps_pure=30_000_000)).log10_odds == log10_odds(30_000_000)
-
-
-def test_a_spend_is_charged_on_the_measure_of_the_cap():
-    spend = Spend(eps_pure=5, rho=3)
-    assert charge(spend, "pure") == (5,)
-    assert charge(spend, "zcdp") == (3,)
-    with pytest.raises(PolicyError, match="is infinite on approx\nHint: cap on pure or zcdp"):
-        charge(spend, "approx")
-    with pytest.raises(PolicyError, match="no cap fits"):
-        charge(Spend(guarantee_class=GuaranteeClass.UMLDP), "pure")
-    with pytest.raises(PolicyError, match="unknown measure 'renyi'; allowed: pure, zcdp, approx"):
-        charge(spend, "renyi")
-    assert set(MEASURES["approx"]) <= set(ADDITIVE)

@@ -26,6 +26,7 @@ import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator
 
 from dptext_etl import _kernel, device, scoring
+from dptext_etl.accounting import Draws
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.families.score import SCORES_LOCAL, ScoreMechanism
@@ -116,6 +117,10 @@ class GenerativeMechanism(ScoreMechanism):
     def spend(self, positions: int) -> Spend:
         """So many draws: every text takes `l_max`, a null none."""
         return self.spend_of(positions, self.guarantee, positions=positions)
+
+    def draws(self, positions: int) -> Draws | None:
+        """One range-bounded draw per position."""
+        return Draws(self.epsilon, positions)
 
     def worst_case(self, positions: int | None = None) -> Spend:
         """What is reserved before a text is scored: the longest answer, or `positions` draws if those are fewer."""

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pydantic import PositiveInt, model_validator
 
 from dptext_etl import _kernel
+from dptext_etl.accounting import Draws
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
 from dptext_etl.families.by_word import WordByWord
@@ -205,6 +206,12 @@ class WordMechanism(WordByWord):
             n_worst=positions,
             assumptions=guarantee.assumptions,
         )
+
+    def draws(self, positions: int) -> Draws | None:
+        """One draw per position, where draws are range-bounded, finite, and no length is drawn beside them."""
+        if not self.bounded_range or self.length == "noisy" or not math.isfinite(self.spend(1).eps_pure):
+            return None
+        return Draws(float(self.epsilon_per_word), positions)
 
     def unit_micro(self) -> int:
         """Declared epsilon of one draw in millionths, for engines that multiply it by positions themselves.

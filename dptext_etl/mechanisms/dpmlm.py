@@ -38,6 +38,7 @@ import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl import _kernel, sampling, scoring
+from dptext_etl.accounting import Draws
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
 from dptext_etl.families.antonyms import antonyms_among
@@ -184,6 +185,12 @@ class DPMLM(ScoreMechanism, WordByWord):
             return cost
         likely = likely_draws(positions, self.deletion, self.addition, self.delta)
         return replace(cost, eps_approx=micro(likely * Fraction(repr(self.epsilon))), delta=micro(self.delta))
+
+    def draws(self, positions: int) -> Draws | None:
+        """One draw per position, two for "plusminus"; None where a length is drawn beside them."""
+        if self.epsilon_length is not None:
+            return None
+        return Draws(self.epsilon, positions * (2 if self.variant == "plusminus" else 1))
 
     @property
     def score_range(self) -> Clip:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
-
 import numpy as np
 import numpy.typing as npt
 import polars as pl
@@ -12,11 +9,12 @@ import pyarrow as pa
 
 from dptext_etl.accounting import MEASURES
 from dptext_etl.column import INFINITE
-from dptext_etl.guarantee import MICRO
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.policy import Cap, Policy
+from dptext_etl.ledger.operations.scopes import limits
+from dptext_etl.policy import Policy
 
 Amounts = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.uint32]
 Hashes = npt.NDArray[np.uint64]
 
 _FAR = INFINITE // 8
@@ -42,15 +40,18 @@ class Forecast:
         self._asked: list[Amounts] = []
         self._units: list[Hashes] = []
         self._used: list[Amounts] = []
+        self._charged: list[Counts] = []
 
-    def add(self, worst: Amounts, asked: Amounts, units: pa.Array) -> None:
+    def add(self, worst: Amounts, asked: Amounts, units: pa.Array, charged: Counts) -> None:
         """Add a shard.
 
         Args:
             worst: Worst cases in millionths, shape (components, rows).
             asked: The same, 0 where the release holds the record already.
-            units: Canonical ids of subjects, or of records where they stand for themselves, shape (rows,).
+            units: Canonical ids of subjects, or of records where the unit is the record, shape (rows,).
+            charged: Positions that are charged, shape (columns, rows).
         """
+        self._charged.append(charged)
         self._worst.append(np.minimum(worst[0], _FAR))
         self._asked.append(np.minimum(asked, _FAR))
         self._units.append(_hashes(units))
@@ -67,12 +68,22 @@ class Forecast:
         units, where = self._grouped()
         return _summed(self.records(), where, len(units))
 
+    def charged(self, column: int) -> Counts:
+        """Return the positions that are charged in the column with that number, shape (records,)."""
+        parts = [part[column] for part in self._charged]
+        return np.concatenate(parts) if parts else np.zeros(0, np.uint32)
+
+    def largest_total(self, amounts: Amounts) -> int:
+        """Add up amounts, shape (records,), by unit and return the largest sum; see `is_infinite`."""
+        units, where = self._grouped()
+        return int(_summed(np.minimum(amounts, _FAR), where, len(units)).max(initial=0))
+
     def over_cap(self) -> dict[str, int]:
         """Count the records that would not fit, judged in row order as the ledger does, and their units."""
         cap = self._policy.cap
         if cap is None or not self._asked:
             return {"records": 0, "units": 0}
-        asked, limit = np.concatenate(self._asked, axis=1), limits(cap)[:, None]
+        asked, limit = np.concatenate(self._asked, axis=1), np.array(limits(cap), np.int64)[:, None]
         units, where = self._grouped()
         used = np.zeros((len(limit), len(units)), np.int64)
         used[:, where] = np.concatenate(self._used, axis=1)
@@ -93,12 +104,6 @@ class Forecast:
             for at, name in enumerate(self.components):
                 used[at] = np.minimum(known.get(name, 0), _FAR)
         return used
-
-
-def limits(cap: Cap) -> Amounts:
-    """Return a cap in millionths, rounded down, shape (components,)."""
-    given = {"pure": (cap.epsilon,), "zcdp": (cap.rho,), "approx": (cap.epsilon, cap.delta)}[cap.measure]
-    return np.array([math.floor(Fraction(repr(float(amount or 0))) * MICRO) for amount in given], dtype=np.int64)
 
 
 def is_infinite(amount: int) -> bool:

@@ -39,6 +39,7 @@ class Costs(NamedTuple):
     worst: npt.NDArray[np.int64]
     asked: npt.NDArray[np.int64]
     units: pa.Array
+    charged: npt.NDArray[np.uint32]
 
 
 def costs_of(
@@ -60,12 +61,14 @@ def costs_of(
     ids = canonical_ids(frame[policy.id].to_arrow())
     words, delta = 0, gate_delta(policy)
     worst, asked = (np.zeros((len(components), frame.height), dtype=np.int64) for _ in range(2))
+    charged = np.zeros((len(columns), frame.height), dtype=np.uint32)
     seen = np.ones(frame.height, dtype=bool)
-    for column in columns:
+    for place, column in enumerate(columns):
         texts = texts_of(frame, column.column or "")
         positions = column.mechanism.positions(texts)
         words += int(positions.to_numpy(zero_copy_only=False).sum())
-        amounts = with_gate(worst_case(column.mechanism, positions, texts)[1], delta)
+        charged[place], worst_amounts = worst_case(column.mechanism, positions, texts)
+        amounts = with_gate(worst_amounts, delta)
         ref = None if ledger is None else ledger.find(column)
         known = np.zeros(frame.height, dtype=bool) if ledger is None or ref is None else ledger.known(ref, ids)
         seen &= known
@@ -73,7 +76,7 @@ def costs_of(
             worst[at] = _plus(worst[at], amounts[name])
             asked[at] = _plus(asked[at], np.where(known, 0, amounts[name]))
     units = subjects_of(frame, policy)
-    return Costs(words, int(seen.sum()), worst, asked, ids if units is None else units)
+    return Costs(words, int(seen.sum()), worst, asked, ids if units is None else units, charged)
 
 
 def _plus(total: npt.NDArray[np.int64], amounts: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.accounting import log10_odds
+from dptext_etl.accounting import log10_odds, require_delta
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.balances import Forecast, is_infinite
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.costing import costs_of, ledger_of
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.person import DELTA, INSTALL, installed, least_epsilon
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.source.open import open_source
 from dptext_etl.runner.source.roles import Table
@@ -41,6 +42,8 @@ class PlanSummary:
         per_record: Quantiles of the worst case of a record.
         per_subject: Quantiles of the worst case of a subject, over this run; None where records stand for themselves.
         subjects: Number of subjects, or None.
+        together: The least epsilon over all records of one person at one fixed delta: `unit` ("subject", or "record"
+            where the unit is the record), `epsilon`, `delta` (0 for a pure statement) and the `rule` that gives it.
         cap: The policy's cap, or None.
         over_cap: Records that the run would leave out, and units they belong to, with what the ledger holds already.
         log10_odds: Powers of ten by which the odds between two texts can move: for one word, the largest record, the
@@ -61,6 +64,7 @@ class PlanSummary:
     per_record: dict[str, float | str]
     per_subject: dict[str, float | str] | None
     subjects: int | None
+    together: dict[str, Any]
     cap: dict[str, Any] | None
     over_cap: dict[str, int]
     log10_odds: dict[str, float | str]
@@ -73,17 +77,22 @@ class PlanSummary:
         return asdict(self)
 
 
-def plan(policy: Policy, *, partition: str | None = None, progress: Listener | None = None) -> PlanSummary:
+def plan(
+    policy: Policy, *, partition: str | None = None, delta: float = DELTA, progress: Listener | None = None
+) -> PlanSummary:
     """Forecast a run: the same checks of the source, counts of draws, worst cases; nothing is spent.
 
     Args:
         policy: The run's policy.
         partition: Which partition, where the policy has a place for one.
+        delta: The delta at which `together` is stated, above 0 and below 1.
         progress: Called with counts, rate and what is left.
 
     Raises:
         InputError: The source is not as the policy says.
+        PolicyError: `delta` is out of range.
     """
+    require_delta(delta)
     layout = Layout.of(policy, partition)
     source = open_source(policy, layout, Table.open(policy, layout), progress)
     columns = policy.column_policies()
@@ -95,7 +104,7 @@ def plan(policy: Policy, *, partition: str | None = None, progress: Listener | N
             costs = costs_of(frame, policy, columns, ledger, forecast.components)
             words += costs.words
             held += costs.held
-            forecast.add(costs.worst, costs.asked, costs.units)
+            forecast.add(costs.worst, costs.asked, costs.units, costs.charged)
             meter.add(frame.height)
     per_record, per_subject = forecast.records(), forecast.subjects()
     return PlanSummary(
@@ -110,6 +119,7 @@ def plan(policy: Policy, *, partition: str | None = None, progress: Listener | N
         per_record=_quantiles(per_record),
         per_subject=None if per_subject is None else _quantiles(per_subject),
         subjects=None if per_subject is None else len(per_subject),
+        together=least_epsilon(forecast, policy, columns, delta),
         cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
         over_cap=forecast.over_cap(),
         log10_odds=_odds(policy, columns, per_record, per_subject, forecast.components[0]),
@@ -170,6 +180,8 @@ def _notes(policy: Policy, held: int) -> list[str]:
     notes = []
     if held:
         notes.append(f"the release holds {held} of these records already: the same texts again cost nothing")
+    if not installed() and all(item.mechanism.draws(1) is not None for item in policy.column_policies()):
+        notes.append(INSTALL)
     if policy.cap is None:
         notes.append("the policy sets no cap: what a unit can lose over several releases is not bounded")
     if policy.unit == "record":

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import catalog
-from dptext_etl.accounting import joint, repeat
+from dptext_etl.accounting import compose, joint
 from dptext_etl.errors import PolicyError
 from dptext_etl.gaussian import log_delta
 from dptext_etl.grid_noise import STEPS, noisy_latents
@@ -183,7 +183,7 @@ def test_ten_records_of_a_subject_cost_jointly():
     ten = [paper(DPBart).spend(1)] * 10
     by_rule = {bound.rule: bound for bound in joint(ten, 1e-5)}
     assert by_rule["gaussian"].epsilon / MICRO == pytest.approx(4201.3, abs=0.05)
-    added = repeat(ten[0], 10)
+    added = compose([ten[0]] * 10)
     assert (added.eps_approx, added.delta) == (5000 * MICRO, 100)
 
 

@@ -5,9 +5,11 @@ import json
 import polars as pl
 import pytest
 
-from dptext_etl.errors import BudgetError
+from dptext_etl.accounting import Draws, bounded_range_epsilon, zcdp_epsilon
+from dptext_etl.errors import BudgetError, PolicyError
+from dptext_etl.guarantee import micro
 from dptext_etl.ledger import Scope
-from dptext_etl.runner import plan, scan_published, stage
+from dptext_etl.runner import person, plan, planning, scan_published, stage
 
 
 def released_ids(job):
@@ -134,6 +136,32 @@ def test_a_plan_spends_and_writes_nothing(job, reviews):
     assert forecast.columns[0]["disclosed_bits_per_token"] > 0
     assert forecast.columns[0]["epsilon_table"] <= 2.0
     assert json.loads(json.dumps(forecast.as_dict(), allow_nan=False)) == forecast.as_dict()
+
+
+@pytest.mark.parametrize("unit", ["subject", "record"])
+def test_a_plan_states_the_least_epsilon_of_a_person_at_a_delta(job, reviews, unit):
+    """The bound takes the most draws of any unit in each column, and the better of the two conversions."""
+    pytest.importorskip("dp_accounting", reason="dp-accounting is not installed (extra: accounting)")
+    words = pl.col("review", "note").str.count_matches(r"\w+").fill_null(0)
+    key = "user_id" if unit == "subject" else "id"
+    most = reviews().group_by(key).agg(words.sum()).select(pl.col("review", "note").max()).row(0)
+    changes = {} if unit == "subject" else {"subject": None, "unit": "record"}
+    forecast = plan(job.policy(**changes), delta=1e-6)
+    pld = micro(bounded_range_epsilon([Draws(2.0, count) for count in most], 1e-6))
+    zcdp = micro(zcdp_epsilon(sum(most) / 2, 1e-6))
+    rule = {"subject": "zcdp", "record": "pld"}[unit]
+    assert forecast.together == {"unit": unit, "epsilon": min(pld, zcdp) / 1e6, "delta": 1e-6, "rule": rule}
+    assert forecast.together["epsilon"] < (forecast.per_subject or forecast.per_record)["max"]
+
+
+def test_without_the_extra_a_plan_converts_zcdp(job, monkeypatch):
+    monkeypatch.setattr(person, "installed", lambda: False)
+    monkeypatch.setattr(planning, "installed", lambda: False)
+    forecast = plan(job.policy())
+    assert forecast.together["rule"] in {"zcdp", "tight", "pure"}
+    assert person.INSTALL in forecast.notes
+    with pytest.raises(PolicyError, match="delta is 1"):
+        plan(job.policy(), delta=1)
 
 
 def test_a_plan_counts_what_the_ledger_holds(job):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from dptext_etl.cli.options import Json, Partition, PolicyFile
 
@@ -20,6 +22,7 @@ KEYS = (
     "per_record",
     "per_subject",
     "subjects",
+    "together",
     "cap",
     "over_cap",
     "log10_odds",
@@ -29,7 +32,12 @@ KEYS = (
 )
 
 
-def plan(policy: PolicyFile, *, partition: Partition = None, as_json: Json = False) -> None:
+Delta = Annotated[
+    float, typer.Option(help="The delta at which the loss of one person over all its records is stated, such as 1e-9.")
+]
+
+
+def plan(policy: PolicyFile, *, partition: Partition = None, delta: Delta = 1e-6, as_json: Json = False) -> None:
     """Say what a run would cost at most, per record and per subject, before anything is drawn or charged.
 
     The numbers count the words of your texts: they stay inside, like the ledger's.
@@ -43,7 +51,7 @@ def plan(policy: PolicyFile, *, partition: Partition = None, as_json: Json = Fal
     from dptext_etl.policy import Policy
 
     with progress_bar() as progress:
-        found = runner.plan(Policy.load(policy), partition=partition, progress=progress).as_dict()
+        found = runner.plan(Policy.load(policy), partition=partition, delta=delta, progress=progress).as_dict()
     if as_json:
         terminal.emit(found)
     else:
@@ -80,8 +88,17 @@ def _show(found: Mapping[str, Any]) -> None:
         f"one {' or '.join(sorted({item['unit'] for item in found['columns']}))} moves the odds between two texts by"
         f" {_odds(odds['per_word'])} at most; beyond 10^13 a bound says little"
     )
+    together = found["together"]
+    terminal.say(
+        f"all records of one {together['unit']} together: epsilon {_epsilon(together['epsilon'])}"
+        f" at delta {together['delta']:g} (rule {together['rule']})"
+    )
     for line in found["notes"]:
         terminal.say(line)
+
+
+def _epsilon(amount: float | str) -> str:
+    return amount if isinstance(amount, str) else f"{amount:,.6g}"
 
 
 def _odds(power: float | str | None) -> str | None:

@@ -189,8 +189,6 @@ def _reserve(event: Happening) -> None:
     states = np.zeros(facts["rows"], np.uint8)
     names = (facts["release"], facts["nonce"], facts["scope"], facts["job"])
     event.derived.batches[event.seq] = SealedBatch(*names, states)
-        facts["release"], facts["nonce"], facts["scope"], facts["job"], states
-    )
     canary = columns["canary"] == 1
     if columns["unit"][canary].any() or (columns["canary"] > 1).any():
         event.problem("a canary row has a subject")
