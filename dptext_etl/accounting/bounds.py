@@ -86,7 +86,7 @@ def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[Draws] | Non
     Raises:
         PolicyError: `delta` is out of range, or `draws` is given and `dp-accounting` is not installed.
 
-    Source: docs/spec/privacy.md#composition.
+    Specification: docs/spec/privacy.md#composition.
     """
     listed = list(spends)
     total = compose(listed)

@@ -4,7 +4,7 @@ One draw of the range-bounded exponential mechanism at epsilon has the privacy p
 delta(x) = (1 - e^((x - epsilon)/2))^2 / (1 - e^(-epsilon)) and is epsilon^2/8-zCDP. All functions here hold for draws
 that are chosen after earlier outputs were seen. They round up.
 
-Source: docs/spec/privacy.md#composition, docs/spec/privacy.md#br-pld-bins.
+Specification: docs/spec/privacy.md#composition, docs/spec/privacy.md#br-pld-bins.
 """
 
 from __future__ import annotations

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Literal, Self
 
 import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import keys
 from dptext_etl.errors import InputError, LedgerError
-from dptext_etl.guarantee import Guarantee, Spend
-from dptext_etl.ledger.audit.reader import Reader
+from dptext_etl.ledger.keeper import Keeper
 from dptext_etl.ledger.operations.batch import column, distinct_order, identify, record_ids, whole
 from dptext_etl.ledger.operations.book import Book, found
 from dptext_etl.ledger.operations.commit import Outputs, commit
-from dptext_etl.ledger.operations.publish import publish
-from dptext_etl.ledger.operations.releases import stated
 from dptext_etl.ledger.operations.reserve import Request, reserve
-from dptext_etl.ledger.operations.scopes import Pinned
-from dptext_etl.ledger.operations.settle import abort, expire, rebuild
+from dptext_etl.ledger.operations.settle import abort, expire
 from dptext_etl.ledger.storage.keyed_ids import keyed_ids, matrix
 from dptext_etl.ledger.storage.store import open_store
-from dptext_etl.ledger.terms import U8, Anchor, Charge, Mask, ReleaseRef, ReserveResult, Scope
-from dptext_etl.policy import Cap, ColumnPolicy
-
-_REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
+from dptext_etl.ledger.terms import U8, Charge, Mask, ReleaseRef, ReserveResult, Scope
+from dptext_etl.policy import Cap
 
 
-class Ledger(Reader):
+class Ledger(Keeper):
     """An open ledger. Every method is one transaction: durable when it returns, or without any effect.
 
     The order of a release is reserve, compute, stage, commit, publish. Several processes may write at once.
@@ -106,98 +99,6 @@ class Ledger(Reader):
             return store.version
         finally:
             store.close()
-
-    def register(
-        self,
-        policy: ColumnPolicy,
-        id_type: str,
-        *,
-        guarantee: Guarantee | None = None,
-        worst_case: Spend | None = None,
-    ) -> ReleaseRef:
-        """Pin the release of a column policy (see `pin_release`).
-
-        Args:
-            policy: The column's policy; its column must be named.
-            id_type: Kind of the record ids, as `keys.id_type` names it.
-            guarantee: The claim, where it is weaker than the mechanism's own.
-            worst_case: The cost of the longest text, where it is more than the mechanism's own.
-        """
-        if policy.column is None:
-            raise LedgerError("the policy names no column", "give ColumnPolicy(column=…)")
-        mechanism = policy.mechanism
-        return self.pin_release(
-            dataset=policy.dataset,
-            column=policy.column,
-            release=policy.release,
-            cfg=mechanism.cfg(),
-            id_type=id_type,
-            mechanism=mechanism.name,
-            guarantee=guarantee or mechanism.guarantee,
-            worst_case=worst_case or mechanism.worst_case(),
-            publishable=mechanism.publishable,
-            configuration=mechanism.configuration(),
-            artifact_hashes={name: artifact.sha256 for name, artifact in mechanism.artifacts().items()},
-            nonce=policy.nonce,
-            refundable=mechanism.refundable,
-        )
-
-    def pin_release(
-        self,
-        *,
-        dataset: str,
-        column: str,
-        release: str,
-        cfg: str,
-        id_type: str,
-        mechanism: str,
-        guarantee: Guarantee,
-        worst_case: Spend,
-        publishable: bool,
-        configuration: Mapping[str, Any] | None = None,
-        artifact_hashes: Mapping[str, str] | None = None,
-        nonce: int = 0,
-        refundable: bool = False,
-    ) -> ReleaseRef:
-        """Pin a release name to a configuration, or find it pinned to the same; everything stated is public.
-
-        `refundable` says that the mechanism's number of steps is a function of what it releases or of coins that no text
-        decides, so that a commit may charge what was used (docs/spec/privacy.md#expost).
-
-        Raises:
-            LedgerError: The name is revoked or pinned to something else, or the ids of the column are of another type.
-        """
-        facts = stated(guarantee, worst_case)
-        facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
-        if refundable:
-            facts |= {"expost": True}
-        names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg}
-        names |= {"id_type": id_type, "mechanism": mechanism}
-        with self._book.store.transaction():
-            return self._book.releases.register(names, facts, publishable=publishable, nonce=nonce)
-
-    def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
-        """Return the release that a column policy names, revoked ones included, or None; registers nothing."""
-        names = (policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg())
-        with self._book.store.snapshot():
-            found = self._book.store.row(
-                "select id from release where dataset=? and col=? and release=? and cfg=?", names
-            )
-        return None if found is None else ReleaseRef(int(found[0]), *names, policy.nonce)
-
-    def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False) -> None:
-        """Pin the cap of a scope, or change it.
-
-        Args:
-            scope: Where spends add up.
-            cap: The most a unit may lose there.
-            raising: A higher cap than the pinned one is meant.
-
-        Raises:
-            LedgerError: A higher cap without `raising`, another measure, or earlier charges that are infinite on it.
-        """
-        with self._book.store.transaction():
-            self._capped(scope, cap, raising=raising)
 
     def reserve(  # noqa: PLR0917  (who, where, and for whom: in the order in which one says it)
         self,
@@ -285,67 +186,6 @@ class Ledger(Reader):
             self._book.forget_dead_runs()
             return commit(self._book, job, ref, Outputs(records, order, identities, staged, drawn, used))
 
-    def record_publication(
-        self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int
-    ) -> None:
-        """Record a publication; the same one again changes nothing.
-
-        Args:
-            refs: The releases that it publishes.
-            version: Its name.
-            manifest: SHA-256 of its manifest, 64 hex digits.
-            rows: Published rows; none without a commit.
-
-        Raises:
-            LedgerError: A release that is revoked or not publishable, more rows than commits, another manifest.
-        """
-        listed = [refs] if isinstance(refs, ReleaseRef) else list(refs)
-        with self._book.store.transaction():
-            publish(self._book, listed, version, manifest, rows)
-
-    def revoke(self, ref: ReleaseRef, reason: str) -> None:
-        """Revoke a release name in all columns of its dataset: nothing further happens under it, charges stay.
-
-        Args:
-            ref: Any release of that name.
-            reason: Name of the gate that fired; never a text.
-        """
-        _require_plain(reason, "revocation")
-        with self._book.store.transaction():
-            self._book.releases.revoke(ref, reason)
-
-    def freeze(self, dataset: str, reason: str, *, in_use: Sequence[str] = (), missing: Anchor | None = None) -> None:
-        """Stop everything in a dataset: nothing is registered, charged, committed or published until it is thawed.
-
-        Args:
-            dataset: Its name; it need not be known yet.
-            reason: Why, in a few plain words; never a text.
-            in_use: Release names known to be in use that this ledger may not know: they are revoked.
-            missing: An anchor that the ledger should hold and does not.
-        """
-        _require_plain(reason, "freeze")
-        with self._book.store.transaction():
-            self._book.freezes.freeze(dataset, reason, in_use, missing)
-
-    def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
-        """Go on after a loss: revoke the dataset's releases and lower its caps by what may have been lost.
-
-        Specification: docs/spec/privacy.md#lost-ledger.
-
-        Args:
-            dataset: A frozen dataset.
-            lost: The most that a unit may have been charged since the copy that is now in use, by component of the
-                dataset's caps: {"eps_pure": 40.0}, {"rho": …} or {"eps_approx": …, "delta": …}.
-
-        Returns:
-            The caps that hold now, in millionths, by scope: the policy must ask for no more.
-
-        Raises:
-            LedgerError: It is not frozen, or a component is not stated.
-        """
-        with self._book.store.transaction():
-            return self._book.freezes.thaw(dataset, lost)
-
     def expire(self, job: str) -> int:
         """Turn a job's open reservations into charges for good; returns how many.
 
@@ -369,18 +209,3 @@ class Ledger(Reader):
         with self._book.store.transaction():
             self._book.forget_dead_runs()
             return abort(self._book, job)
-
-    def _capped(self, scope: Scope, cap: Cap | None, *, raising: bool) -> Pinned:
-        pinned = self._book.scopes.ensure(scope)
-        if cap is None:
-            self._book.scopes.require_capped(scope, pinned)
-            return pinned
-        capped = self._book.scopes.set_cap(scope, pinned, cap, raising=raising)
-        if pinned.measure is None:
-            rebuild(self._book, capped)
-        return capped
-
-
-def _require_plain(reason: str, what: str) -> None:
-    if not _REASON.fullmatch(reason):
-        raise LedgerError(f"the reason of a {what} is short and plain: at most 200 letters, digits and . : , ( ) / + -")

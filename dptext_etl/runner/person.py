@@ -41,7 +41,7 @@ def least_epsilon(forecast: Forecast, policy: Policy, columns: list[ColumnPolicy
     Raises:
         PolicyError: `delta` is out of range.
 
-    Source: docs/spec/privacy.md#compose-records, docs/spec/privacy.md#compose-mixture.
+    Specification: docs/spec/privacy.md#compose-records, docs/spec/privacy.md#compose-mixture.
     """
     gate = gate_delta(policy)
     totals = [_largest(forecast, column, at, gate) for at, column in enumerate(columns)]
@@ -60,8 +60,8 @@ def _largest(forecast: Forecast, column: ColumnPolicy, at: int, gate: int) -> Sp
     """Return the largest total of any unit in one column, component by component."""
     charged = forecast.charged(at)
     amounts = with_gate(spends(column.mechanism, pa.array(charged)), gate)
-    totals = {name: _finite(forecast.largest_total(amounts[name])) for name in ADDITIVE}
-    return Spend(guarantee_of(column.mechanism, gate).guarantee_class, n_worst=int(charged.max(initial=0)), **totals)
+    totals: dict[str, Any] = {name: _finite(forecast.largest_total(amounts[name])) for name in ADDITIVE}
+    return Spend(guarantee_of(column.mechanism, gate).guarantee_class, **totals)
 
 
 def _draws(forecast: Forecast, columns: list[ColumnPolicy]) -> list[Draws] | None:

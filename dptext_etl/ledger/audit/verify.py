@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from dptext_etl.artifacts import canon
 from dptext_etl.ledger.audit.derive import Derived, derive
 from dptext_etl.ledger.audit.recount import recount_balances, recount_index
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.releases import NAMES
-from dptext_etl.ledger.storage.journal import canon
 from dptext_etl.ledger.terms import State, VerifyReport
 
 
@@ -54,7 +54,7 @@ def _releases(derived: Derived) -> dict[int, Any]:
         number: (
             *(facts[name] for name in NAMES if name != "mechanism"),
             facts["publishable"],
-            canon(facts["facts"]),
+            canon(facts["facts"]).decode(),
             derived.revoked.get((facts["dataset"], facts["release"])),
         )
         for number, facts in derived.releases.items()

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from dptext_etl.accounting import least
+from dptext_etl.artifacts import canon
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
-from dptext_etl.ledger.storage.journal import Journal, canon
+from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Event, ReleaseRef
 
@@ -88,7 +89,7 @@ class Releases:
         self._journal.append(Event.RELEASE, release_id=number, publishable=publishable, **said)
         self._store.execute(
             "insert into release values(?,?,?,?,?,?,?,?,null)",
-            (number, *(names[name] for name in NAMES[:5]), int(publishable), canon(facts)),
+            (number, *(names[name] for name in NAMES[:5]), int(publishable), canon(facts).decode()),
         )
         return int(number)
 

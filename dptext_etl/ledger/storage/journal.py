@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
+from dptext_etl.artifacts import canon
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Event
 
@@ -33,11 +34,6 @@ class Entry(NamedTuple):
         """What the event says."""
         facts: dict[str, Any] = json.loads(self.body)
         return facts
-
-
-def canon(value: Any) -> str:
-    """Write a value as canonical JSON: sorted keys, no blanks, ASCII."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
 def genesis(ledger_id: str) -> bytes:
@@ -72,7 +68,7 @@ class Journal:
         """Write one event and return its number."""
         last, before = self.head()
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        body = canon({"seq": last + 1, "event": kind.value, "ts": now, "writer": self._writer, **facts})
+        body = canon({"seq": last + 1, "event": kind.value, "ts": now, "writer": self._writer, **facts}).decode()
         sealed = link(before, body)
         self._store.execute("insert into event values(?,?,?,?)", (last + 1, kind.value, body, sealed))
         self._store.execute("insert or replace into meta values('head',?)", (f"{last + 1}:{sealed.hex()}",))
