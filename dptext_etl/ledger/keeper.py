@@ -76,8 +76,8 @@ class Keeper(Reader):
     ) -> ReleaseRef:
         """Pin a release name to a configuration, or find it pinned to the same; everything stated is public.
 
-        `refundable` says that the mechanism's number of steps is a function of what it releases or of coins that no text
-        decides, so that a commit may charge what was used (docs/spec/privacy.md#expost).
+        `refundable` says that the mechanism's number of steps is a function of what it releases or of trials that no
+        text decides, so that a commit may charge what was used (docs/spec/privacy.md#expost).
 
         Raises:
             LedgerError: The name is revoked or pinned to something else, or the ids of the column are of another type.

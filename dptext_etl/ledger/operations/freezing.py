@@ -3,8 +3,8 @@
 Specification: docs/spec/privacy.md#lost-ledger.
 
 An old copy has forgotten charges, so every balance in it may be too low and every release name may be in use. Thawing
-therefore revokes all release names and lowers each cap of the dataset by what may have been forgotten, which is the same
-as charging that to everybody.
+therefore revokes all release names and lowers each cap of the dataset by what may have been forgotten, which is the
+same as charging that to everybody.
 """
 
 from __future__ import annotations
