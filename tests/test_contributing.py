@@ -1,4 +1,7 @@
-"""CONTRIBUTING.md tells the truth: its toy mechanism is one new file, and everything finds it."""
+"""CONTRIBUTING.md tells the truth: its toy mechanism and its toy gate are one new file each, and everything finds them.
+
+`tests/leaks/test_gates_one_file.py` sees the toy gate decide.
+"""
 
 import json
 import os
@@ -12,6 +15,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "weekday"
+GATE = "control_characters"
 
 
 @pytest.fixture(scope="module")
@@ -23,8 +27,9 @@ def copy(tmp_path_factory):
             ROOT / package, folder / package, copy_function=os.symlink, ignore=shutil.ignore_patterns("__pycache__")
         )
     toys = re.findall(r"^```python\n(.*?)^```$", (ROOT / "CONTRIBUTING.md").read_text(), flags=re.MULTILINE | re.DOTALL)
-    (toy,) = toys
-    (folder / "dptext_etl" / "mechanisms" / f"{NAME}.py").write_text(toy)
+    mechanism, gate = toys
+    (folder / "dptext_etl" / "mechanisms" / f"{NAME}.py").write_text(mechanism)
+    (folder / "dptext_etl" / "checks" / "gates" / f"{GATE}.py").write_text(gate)
     return folder
 
 
@@ -49,14 +54,20 @@ def test_its_docstring_example_runs(copy):
     python(copy, "-m", "doctest", str(copy / "dptext_etl" / "mechanisms" / f"{NAME}.py"))
 
 
-def test_it_obeys_the_house_style(copy):
+def test_the_catalogue_of_gates_finds_it(copy):
+    printed = python(copy, "-c", "from dptext_etl.checks.catalog import every; print([gate.name for gate in every()])")
+    assert repr(GATE) in printed
+
+
+@pytest.mark.parametrize("toy", [f"mechanisms/{NAME}.py", f"checks/gates/{GATE}.py"])
+def test_it_obeys_the_house_style(copy, toy):
     ruff = shutil.which("ruff", path=Path(sys.executable).parent)
     if ruff is None:
         pytest.skip("ruff is not installed")
-    toy = (copy / "dptext_etl" / "mechanisms" / f"{NAME}.py").read_text()
+    text = (copy / "dptext_etl" / toy).read_text()
     for command in (["check"], ["format", "--check"]):
-        arguments = [ruff, *command, "--config", str(ROOT / "pyproject.toml"), "--stdin-filename", f"{NAME}.py", "-"]
-        done = subprocess.run(arguments, input=toy, capture_output=True, text=True, cwd=ROOT, check=False)
+        arguments = [ruff, *command, "--config", str(ROOT / "pyproject.toml"), "--stdin-filename", toy, "-"]
+        done = subprocess.run(arguments, input=text, capture_output=True, text=True, cwd=ROOT, check=False)
         assert done.returncode == 0, done.stdout
 
 
