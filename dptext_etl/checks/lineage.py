@@ -1,4 +1,4 @@
-"""Which column of a source reached which column of an output, and by what: the lineage of a run, as data."""
+"""Describe the lineage of a run: which column of a source reached which column of an output, and how."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Way = Literal["id", "kept", "released"]
 
 @dataclass(frozen=True, order=True)
 class Edge:
-    """One output column.
+    """Says where one output column comes from.
 
     Attributes:
         source: Column of the raw table.
@@ -32,7 +32,7 @@ class Edge:
 
 @dataclass(frozen=True)
 class Lineage:
-    """The lineage of a run.
+    """Says where every output column of a run comes from.
 
     Attributes:
         edges: One per output column.

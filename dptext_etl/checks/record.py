@@ -1,7 +1,7 @@
-"""A validation's outcome as a positive record: its absence is a failure, whatever a process exits with.
+"""Record a validation's outcome, positively: if the record is missing, the validation failed.
 
 Importing Great Expectations beside a bare pyspark can end the interpreter with exit code 0. So a gate asks for the
-record (`VerdictRecord.read`), never for an exit code alone.
+record (`VerdictRecord.read`), and never trusts an exit code alone.
 """
 
 from __future__ import annotations
@@ -19,7 +19,15 @@ FORMAT = "dptext-verdict/1"
 
 @dataclass(frozen=True)
 class ExpectationOutcome:
-    """What became of one expectation: its name, its column, whether it held or could not be evaluated, and counts."""
+    """Holds the outcome of one expectation.
+
+    Attributes:
+        name: Its type, such as "expect_no_canary_to_survive".
+        column: Its column; None where it judges the whole table.
+        success: Whether it held.
+        errored: Whether it could not be evaluated.
+        counts: How much was checked, and how many of each problem there are.
+    """
 
     name: str
     column: str | None
@@ -30,11 +38,11 @@ class ExpectationOutcome:
 
 @dataclass(frozen=True)
 class VerdictRecord:
-    """The outcome of a suite.
+    """Holds the outcome of a suite.
 
     Attributes:
         suite: Name of the suite.
-        expected: Expectations that the suite has.
+        expected: How many expectations the suite has.
         outcomes: One per expectation that was evaluated.
     """
 
@@ -44,7 +52,7 @@ class VerdictRecord:
 
     @property
     def evaluated(self) -> int:
-        """Expectations that were evaluated without an error."""
+        """How many expectations were evaluated without an error."""
         return sum(not item.errored for item in self.outcomes)
 
     @property
@@ -84,7 +92,7 @@ class VerdictRecord:
         """Let something go on only if the suite held.
 
         Raises:
-            GateError: It did not, or was not evaluated whole.
+            GateError: An expectation failed, or was not evaluated.
         """
         if not self.success:
             failed = [item for item in self.outcomes if not item.success]

@@ -1,4 +1,4 @@
-"""Digests of texts, cut to 16 bytes: equal ones among a billion different texts are less likely than 1e-20."""
+"""Digest texts to 16 bytes: two of a billion different texts have equal digests with probability below 1e-20."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Digests = npt.NDArray[np.void]
 
 
 def short_digests(texts: pl.Series) -> Digests:
-    """Return the digest of every text, shape (rows,) of 16 bytes each; a null has one of its own."""
+    """Return the digest of every text, shape (rows,), 16 bytes each; a null has a digest of its own."""
     found = pa.array(_kernel.digests(texts.to_arrow()))
     whole = np.frombuffer(found.buffers()[1], dtype=np.uint8, count=_WHOLE * len(found), offset=_WHOLE * found.offset)
     return as_rows(whole.reshape(len(found), _WHOLE)[:, :BYTES])
@@ -28,5 +28,5 @@ def as_rows(cells: npt.NDArray[np.uint8]) -> Digests:
 
 
 def as_bytes(rows: Digests) -> npt.NDArray[np.uint8]:
-    """Return what `as_rows` took."""
+    """Undo `as_rows`: return an array of bytes, shape (rows, bytes per row)."""
     return rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)

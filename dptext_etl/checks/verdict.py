@@ -1,4 +1,4 @@
-"""What a gate says: a positive record with counts, never a value, an id or a quoted error."""
+"""Record what a gate says: a positive record with counts, never a value, an id or a quoted error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dptext_etl.errors import GateError
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one gate.
+    """Holds the outcome of one gate.
 
     Attributes:
         name: The gate.

@@ -1,8 +1,9 @@
-"""How likely canary words come back under a word mechanism: exact where its law is known, bounded where it is not.
+"""Bound how likely canary words come back under a word mechanism.
 
-Where a text keeps its length, word i of the release comes from word i of the text, and the chance that matters is
-`survival`. Where the length is hidden, padding vanishes and nothing is aligned: what can be counted are released words
-that are words of the row, and the chance is that of a draw landing among them, for every position, padding included.
+The bounds are exact where the mechanism's output distribution is known, and estimated where it is not. Where a text
+keeps its length, word i of the release comes from word i of the text, and the chance that matters is `survival`. Where
+the length is hidden, padding vanishes and words have no places. Then a released word counts if it is any word of the
+row, and the chance is that of a draw which gives one of them, for every position, padding included (`within`).
 """
 
 from __future__ import annotations
@@ -19,19 +20,22 @@ from dptext_etl.mechanism import PAD
 
 SAMPLES = 256
 PAD_SAMPLES = 2_048
-"""Draws behind an estimated chance: of a word, and of the padding, which stands at most positions."""
+"""Draws behind an estimated chance: for a word, and for the padding, which stands at most positions."""
 TRIALS = 2_048
-"""Of a simulation of a word's survival."""
+"""Draws behind the simulated survival of a word."""
 
 _ROUNDING = 1 + 1e-12
 
 
 class Chances:
-    """Upper bounds of the chances of one column's canary words; nothing is computed twice.
+    """Computes upper bounds of the chances of one column's canary words, each of them once.
 
     Args:
         mechanism: The column's mechanism.
-        words: Every word that stands in its canary rows.
+        words: Every word of its canary rows.
+
+    Attributes:
+        exact: Whether no chance has to be estimated.
     """
 
     def __init__(self, mechanism: WordByWord, words: Iterable[str]) -> None:
@@ -44,7 +48,7 @@ class Chances:
         self.exact = self._has_laws()
 
     def survival(self, word: str, alarm: float) -> float:
-        """Bound the probability that `word` comes back as itself; a simulated bound is wrong with chance `alarm`."""
+        """Bound the probability that `word` comes back; a simulated bound is wrong with probability `alarm`."""
         if word not in self._survival:
             self._survival[word] = round_up(self._mechanism.survival(word))
             self._survivors[word] = None if self.exact else self._mechanism.simulated_survivals(word, TRIALS)
@@ -55,14 +59,17 @@ class Chances:
     def within(self, word: str, targets: frozenset[str], alarm: float) -> float:
         """Bound the probability that one draw for `word`, or for `PAD`, gives one of `targets`.
 
-        A mechanism without a law in fractions is asked for samples, under a key that is thrown away: what is counted
-        bounds the chance of the other targets, at a confidence of 1 - `alarm`. The chance that `word` itself comes
+        Where no fractions express the output distribution, the mechanism draws samples under a key that is thrown away.
+        They bound the chance of the other targets, at a confidence of 1 - `alarm`. The chance that `word` itself comes
         back is never estimated from the code that is under suspicion: it has a bound, or a simulation of its own.
 
         Args:
             word: A word of the column, or `PAD`.
             targets: Words of a canary row.
-            alarm: Probability with which an estimated bound may be wrong; exact ones never are.
+            alarm: Probability with which an estimated bound may be wrong; an exact one never is.
+
+        Returns:
+            A probability, at most 1.
         """
         if self._mechanism.contextual:
             return min(1.0, len(targets) * self._mechanism.largest_probability() * _ROUNDING)
@@ -75,7 +82,7 @@ class Chances:
         return min(1.0, itself + upper_bound(hits, samples.total(), alarm / 2))
 
     def _has_laws(self) -> bool:
-        """Whether nothing has to be estimated."""
+        """Say whether nothing has to be estimated."""
         if self._mechanism.contextual:
             return True
         try:
@@ -101,9 +108,14 @@ class Chances:
 
 
 def upper_bound(hits: int, trials: int, alarm: float) -> float:
-    """Return a chance p such that `hits` or fewer of `trials` come with probability at most `alarm` under any larger p.
+    """Return a chance p such that under any larger one `hits` or fewer successes come with probability at most `alarm`.
 
     Chernoff: with h = hits / trials <= p, P[X <= hits] <= exp(-trials * KL(h || p)).
+
+    Args:
+        hits: Successes that were counted.
+        trials: Bernoulli trials that were made, at least 1.
+        alarm: Probability with which the bound may be wrong, in (0, 1).
 
     >>> round(upper_bound(0, 100, 1e-3), 4), upper_bound(100, 100, 1e-3)
     (0.0667, 1.0)
@@ -120,7 +132,7 @@ def upper_bound(hits: int, trials: int, alarm: float) -> float:
 
 
 def _divergence(share: float, chance: float) -> float:
-    """KL of two coins, in nats; infinite where `chance` is 1 and `share` is not."""
+    """Return the KL divergence of two Bernoulli trials, in nats; infinite where `chance` is 1 and `share` is not."""
     if chance >= 1.0:
         return math.inf if share < 1 else 0.0
     parts = [(share, chance), (1.0 - share, 1.0 - chance)]

@@ -1,4 +1,4 @@
-"""Ids for canary rows: of the id column's own type, so that they pass wherever a real id passes."""
+"""Make ids for canary rows, of the id column's own type, so that they pass wherever a real id passes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from dptext_etl.keys import id_type
 
 _LAST_DAY = date.max.toordinal()
 _MICROSECONDS = 2**62 // 1_000
-"""Timestamps stay within what nanoseconds can hold."""
+"""Largest timestamp: nanoseconds can still hold it."""
 
 
 def ids_from(seeds: Sequence[bytes], dtype: pl.DataType) -> pl.Series:
     """Make one id of type `dtype` from each seed of 32 bytes; equal seeds give equal ids.
 
     Raises:
-        InputError: A type that identifies nothing, or one that takes no new values (Enum).
+        InputError: The type identifies nothing, or takes no new values (Enum).
     """
     with seam(f"making canary ids of type {dtype}"):
         if isinstance(dtype, pl.Enum):

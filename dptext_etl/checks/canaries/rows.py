@@ -177,9 +177,11 @@ class _Grower:
         }
 
     def draw(self, *what: Any) -> bytes:
+        """Derive 32 bytes for a use: its label, then what it is about."""
         return self._secret.derive("canary", canon([what[0], self._policy.dataset, self._policy.release, *what[1:]]))
 
     def seeds(self, partition: str | None, shard: int, batch: int) -> list[bytes]:
+        """Return the seeds of one batch of ids, 32 bytes each."""
         return [self.draw("id", partition, shard, batch * _BATCH + place) for place in range(_BATCH)]
 
     def pair(self, canonical: str) -> int | None:
@@ -192,6 +194,7 @@ class _Grower:
         return None if drawn < OUT_OF_VOCABULARY_ROWS else (drawn - OUT_OF_VOCABULARY_ROWS) % PAIRS
 
     def row(self, value: Any, canonical: str, pair: int | None) -> CanaryRow:
+        """Make the row of an id, given as the id column holds it and as canonical text."""
         words = {}
         for column, pseudo in self.pseudo.items():
             palette = pseudo if pair is None else self.in_vocabulary[column] or pseudo

@@ -1,8 +1,9 @@
 """Find canary tokens in anything that leaves a run: tables, files, folders, bytes.
 
-Searched as written, in other case, reversed, base64 (at all three alignments), percent-encoded, hexadecimal and
-UTF-16; in every column (nested, binary and categorical ones included), split over neighbouring columns, in file names
-and in the footers of Parquet files, whose statistics hold values that no column shows any more.
+Tokens are searched as written, in other case, reversed, in base64 (at all three alignments), percent-encoded, in
+hexadecimal and in UTF-16. In tables, every column is searched (nested, binary and categorical ones included), and texts
+that are split over neighbouring columns. In folders, file names are searched, too; in Parquet files also the footers,
+whose statistics may hold values that no column shows any more.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import pyarrow.parquet as pq
 from dptext_etl.errors import InputError, seam
 
 FORMS = ("plain", "reversed", "base64", "percent", "hex", "utf16")
-"""The ways of writing that are searched; letters need no URL encoding, so "percent" is for encoders that encode all."""
+"""The forms of writing that are searched. Letters need no URL encoding; "percent" finds encoders that encode all."""
 
 _CHUNK = 1 << 22
 _ROWS = 20_000
@@ -45,13 +46,13 @@ def find(tokens: Iterable[str], anything: bytes | str | Path | pl.DataFrame) -> 
 
 
 class Searcher:
-    """The patterns of a set of tokens, made once.
+    """Holds the patterns of a set of tokens, made once.
 
     Args:
         tokens: Words of ASCII letters, at least 8 long.
 
     Raises:
-        InputError: A token that chance could hit.
+        InputError: A token is so short that chance could hit it.
     """
 
     def __init__(self, tokens: Iterable[str]) -> None:
@@ -117,7 +118,7 @@ class Searcher:
             kept = window[-(self._longest - 1) :]
 
     def _in_bytes(self, data: bytes, after: int = 0) -> dict[str, int]:
-        """Count occurrences that end beyond the first `after` bytes, which were searched before."""
+        """Count occurrences that end after the first `after` bytes, which were searched before."""
         folded = data.lower()
         return {
             form: sum(_count(data if form in _EXACT else folded, pattern, after) for pattern in patterns)
@@ -140,7 +141,7 @@ class Searcher:
         return {form: max(0, joined[form] - sum(part[form] for part in apart)) for form in FORMS}
 
     def _in_column(self, column: pl.Series) -> dict[str, int]:
-        """Count the cells that hold any pattern of a form; one pass per case rule finds nothing in the usual case."""
+        """Count the cells that hold any pattern of a form; in the usual case one pass per case rule finds nothing."""
         hits = dict.fromkeys(FORMS, 0)
         for exact in (True, False) if any(self._patterns.values()) else ():
             forms = [form for form in FORMS if (form in _EXACT) is exact]
@@ -162,7 +163,7 @@ def _holds(column: pl.Series, patterns: list[str], exact: bool) -> pl.Series:
 
 
 def _count(data: bytes, pattern: bytes, after: int) -> int:
-    """Occurrences of `pattern` that end beyond `after`."""
+    """Count the occurrences of `pattern` that end after the first `after` bytes."""
     start = max(0, after - len(pattern) + 1)
     return data.count(pattern, start)
 

@@ -1,6 +1,6 @@
-"""Tallies over Spark frames: batches are counted on the executors, counts alone come back.
+"""Count over Spark frames: executors count the batches, and counts alone come back.
 
-Great Expectations is not imported here, so workers stay light; classic sessions and Spark Connect alike.
+This works with classic sessions and Spark Connect. It does not import Great Expectations, so that workers stay light.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dptext_etl.ledger.storage.store import POSTGRES, resolved
 
 
 def is_spark(frame: object) -> bool:
-    """Whether something is a Spark frame, classic or Connect; pyspark is not imported for the answer."""
+    """Say whether something is a Spark frame, classic or Connect; this does not import pyspark."""
     return type(frame).__module__.startswith("pyspark.sql.")
 
 
@@ -29,7 +29,7 @@ def polars_schema(frame: Any, wanted: tuple[str, ...] | None = None) -> pl.Schem
 
     Args:
         frame: The frame.
-        wanted: Columns that are read; the others get the type null. None reads all.
+        wanted: Columns whose types are read; the others get the type null. None reads all.
 
     Raises:
         InputError: A column has no Arrow type.
@@ -79,10 +79,10 @@ def _counted(make: Callable[[], Tally], names: list[str], batches: Iterator[pa.R
 
 
 def require_reach(frame: Any, url: str) -> None:
-    """Refuse to look rows up in a ledger that executors may not see.
+    """Refuse to look up rows in a ledger that executors may not see.
 
     Raises:
-        LedgerError: It is a SQLite file, and the master is not known to be local.
+        LedgerError: The ledger is a SQLite file, and the master is not known to be local.
     """
     master = str(frame.sparkSession.conf.get("spark.master", None))
     if not resolved(url).startswith(POSTGRES) and not master.startswith("local"):

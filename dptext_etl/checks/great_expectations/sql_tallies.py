@@ -1,7 +1,7 @@
-"""Tallies over a table of a database: rows come here in batches, over one connection; nothing is computed in SQL.
+"""Count over a table of a database: rows come here in batches over one connection, and SQL computes nothing.
 
 Great Expectations is not imported here. A type that the database does not keep (a date in SQLite) arrives as another
-one, and its ids are then not those of the ledger: that fails, and closes.
+type. Ids of such a type are unknown to the ledger, so the check fails: it fails closed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def batches(connection: Connection, table: Any) -> Iterator[pl.DataFrame]:
-    """Read a table, or anything that can be selected from, in batches; an empty one gives one without rows."""
+    """Read a table, or anything that can be selected from, in batches; an empty table gives one batch without rows."""
     import sqlalchemy
 
     found = connection.execution_options(stream_results=True).execute(
@@ -33,7 +33,7 @@ def batches(connection: Connection, table: Any) -> Iterator[pl.DataFrame]:
 
 
 def schema(connection: Connection, table: Any) -> pl.Schema:
-    """Return the columns and the types that their cells have; a column of nulls alone counts as text."""
+    """Return the columns and the types of their cells; a column that holds only nulls counts as text."""
     found = pl.Schema()
     for place, batch in enumerate(batches(connection, table)):
         found = pl.Schema({name: pl.String() if dtype == pl.Null else dtype for name, dtype in batch.schema.items()})
@@ -43,7 +43,13 @@ def schema(connection: Connection, table: Any) -> pl.Schema:
 
 
 def count(make: Callable[[], Tally], connection: Connection, table: Any) -> Counts:
-    """Count over a table of a database."""
+    """Count over a table of a database.
+
+    Args:
+        make: Makes a tally.
+        connection: An open connection of SQLAlchemy.
+        table: The table, or anything that can be selected from.
+    """
     tally = make()
     for batch in batches(connection, table):
         tally.feed(batch)

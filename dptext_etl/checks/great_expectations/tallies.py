@@ -1,7 +1,7 @@
-"""What the expectations count in a released table, batch by batch, wherever the batches are.
+"""Count what the expectations judge in a released table, batch by batch, wherever the batches are.
 
-No Great Expectations here: workers of Spark import this, and it must stay light. A tally is made from plain data, so it
-can be sent to the batches; its counts add up.
+Workers of Spark import this module, so it stays light: it does not import Great Expectations. A tally is made from
+plain data, so that it can be sent to the batches. Its counts add up.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Counts = dict[str, int]
 
 
 class Tally(Protocol):
-    """Counts over batches of a table."""
+    """Counts over the batches of a table."""
 
     def feed(self, table: pl.DataFrame) -> None:
         """Look at a batch of rows."""
@@ -40,7 +40,7 @@ class Tally(Protocol):
 
 
 class Known(NamedTuple):
-    """A policy and its columns' policies by name."""
+    """Holds a policy, and the policies of its columns by name."""
 
     policy: Policy
     columns: dict[str, ColumnPolicy]
@@ -68,7 +68,7 @@ def columns(schema: pl.Schema, policy: str) -> Counts:
 
 
 class CanaryTally:
-    """Pseudo-words of the policy's canaries, in any writing."""
+    """Counts pseudo-words of the policy's canaries, in any writing."""
 
     def __init__(self, policy: str) -> None:
         read, by_name = known(policy)
@@ -86,7 +86,7 @@ class CanaryTally:
 
 
 class LedgerTally:
-    """Cells without a commit, or with other bytes than were committed."""
+    """Counts cells without a commit, and cells with other bytes than were committed."""
 
     def __init__(self, policy: str, refs: Mapping[str, ReleaseRef]) -> None:
         read = known(policy).policy
@@ -94,18 +94,18 @@ class LedgerTally:
         self._gate = RowsLedgered(read, self._ledger, refs)
 
     def feed(self, table: pl.DataFrame) -> None:
-        """Look a batch of rows up."""
+        """Look up a batch of rows."""
         self._gate.feed(table)
 
     def counts(self) -> Counts:
-        """Return cells and problems, and let go of the ledger."""
+        """Return cells and problems, and close the ledger."""
         self._ledger.close()
         counts = {name: int(count) for name, count in self._gate.verdict().counts.items()}
         return {"checked": counts.pop("cells"), **counts}
 
 
 class WordTally:
-    """Texts with a word outside the output words of their column's mechanism."""
+    """Counts texts with a word outside the output words of their column's mechanism."""
 
     def __init__(self, column: str, words: tuple[str, ...]) -> None:
         self._column = column
@@ -161,7 +161,7 @@ def canaries(policy: str) -> Callable[[], Tally]:
 
 
 def ledgered(policy: str) -> Callable[[], Tally]:
-    """Prepare looking rows up in the ledger; its releases are found here, where the artifacts are."""
+    """Prepare looking up rows in the ledger; the releases are found here, where the artifacts are."""
     read, by_name = known(policy)
     with Ledger.open(read.ledger.url, read.ledger.id_key, create=False, read_only=True) as ledger:
         found = {name: ledger.find(column) for name, column in by_name.items()}
@@ -172,7 +172,7 @@ def words(policy: str, column: str) -> Callable[[], Tally]:
     """Prepare comparing the words of a column.
 
     Raises:
-        InputError: Its mechanism has no fixed output words.
+        InputError: The column's mechanism has no fixed output words.
     """
     allowed = known(policy).columns[column].mechanism.output_words()
     if allowed is None:
@@ -181,14 +181,14 @@ def words(policy: str, column: str) -> Callable[[], Tally]:
 
 
 def count(make: Callable[[], Tally], table: pl.DataFrame) -> Counts:
-    """Count over a table that is here."""
+    """Count over a table in memory."""
     tally = make()
     tally.feed(table)
     return tally.counts()
 
 
 def added(parts: list[Counts]) -> Counts:
-    """Add the counts of batches up."""
+    """Add up the counts of batches."""
     total: Counter[str] = Counter()
     for part in parts:
         total.update(part)

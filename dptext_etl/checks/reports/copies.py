@@ -98,7 +98,7 @@ def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: i
         ngram: Words of the n-grams that are counted; None counts none.
 
     Raises:
-        InputError: Lengths that differ.
+        InputError: The lengths differ.
     """
     if not len(raw) == len(released) == len(draws):
         raise InputError(f"{len(raw)} texts, {len(released)} releases, {len(draws)} numbers of draws: one each per row")
@@ -143,7 +143,7 @@ class CopyReport:
 
     @property
     def beyond_chance(self) -> bool:
-        """Whether there are more than a correct run makes."""
+        """Whether there are more than a correct run makes by chance."""
         return self.threshold is not None and self.copies > self.threshold
 
     @property
@@ -152,7 +152,7 @@ class CopyReport:
         return COPIES_CATCHES if self.ngram is None else NGRAMS_CATCHES
 
     def verdict(self) -> Verdict:
-        """Return the report with its counts, for people inside the boundary; fails only where it gates."""
+        """Return the report with its counts, for people inside the boundary; without beta it never fails."""
         what = "equal their originals" if self.ngram is None else f"share {self.ngram} words in a row with them"
         said = f"column {self.column!r}: {self.copies} of {self.rows} texts {what}, {self._allowed}"
         counts = {"rows": self.rows, "copies" if self.ngram is None else "runs": self.copies, "expected": self.expected}
@@ -160,7 +160,7 @@ class CopyReport:
         return Verdict(self.name, self._passed, counts, said if self.gating else f"{said} (report only)", self.catches)
 
     def gate(self) -> Verdict:
-        """Return the decision alone: how many texts were copied is an exact statistic of raw text and stays inside."""
+        """Return the decision alone: the count is an exact statistic of raw text and stays inside the boundary."""
         what = "copies" if self.ngram is None else "shared n-grams"
         said = f"column {self.column!r}: {'no' if self._passed else 'more'} {what} beyond chance, {self._allowed}"
         counts = {"rows": self.rows, "beyond_chance": int(not self._passed), "beta": self.beta}

@@ -1,9 +1,9 @@
-"""The sealed fingerprint of a raw column (docs/spec/privacy.md#seal): which values a release shares with it, as counts.
+"""Seal a raw column: keyed fingerprints that count which values a release shares with it (docs/spec/privacy.md#seal).
 
-Distinct values alone are sealed, each under a key that follows from the noise key for this column and nothing else: no
-record, order or multiplicity is in a seal, and without the key it can be neither extended nor searched. Whoever may put
-chosen texts to it has a membership oracle all the same, so only `runner.inside` makes one, over a staged run, and logs
-that it did.
+A seal holds distinct values only, under a key that follows from the noise key for this column and nothing else. It
+holds no record, order or multiplicity; without the key nobody can extend or search it. Whoever may put chosen texts to
+it can still ask whether a text is in the column. So only `runner.publish.raw_reports` makes one, over a staged run, and
+logs that it did.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from dataclasses import dataclass, field
 from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
 
-RUN = 5
-"""Words of the runs that are sealed beside whole texts."""
+NGRAM = 5
+"""Words of the n-grams that are sealed beside whole texts."""
 _SEPARATOR = "\x1f"
 
 
 @dataclass(frozen=True)
 class Seal:
-    """Keyed hashes of the distinct texts and word runs of a raw column.
+    """Holds keyed hashes of the distinct texts and n-grams of a raw column.
 
     Attributes:
         size: How many distinct values there are.
@@ -34,23 +34,34 @@ class Seal:
 
     @classmethod
     def of(cls, texts: Iterable[Iterable[str]], secret: Secret, dataset: str, column: str) -> Seal:
-        """Seal the texts of a column, each given by its words."""
+        """Seal the texts of a column.
+
+        Args:
+            texts: The words of each text.
+            secret: The noise secret; the seal's own key follows from it.
+            dataset: Name of the dataset.
+            column: Name of the column.
+        """
         key = secret.derive("seal", canon([dataset, column]))
         return cls(key, frozenset(_mark(key, value) for text in texts for value in _values(list(text))))
 
     @property
     def size(self) -> int:
-        """Distinct values under the seal."""
+        """Number of distinct values."""
         return len(self._marks)
 
     def shared(self, texts: Iterable[Iterable[str]]) -> dict[str, int]:
-        """Count released texts that are, and those that hold a run that is, under the seal."""
+        """Count the released texts that the raw column holds, too.
+
+        Returns:
+            "rows": all of them; "texts": those that equal a raw text; "with_runs": those that share an n-gram with one.
+        """
         counts = {"rows": 0, "texts": 0, "with_runs": 0}
         for text in texts:
-            whole, *runs = _values(list(text)) or [""]
+            whole, *ngrams = _values(list(text)) or [""]
             counts["rows"] += 1
             counts["texts"] += bool(whole) and _mark(self._key, whole) in self._marks
-            counts["with_runs"] += any(_mark(self._key, run) in self._marks for run in runs)
+            counts["with_runs"] += any(_mark(self._key, ngram) in self._marks for ngram in ngrams)
         return counts
 
     def __reduce__(self) -> str:
@@ -59,14 +70,14 @@ class Seal:
 
 
 def _values(words: list[str]) -> list[str]:
-    """The text itself, then its runs; nothing of an empty one."""
+    """Return the text itself, then its n-grams; nothing for an empty text."""
     return list(_written(words)) if words else []
 
 
 def _written(words: list[str]) -> Iterator[str]:
     yield f"text{_SEPARATOR}{_SEPARATOR.join(words)}"
-    for at in range(len(words) - RUN + 1):
-        yield f"run{_SEPARATOR}{_SEPARATOR.join(words[at : at + RUN])}"
+    for at in range(len(words) - NGRAM + 1):
+        yield f"run{_SEPARATOR}{_SEPARATOR.join(words[at : at + NGRAM])}"
 
 
 def _mark(key: bytes, value: str) -> bytes:

@@ -1,9 +1,9 @@
-"""Report inside the boundary: how many e-mail addresses, numbers and names of the raw texts are left in a release.
+"""Count how many e-mail addresses, numbers and names of the raw texts are left in a release.
 
-An exact statistic of raw text: it decides nothing, filters nothing and leaves the boundary never
+The counts are exact statistics of raw text. They decide nothing, filter nothing, and never leave the boundary
 (docs/spec/privacy.md#gates, docs/spec/privacy.md#seal). A find survives where its words stand in the release in the
-same order without a word between them; case and punctuation do not count. What a pattern does not find is not counted:
-no find is no proof of anything.
+same order without a word between them; case and punctuation do not count. Nobody counts what no pattern finds, so no
+find is no proof of anything.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ PATTERNS = {
     "CARD": re.compile(r"\b\d(?:[ -]?\d){12,18}\b"),
     "PHONE": re.compile(r"(?<![\w.])\+?\(?\d(?:[\s().x/-]*\d){6,14}(?!\w)"),
 }
-"""What is looked for, in this order; what one pattern has taken, the next ones do not see."""
+"""What is looked for, in this order; a later pattern does not see what an earlier one has found."""
 
 
 class Span(NamedTuple):
-    """Something in a raw text that should not be in its release.
+    """Holds something in a raw text that should not be in its release.
 
     Attributes:
         kind: What it is, such as "EMAIL".
@@ -48,7 +48,10 @@ Finder = Callable[[str], Sequence[Span]]
 
 @dataclass(frozen=True)
 class SurvivorCount:
-    """What was found in raw texts, and how much of it survived, by kind; adds up. Stays inside the boundary."""
+    """Counts, by kind, what was found in raw texts and what of it survived.
+
+    It adds up over shards and stays inside the boundary.
+    """
 
     found: Mapping[str, int] = field(default_factory=dict)
     survived: Mapping[str, int] = field(default_factory=dict)
@@ -60,7 +63,7 @@ class SurvivorCount:
 
     @property
     def share(self) -> float:
-        """Share of all finds that survived; 0 where nothing was found."""
+        """Share of all finds that survived, from 0 to 1; 0 where nothing was found."""
         total = sum(self.found.values())
         return sum(self.survived.values()) / total if total else 0.0
 
@@ -85,10 +88,10 @@ def by_patterns(text: str) -> list[Span]:
 
 
 def by_presidio(text: str) -> list[Span]:
-    """Find what presidio-analyzer recognises, names included; it brings a language model of its own.
+    """Find what presidio-analyzer recognises, names included; it needs a language model of its own.
 
     Raises:
-        InputError: It is not installed, or could not read the text, which is not quoted.
+        InputError: It is not installed, or cannot read the text; the message does not quote it.
     """
     with seam("looking for personal data", InputError, "install presidio-analyzer and its language model"):
         found = _analyzer().analyze(text=text, language="en")
@@ -96,7 +99,7 @@ def by_presidio(text: str) -> list[Span]:
 
 
 def count_survivors(raw: pl.Series, released: pl.Series, find: Finder = by_patterns) -> SurvivorCount:
-    """Count what is found in raw texts and what of it is left in their releases.
+    """Count what is found in raw texts, and what of it is left in their releases.
 
     Args:
         raw: Original texts.
@@ -104,7 +107,7 @@ def count_survivors(raw: pl.Series, released: pl.Series, find: Finder = by_patte
         find: What is looked for: `by_patterns`, `by_presidio`, or anything of that form.
 
     Raises:
-        InputError: Lengths that differ.
+        InputError: The lengths differ.
     """
     if len(raw) != len(released):
         raise InputError(f"{len(raw)} texts, {len(released)} releases: one each per row")
@@ -113,7 +116,7 @@ def count_survivors(raw: pl.Series, released: pl.Series, find: Finder = by_patte
 
 
 def count_spans(spans: Iterable[Sequence[Span]], released: pl.Series) -> SurvivorCount:
-    """Count given finds, row by row, and what of them is left in the releases."""
+    """Count given finds, row by row, and those that are left in the releases."""
     found: Counter[str] = Counter()
     survived: Counter[str] = Counter()
     for given, text in zip(spans, released, strict=True):
