@@ -82,11 +82,8 @@ docs: $(DONE)/kernel $(DONE)/dev ## Build the documentation, strictly, into site
 	@$(BIN)/mkdocs build --strict --quiet --site-dir site
 	@echo "documentation: site/index.html"
 
-wheel: $(DONE)/kernel $(DONE)/dev ## Build wheel and sdist into dist/, install each in an empty environment and try it
-	@rm -f dist/*
-	@$(BIN)/maturin build --quiet --release --locked --out dist
-	@$(BIN)/maturin sdist --out dist
-	@for made in dist/*; do .ci/smoke "$$made"; done
+wheel: $(DONE)/venv | require-cargo ## Build wheels and sdist into dist/, install each in an empty environment and try it
+	@.ci/wheel
 
 develop: $(DONE)/kernel $(DONE)/dev ## Set up .venv for development
 	@echo "ready: . $(BIN)/activate"

@@ -79,7 +79,7 @@ def device() -> Device:
     if asked == "cuda":
         raise PolicyError(
             f"{SETTING} is cuda, but torch sees no GPU here",
-            f"install dptext-etl[models] with a CUDA build of torch, or set {SETTING}=auto",
+            f"install a CUDA build of torch, or set {SETTING}=auto",
         )
     return "cpu"
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl import extras
 from dptext_etl.errors import PolicyError
 
 _ROUNDING = 1e-9  # relative; above the rounding of everything here
@@ -75,7 +76,7 @@ def bounded_range_epsilon(draws: Iterable[Draws], delta: float) -> float:
         from dp_accounting.pld import pld_pmf, privacy_loss_distribution
     except ImportError:
         message = "privacy loss distributions need the library dp-accounting"
-        raise PolicyError(message, "pip install 'dptext-etl[accounting]'") from None
+        raise PolicyError(message, extras.install("accounting")) from None
     pure = sum(item.epsilon * item.count for item in wanted)
     width = max(_BIN, 2 * pure / _BINS)
     composed = None

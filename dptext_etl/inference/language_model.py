@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+from dptext_etl import extras
 from dptext_etl.artifacts import Artifact
 from dptext_etl.device import limit_threads
 from dptext_etl.errors import ArtifactError, PolicyError, seam
@@ -48,7 +49,7 @@ SHIPPED = "dptext_etl_models"
 
 _HUB_HINT = (
     "download it where there is a network (`hf download NAME --revision REVISION`) and give its folder as model, or "
-    "install dptext-etl-models for a small one that ships"
+    "install ours for a small one that ships: `pip install ./models` in a checkout, or their wheel"
 )
 _LOADED: dict[tuple[Any, ...], Any] = {}
 _KEPT = 3  # loaded models and tokenizers that a process keeps of each kind
@@ -225,10 +226,7 @@ def need_transformers() -> None:
     """
     for library in ("torch", "transformers"):
         if importlib.util.find_spec(library) is None:
-            raise PolicyError(
-                f"language models need {library}, which is not installed",
-                "the extra models brings it: `pip install '.[models]'` in a checkout, with a wheel 'WHEEL[models]'",
-            )
+            raise PolicyError(f"language models need {library}, which is not installed", extras.install("models"))
 
 
 def _shipped(model: str) -> Path | None:

@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dptext_etl import extras
 from dptext_etl.device import DTYPE_SETTING, SETTING
 from dptext_etl.errors import PolicyError, seam
 
@@ -68,7 +69,7 @@ def require_spark() -> None:
         PolicyError: pyspark is not installed, or there is no Java for a session on this machine.
     """
     if find_spec("pyspark") is None:
-        raise PolicyError("the Spark engine needs pyspark, which is not installed", "pip install 'dptext-etl[spark]'")
+        raise PolicyError("the Spark engine needs pyspark, which is not installed", extras.install("spark"))
     if "SPARK_REMOTE" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ:
         return  # Java runs elsewhere, or runs already
     home = os.environ.get("JAVA_HOME")

@@ -86,7 +86,7 @@ def test_without_pyspark(monkeypatch, job):
     monkeypatch.setattr(session, "find_spec", lambda _: None)
     done = CliRunner().invoke(app, ["run", saved(job), "--engine", "spark"])
     assert done.exit_code == 2
-    assert "pip install 'dptext-etl[spark]'" in done.stderr
+    assert "pip install 'pyspark[connect]" in done.stderr
 
 
 @pytest.mark.parametrize("home", [None, "/nowhere"])

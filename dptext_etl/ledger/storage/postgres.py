@@ -17,6 +17,7 @@ from threading import RLock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+from dptext_etl import extras
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.storage.schema import APPLICATION, SCHEMA, VERSION
 from dptext_etl.ledger.storage.store import NOTHING, MissingLedgerError, Store
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 DEFAULT_SCHEMA = "dptext_ledger"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
 _MILLISECONDS = 1000
-_INSTALL = "pip install 'dptext-etl[postgres]'"
 
 
 class PostgresStore(Store):
@@ -68,7 +68,8 @@ class PostgresStore(Store):
         try:
             import psycopg
         except ImportError:
-            raise LedgerError("a PostgreSQL ledger needs psycopg, which is not installed", _INSTALL) from None
+            problem = "a PostgreSQL ledger needs psycopg, which is not installed"
+            raise LedgerError(problem, extras.install("postgres")) from None
         options = {
             "autocommit": True,
             "client_encoding": "UTF8",  # also of a database without an encoding, which initdb makes in the locale C

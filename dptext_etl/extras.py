@@ -1,0 +1,24 @@
+"""What an extra brings, as a command: the libraries by name, since ours on an index may be somebody else's."""
+
+from __future__ import annotations
+
+from importlib import metadata
+
+DISTRIBUTION = "dptext-etl"
+
+
+def install(extra: str) -> str:
+    """Return the command that installs what an extra brings.
+
+    Args:
+        extra: Its name, such as "spark".
+    """
+    try:
+        required = metadata.requires(DISTRIBUTION) or []
+    except metadata.PackageNotFoundError:
+        required = []
+    parts = (line.partition(";") for line in required)
+    wanted = [name.strip() for name, _, marker in parts if f"'{extra}'" in marker.replace('"', "'")]
+    if not wanted:
+        return f"install the extra {extra!r} in the way in which {DISTRIBUTION} was installed"
+    return f"pip install {' '.join(f'{name!r}' for name in wanted)}"
