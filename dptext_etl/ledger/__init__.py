@@ -1,4 +1,4 @@
-"""The ledger: spends per unit, batches as sealed segments, releases and caps; SQLite by default."""
+"""Record what units were charged, in which releases, under which caps; SQLite by default."""
 
 from dptext_etl.ledger.audit.remaining import Remaining as Remaining
 from dptext_etl.ledger.ledger import Ledger as Ledger

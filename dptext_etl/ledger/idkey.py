@@ -1,7 +1,8 @@
-"""The id key: record and subject ids enter the ledger as keyed hashes only (docs/spec/stream.md#ledger-ids).
+"""Hash record and subject ids under the key of a ledger (docs/spec/stream.md#ledger-ids).
 
-The key is the ledger's own and outlives every noise key. Under another key the same person would have another hash and
-an untouched balance, so a ledger stores a check value and refuses any other key.
+The ledger stores keyed hashes of ids, never the ids. Each ledger has its own id key and keeps it when noise keys
+change. Under another key the same person would get another hash and an untouched balance. So a ledger stores a check
+value of its key and refuses every other key.
 """
 
 from __future__ import annotations
@@ -19,16 +20,16 @@ from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, matrix
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Mask
 
-LOSS = "without it balances cannot be continued: restore it from a copy, or revoke the releases and start a new ledger"
+LOSS = "without this key no balance can go on: restore it from a copy, or revoke the releases and start a new ledger"
 
 
 class IdKey:
-    """The id key of one ledger, read when it is first needed.
+    """Hash ids under the id key of one ledger; read the key when it is first needed.
 
     Args:
-        store: The ledger's place.
+        store: The store of the ledger.
         reference: "env:NAME" or "file:PATH"; None takes the file beside the ledger.
-        ledger_id: What the check value is made from.
+        ledger_id: The name of the ledger, from which the check value is made.
     """
 
     def __init__(self, store: Store, reference: str | None, ledger_id: str) -> None:
@@ -39,11 +40,11 @@ class IdKey:
 
     @property
     def secret(self) -> _kernel.Secret:
-        """The key, checked against the ledger.
+        """The key, after it was checked against the ledger.
 
         Raises:
-            KeyReferenceError: It is missing, malformed, readable by others, or printed in documents.
-            LedgerError: It is not the key of this ledger.
+            KeyReferenceError: The key is missing, malformed, readable by others, or printed in documents.
+            LedgerError: The key belongs to another ledger.
         """
         if self._secret is None:
             self._secret = self._resolved()
@@ -64,10 +65,14 @@ class IdKey:
         return secret
 
     def records(self, ids: pa.Array, canary: Mask) -> Bytes:
-        """Hash record ids, shape (records, 32); canary rows have hashes of their own kind.
+        """Hash record ids, shape (records, 32). Canary rows are hashed apart, so no canary meets a real id.
+
+        Args:
+            ids: Canonical record ids, strings, no nulls.
+            canary: Marks canary rows, shape (records,).
 
         Raises:
-            InputError: Ids that are no strings, or null.
+            InputError: The ids are not strings, or some are null.
         """
         ids = _strings(ids, "record ids")
         if ids.null_count:
@@ -80,10 +85,14 @@ class IdKey:
         return hashed
 
     def subjects(self, ids: pa.Array | None, canary: Mask) -> Bytes:
-        """Hash subject ids, shape (records, 32); zeros for canary rows, which belong to nobody.
+        """Hash subject ids, shape (records, 32). Canary rows get zeros, because they belong to nobody.
+
+        Args:
+            ids: Canonical subject ids, strings, null for canary rows only.
+            canary: Marks canary rows, shape (records,).
 
         Raises:
-            InputError: No subjects, or a null that is not a canary's.
+            InputError: There are no subjects, or a record that is no canary has none.
         """
         hint = 'name the subject column, or declare unit = "record"'
         if ids is None:
@@ -106,10 +115,10 @@ class IdKey:
 
 
 def resolve(reference: str) -> _kernel.Secret:
-    """Return an id key, read anew: a ledger and its key may be made again under the names of earlier ones.
+    """Read an id key anew, because a ledger and its key may be made again at the same place.
 
     Raises:
-        KeyReferenceError: It is missing, malformed, readable by others, or printed in documents.
+        KeyReferenceError: The key is missing, malformed, readable by others, or printed in documents.
     """
     secret = _kernel.Secret.resolve(reference, reread=True)
     if secret.published:
@@ -118,7 +127,7 @@ def resolve(reference: str) -> _kernel.Secret:
 
 
 def ensure(path: Path) -> None:
-    """Make the id key of a new ledger, readable by its owner alone; whoever comes second uses the first one's."""
+    """Make the id key of a new ledger, readable by its owner alone. If two processes do so, both use the first key."""
     if path.exists():
         return
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
@@ -132,7 +141,7 @@ def ensure(path: Path) -> None:
 
 
 def check(secret: _kernel.Secret, ledger_id: str) -> str:
-    """Return the value by which a ledger recognises its id key."""
+    """Return the check value of an id key, 64 hex digits."""
     probe = pa.array([f"dptext/ledger/check/{ledger_id}"])
     return matrix(pa.array(_kernel.hash_ids(secret, "canary", probe)), "check values").tobytes().hex()
 

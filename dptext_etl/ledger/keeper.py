@@ -1,4 +1,4 @@
-"""Declare what a ledger goes by: releases, caps, publications, revocations and frozen datasets."""
+"""Pin releases and caps, and record publications, revocations and frozen datasets."""
 
 from __future__ import annotations
 
@@ -33,10 +33,13 @@ class Keeper(Reader):
         """Pin the release of a column policy (see `pin_release`).
 
         Args:
-            policy: The column's policy; its column must be named.
-            id_type: Kind of the record ids, as `keys.id_type` names it.
-            guarantee: The claim, where it is weaker than the mechanism's own.
-            worst_case: The cost of the longest text, where it is more than the mechanism's own.
+            policy: The policy of the column; it must name the column.
+            id_type: The kind of the record ids, as `keys.id_type` names it.
+            guarantee: The claim, where it is weaker than that of the mechanism.
+            worst_case: The cost of the longest text, where it is more than that of the mechanism.
+
+        Raises:
+            LedgerError: As `pin_release`, or the policy names no column.
         """
         if policy.column is None:
             raise LedgerError("the policy names no column", "give ColumnPolicy(column=…)")
@@ -74,13 +77,27 @@ class Keeper(Reader):
         nonce: int = 0,
         refundable: bool = False,
     ) -> ReleaseRef:
-        """Pin a release name to a configuration, or find it pinned to the same; everything stated is public.
+        """Pin a release name to a configuration, or find it pinned to the same. All that is stated is public.
 
-        `refundable` says that the mechanism's number of steps is a function of what it releases or of trials that no
-        text decides, so that a commit may charge what was used (docs/spec/privacy.md#expost).
+        Args:
+            dataset: Name of the dataset.
+            column: Name of the text column.
+            release: Name of the release.
+            cfg: Configuration hash, 64 hex digits.
+            id_type: The kind of the record ids, as `keys.id_type` names it.
+            mechanism: Name of the mechanism.
+            guarantee: The claim.
+            worst_case: The cost of the longest text, in millionths.
+            publishable: Whether the release may leave the boundary.
+            configuration: What `cfg` hashes, as data.
+            artifact_hashes: SHA-256 of every public input, by role.
+            nonce: Counts deliberate extra releases of one record under the name.
+            refundable: Whether a commit may charge what was used instead of the worst case. It may only where the
+                number of steps follows from what is released, or from coins that no text decides
+                (docs/spec/privacy.md#expost).
 
         Raises:
-            LedgerError: The name is revoked or pinned to something else, or the ids of the column are of another type.
+            LedgerError: The name is revoked or pinned to something else, or the column has ids of another type.
         """
         facts = stated(guarantee, worst_case)
         facts |= {"configuration": dict(configuration or {}), "artifact_hashes": dict(artifact_hashes or {})}
@@ -92,7 +109,7 @@ class Keeper(Reader):
             return self._book.releases.register(names, facts, publishable=publishable, nonce=nonce)
 
     def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
-        """Return the release that a column policy names, revoked ones included, or None; registers nothing."""
+        """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
         names = (policy.dataset, policy.column or "", policy.release, policy.mechanism.cfg())
         with self._book.store.snapshot():
             found = self._book.store.row(
@@ -105,11 +122,12 @@ class Keeper(Reader):
 
         Args:
             scope: Where spends add up.
-            cap: The most a unit may lose there.
-            raising: A higher cap than the pinned one is meant.
+            cap: The most that a unit may lose there.
+            raising: Allow a cap that is higher than the pinned one.
 
         Raises:
-            LedgerError: A higher cap without `raising`, another measure, or earlier charges that are infinite on it.
+            LedgerError: The cap is higher and `raising` is False, its measure differs, or earlier charges are infinite
+                on it.
         """
         with self._book.store.transaction():
             self._capped(scope, cap, raising=raising)
@@ -117,60 +135,68 @@ class Keeper(Reader):
     def record_publication(
         self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int
     ) -> None:
-        """Record a publication; the same one again changes nothing.
+        """Record a publication. The same publication again changes nothing.
 
         Args:
             refs: The releases that it publishes.
-            version: Its name.
+            version: The name of the version.
             manifest: SHA-256 of its manifest, 64 hex digits.
-            rows: Published rows; none without a commit.
+            rows: The number of published rows, at most the number of committed rows.
 
         Raises:
-            LedgerError: A release that is revoked or not publishable, more rows than commits, another manifest.
+            LedgerError: A release is revoked or not publishable, there are fewer commits than rows, or the version is
+                recorded with another manifest.
         """
         listed = [refs] if isinstance(refs, ReleaseRef) else list(refs)
         with self._book.store.transaction():
             publish(self._book, listed, version, manifest, rows)
 
     def revoke(self, ref: ReleaseRef, reason: str) -> None:
-        """Revoke a release name in all columns of its dataset: nothing further happens under it, charges stay.
+        """Revoke a release name in all columns of its dataset. Nothing more happens under it; its charges stay.
 
         Args:
             ref: Any release of that name.
-            reason: Name of the gate that fired; never a text.
+            reason: The name of the gate that fired, or a few plain words; never a text.
+
+        Raises:
+            LedgerError: The release is unknown, or the reason is long or holds other signs.
         """
         _require_plain(reason, "revocation")
         with self._book.store.transaction():
             self._book.releases.revoke(ref, reason)
 
     def freeze(self, dataset: str, reason: str, *, in_use: Sequence[str] = (), missing: Anchor | None = None) -> None:
-        """Stop everything in a dataset: nothing is registered, charged, committed or published until it is thawed.
+        """Freeze a dataset: until it is thawed, nothing in it is registered, charged, committed or published.
 
         Args:
-            dataset: Its name; it need not be known yet.
+            dataset: Its name; the ledger need not know it yet.
             reason: Why, in a few plain words; never a text.
-            in_use: Release names known to be in use that this ledger may not know: they are revoked.
+            in_use: Release names that are in use and that this ledger may not know; they are revoked.
             missing: An anchor that the ledger should hold and does not.
+
+        Raises:
+            LedgerError: The reason is long or holds other signs.
         """
         _require_plain(reason, "freeze")
         with self._book.store.transaction():
             self._book.freezes.freeze(dataset, reason, in_use, missing)
 
     def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
-        """Go on after a loss: revoke the dataset's releases and lower its caps by what may have been lost.
-
-        Specification: docs/spec/privacy.md#lost-ledger.
+        """Let a frozen dataset go on: revoke its releases and lower its caps by what may have been lost.
 
         Args:
             dataset: A frozen dataset.
-            lost: The most that a unit may have been charged since the copy that is now in use, by component of the
-                dataset's caps: {"eps_pure": 40.0}, {"rho": …} or {"eps_approx": …, "delta": …}.
+            lost: The most that a unit may have been charged since the copy that is in use now, by component of the
+                caps:
+                {"eps_pure": 40.0}, {"rho": …} or {"eps_approx": …, "delta": …}.
 
         Returns:
-            The caps that hold now, in millionths, by scope: the policy must ask for no more.
+            The caps that hold now, in millionths, by scope. The policy must ask for no more.
 
         Raises:
-            LedgerError: It is not frozen, or a component is not stated.
+            LedgerError: The dataset is not frozen, or a component is not stated.
+
+        Specification: docs/spec/privacy.md#lost-ledger.
         """
         with self._book.store.transaction():
             return self._book.freezes.thaw(dataset, lost)
@@ -188,4 +214,5 @@ class Keeper(Reader):
 
 def _require_plain(reason: str, what: str) -> None:
     if not _REASON.fullmatch(reason):
-        raise LedgerError(f"the reason of a {what} is short and plain: at most 200 letters, digits and . : , ( ) / + -")
+        allowed = "at most 200 letters, digits, blanks and . : , ( ) / + -"
+        raise LedgerError(f"the reason of a {what} must be short and plain: {allowed}")

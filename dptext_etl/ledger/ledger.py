@@ -1,4 +1,4 @@
-"""The ledger: who has been charged what, in which release, under which cap (docs/spec/privacy.md#ledger)."""
+"""Charge batches and commit what was computed (docs/spec/privacy.md#ledger)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from dptext_etl.policy import Cap
 
 
 class Ledger(Keeper):
-    """An open ledger. Every method is one transaction: durable when it returns, or without any effect.
+    """Charge, commit and read one open ledger.
 
-    The order of a release is reserve, compute, stage, commit, publish. Several processes may write at once.
+    Every method is one transaction: its effect is on disk when it returns, or it has no effect. A release goes through
+    these steps in order: reserve, compute, stage, commit, publish. Several processes may write at the same time.
 
     Example:
         >>> import numpy, pyarrow, tempfile
@@ -59,19 +60,19 @@ class Ledger(Keeper):
         read_only: bool = False,
         timeout: float = 60.0,
     ) -> Self:
-        """Open a ledger, or make one.
+        """Open a ledger, or make a new one.
 
         Args:
-            url: "sqlite:///PATH", a path, or "postgresql://USER@HOST/DATABASE" (see `ledger.postgres`), or
+            url: "sqlite:///PATH", a path, "postgresql://USER@HOST/DATABASE" (see `ledger.storage.postgres`), or
                 "env:NAME", the variable that holds the URL.
-            id_key: Reference to the key of its ids; None takes "<path>.id.key", made with a new SQLite ledger.
+            id_key: Reference to the id key; None takes "<path>.id.key", which is made with a new SQLite ledger.
             create: Make a new ledger if there is none.
             read_only: Never write.
             timeout: Seconds to wait for another writer.
 
         Raises:
-            LedgerError: There is none, it is of a newer schema, locked, or has another id key.
-            KeyReferenceError: The id key cannot be resolved.
+            LedgerError: There is no ledger, its schema is newer, it is locked, or it has another id key.
+            KeyReferenceError: The id key cannot be read.
         """
         if id_key is not None:
             keys.reference(id_key)
@@ -81,7 +82,7 @@ class Ledger(Keeper):
                 found(store, id_key)
             book = Book.of(store, id_key)
             if id_key is not None:
-                _ = book.id_key.secret  # a wrong key is named now, not after the first batch was prepared
+                _ = book.id_key.secret  # refuse a wrong key now, before a batch is prepared
         except BaseException:
             store.close()
             raise
@@ -89,10 +90,17 @@ class Ledger(Keeper):
 
     @staticmethod
     def migrate(url: str | Path, *, timeout: float = 60.0) -> int:
-        """Bring a ledger of an older schema to this version's, in one transaction, and return the schema it had.
+        """Bring a ledger of an older schema to the schema of this version, in one transaction.
+
+        Args:
+            url: The ledger, as `open` takes it.
+            timeout: Seconds to wait for another writer.
+
+        Returns:
+            The schema that the ledger had before.
 
         Raises:
-            LedgerError: There is none, it is of a newer schema, or locked.
+            LedgerError: There is no ledger, its schema is newer, or it is locked.
         """
         store = open_store(str(url), create=False, timeout=timeout, migrate=True)
         try:
@@ -100,7 +108,7 @@ class Ledger(Keeper):
         finally:
             store.close()
 
-    def reserve(  # noqa: PLR0917  (who, where, and for whom: in the order in which one says it)
+    def reserve(  # noqa: PLR0917  (who asks, where it adds up, for whom)
         self,
         job: str,
         scope: Scope,
@@ -112,28 +120,28 @@ class Ledger(Keeper):
         canary: Mask | None = None,
         on_cap: Literal["quarantine", "refuse"] = "quarantine",
     ) -> ReserveResult:
-        """Charge the worst case of a batch before any of its texts is scored.
+        """Reserve the worst case of a batch, before any of its texts is scored.
 
-        Records are judged in row order; each is charged in all columns or in none. A text that was reserved or released
-        before under the same names is charged nothing.
+        The ledger judges records in row order. It charges a record in all columns or in none. A text that was reserved
+        or released before under the same names costs nothing again.
 
         Args:
-            job: Who asks; reservations are expired and aborted by job.
-            scope: Where spends add up.
-            cap: The policy's cap, pinned by its first use; None asks for none, and a pinned one still holds.
+            job: The name of the caller; `expire` and `abort` take reservations by job.
+            scope: Where the spends add up.
+            cap: The cap of the policy; its first use pins it. None asks for no cap, but a pinned cap still holds.
             ids: Canonical record ids, strings, no nulls, each once.
-            subjects: Canonical subject ids; null for canary rows only. Ignored where the unit is the record.
-            charges: One per text column.
-            canary: Marks planted rows, which belong to nobody and take nothing from any cap.
-            on_cap: "refuse" raises if a record does not fit, and charges nothing of the batch.
+            subjects: Canonical subject ids, null for canary rows only. Ignored where the unit is the record.
+            charges: One charge per text column.
+            canary: Marks canary rows, shape (records,); they belong to nobody and take nothing from any cap.
+            on_cap: "quarantine" leaves records over the cap out; "refuse" raises and charges nothing of the batch.
 
         Raises:
-            InputError: Ids that are null, repeated or of another type, missing subjects, lengths that differ.
-            LedgerError: A release that is revoked or unknown, another cap than the pinned one, a locked ledger.
-            BudgetError: With `on_cap="refuse"`.
+            InputError: Ids are null, repeated or of another type, a subject is missing, or lengths differ.
+            LedgerError: A release is revoked or unknown, the cap differs from the pinned one, or the ledger is locked.
+            BudgetError: A record is over the cap and `on_cap` is "refuse".
         """
         if not charges or len({(item.ref.id, item.ref.nonce) for item in charges}) < len(charges):
-            raise InputError("a batch is charged in at least one column, and in each once")
+            raise InputError("a batch needs a charge in at least one column, and at most one per release")
         if any(item.ref.dataset != scope.dataset for item in charges):
             raise InputError("scope and releases must be of one dataset")
         batch = identify(self._book.id_key, scope.unit, ids, subjects, canary)
@@ -156,21 +164,21 @@ class Ledger(Keeper):
         canary: Mask | None = None,
         spent: npt.ArrayLike | None = None,
     ) -> U8:
-        """Make what was computed and durably staged the release; the reserved charge stays as it is.
+        """Make what was computed and durably staged the release. The reserved charge stays unless `spent` is given.
 
         Args:
-            job: Who asks.
+            job: The name of the caller.
             ref: The release.
             ids: Canonical record ids, each once.
-            idem_keys: Identities that they were reserved with, fixed-size binary (32).
+            idem_keys: The identities that were reserved, fixed-size binary (32).
             digests: Digests of the staged texts, fixed-size binary (32).
-            positions: Draws made, at most as many as were reserved; 0 if not given.
-            canary: Marks planted rows, as they were reserved.
-            spent: Pure epsilon that each record used, in millionths, at most what was reserved: charged instead of the
-                worst case, under a pure cap, for releases that were registered with `refundable`.
+            positions: Draw counts, shape (records,), at most as many as were reserved; 0 if None.
+            canary: Marks canary rows, as they were reserved.
+            spent: The pure epsilon that each record used, in millionths, at most what was reserved. Under a pure cap
+                the ledger then charges this instead of the worst case; the release must be refundable.
 
         Returns:
-            A `CommitOutcome` per record. A row that DIVERGED must not be published: the first commit is the release.
+            A `CommitOutcome` per record. Never publish a row that DIVERGED: the first commit is the release.
 
         Raises:
             LedgerError: A record was not reserved with this identity; nothing is committed.
@@ -180,29 +188,29 @@ class Ledger(Keeper):
         identities, staged = keyed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
         if not records.size == identities.size == len(staged):
             raise InputError("a commit has one idem key and one digest per record")
-        drawn = whole(0 if positions is None else positions, records.size, "positions")
+        draw_counts = whole(0 if positions is None else positions, records.size, "positions")
         used = None if spent is None else whole(spent, records.size, "spent epsilons")
         with self._book.store.transaction():
             self._book.forget_dead_runs()
-            return commit(self._book, job, ref, Outputs(records, order, identities, staged, drawn, used))
+            return commit(self._book, job, ref, Outputs(records, order, identities, staged, draw_counts, used))
 
     def expire(self, job: str) -> int:
-        """Turn a job's open reservations into charges for good; returns how many.
+        """Turn the open reservations of a job into lasting charges, and return how many records that were.
 
-        They can still be completed with the same identities, and can never be given back.
+        An expired record can still be committed with the same identity. It can never be given back.
         """
         with self._book.store.transaction():
             return expire(self._book, job)
 
     def abort(self, job: str, *, compute_never_started: bool) -> int:
-        """Give back a job's open reservations; returns how many.
+        """Give back the open reservations of a job, and return how many records that were.
 
         Args:
             job: The job.
-            compute_never_started: The caller's word that no text of the job was scored.
+            compute_never_started: The caller confirms that no text of the job was scored.
 
         Raises:
-            LedgerError: Without that word, or if the ledger knows better.
+            LedgerError: The caller does not confirm it, or the ledger holds a commit of the job.
         """
         if not compute_never_started:
             raise LedgerError("a reservation is given back only if compute never started", "expire it: charges stay")

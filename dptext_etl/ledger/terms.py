@@ -1,4 +1,4 @@
-"""The words of the ledger: scopes, charges, outcomes and states (docs/spec/privacy.md#state-machine)."""
+"""Define the words of the ledger: scopes, charges, outcomes and states (docs/spec/privacy.md#state-machine)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Event(StrEnum):
-    """What the journal chains."""
+    """An event of the journal. These names are stored and never change."""
 
     RELEASE = "RELEASE"
     CAP_SET = "CAP_SET"
@@ -39,7 +39,7 @@ class Event(StrEnum):
 
 
 class State(IntEnum):
-    """Where a reserved record stands; RESERVED and EXPIRED can still be committed, only RESERVED can be aborted."""
+    """The state of a reserved record. RESERVED and EXPIRED can still be committed; only RESERVED can be aborted."""
 
     RESERVED = 0
     COMMITTED = 1
@@ -48,7 +48,7 @@ class State(IntEnum):
 
 
 class Outcome(IntEnum):
-    """What `reserve` says about a record."""
+    """The answer of `reserve` for one record."""
 
     RESERVED = 0
     """New: charged now."""
@@ -66,7 +66,7 @@ class Outcome(IntEnum):
 
 
 class CommitOutcome(IntEnum):
-    """What `commit` says about a record."""
+    """The answer of `commit` for one record."""
 
     COMMITTED = 0
     ALREADY = 1
@@ -77,12 +77,14 @@ class CommitOutcome(IntEnum):
 
 @dataclass(frozen=True)
 class Anchor:
-    """The head of a ledger's journal at a moment: kept elsewhere, it shows later whether the ledger still holds it.
+    """The head of the journal of a ledger at one moment.
+
+    Keep it elsewhere: later it shows whether the ledger still holds everything up to it.
 
     Attributes:
-        ledger: The ledger's own name.
-        seq: Number of its last event.
-        hash: Hash of that event, 64 hex digits: it fixes all events before it.
+        ledger: The name of the ledger.
+        seq: The number of its last event.
+        hash: The hash of that event, 64 hex digits; it fixes all events before it.
     """
 
     ledger: str
@@ -97,7 +99,7 @@ class Anchor:
         """Read what `str` wrote.
 
         Raises:
-            LedgerError: It is something else.
+            LedgerError: The text is no anchor.
         """
         ledger, _, rest = text.strip().partition(":")
         seq, _, head = rest.partition(":")
@@ -108,15 +110,15 @@ class Anchor:
 
 @dataclass(frozen=True)
 class Scope:
-    """Where spends of a unit add up: a dataset or a declared group, in a declared period; never a release.
-
-    Specification: docs/spec/privacy.md#cap-scope.
+    """Where the spends of a unit add up: in a dataset or a declared group, over a declared period; never per release.
 
     Attributes:
         dataset: The dataset that is charged.
-        period: Name of the period, such as "2026".
-        group: Name shared by datasets whose spends add up; the dataset itself if None.
-        unit: Whose budget it is: the subject's, or the record's own. A person with k records then has k times the loss.
+        period: The name of the period, such as "2026".
+        group: The name that several datasets share whose spends add up; None means the dataset alone.
+        unit: Who has the budget: the subject, or each record. Per record, a person with k records has k times the loss.
+
+    Specification: docs/spec/privacy.md#cap-scope.
     """
 
     dataset: str
@@ -133,7 +135,7 @@ class Scope:
 
     @property
     def name(self) -> str:
-        """The scope's name in the ledger, apart from its period."""
+        """The name of the scope in the ledger, without its period."""
         return f"dataset:{self.dataset}" if self.group is None else f"group:{self.group}"
 
     def __str__(self) -> str:
@@ -170,10 +172,11 @@ class Charge:
 
     Attributes:
         ref: The release that is charged.
-        idem_keys: Fixed-size binary (32), one per record: identity of (release, record, configuration, text, nonce).
-        n_worst: Positions that are charged, uint32, shape (records,).
-        spends: Amounts by component in millionths, int64, `column.INFINITE` where infinite, shape (records,), as
-            `column.spends` gives them; a missing component counts as infinite.
+        idem_keys: The identity of (release, record, configuration, text, nonce), fixed-size binary (32), one per
+            record.
+        n_worst: The positions that are charged, uint32, shape (records,).
+        spends: Amounts by component in millionths, int64, shape (records,), `column.INFINITE` where infinite, as
+            `column.spends` returns them. A missing component counts as infinite.
     """
 
     ref: ReleaseRef
@@ -184,7 +187,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class ReserveResult:
-    """What became of a batch.
+    """The answer of the ledger to a batch.
 
     Attributes:
         outcome: An `Outcome` per record, uint8, shape (records,).
@@ -194,19 +197,19 @@ class ReserveResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Records per outcome, by name."""
+        """The number of records per outcome, by name."""
         found = np.bincount(self.outcome, minlength=len(Outcome))
         return {item.name: int(found[item]) for item in Outcome}
 
 
 @dataclass(frozen=True)
 class Committed:
-    """What a release holds about given records.
+    """What a release holds about some records.
 
     Attributes:
         mask: Whether the record is committed, shape (records,).
-        digests: Digest of its released text, fixed-size binary (32), null where not committed.
-        idem_keys: Identity of its text, fixed-size binary (32), null where not committed.
+        digests: Digest of the released text, fixed-size binary (32), null where the record is not committed.
+        idem_keys: Identity of the text, fixed-size binary (32), null where the record is not committed.
     """
 
     mask: Mask
@@ -216,11 +219,11 @@ class Committed:
 
 @dataclass(frozen=True)
 class VerifyReport:
-    """What `verify` found.
+    """The result of `verify`.
 
     Attributes:
-        problems: One sentence per problem, naming the batch; empty for a sound ledger.
-        counts: Events, batches, records by state, canaries.
+        problems: One sentence per problem, which names the batch; empty for a sound ledger.
+        counts: Numbers of events, batches, canaries, and records by state.
     """
 
     problems: list[str]
@@ -228,9 +231,9 @@ class VerifyReport:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Whether no problem was found."""
         return not self.problems
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as JSON can hold it."""
+        """Return the same facts as JSON can hold them."""
         return {"ok": self.ok, "problems": self.problems, "counts": self.counts}

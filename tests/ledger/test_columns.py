@@ -42,5 +42,5 @@ def test_rules_cost_no_bytes():
 
 @pytest.mark.parametrize("blob", [None, b"", b"x" * 31])
 def test_a_blob_of_another_length_is_refused(blob):
-    with pytest.raises(LedgerError, match="does not have the rows that its event says"):
+    with pytest.raises(LedgerError, match="has other rows than its event states"):
         decode({"bytes": 32}, blob, 1, {})

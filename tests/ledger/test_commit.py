@@ -94,7 +94,7 @@ def test_an_aborted_reservation_never_was(kit):
 def test_a_reservation_that_another_job_goes_by_is_not_aborted(kit):
     kit.reserve(["a"], job="first", cap=9)
     assert kit.reserve(["a", "b"], job="second", cap=9) == [Outcome.PENDING, Outcome.RESERVED]
-    with pytest.raises(LedgerError, match="another job goes by the reservations of this one"):
+    with pytest.raises(LedgerError, match="another job relies on the reservations of this one"):
         kit.ledger.abort("first", compute_never_started=True)
     assert kit.ledger.abort("second", compute_never_started=True) == 1
     assert kit.used("of-a", "of-b") == [1, 0]

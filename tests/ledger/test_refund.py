@@ -51,7 +51,7 @@ def test_it_never_passes_the_reservation(kit):
 def test_other_releases_keep_the_worst_case(kit):
     ref = kit.ref()
     kit.reserve(["a"], ["ann"], [4], cap=10, refs=[ref])
-    with pytest.raises(LedgerError, match="was not registered with ex-post charges"):
+    with pytest.raises(LedgerError, match="is not refundable"):
         kit.commit(["a"], ref=ref, spent=spends(1))
     assert kit.commit(["a"], ref=ref) == [0]
     assert kit.used("ann") == [4]

@@ -66,7 +66,7 @@ def test_a_publication_needs_commits_and_a_theorem(kit):
     ref = kit.ref()
     kit.reserve(["a", "b"], cap=9)
     kit.commit(["a"])
-    with pytest.raises(LedgerError, match="has 1 committed rows, a publication of 2 was asked for"):
+    with pytest.raises(LedgerError, match="has 1 committed rows, got a publication of 2"):
         kit.ledger.record_publication(ref, "v1", MANIFEST, 2)
     with pytest.raises(LedgerError, match="SHA-256 of its manifest"):
         kit.ledger.record_publication(ref, "v1", "no digest", 1)

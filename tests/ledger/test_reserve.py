@@ -143,7 +143,7 @@ def test_bad_batches_are_named(kit):
     scope = Scope("reviews")
     cases = {
         "at least one column": [],
-        "in each once": [kit.charge(ref, ["a"]), kit.charge(ref, ["a"])],
+        "at most one per release": [kit.charge(ref, ["a"]), kit.charge(ref, ["a"])],
         "1 records and 2 idem keys": [kit.charge(ref, ["a", "b"])],
         "1 records and 2 values of n_worst": [Charge(ref, kit.keys(ref, ["a"]), [1, 2], {})],
         "eps_pure must be whole millionths": [Charge(ref, kit.keys(ref, ["a"]), [1], {"eps_pure": [0.5]})],

@@ -71,11 +71,11 @@ def test_rows_cannot_be_removed_added_or_moved(full):
     assert any(f"batch {seq}" in item for item in problems(full, "update segment set data=? where seq=?", swapped, seq))
     found = problems(full, "delete from segment where seq=? and name='record'", seq)
     assert f"event {seq} (RESERVE): it cannot be read (LedgerError)" in found
-    assert f"blobs of batch {seq}: it is not what the journal says" in problems(
+    assert f"blobs of batch {seq}: it differs from the journal" in problems(
         full, "insert into segment values(?, 'more', ?)", seq, b"0"
     )
     found = problems(full, "insert into segment values(99, 'x', ?)", b"0")
-    assert "blobs of batch 99: the journal does not have it" in found
+    assert "blobs of batch 99: the table of the ledger has it, but the journal does not" in found
 
 
 def test_every_event_counts(full):
@@ -105,22 +105,22 @@ def test_the_journal_may_not_lose_its_end(full):
 @pytest.mark.parametrize(
     ("statement", "said"),
     [
-        ("update release set cfg='c9' where id=1", "release 1: it is not what the journal says"),
-        ("update release set burnt=null where release='burnt'", "release 3: it is not what the journal says"),
-        ("delete from release where id=2", "release 2: the journal has it, the ledger's table has not"),
+        ("update release set cfg='c9' where id=1", "release 1: it differs from the journal"),
+        ("update release set burnt=null where release='burnt'", "release 3: it differs from the journal"),
+        ("delete from release where id=2", "release 2: the journal has it, but the table of the ledger does not"),
         ("update tally set committed = committed + 1 where release=1", "counts of release 1 0: it is not"),
-        ("update tally set canaries = 0", "counts of release 1 0: it is not what the journal says"),
-        ("update scope set limits='[99000000]'", "scope 1: its cap or unit is not what the journal says"),
-        ("update scope set measure=null, limits=null", "scope 1: its cap or unit is not what the journal says"),
-        ("update scope set unit='record'", "scope 1: its cap or unit is not what the journal says"),
-        ("delete from member", "scope 1: the journal has it, the ledger's table has not"),
+        ("update tally set canaries = 0", "counts of release 1 0: it differs from the journal"),
+        ("update scope set limits='[99000000]'", "scope 1: its cap or unit differs from the journal"),
+        ("update scope set measure=null, limits=null", "scope 1: its cap or unit differs from the journal"),
+        ("update scope set unit='record'", "scope 1: its cap or unit differs from the journal"),
+        ("delete from member", "scope 1: the journal has it, but the table of the ledger does not"),
         ("update batch set state=data from segment where batch.seq=4 and segment.seq=4", "batch 4: it is not what"),
-        ("update batch set open=7 where seq=5", "batch 5: it is not what the journal says"),
-        ("update batch set attached=0", "batch 4: it is not what the journal says"),
-        ("update batch set scope=2 where seq=4", "batch 4: it is not what the journal says"),
-        ("delete from batch where seq=5", "batch 5: the journal has it, the ledger's table has not"),
+        ("update batch set open=7 where seq=5", "batch 5: it differs from the journal"),
+        ("update batch set attached=0", "batch 4: it differs from the journal"),
+        ("update batch set scope=2 where seq=4", "batch 4: it differs from the journal"),
+        ("delete from batch where seq=5", "batch 5: the journal has it, but the table of the ledger does not"),
         ("delete from commit_part", "digests of batch 4 6: the journal has it"),
-        ("update publication set rows=3", "publication 1 0 v1: it is not what the journal says"),
+        ("update publication set rows=3", "publication 1 0 v1: it differs from the journal"),
         ("delete from publication", "publication 1 0 v1: the journal has it"),
         ("update meta set value='1:00' where name='head'", "is not the head that the ledger remembers"),
     ],

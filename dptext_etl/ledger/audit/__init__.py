@@ -1,1 +1,1 @@
-"""What reads a ledger: verification, recounts, balances and views."""
+"""Read a ledger: verify it, count it again, show balances and releases."""

@@ -1,4 +1,4 @@
-"""Reading the journal from its first event: chain, roots, and everything that follows from them."""
+"""Read the journal from its first event, check chain and roots, and derive what the tables must hold."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COUNTED = {
 
 @dataclass
 class SealedBatch:
-    """A reserved batch as the journal has it."""
+    """A reserved batch, as the journal states it."""
 
     release: int
     nonce: int
@@ -45,13 +45,13 @@ class SealedBatch:
     attached: bool = False
 
     def holds(self, facts: dict[str, Any], rows: I64) -> bool:
-        """Return whether an event may speak of these rows."""
+        """Return whether these rows belong to the batch and to the release that an event names."""
         return (self.release, self.nonce) == (facts["release"], facts["nonce"]) and int(rows.max()) < len(self.states)
 
 
 @dataclass
 class Derived:
-    """What the tables of a ledger must say."""
+    """What the tables of a ledger must hold, and the problems that were found."""
 
     problems: list[str] = field(default_factory=list)
     events: Counter[str] = field(default_factory=Counter)
@@ -70,7 +70,7 @@ class Derived:
     publications: dict[tuple[int, int, str], tuple[str, int]] = field(default_factory=dict)
 
     def note(self, problem: str) -> None:
-        """Keep a problem, once."""
+        """Add a problem, unless it is there."""
         if problem not in self.problems:
             self.problems.append(problem)
 
@@ -79,19 +79,19 @@ class Derived:
         return sum(len(self.batches[seq].states) for seq in batches)
 
     def name(self, release: int) -> str:
-        """Return a release in words."""
+        """Name a release in words."""
         facts = self.releases.get(release)
         if facts is None:
             return f"release {release}"
         return f"{facts['dataset']}.{facts['column']}, release {facts['release']!r}"
 
     def tally(self, facts: dict[str, Any]) -> Counter[str]:
-        """Return the counts of the release that an event is about."""
+        """Return the counts of the release that an event names."""
         return self.tallies.setdefault((facts["release"], facts["nonce"]), Counter())
 
 
 def derive(book: Book) -> Derived:
-    """Check the chain and every sealed batch, and follow the events."""
+    """Check the chain and every sealed batch, and follow the events in order."""
     derived = Derived()
     before, last = genesis(book.ledger_id), 0
     for entry in book.journal.entries():
@@ -131,7 +131,7 @@ def _sealed(book: Book, derived: Derived, seq: int, kind: Event, facts: dict[str
 
 
 class Happening(NamedTuple):
-    """An event on its way into `Derived`."""
+    """One event, its sealed columns, and the state that it changes."""
 
     book: Book
     derived: Derived
@@ -141,12 +141,12 @@ class Happening(NamedTuple):
     columns: dict[str, Column]
 
     def problem(self, said: str) -> None:
-        """Note what is wrong with it."""
+        """Add a problem of this event."""
         what = "batch" if self.kind in LAYOUTS else "event"
         self.derived.problems.append(f"{what} {self.seq} ({self.kind}): {said}")
 
     def require_usable(self, release: int) -> None:
-        """Note an event under a revoked name, or in a frozen dataset."""
+        """Add a problem if the event falls under a revoked name or in a frozen dataset."""
         facts = self.derived.releases[release]
         if facts["dataset"] in self.derived.frozen:
             self.problem(f"the dataset {facts['dataset']} was frozen before")
@@ -230,7 +230,7 @@ def _move(event: Happening) -> None:
 
 
 def _settle(event: Happening) -> None:
-    """What committed rows gave back: each once, and no more than was reserved."""
+    """Follow what committed rows gave back: each row once, and no more than was reserved."""
     event.require_usable(event.facts["release"])
     for at, mine in Places(event.columns["batch"], event.columns["row"]).groups():
         rows, spent = event.columns["row"][mine], event.columns["eps_pure"][mine]

@@ -1,4 +1,4 @@
-"""Reading a ledger: what was committed, what is left, what may be shown, and whether it all agrees."""
+"""Read a ledger: commits, balances, views, anchors, verification."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dptext_etl.ledger.terms import I64, Anchor, Committed, Mask, ReleaseRef, Sc
 
 
 class Reader:
-    """The half of a ledger that changes nothing; every method sees one consistent state.
+    """Read one open ledger. No method changes it, and each sees one consistent state.
 
     Args:
         book: An open ledger.
@@ -37,15 +37,21 @@ class Reader:
 
     @property
     def ledger_id(self) -> str:
-        """Random name that the ledger got when it was made: tells one ledger from another at the same place."""
+        """The random name that the ledger got when it was made; it tells two ledgers at the same place apart."""
         return self._book.ledger_id
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the connection."""
         self._book.store.close()
 
     def committed(self, ref: ReleaseRef, ids: pa.Array, *, canary: Mask | None = None) -> Committed:
-        """Look up what was committed for some records, for replays and gates."""
+        """Look up what was committed for some records; replays and gates need it.
+
+        Args:
+            ref: The release.
+            ids: Canonical record ids, strings, no nulls.
+            canary: Marks canary rows, shape (records,).
+        """
         records = record_ids(self._book.id_key, ids, canary)
         with self._book.store.snapshot():
             held = self._book.records.held(ref, records, records.order())
@@ -57,24 +63,27 @@ class Reader:
         return Committed(mask, binaries(digests, mask), binaries(identities, mask))
 
     def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
-        """Return which records the release has seen, whatever became of them; incremental runs take the others."""
+        """Return which records the release has seen, whatever became of them, shape (records,).
+
+        Incremental runs take the other records.
+        """
         records = record_ids(self._book.id_key, ids, None)
         with self._book.store.snapshot():
             return self._book.records.held(ref, records, records.order()).known
 
     def remaining(self, scope: Scope, subjects: pa.Array | None = None) -> Remaining:
-        """Return what units may still lose in a scope: the distribution, and given units one by one.
+        """Return what units may still lose in a scope: quantiles over all units, and amounts of given units.
 
         Args:
             scope: The scope.
-            subjects: Canonical ids of units (of records where the unit is the record), no nulls.
+            subjects: Canonical ids of the units to list (of records where the unit is the record), no nulls.
         """
         with self._book.store.snapshot():
             self._book.forget_dead_runs()
             return remaining(self._book, scope, subjects)
 
     def used(self, scope: Scope, units: pa.Array) -> dict[str, I64]:
-        """Return what some units have used of a scope, by component of its cap (pure epsilon without one).
+        """Return what some units have used in a scope, by component of its cap; pure epsilon where there is no cap.
 
         Args:
             scope: The scope.
@@ -87,12 +96,12 @@ class Reader:
             return used(self._book, scope, units)
 
     def show(self) -> list[dict[str, Any]]:
-        """Return the releases with class, disclosures, spends and counts; internal, not for publication."""
+        """List the releases with class, disclosures, spends and counts. Internal: never publish it."""
         with self._book.store.snapshot():
             return views.releases(self._book)
 
     def caps(self) -> list[dict[str, Any]]:
-        """Return the scopes with their caps."""
+        """List the scopes with their caps."""
         with self._book.store.snapshot():
             return views.caps(self._book)
 
@@ -105,28 +114,28 @@ class Reader:
             return views.export(self._book)
 
     def anchor(self) -> Anchor:
-        """Return the head of the journal, to be kept where the ledger's keepers cannot change it."""
+        """Return the head of the journal. Keep it where the keepers of the ledger cannot change it."""
         with self._book.store.snapshot():
             seq, head = self._book.journal.head()
         return Anchor(self._book.ledger_id, seq, head.hex())
 
     def holds(self, anchor: Anchor) -> bool:
-        """Whether the journal still holds an anchor: if not, it was cut, rewritten, or is an old copy."""
+        """Return whether the journal still holds an anchor. If not, it was cut or rewritten, or it is an old copy."""
         if anchor.ledger != self._book.ledger_id:
             return False
         with self._book.store.snapshot():
             return self._book.journal.hash_of(anchor.seq) == bytes.fromhex(anchor.hash)
 
     def settled(self, dataset: str, missing: Anchor) -> bool:
-        """Whether the loss of an anchor was settled: the dataset was frozen for it, and thawed since."""
+        """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since."""
         with self._book.store.snapshot():
             return self._book.freezes.settled(dataset, missing)
 
     def frozen(self) -> list[str]:
-        """Return the datasets in which nothing is charged or published."""
+        """List the frozen datasets."""
         return [dataset for (dataset,) in self._book.store.rows("select dataset from frozen order by dataset")]
 
     def verify(self) -> VerifyReport:
-        """Derive everything again from the journal and its sealed batches, and say what does not agree."""
+        """Derive every table again from the journal and its sealed batches, and report each difference."""
         with self._book.store.snapshot():
             return verify(self._book)

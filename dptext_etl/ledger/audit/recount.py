@@ -1,4 +1,4 @@
-"""Counting the record index and the balances again, in passes of bounded memory."""
+"""Count the record index and the balances again, in passes of bounded memory."""
 
 from __future__ import annotations
 
@@ -18,11 +18,18 @@ from dptext_etl.ledger.storage.sorted_runs import Fold, Part, SortedRuns, Values
 from dptext_etl.ledger.terms import I64, State
 
 Charges = tuple[KeyedIds, I64, Values]
-"""Units, the events that charged them, and the amounts."""
+"""Units, the numbers of the events that charged them, and amounts, shape (components, charges)."""
 
 
 def recount_index(book: Book, derived: Derived, release: int, nonce: int) -> None:
-    """Compare the record index of a release with its batches, and look for records or identities held twice."""
+    """Compare the record index of a release with its batches, and find records or identities that stand twice.
+
+    Args:
+        book: The ledger.
+        derived: What the journal states; problems are added to it.
+        release: The number of the release.
+        nonce: The nonce of the release.
+    """
     batches = [seq for seq, item in derived.batches.items() if (item.release, item.nonce) == (release, nonce)]
     index = book.records.index(release, nonce)
     what = f"the record index of {derived.name(release)}"
@@ -38,7 +45,7 @@ def recount_index(book: Book, derived: Derived, release: int, nonce: int) -> Non
 
 
 def _entries(each: Pass, batches: list[int], key: str) -> tuple[KeyedIds, Values]:
-    """Return ids, and per id: identity (two numbers) and place, of all rows of a pass."""
+    """Return the ids of a pass and, per id, its identity (two numbers) and its place."""
     ids, values = [], [np.zeros((3, 0), np.int64)]
     for item in _taken(each, batches, key, ["idem_key"]):
         identity = keyed_ids(item.columns["idem_key"])
@@ -49,7 +56,7 @@ def _entries(each: Pass, batches: list[int], key: str) -> tuple[KeyedIds, Values
 
 
 def _once(derived: Derived, ids: KeyedIds, places: I64, what: str) -> None:
-    """No id may stand twice, apart from rows that were aborted."""
+    """Add a problem for every id that stands twice; rows that were aborted do not count."""
     alive = np.ones(len(places), np.bool_)
     where = Places(places >> 32, places & 0xFFFFFFFF)
     for seq, here in where.groups() if derived.aborted else ():
@@ -63,7 +70,7 @@ def _once(derived: Derived, ids: KeyedIds, places: I64, what: str) -> None:
 
 
 def recount_balances(book: Book, derived: Derived) -> None:
-    """Compare the balances of every capped scope with its batches, and judge every charge by the cap of its time."""
+    """Compare the balances of every capped scope with its batches, and judge each charge by the cap of its time."""
     for number, history in derived.caps.items():
         name, period, unit = derived.scopes[number]
         pinned = Pinned(number, "record" if unit == "record" else "subject", history[-1][1], tuple(history[-1][2]))
@@ -80,7 +87,7 @@ def recount_balances(book: Book, derived: Derived) -> None:
 
 
 def _charges(derived: Derived, each: Pass, batches: list[int], names: tuple[str, ...]) -> Charges:
-    """Return units, events and amounts (negative for what was given back) of a pass."""
+    """Return units, events and amounts of a pass; amounts that were given back are negative."""
     ids, when, amounts = [], [np.zeros(0, np.int64)], [np.zeros((len(names), 0), np.int64)]
     for item in _taken(each, batches, "unit", ["canary", *names]):
         mine = item.columns["canary"] == 0
@@ -104,7 +111,7 @@ def _charges(derived: Derived, each: Pass, batches: list[int], names: tuple[str,
 
 
 def _within(derived: Derived, charges: Charges, history: list[tuple[int, str, list[int]]]) -> None:
-    """After every charge its unit must be within the cap that was in force."""
+    """Add a problem for every charge after which its unit was over the cap that was in force."""
     units, when, amounts = charges
     order: Index = np.lexsort((when, units.lo, units.hi))
     starts = units.take(order).starts()
@@ -132,7 +139,7 @@ def _taken(each: Pass, batches: list[int], key: str, names: list[str]) -> Iterat
 
 
 def _equal(stored: Part, counted: Part) -> bool:
-    """Compare two maps; an entry of zeros is as good as none."""
+    """Compare two maps; an entry of zeros counts as no entry."""
     (left, have), (right, want) = (_nonzero(part) for part in (stored, counted))
     return np.array_equal(left.hi, right.hi) and np.array_equal(left.lo, right.lo) and np.array_equal(have, want)
 

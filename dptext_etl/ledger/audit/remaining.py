@@ -1,4 +1,4 @@
-"""What units have used of a cap and what is left: the distribution, and given units one by one."""
+"""Sum up what units have used of a cap and what they have left."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ _UNCAPPED = "eps_pure"
 
 @dataclass(frozen=True)
 class Remaining:
-    """What units have used of a scope's cap, and what is left. Amounts are millionths.
+    """What units have used of the cap of a scope, and what they have left. Amounts are millionths.
 
     Attributes:
         scope: The scope in words.
         unit: "subject" or "record".
-        measure: What the cap counts; None while there is no cap, and pure epsilon is shown.
-        limits: The cap by component; empty without one.
-        units: Units with a charge or a reservation.
-        exhausted: Units that have reached the cap in some component.
-        used: Quantiles of what the units have used, by component; "inf" where no bound is known.
-        left: Quantiles of what they have left, by component; empty without a cap.
-        asked: One entry per unit that was asked for: used and left by component.
+        measure: The measure that the cap counts; None without a cap, and pure epsilon is shown.
+        limits: The cap by component; empty without a cap.
+        units: The number of units with a charge or a reservation.
+        exhausted: The number of units that have reached the cap in some component.
+        used: Quantiles of what units have used, by component; "inf" where no bound is known.
+        left: Quantiles of what units have left, by component; empty without a cap.
+        asked: One entry per unit in `subjects`: used and left by component.
     """
 
     scope: str
@@ -49,12 +49,18 @@ class Remaining:
     asked: list[dict[str, dict[str, int | str]]]
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as JSON can hold it."""
+        """Return the same facts as JSON can hold them."""
         return asdict(self)
 
 
 def remaining(book: Book, scope: Scope, subjects: pa.Array | None) -> Remaining:
-    """Return the balances of a scope (see `Ledger.remaining`)."""
+    """Sum up the balances of a scope (see `Ledger.remaining`).
+
+    Args:
+        book: The ledger.
+        scope: The scope.
+        subjects: Canonical ids of the units to list, or None.
+    """
     pinned = _found(book, scope)
     names = components(pinned) or (_UNCAPPED,)
     limits = dict(zip(names, pinned.limits, strict=False))
@@ -98,7 +104,13 @@ def _spent(book: Book, item: Taken, names: tuple[str, ...]) -> Part:
 
 
 def used(book: Book, scope: Scope, units: pa.Array) -> dict[str, I64]:
-    """Return what some units have used, by component (see `Ledger.used`)."""
+    """Return what some units have used, by component (see `Ledger.used`).
+
+    Args:
+        book: The ledger.
+        scope: The scope.
+        units: Canonical ids of the units, no nulls.
+    """
     pinned = _found(book, scope)
     names = components(pinned) or (_UNCAPPED,)
     nobody = np.zeros(len(units), np.bool_)
@@ -127,7 +139,7 @@ def _asked(spent: dict[str, I64], limits: dict[str, int]) -> list[dict[str, dict
 
 
 def _summed(book: Book, pinned: Pinned, names: tuple[str, ...], wanted: KeyedIds) -> Values:
-    """Sum up what units took in a scope that keeps no balances, for sorted ids."""
+    """Add up what units took in a scope that keeps no balances; `wanted` is sorted."""
     total = np.zeros((len(names), wanted.size), np.int64)
     batches = [seq for (seq,) in book.store.rows("select seq from batch where scope=?", (pinned.id,))]
     for item in Pass(book.segments, book.journal, 0, 0).over(batches, "unit", ["canary", *names]):
@@ -148,7 +160,7 @@ def _left(used: dict[int, int], limit: int) -> dict[int, int]:
 
 
 def _quantiles(table: dict[int, int]) -> dict[str, int]:
-    """Return quantiles of a histogram: the smallest amount that at least that share of the units does not exceed."""
+    """Return quantiles of a histogram: the smallest amount that at least that share of the units stays within."""
     if not table:
         return {}
     amounts = np.array(sorted(table))

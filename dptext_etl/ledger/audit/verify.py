@@ -1,4 +1,4 @@
-"""Verification: everything in a ledger is derived again from its journal and compared (docs/spec/privacy.md#verify)."""
+"""Derive everything in a ledger again from its journal, and compare (docs/spec/privacy.md#verify)."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from dptext_etl.ledger.terms import State, VerifyReport
 def verify(book: Book) -> VerifyReport:
     """Check chain, roots, states, counts, uniqueness, the record index, balances and caps.
 
-    An edited, removed, reordered or inserted row is found and its batch named. Rewriting the whole ledger consistently
-    is not: only a head that was stored elsewhere shows that.
+    The report names the batch of every row that was edited, removed, reordered or inserted. If somebody rewrites the
+    whole ledger consistently, only an anchor that was kept elsewhere shows it.
     """
-    book = Book.of(book.store, None)  # nothing that was read before counts
+    book = Book.of(book.store, None)  # use nothing that was read before
     derived = derive(book)
     problems = derived.problems
     _same(problems, "release", _releases(derived), _stored_releases(book))
@@ -42,11 +42,11 @@ def _same(problems: list[str], what: str, derived: dict[Any, Any], stored: dict[
     for key in sorted({*derived, *stored}, key=str):
         shown = " ".join(str(part) for part in key) if isinstance(key, tuple) else key
         if key not in stored:
-            problems.append(f"{what} {shown}: the journal has it, the ledger's table has not")
+            problems.append(f"{what} {shown}: the journal has it, but the table of the ledger does not")
         elif key not in derived:
-            problems.append(f"{what} {shown}: the journal does not have it")
+            problems.append(f"{what} {shown}: the table of the ledger has it, but the journal does not")
         elif derived[key] != stored[key]:
-            problems.append(f"{what} {shown}: it is not what the journal says")
+            problems.append(f"{what} {shown}: it differs from the journal")
 
 
 def _releases(derived: Derived) -> dict[int, Any]:
@@ -125,11 +125,11 @@ def _scopes(book: Book, derived: Derived) -> None:
         last = (None, []) if history is None else (history[-1][1], list(history[-1][2]))
         named = derived.scopes.get(number, tuple(names))
         if tuple(names) != named or (measure, json.loads(limits or "[]")) != last:
-            derived.problems.append(f"scope {number}: its cap or unit is not what the journal says")
+            derived.problems.append(f"scope {number}: its cap or unit differs from the journal")
     members = set(book.store.rows("select scope, dataset from member"))
     for number, dataset in derived.members:
         if number not in stored or (number, dataset) not in members:
-            derived.problems.append(f"scope {number}: the journal has it, the ledger's table has not")
+            derived.problems.append(f"scope {number}: the journal has it, but the table of the ledger does not")
 
 
 def _counts(derived: Derived) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What a ledger says to people about releases and caps, and the part of it that may be published."""
+"""Show releases and caps to people, and select what may be published."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dptext_etl.ledger.storage.passes import distinct_units
 
 
 def releases(book: Book) -> list[dict[str, Any]]:
-    """Return the releases with what is internal too: counts and the largest spend of a record."""
+    """List the releases with counts and the largest spend of a record. Internal: never publish it."""
     shown = []
     for row in book.store.rows(
         "select release.id, dataset, col, release.release, cfg, id_type, publishable, facts, burnt,"
@@ -54,7 +54,7 @@ def releases(book: Book) -> list[dict[str, Any]]:
 
 
 def caps(book: Book) -> list[dict[str, Any]]:
-    """Return the scopes with their caps, amounts in millionths."""
+    """List the scopes with their caps, amounts in millionths."""
     shown = []
     for number, name, period, unit, measure, limits in book.store.rows("select * from scope order by id"):
         members = [row[0] for row in book.store.rows("select dataset from member where scope=? order by 1", (number,))]
@@ -67,7 +67,7 @@ def caps(book: Book) -> list[dict[str, Any]]:
 
 
 def export(book: Book) -> dict[str, Any]:
-    """Return what may be published: configurations, claims, constants, and how many subjects a dataset has."""
+    """Return what may be published: configurations, claims, constants, and the number of subjects of a dataset."""
     datasets: dict[str, dict[str, Any]] = {}
     for dataset, column, release, cfg, revoked, facts in book.store.rows(
         "select dataset, col, release, cfg, burnt, facts from release where publishable=1 order by id"

@@ -1,1 +1,1 @@
-"""What changes a ledger: reserve, commit, settle, publish, freeze, releases and caps."""
+"""Change a ledger: reserve, commit, settle, publish, freeze, pin releases and caps."""

@@ -1,4 +1,4 @@
-"""Balances: what every unit has used of a scope's cap, and which records of a batch still fit."""
+"""Keep what every unit has used of a cap, and judge which records of a batch still fit."""
 
 from __future__ import annotations
 
@@ -14,22 +14,30 @@ from dptext_etl.ledger.terms import Mask
 
 
 def balances(store: Store, cache: PartCache, pinned: Pinned) -> SortedRuns:
-    """Return the balances of a capped scope: per unit, the sums that its cap limits."""
+    """Return the balances of a capped scope: per unit, the sums that the cap limits.
+
+    Args:
+        store: The store of the ledger.
+        cache: Parts of runs that were read before.
+        pinned: The scope with its cap.
+    """
     return SortedRuns(store, cache, f"balance/{pinned.id}", len(components(pinned)), Fold.SUM)
 
 
 def admit(runs: SortedRuns, limits: tuple[int, ...], units: KeyedIds, amounts: Values, asking: Mask) -> Mask:
-    """Judge the records of a batch in row order: each fits if what its unit has used and it stay within the limits.
+    """Judge the records of a batch in row order.
+
+    A record fits if its amount, added to what its unit has used, stays within the cap.
 
     Args:
-        runs: Balances before the batch.
-        limits: The cap, per component.
-        units: Whose budget each record takes from, shape (records,).
+        runs: The balances before the batch.
+        limits: The cap, per component, in millionths.
+        units: The unit whose budget each record takes from, shape (records,).
         amounts: What each record takes, shape (components, records).
-        asking: Which records are to be judged; the others take nothing.
+        asking: Which records to judge; the others take nothing.
 
     Returns:
-        Which of the asking records fit.
+        Which of the asking records fit, shape (records,).
     """
     bound = np.array(limits, np.int64)[:, None]
     fits: Mask = asking & (amounts <= bound).all(axis=0)
@@ -49,7 +57,7 @@ def admit(runs: SortedRuns, limits: tuple[int, ...], units: KeyedIds, amounts: V
 
 
 def _tight(used: Values, amounts: Values, starts: npt.NDArray[np.intp], limits: tuple[int, ...]) -> Mask:
-    """Return the units whose records do not all fit (or may not: sums that might pass 2^62 are left to `_walk`)."""
+    """Return the units whose records may not all fit; sums that could pass 2^62 are left to `_walk`."""
     if max(limits) * amounts.shape[1] >= 1 << 62:
         return np.ones(len(starts), np.bool_)
     asked = np.add.reduceat(amounts, starts, axis=1)
@@ -58,7 +66,7 @@ def _tight(used: Values, amounts: Values, starts: npt.NDArray[np.intp], limits: 
 
 
 def _walk(fits: Mask, rows: npt.NDArray[np.intp], amounts: Values, used: Values, limits: tuple[int, ...]) -> None:
-    """Judge the records of one unit one by one, in whole numbers of any size."""
+    """Judge the records of one unit one by one, with whole numbers of any size."""
     spent = used.tolist()
     for row, wanted in zip(rows.tolist(), amounts[:, rows].T.tolist(), strict=True):
         after = [have + more for have, more in zip(spent, wanted, strict=True)]
@@ -69,5 +77,5 @@ def _walk(fits: Mask, rows: npt.NDArray[np.intp], amounts: Values, used: Values,
 
 
 def charged(units: KeyedIds, amounts: Values) -> Part:
-    """Return what a batch adds to the balances, per unit."""
+    """Add up what a batch adds to the balances, per unit."""
     return fold(units, amounts, Fold.SUM)

@@ -1,4 +1,4 @@
-"""A batch on its way into the ledger: ids become hashes, amounts become whole numbers, mistakes are named."""
+"""Prepare a batch for the ledger: hash its ids, read its amounts as whole numbers, refuse mistakes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dptext_etl.ledger.terms import I64, Charge, Mask, ReleaseRef, Unit
 
 
 class BatchIds(NamedTuple):
-    """Who is in a batch, shape (records, 32) and (records,)."""
+    """The hashed ids of a batch, shape (records, 32) and (records,)."""
 
     records: Bytes
     units: Bytes
@@ -29,7 +29,7 @@ class BatchIds(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of records."""
+        """The number of records."""
         return len(self.records)
 
 
@@ -46,8 +46,15 @@ class ColumnCharge(NamedTuple):
 def identify(id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask | None) -> BatchIds:
     """Hash the ids of a batch.
 
+    Args:
+        id_key: The id key of the ledger.
+        unit: Who has the budget, "subject" or "record".
+        ids: Canonical record ids, strings, no nulls, each once.
+        subjects: Canonical subject ids, null for canary rows only; not read where the unit is the record.
+        canary: Marks canary rows, shape (records,), or None.
+
     Raises:
-        InputError: Null or repeated record ids, a record without a subject, or lengths that differ.
+        InputError: Record ids are null or repeated, a record has no subject, or lengths differ.
     """
     marked = _mask(canary, len(ids))
     records = id_key.records(ids, marked)
@@ -61,15 +68,21 @@ def identify(id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None
 
 
 def record_ids(id_key: IdKey, ids: pa.Array, canary: Mask | None) -> KeyedIds:
-    """Hash record ids alone."""
+    """Hash record ids.
+
+    Args:
+        id_key: The id key of the ledger.
+        ids: Canonical record ids, strings, no nulls.
+        canary: Marks canary rows, shape (records,), or None.
+    """
     return keyed_ids(id_key.records(ids, _mask(canary, len(ids))))
 
 
 def distinct_order(records: KeyedIds) -> Index:
-    """Return the places of records in ascending order, each there once (docs/spec/stream.md#record-id).
+    """Return the places of records in ascending order of id (docs/spec/stream.md#record-id).
 
     Raises:
-        InputError: A record stands twice.
+        InputError: A record stands in the batch twice.
     """
     order = records.order()
     repeated = records.size - len(records.take(order).starts())
@@ -82,7 +95,7 @@ def column(charge: Charge, size: int) -> ColumnCharge:
     """Read a charge.
 
     Raises:
-        InputError: Lengths that differ, fractions of a millionth, or negative amounts.
+        InputError: Lengths differ, or an amount is negative or no whole number of millionths.
     """
     idem_keys = matrix(charge.idem_keys, "idem keys")
     if len(idem_keys) != size:
@@ -95,10 +108,15 @@ def column(charge: Charge, size: int) -> ColumnCharge:
 
 
 def whole(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64:
-    """Return amounts as int64, shape (size,); infinity becomes `column.INFINITE`.
+    """Read amounts as int64, shape (size,). Infinity becomes `column.INFINITE`.
+
+    Args:
+        values: One amount for all records, or one per record.
+        size: The number of records.
+        name: The name of the amount, for errors.
 
     Raises:
-        InputError: See `column`.
+        InputError: As `column`.
     """
     array: npt.NDArray[Any] = np.asarray(
         values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values

@@ -1,4 +1,4 @@
-"""The parts of an open ledger, put together once and handed to every operation."""
+"""Put the parts of an open ledger together, once, for every operation."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from dptext_etl.ledger.storage.store import Store
 
 @dataclass(frozen=True)
 class Book:
-    """An open ledger.
+    """The parts of an open ledger.
 
     Attributes:
-        store: Its place.
-        ledger_id: Random name given when it was made.
+        store: The database.
+        ledger_id: The random name that the ledger got when it was made.
         id_key: Hashes record and subject ids.
         journal: The chain of events.
-        segments: Sealed batches.
-        releases: Pinned names.
-        scopes: Caps.
-        freezes: Frozen datasets.
+        segments: The sealed batches.
+        releases: The pinned release names.
+        scopes: The scopes and their caps.
+        freezes: The frozen datasets.
         records: The record index, states and digests.
         cache: Parts of runs that were read before.
     """
@@ -49,14 +49,18 @@ class Book:
 
     @classmethod
     def of(cls, store: Store, id_key: str | None) -> Self:
-        """Open what a store holds.
+        """Open the ledger in a store.
+
+        Args:
+            store: The database.
+            id_key: Reference to the id key, or None for the file beside the ledger.
 
         Raises:
-            LedgerError: The store was never finished as a ledger.
+            LedgerError: The store holds no finished ledger.
         """
         found = store.row("select value from meta where name='ledger_id'")
         if found is None:
-            raise LedgerError(f"{store.name} was never finished as a ledger", "delete the file: it holds no charge")
+            raise LedgerError(f"{store.name} is an unfinished ledger", "delete the file: it holds no charge")
         cache = PartCache()
         journal = Journal(store, found[0], secrets.token_hex(4))
         segments = Segments(store)
@@ -75,7 +79,7 @@ class Book:
         )
 
     def forget_dead_runs(self) -> None:
-        """Let go of cached runs that another process has merged away; called once per write."""
+        """Drop cached runs that another process has merged. Call it once per write."""
         self.cache.keep_only({row[0] for row in self.store.rows("select id from run")})
 
 

@@ -1,4 +1,4 @@
-"""COMMIT: what was computed becomes the release, once; a second computation that differs is recorded and discarded."""
+"""Commit what was computed: the first result is the release; a later one that differs is recorded and discarded."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dptext_etl.ledger.terms import I64, U8, CommitOutcome, Event, ReleaseRef, S
 
 
 class Outputs(NamedTuple):
-    """What was computed, shape (records,) or (records, 32).
+    """The results of a batch, shape (records,) or (records, 32).
 
     Attributes:
-        records: Whose.
-        order: Places of the records in ascending order.
-        identities: Of which text.
-        digests: Of what was staged.
-        positions: Draws made.
-        spent: Pure epsilon used, in millionths; None charges the worst case that was reserved.
+        records: Hashed record ids.
+        order: The places of the records in ascending order of id.
+        identities: Identities of the texts.
+        digests: Digests of what was staged.
+        positions: Draw counts.
+        spent: The pure epsilon that was used, in millionths; None charges the reserved worst case.
     """
 
     records: KeyedIds
@@ -37,10 +37,16 @@ class Outputs(NamedTuple):
 
 
 def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs) -> U8:
-    """Commit a batch; called inside a transaction.
+    """Commit a batch. Call it inside a transaction.
+
+    Args:
+        book: The ledger.
+        job: The name of the caller.
+        ref: The release.
+        outputs: The results of the batch.
 
     Returns:
-        A `CommitOutcome` per record.
+        A `CommitOutcome` per record, shape (records,).
 
     Raises:
         LedgerError: A record was not reserved with this identity, or took more positions than were reserved.
@@ -73,7 +79,7 @@ def _require_reserved(held: Held, identities: KeyedIds) -> None:
         other = int((held.known & ~same).sum())
         missing = int((~held.known).sum())
         msg = f"{missing} records were never reserved in this release, {other} were reserved with another text"
-        raise LedgerError(f"{msg}; nothing was committed", "reserve comes before compute")
+        raise LedgerError(f"{msg}; nothing was committed", "reserve the batch before you compute it")
 
 
 def _require_within(book: Book, places: Places, positions: I64) -> None:

@@ -1,10 +1,10 @@
-"""Frozen datasets: after a ledger was lost or restored nothing is charged or published until that is settled.
+"""Freeze a dataset after its ledger was lost or restored, and thaw it when the loss is settled.
+
+An old copy of a ledger has forgotten charges. Its balances may be too low, and its release names may be in use. So
+thawing revokes all release names, and lowers each cap of the dataset by what may have been forgotten. That is the same
+as charging the amount to everybody.
 
 Specification: docs/spec/privacy.md#lost-ledger.
-
-An old copy has forgotten charges, so every balance in it may be too low and every release name may be in use. Thawing
-therefore revokes all release names and lowers each cap of the dataset by what may have been forgotten, which is the
-same as charging that to everybody.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Freezes:
     """The frozen datasets of one ledger.
 
     Args:
-        store: Its place.
+        store: The store of the ledger.
         journal: Its journal.
         releases: Its releases.
         scopes: Its scopes.
@@ -37,7 +37,7 @@ class Freezes:
         self._scopes = scopes
 
     def freeze(self, dataset: str, reason: str, in_use: Sequence[str], missing: Anchor | None) -> None:
-        """Freeze a dataset; a frozen one stays as it is. Names that are in use elsewhere are revoked at once.
+        """Freeze a dataset, unless it is frozen, and revoke release names that are in use elsewhere.
 
         Args:
             dataset: Its name.
@@ -53,14 +53,14 @@ class Freezes:
             self._store.execute("insert into frozen values(?,?)", (dataset, seq))
 
     def settled(self, dataset: str, missing: Anchor) -> bool:
-        """Whether the dataset was frozen for this anchor, and thawed since."""
+        """Return whether the dataset was frozen for this anchor and thawed since."""
         if self._store.row("select 1 from frozen where dataset=?", (dataset,)) is not None:
             return False
         said = (entry.facts for entry in self._journal.entries(Event.FREEZE))
         return any((facts["dataset"], facts.get("missing")) == (dataset, str(missing)) for facts in said)
 
     def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
-        """Revoke the dataset's releases, lower its caps by what may have been lost, and let it go on.
+        """Revoke the releases of a dataset, lower its caps by what may have been lost, and let it go on.
 
         Args:
             dataset: A frozen dataset.
@@ -71,7 +71,7 @@ class Freezes:
             The caps that hold now, in millionths, by scope.
 
         Raises:
-            LedgerError: It is not frozen, or a component of one of its caps is not stated.
+            LedgerError: The dataset is not frozen, or a component of one of its caps is not stated.
         """
         if self._store.row("select 1 from frozen where dataset=?", (dataset,)) is None:
             raise LedgerError(f"the dataset {dataset} is not frozen")
@@ -82,7 +82,7 @@ class Freezes:
             missing = set(components(pinned)) - set(lost)
             if missing:
                 asked = " and ".join(sorted(missing))
-                raise LedgerError(f"a cap of {dataset} is on {asked}; what may have been lost of it is not stated")
+                raise LedgerError(f"a cap of {dataset} counts {asked}: state how much of it may have been lost")
             if pinned.measure is not None:
                 taken = [int(micro(float(lost[name]))) for name in components(pinned)]
                 limits = [max(0, limit - less) for limit, less in zip(pinned.limits, taken, strict=True)]

@@ -1,4 +1,4 @@
-"""PUBLISH: what left the boundary, under which name, and that every row of it was committed before."""
+"""Record what left the boundary, and under which name; every published row must be committed."""
 
 from __future__ import annotations
 
@@ -12,13 +12,21 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 def publish(book: Book, refs: list[ReleaseRef], version: str, manifest: str, rows: int) -> None:
-    """Record a publication of one or several columns; called inside a transaction.
+    """Record a publication of one or several columns. Call it inside a transaction.
+
+    Args:
+        book: The ledger.
+        refs: The releases that it publishes, at least one.
+        version: The name of the version.
+        manifest: SHA-256 of the manifest, 64 hex digits.
+        rows: The number of published rows.
 
     Raises:
-        LedgerError: A release that may not be published, more rows than commits, or a version with another manifest.
+        LedgerError: A release may not be published, there are fewer commits than rows, or the version is recorded with
+            another manifest.
     """
     if not refs or not _DIGEST.fullmatch(manifest):
-        raise LedgerError("a publication has at least one release, and the SHA-256 of its manifest in 64 hex digits")
+        raise LedgerError("a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits")
     new = [ref for ref in refs if not _recorded(book, ref, version, manifest, rows)]
     if not new:
         return
@@ -26,7 +34,7 @@ def publish(book: Book, refs: list[ReleaseRef], version: str, manifest: str, row
         book.releases.require_publishable(ref)
         committed = book.store.row("select committed from tally where release=? and nonce=?", (ref.id, ref.nonce))
         if rows < 0 or rows > (committed[0] if committed else 0):
-            msg = f"{ref} has {committed[0] if committed else 0} committed rows, a publication of {rows} was asked for"
+            msg = f"{ref} has {committed[0] if committed else 0} committed rows, got a publication of {rows}"
             raise LedgerError(msg, "commit before publishing")
     named = [[ref.id, ref.nonce] for ref in new]
     book.journal.append(Event.PUBLISH, releases=named, version=version, manifest=manifest, rows=rows)

@@ -1,8 +1,10 @@
-"""SETTLE: a commit may charge what was used instead of the worst case, where the number of steps tells nothing (7.2).
+"""Give back the part of a worst case that a commit did not use, where the number of steps tells nothing.
 
-Valid on a pure cap alone: the sum along every path stays below the cap (a pure filter), and how many steps a mechanism
-took is a function of what it released or of coins that no text decides. Never for anything that looks at the input. The
-record's own guarantee stays the worst case; only the balance of its unit gets the difference back.
+This is valid under a pure cap alone: along every path the sum stays below the cap. The number of steps must follow from
+what is released or from coins that no text decides, never from anything else in the input. The guarantee of the record
+stays its worst case; only the balance of its unit gets the difference back.
+
+Specification: docs/spec/privacy.md#expost.
 """
 
 from __future__ import annotations
@@ -22,19 +24,19 @@ _WORST = ["unit", "canary", "eps_pure"]
 
 
 def settle(book: Book, job: str, ref: ReleaseRef, places: Places, spent: I64) -> None:
-    """Give back what committed rows did not use; called inside the transaction that commits them.
+    """Give back what committed rows did not use. Call it inside the transaction that commits them.
 
     Scopes without a pure cap keep the worst case.
 
     Args:
         book: The ledger.
-        job: Who asks.
-        ref: Their release.
-        places: Rows that are committed now.
-        spent: Pure epsilon that each used, in millionths, shape (rows,).
+        job: The name of the caller.
+        ref: The release of the rows.
+        places: The rows that are committed now.
+        spent: The pure epsilon that each row used, in millionths, shape (rows,).
 
     Raises:
-        LedgerError: The release was not registered with ex-post charges, or a row used more than was reserved.
+        LedgerError: The release is not refundable, or a row used more than was reserved.
     """
     book.releases.require_refundable(ref)
     for batch, mine in places.groups():

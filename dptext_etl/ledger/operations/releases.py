@@ -1,4 +1,4 @@
-"""Releases: a name pins one configuration per column and one type of id; a revoked one never comes back.
+"""Pin release names: a name holds one configuration per column and one type of id, and a revoked name never comes back.
 
 Specification: docs/spec/privacy.md#one-text-per-release, docs/spec/stream.md#record-id.
 """
@@ -40,7 +40,12 @@ def _written(amount: float) -> int | str:
 
 
 class Releases:
-    """The releases of one ledger."""
+    """The releases of one ledger.
+
+    Args:
+        store: The store of the ledger.
+        journal: Its journal.
+    """
 
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
@@ -49,16 +54,16 @@ class Releases:
     def register(
         self, names: Mapping[str, str], facts: Mapping[str, Any], *, publishable: bool, nonce: int = 0
     ) -> ReleaseRef:
-        """Pin a release name, or find it pinned to the same.
+        """Pin a release name, or find it pinned to the same configuration and claim.
 
         Args:
             names: dataset, column, release, cfg, id_type and mechanism.
-            facts: What is claimed, as `stated` writes it, with configuration and artifact hashes.
+            facts: The claim, as `stated` writes it, with configuration and artifact hashes.
             publishable: Whether the release may leave the boundary.
             nonce: Counts deliberate extra releases.
 
         Raises:
-            LedgerError: The name is revoked or pinned to something else, or the ids of the column are of another type.
+            LedgerError: The name is revoked or pinned to something else, or the column has ids of another type.
         """
         dataset, column, release = names["dataset"], names["column"], names["release"]
         where = f"release {release!r} of {dataset}.{column}"
@@ -94,7 +99,7 @@ class Releases:
         return int(number)
 
     def require_usable(self, ref: ReleaseRef) -> None:
-        """Refuse a release that is unknown here or revoked.
+        """Refuse a release that is revoked, or that this ledger does not know.
 
         Raises:
             LedgerError: It is.
@@ -106,10 +111,10 @@ class Releases:
         self._refuse_revoked(ref.dataset, ref.release)
 
     def require_publishable(self, ref: ReleaseRef) -> None:
-        """Refuse to publish what has no theorem, was declared a benchmark, or is revoked.
+        """Refuse to publish a release that is revoked, has no theorem, or was declared a benchmark.
 
         Raises:
-            LedgerError: It is.
+            LedgerError: It is one of these.
         """
         self.require_usable(ref)
         found = self._store.rows("select publishable, facts from release where id=?", (ref.id,))[0]
@@ -117,18 +122,26 @@ class Releases:
             raise LedgerError(f"{ref} is not publishable", "faithful mechanisms are for benchmarks on public data")
 
     def require_refundable(self, ref: ReleaseRef) -> None:
-        """Refuse to charge what was used where the release was not registered so.
+        """Refuse to charge what was used where the release is not refundable.
 
         Raises:
-            LedgerError: It was not.
+            LedgerError: It is not.
         """
         found = self._store.rows("select facts from release where id=?", (ref.id,))[0]
         if not json.loads(found[0]).get("expost", False):
-            hint = "only mechanisms whose number of steps tells nothing of the input may; the worst case stays charged"
-            raise LedgerError(f"{ref} was not registered with ex-post charges", hint)
+            hint = "leave `spent` out; the worst case stays charged, because the number of steps may tell of a text"
+            raise LedgerError(f"{ref} is not refundable: it was pinned without refundable=True", hint)
 
     def revoke(self, ref: ReleaseRef, reason: str) -> None:
-        """Revoke a release name in all columns of its dataset: nothing further happens under it, charges stay."""
+        """Revoke a release name in all columns of its dataset. Nothing more happens under it; its charges stay.
+
+        Args:
+            ref: Any release of that name.
+            reason: Why, in plain words.
+
+        Raises:
+            LedgerError: The name is not registered here.
+        """
         known = self._store.row("select 1 from release where dataset=? and release=?", (ref.dataset, ref.release))
         if known is None:
             raise LedgerError(f"{ref} is not registered in this ledger")
@@ -140,7 +153,13 @@ class Releases:
             self.revoke_name(dataset, release, reason)
 
     def revoke_name(self, dataset: str, release: str, reason: str) -> None:
-        """Revoke a release name, whether or not this ledger knows it."""
+        """Revoke a release name, whether or not this ledger knows it.
+
+        Args:
+            dataset: Name of the dataset.
+            release: The release name.
+            reason: Why, in plain words.
+        """
         if self._revoked(dataset, release):
             return
         seq = self._journal.append(Event.BURN, dataset=dataset, release=release, reason=reason)
@@ -157,10 +176,10 @@ class Releases:
 
 
 def refuse_frozen(store: Store, dataset: str) -> None:
-    """Refuse a dataset that is frozen (see `ledger.freezing`).
+    """Refuse a frozen dataset (see `ledger.operations.freezing`).
 
     Raises:
-        LedgerError: It is; the reason is said.
+        LedgerError: The dataset is frozen; the message gives the reason.
     """
     found = store.row("select body from event join frozen on frozen.seq = event.seq where dataset=?", (dataset,))
     if found is not None:

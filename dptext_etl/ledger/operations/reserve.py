@@ -1,4 +1,4 @@
-"""RESERVE: the worst case of a batch is charged, durably, before any of its texts is scored.
+"""Reserve the worst case of a batch, durably, before any of its texts is scored.
 
 Specification: docs/spec/privacy.md#reserve-first.
 """
@@ -24,7 +24,7 @@ from dptext_etl.ledger.terms import U8, Event, Mask, Outcome, ReleaseRef, Scope,
 
 
 class Request(NamedTuple):
-    """What is asked of the ledger: by whom, where it adds up, and for whom."""
+    """A request to the ledger: who asks, where the spends add up, and for which records."""
 
     book: Book
     job: str
@@ -34,7 +34,7 @@ class Request(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the ledger knew of a batch in one column, shape (records,)."""
+    """What the ledger knew of a batch in one column before the request, shape (records,)."""
 
     column: ColumnCharge
     held: Held
@@ -44,18 +44,23 @@ class Seen(NamedTuple):
 
     @property
     def pending(self) -> Mask:
-        """Where the same text is reserved and not committed."""
+        """Where the same text is reserved and not yet committed."""
         return ~(self.fresh | self.changed | self.committed)
 
 
 def reserve(request: Request, columns: list[ColumnCharge], *, refuse: bool) -> U8:
-    """Judge a batch and charge what is new and fits; called inside a transaction.
+    """Judge a batch and charge what is new and fits. Call it inside a transaction.
+
+    Args:
+        request: The request.
+        columns: What the batch takes, one entry per text column.
+        refuse: Raise if a record is over the cap, and charge nothing of the batch.
 
     Returns:
-        An `Outcome` per record. A record is charged in all its columns or in none.
+        An `Outcome` per record, shape (records,). A record is charged in all its columns or in none.
 
     Raises:
-        BudgetError: Records do not fit and `refuse` is set; nothing is charged.
+        BudgetError: A record is over the cap and `refuse` is set; nothing is charged.
         LedgerError: A spend is infinite on the capped measure.
     """
     seen = [_look(request, column) for column in columns]
@@ -84,7 +89,7 @@ def _compared(seen: list[Seen], size: int) -> U8:
 
 
 def _charge(request: Request, seen: list[Seen], outcome: U8, *, refuse: bool) -> None:
-    """Charge what fits to its units, and mark what does not."""
+    """Charge the records that fit to their units, and mark the others."""
     book, batch, pinned = request.book, request.batch, request.pinned
     asking = (outcome == Outcome.RESERVED) & ~batch.canary
     totals = _totals(seen, pinned, asking)
@@ -102,7 +107,11 @@ def _charge(request: Request, seen: list[Seen], outcome: U8, *, refuse: bool) ->
 
 
 def _totals(seen: list[Seen], pinned: Pinned, asking: Mask) -> Values:
-    """Add up what each record takes from the cap over its columns; no amount counts for more than limit + 1."""
+    """Add up what each record takes from the cap over its columns; no amount counts for more than the limit plus 1.
+
+    Raises:
+        LedgerError: A spend is infinite on the capped measure (docs/spec/privacy.md#infinite-components).
+    """
     totals = np.zeros((len(pinned.limits), len(asking)), np.int64)
     for item in seen:
         taken = item.fresh & asking
@@ -161,7 +170,7 @@ def _count(request: Request, ref: ReleaseRef, rows: int, canaries: int, most: in
 
 
 def _among(order: Index, rows: Index) -> Index:
-    """Return the order of some rows among themselves, given the order of all."""
+    """Return the order of some rows among themselves, from the order of all rows."""
     place = np.full(len(order), -1, np.intp)
     place[rows] = np.arange(len(rows))
     placed = place[order]
@@ -169,7 +178,7 @@ def _among(order: Index, rows: Index) -> Index:
 
 
 def _replay(request: Request, item: Seen, counted: Mask) -> None:
-    """Record that texts which the release holds already were asked for again; their spend is 0."""
+    """Record that texts which the release holds were asked for again; they cost 0."""
     pending, committed = item.pending & counted, item.committed & counted
     if not (pending.any() or committed.any()):
         return

@@ -1,4 +1,4 @@
-"""Scopes and their caps: a cap is a filter on one measure, declared before the charges that it judges.
+"""Keep scopes and their caps. A cap is a filter on one measure, declared before the charges that it judges.
 
 Specification: docs/spec/privacy.md#caps.
 """
@@ -23,7 +23,7 @@ LARGEST = 1 << 54
 
 
 class Pinned(NamedTuple):
-    """A scope as the ledger holds it; measure and limits are empty while no cap is set."""
+    """A scope as the ledger holds it. Measure and limits are empty while no cap is set."""
 
     id: int
     unit: Unit
@@ -32,10 +32,10 @@ class Pinned(NamedTuple):
 
 
 def limits(cap: Cap) -> tuple[int, ...]:
-    """Return a cap in millionths, rounded down, one number per component of its measure.
+    """Convert a cap to millionths, rounded down, one number per component of its measure.
 
     Raises:
-        LedgerError: It is too large to be one.
+        LedgerError: The cap is too large.
     """
     amounts = {"pure": (cap.epsilon,), "zcdp": (cap.rho,), "approx": (cap.epsilon, cap.delta)}[cap.measure]
     whole = tuple(math.floor(Fraction(repr(float(amount or 0))) * MICRO) for amount in amounts)
@@ -45,17 +45,22 @@ def limits(cap: Cap) -> tuple[int, ...]:
 
 
 class Scopes:
-    """The scopes of one ledger."""
+    """The scopes of one ledger.
+
+    Args:
+        store: The store of the ledger.
+        journal: Its journal.
+    """
 
     def __init__(self, store: Store, journal: Journal) -> None:
         self._store = store
         self._journal = journal
 
     def find(self, scope: Scope) -> Pinned | None:
-        """Return a scope, if it was ever used.
+        """Return a scope, or None if nobody has used it.
 
         Raises:
-            LedgerError: It counts another unit.
+            LedgerError: The ledger holds the scope with another unit.
         """
         found = self._store.row(
             "select id, unit, measure, limits from scope where name=? and period=?", (scope.name, scope.period)
@@ -69,14 +74,15 @@ class Scopes:
         return pinned
 
     def by_id(self, number: int) -> Pinned:
-        """Return a scope by its number in this ledger."""
+        """Return the scope with this number."""
         return _pinned(self._store.rows("select id, unit, measure, limits from scope where id=?", (number,))[0])
 
     def ensure(self, scope: Scope) -> Pinned:
-        """Return a scope, made if need be, with its dataset as a member.
+        """Return a scope with its dataset as a member; make the scope if need be.
 
         Raises:
-            LedgerError: It counts another unit, or the dataset's spends of the period add up elsewhere.
+            LedgerError: The ledger holds the scope with another unit, or the dataset belongs to another group in this
+                period.
         """
         pinned = self.find(scope)
         self._refuse_second(scope)
@@ -90,7 +96,7 @@ class Scopes:
         return pinned
 
     def _refuse_second(self, scope: Scope) -> None:
-        """Keep a dataset where its spends of a period add up: under another group every balance would be zero."""
+        """Keep a dataset in its group for a period: in another group every balance would start at zero."""
         found = self._store.row(
             "select scope.name from scope join member on member.scope = scope.id"
             " where member.dataset=? and scope.period=? and scope.name<>? limit 1",
@@ -104,7 +110,7 @@ class Scopes:
         """Refuse a charge without a cap where the dataset has one: leaving the cap out must not lift it.
 
         Raises:
-            LedgerError: The dataset is capped elsewhere.
+            LedgerError: The dataset has a cap in another scope.
         """
         if pinned.measure is not None:
             return
@@ -118,11 +124,16 @@ class Scopes:
             raise LedgerError(msg, "keep [cap] in the policy")
 
     def set_cap(self, scope: Scope, pinned: Pinned, cap: Cap, *, raising: bool) -> Pinned:
-        """Pin a cap, or change it: lower at any time, higher only if said so.
+        """Pin a cap, or change it: to a lower one at any time, to a higher one only with `raising`.
+
+        Args:
+            scope: The scope.
+            pinned: The scope as the ledger holds it.
+            cap: The new cap.
+            raising: Allow a higher cap, and a first cap in a dataset that was thawed.
 
         Raises:
-            LedgerError: Another measure than the pinned one; a higher limit, or a cap that is new in a dataset whose
-                ledger was lost, without `raising`.
+            LedgerError: The measure differs from the pinned one, or `raising` would be needed.
         """
         asked = limits(cap)
         if pinned.measure is None and not raising:
@@ -147,7 +158,13 @@ class Scopes:
             raise LedgerError(msg, hint + "Ledger.set_cap(scope, cap, raising=True)")
 
     def lower(self, pinned: Pinned, limits: list[int], dataset: str) -> str:
-        """Lower the limits of a capped scope and return the scope in words."""
+        """Lower the limits of a capped scope, and return the scope in words.
+
+        Args:
+            pinned: The scope as the ledger holds it.
+            limits: The new limits, per component, in millionths.
+            dataset: The dataset that is thawed.
+        """
         name, period = self._store.rows("select name, period from scope where id=?", (pinned.id,))[0]
         self._pin(pinned._replace(limits=tuple(limits)), name, period, dataset)
         return f"{name}, period {period}"
@@ -165,5 +182,5 @@ def _pinned(row: tuple[Any, ...]) -> Pinned:
 
 
 def components(pinned: Pinned) -> tuple[str, ...]:
-    """Return what the cap of a scope adds up; nothing while there is none."""
+    """Return the components that the cap of a scope adds up; none without a cap."""
     return () if pinned.measure is None else MEASURES[pinned.measure]

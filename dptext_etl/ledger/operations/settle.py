@@ -1,4 +1,4 @@
-"""EXPIRE and ABORT: the two ends of a reservation that was never computed; only the second gives anything back."""
+"""End reservations that were never computed: expire them, which keeps the charge, or abort them, which gives it back."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dptext_etl.ledger.terms import U8, Event, Mask, State
 
 
 class Reserved(NamedTuple):
-    """A reserved batch."""
+    """A reserved batch, as the ledger holds it."""
 
     seq: int
     release: int
@@ -30,7 +30,7 @@ class Reserved(NamedTuple):
 
 
 def expire(book: Book, job: str) -> int:
-    """Turn the open reservations of a job into charges for good; returns how many records that were."""
+    """Turn the open reservations of a job into lasting charges, and return how many records that were."""
     moved = 0
     for batch in _batches(book, job):
         rows = np.flatnonzero(batch.states == State.RESERVED)
@@ -41,16 +41,16 @@ def expire(book: Book, job: str) -> int:
 
 
 def abort(book: Book, job: str) -> int:
-    """Give back the open reservations of a job that never computed; returns how many records that were.
+    """Give back the open reservations of a job that never computed, and return how many records that were.
 
     Raises:
-        LedgerError: Something of the job was committed, or another job goes by its reservations.
+        LedgerError: The job has committed records, or another job relies on its reservations.
     """
     batches = _batches(book, job)
     if any((batch.states == State.COMMITTED).any() for batch in batches):
         raise LedgerError("the job has committed records: its computation has started", "expire it: charges stay")
     if any(batch.attached for batch in batches):
-        raise LedgerError("another job goes by the reservations of this one", "expire it: charges stay")
+        raise LedgerError("another job relies on the reservations of this one", "expire it: charges stay")
     moved = 0
     for batch in batches:
         rows = np.flatnonzero(batch.states == State.RESERVED)
@@ -62,10 +62,10 @@ def abort(book: Book, job: str) -> int:
 
 
 def rebuild(book: Book, pinned: Pinned) -> None:
-    """Sum up what was charged in a scope before it had a cap.
+    """Add up what was charged in a scope before it had a cap.
 
     Raises:
-        LedgerError: A unit's charges are infinite on the measure of the cap.
+        LedgerError: A charge is infinite on the measure of the cap.
     """
     runs = balances(book.store, book.cache, pinned)
     for (seq,) in book.store.rows("select seq from batch where scope=? order by seq", (pinned.id,)):
@@ -105,7 +105,7 @@ def _refund(book: Book, batch: Reserved, rows: Index) -> None:
 
 
 def _amounts(book: Book, seq: int, pinned: Pinned, chosen: Mask, sign: int) -> Part:
-    """Return what rows of a batch took from the cap of their scope, per unit."""
+    """Return what rows of a batch took from the cap of their scope, per unit; `sign` is 1 to charge, -1 to give back."""
     names = components(pinned)
     columns = book.segments.read(seq, book.journal.facts(seq), ["unit", "canary", *names])
     rows = chosen & (columns["canary"] == 0)

@@ -1,1 +1,1 @@
-"""How a ledger is kept: databases, the journal, sealed segments, the record index."""
+"""Store a ledger: databases, the journal, sealed segments, the record index."""

@@ -1,7 +1,7 @@
-"""A bounded memory of parts of runs that were read before.
+"""Remember parts of runs that were read before, in bounded memory.
 
-Runs are immutable and their ids never return, so nothing here can be out of date. When the bound is reached nothing
-more is taken in (a scan over more than fits would otherwise evict everything just before its next use).
+Runs never change and their ids never return, so no entry can be out of date. When the bound is reached, the cache takes
+nothing more: a scan over more than fits would otherwise evict every part just before its next use.
 """
 
 from __future__ import annotations
@@ -13,7 +13,11 @@ LIMIT_BYTES = 256 << 20
 
 
 class PartCache:
-    """Pieces of parts by run, part and piece."""
+    """Pieces of parts, by run, part and piece.
+
+    Args:
+        limit: The most bytes that are held.
+    """
 
     def __init__(self, limit: int = LIMIT_BYTES) -> None:
         self._limit = limit
@@ -21,20 +25,33 @@ class PartCache:
         self.bytes = 0
 
     def get(self, run: int, part: int, piece: int) -> npt.NDArray[np.int64] | None:
-        """Return a piece, if it is held."""
+        """Return a piece, or None if the cache does not hold it.
+
+        Args:
+            run: The id of the run.
+            part: The number of the part.
+            piece: 0 for the keys, 1 for the rest.
+        """
         return self._held.get(run, {}).get((part, piece))
 
     def put(self, run: int, part: int, piece: int, data: npt.NDArray[np.int64]) -> None:
-        """Hold a piece, if there is room; what is not searched in (pieces after the first) gets half of it."""
+        """Hold a piece if there is room. Only piece 0 is searched in; other pieces get half of the room.
+
+        Args:
+            run: The id of the run.
+            part: The number of the part.
+            piece: 0 for the keys, 1 for the rest.
+            data: The piece.
+        """
         if self.bytes + data.nbytes <= (self._limit if piece == 0 else self._limit // 2):
             self._held.setdefault(run, {})[part, piece] = data
             self.bytes += data.nbytes
 
     def forget(self, run: int) -> None:
-        """Let go of a run that was merged away."""
+        """Drop a run that was merged."""
         self.bytes -= sum(data.nbytes for data in self._held.pop(run, {}).values())
 
     def keep_only(self, live: set[int]) -> None:
-        """Let go of all runs that are no longer live (merged away by another process)."""
+        """Drop all runs that are no longer live, because another process has merged them."""
         for run in set(self._held) - live:
             self.forget(run)

@@ -1,7 +1,7 @@
-"""Compact columns: how the values of a batch become one blob, or none where a rule gives them all.
+"""Write the columns of a batch compactly: as a rule where one gives all values, else as one blob.
 
-Most columns of a batch follow a rule: one value, a multiple of the positions, a range, a copy of another column. The
-rule stands in the event's body; what is hashed is always the decoded row. No batch is empty.
+Most columns follow a rule: one value, a multiple of the positions, a range, a copy of another column. The event holds
+the rule; the Merkle root always hashes the decoded rows. No batch is empty.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SIZES = ((1 << 8, "<u1"), (1 << 16, "<u2"), (1 << 32, "<u4"))
 
 
 def encode(column: Column, known: Mapping[str, Column]) -> tuple[Rule, bytes | None]:
-    """Return the rule of a column and its blob, if it needs one.
+    """Return the rule of a column, and its blob if it needs one.
 
     Args:
         column: Whole numbers below 2^63, shape (rows,), or bytes, shape (rows, width).
@@ -55,7 +55,7 @@ def _numbers(values: npt.NDArray[np.int64], known: Mapping[str, Column]) -> tupl
 
 
 def _factor(values: npt.NDArray[np.int64], other: Column) -> int | None:
-    """Return k where values = k * other exactly and without overflow, else None."""
+    """Return k if values = k * other exactly and without overflow, else None."""
     if other.ndim != 1:
         return None
     base = other.astype(np.int64, copy=False)
@@ -70,8 +70,14 @@ def _factor(values: npt.NDArray[np.int64], other: Column) -> int | None:
 def decode(rule: Rule, data: bytes | None, rows: int, known: Mapping[str, Column]) -> Column:
     """Return the column that `encode` wrote.
 
+    Args:
+        rule: The rule of the column.
+        data: The blob, or None where the rule needs none.
+        rows: The number of rows.
+        known: Columns of the same batch that were decoded before, by name.
+
     Raises:
-        LedgerError: The blob is missing or does not have as many rows as the event says.
+        LedgerError: The blob is missing, or its number of rows differs from the event.
     """
     if "same" in rule:
         return known[rule["same"]]
@@ -90,7 +96,7 @@ def decode(rule: Rule, data: bytes | None, rows: int, known: Mapping[str, Column
 def _unpacked(rule: Rule, data: bytes | None, rows: int) -> Column:
     width = rule["bytes"] if "bytes" in rule else np.dtype(rule["raw"]).itemsize
     if data is None or len(data) != rows * width:
-        raise LedgerError("a batch does not have the rows that its event says", "run `dptext ledger verify`")
+        raise LedgerError("a batch has other rows than its event states", "run `dptext ledger verify`")
     if "bytes" in rule:
         return np.frombuffer(data, np.uint8).reshape(rows, width)
     return np.frombuffer(data, rule["raw"]).astype(np.int64)

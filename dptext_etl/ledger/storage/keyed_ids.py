@@ -1,7 +1,7 @@
-"""Keyed hashes of ids as sortable 128-bit numbers.
+"""Hold keyed hashes of ids as sortable 128-bit numbers.
 
-Segments keep all 32 bytes of an HMAC; lookups use the first 16. Nobody without the id key can aim at a collision, and
-among n ids one arises by chance with probability below n^2 / 2^129: 1e-21 for 10^9 ids.
+Segments keep all 32 bytes of an HMAC; lookups use the first 16. Without the id key nobody can aim at a collision. Among
+n ids a collision by chance has probability below n^2 / 2^129, which is 1e-21 for 10^9 ids.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ WIDTH = 32
 
 
 class KeyedIds(NamedTuple):
-    """Ids as pairs of 64-bit numbers, ordered like their bytes.
+    """Keyed ids as pairs of 64-bit numbers, which sort like their bytes.
 
     Attributes:
-        hi: First 8 bytes, big-endian, shape (ids,).
-        lo: Next 8 bytes, shape (ids,).
+        hi: The first 8 bytes, big-endian, shape (ids,).
+        lo: The next 8 bytes, shape (ids,).
     """
 
     hi: U64
@@ -34,7 +34,7 @@ class KeyedIds(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Number of ids."""
+        """The number of ids."""
         return len(self.hi)
 
     def take(self, where: npt.NDArray[np.intp] | npt.NDArray[np.bool_] | slice) -> KeyedIds:
@@ -50,7 +50,7 @@ class KeyedIds(NamedTuple):
         return places
 
     def starts(self) -> Index:
-        """Return where each distinct id begins, of sorted ids."""
+        """Return where each distinct id begins; the ids must be sorted."""
         if not self.size:
             return np.zeros(0, np.intp)
         changes = (self.hi[1:] != self.hi[:-1]) | (self.lo[1:] != self.lo[:-1])
@@ -58,22 +58,26 @@ class KeyedIds(NamedTuple):
 
 
 def keyed_ids(matrix: Bytes) -> KeyedIds:
-    """Read ids from bytes, shape (ids, 16 or more)."""
+    """Read keyed ids from bytes, shape (ids, 16 or more)."""
     pairs = np.ascontiguousarray(matrix[:, :16]).view(">u8")
     return KeyedIds(pairs[:, 0].astype(np.uint64), pairs[:, 1].astype(np.uint64))
 
 
 def joined(ids: Iterable[KeyedIds]) -> KeyedIds:
-    """Put lists of ids behind one another; no list at all is no id."""
+    """Concatenate lists of keyed ids; no list gives no id."""
     listed = [KeyedIds(np.zeros(0, np.uint64), np.zeros(0, np.uint64)), *ids]
     return KeyedIds(np.concatenate([item.hi for item in listed]), np.concatenate([item.lo for item in listed]))
 
 
 def matrix(array: pa.Array | pa.ChunkedArray, what: str) -> Bytes:
-    """View fixed-size binaries as bytes, shape (rows, 32); copies nothing.
+    """View fixed-size binaries as bytes, shape (rows, 32), without a copy.
+
+    Args:
+        array: Fixed-size binaries (32), no nulls.
+        what: The name of the column, for errors.
 
     Raises:
-        InputError: Another type, or nulls.
+        InputError: The array has another type, or nulls.
     """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
@@ -87,7 +91,12 @@ def matrix(array: pa.Array | pa.ChunkedArray, what: str) -> Bytes:
 
 
 def binaries(rows: Bytes, mask: npt.NDArray[np.bool_] | None = None) -> pa.Array:
-    """Wrap bytes, shape (rows, width), as fixed-size binaries; null where `mask` is False."""
+    """Wrap bytes as fixed-size binaries, without a copy.
+
+    Args:
+        rows: Bytes, shape (rows, width).
+        mask: Where the result is not null, shape (rows,); None for everywhere.
+    """
     data = pa.py_buffer(np.ascontiguousarray(rows))
     valid = None if mask is None else pa.array(mask).buffers()[1]
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(rows.shape[1]), len(rows), [valid, data])

@@ -1,4 +1,4 @@
-"""Passes over sealed batches in bounded memory: each takes the ids that share their first bits."""
+"""Go over sealed batches in bounded memory: each pass takes the ids that begin with the same bits."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ PASS_ROWS = 1 << 22
 
 
 class Taken(NamedTuple):
-    """The rows of a batch that a pass meets.
+    """The rows of a batch that one pass takes.
 
     Attributes:
-        batch: The event that reserved them.
+        batch: The number of the event that reserved them.
         rows: Their places in the batch.
         ids: Their ids, in row order.
-        columns: Other columns of theirs.
+        columns: The other columns that were asked for.
     """
 
     batch: int
@@ -33,13 +33,13 @@ class Taken(NamedTuple):
 
 
 class Pass(NamedTuple):
-    """One pass over batches: those of their rows whose id begins with the bits `at`.
+    """One pass over batches. It takes the rows whose id begins with the bits `at`.
 
     Attributes:
-        segments: Where the batches are.
-        journal: What their events say.
-        bits: How many first bits of the id are fixed.
-        at: What they are.
+        segments: The sealed batches.
+        journal: The events of the batches.
+        bits: How many leading bits are fixed.
+        at: The value of these bits.
     """
 
     segments: Segments
@@ -48,7 +48,12 @@ class Pass(NamedTuple):
     at: int
 
     def over(self, batches: Iterable[int], key: str, names: Sequence[str]) -> Iterator[Taken]:
-        """Take rows of batches, by the id in the column `key`, with some other columns.
+        """Iterate over the rows of batches that this pass takes.
+
+        Args:
+            batches: The numbers of the batches.
+            key: The column that holds the id.
+            names: Other columns to read.
 
         Raises:
             LedgerError: A batch cannot be read.
@@ -67,14 +72,27 @@ class Pass(NamedTuple):
 
 
 def passes(segments: Segments, journal: Journal, rows: int) -> Iterator[Pass]:
-    """Iterate over the passes that `rows` rows need."""
+    """Iterate over the passes that so many rows need.
+
+    Args:
+        segments: The sealed batches.
+        journal: The events of the batches.
+        rows: The number of rows.
+    """
     bits = max(0, (rows - 1).bit_length() - (PASS_ROWS - 1).bit_length()) if rows else 0
     for at in range(1 << bits):
         yield Pass(segments, journal, bits, at)
 
 
 def distinct_units(segments: Segments, journal: Journal, batches: Sequence[int], rows: int) -> int:
-    """Count the subjects (or records) behind batches, canary rows left out."""
+    """Count the distinct units of batches, without canary rows.
+
+    Args:
+        segments: The sealed batches.
+        journal: The events of the batches.
+        batches: The numbers of the batches.
+        rows: The number of their rows.
+    """
     counted = 0
     for each in passes(segments, journal, rows):
         found = [item.ids.take(item.columns["canary"] == 0) for item in each.over(batches, "unit", ["canary"])]

@@ -1,9 +1,9 @@
-"""The PostgreSQL schema behind a ledger: many machines write, one after the other.
+"""Store a ledger in PostgreSQL, so that many machines can write, one after the other.
 
-A ledger is one schema of a database, "dptext_ledger" unless the URL says `?schema=NAME`. Every write happens in one
-transaction that holds an advisory lock of the ledger, so that what is read in it stays true until it is committed;
-`synchronous_commit` is on whatever the server's default. A connection that was lost is made again before the next
-transaction, never within one: a call that failed wrote nothing, or everything and finds it when it is repeated.
+A ledger is one schema of a database: "dptext_ledger", or the name in `?schema=NAME` of the URL. Each write is one
+transaction that holds an advisory lock of the ledger; what it reads stays true until its commit. `synchronous_commit`
+is on, whatever the default of the server. A lost connection is opened again before the next transaction, never inside
+one. A call that failed wrote nothing, or it wrote everything and finds that when it is repeated.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ _MILLISECONDS = 1000
 
 
 class PostgresStore(Store):
-    """One connection to a ledger in PostgreSQL; threads take turns, a forked process opens its own.
+    """Open one connection to a ledger in PostgreSQL. Threads take turns; a forked process opens its own connection.
 
     Args:
-        url: "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME"; whatever libpq knows may be left out.
+        url: "postgresql://USER:PASSWORD@HOST:PORT/DATABASE?schema=NAME"; leave out whatever libpq knows.
         create: Make a new ledger if there is none.
         read_only: Never write.
         timeout: Seconds to wait for another writer, and for the server.
-        migrate: Bring a ledger of an older schema to this version's.
+        migrate: Bring a ledger of an older schema to the schema of this version.
 
     Raises:
-        LedgerError: No server, no such database, no ledger there, a newer schema, no access, or no psycopg.
+        LedgerError: There is no server, database or ledger, the schema is newer, access is denied, or psycopg is not
+            installed.
     """
 
     key_file = None
@@ -110,7 +111,7 @@ class PostgresStore(Store):
     def _stored_version(self) -> int:
         found = self.row("select value from meta where name='schema'")
         if found is None:
-            raise LedgerError(f"{self.name} was never finished as a ledger", "drop the schema: it holds no charge")
+            raise LedgerError(f"{self.name} is an unfinished ledger", "drop the schema: it holds no charge")
         return int(found[0])
 
     def _make(self) -> None:
@@ -124,12 +125,12 @@ class PostgresStore(Store):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write everything in the block, durably, or nothing (see `Store.transaction`)."""
+        """Write everything in the block durably, or nothing (see `Store.transaction`)."""
         with self._lock, self._translated():
             if self._depth:
                 yield
                 return
-            self._begin("begin isolation level read committed")  # what is read after the lock is what stands then
+            self._begin("begin isolation level read committed")  # what is read after the lock is current
             self._depth += 1
             try:
                 self._run("select pg_advisory_xact_lock(?, hashtext(?))", (APPLICATION, self.schema))
@@ -157,7 +158,7 @@ class PostgresStore(Store):
                 self._roll_back()
 
     def execute(self, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Run one statement; its rows, if it has any, are read one by one."""
+        """Run one statement and read its rows, if it has any, one by one."""
         with self._lock, self._translated():
             cursor = self._run(sql, tuple(values))
             return iter(cursor) if cursor.description else iter(())
@@ -175,7 +176,7 @@ class PostgresStore(Store):
             self._connection = None
 
     def _begin(self, statement: str) -> None:
-        """Begin on a connection that works: one that was lost since the last transaction is made again."""
+        """Begin a transaction. If the connection was lost since the last one, open it again."""
         import psycopg
 
         try:
@@ -204,7 +205,7 @@ class PostgresStore(Store):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Say in our words what PostgreSQL says, and drop its error, which may quote a connection string or a value."""
+        """Translate an error of PostgreSQL and drop the original, which may quote a connection string or a value."""
         try:
             import psycopg
         except ImportError:
@@ -230,7 +231,7 @@ class PostgresStore(Store):
 
 
 def there_is(url: str) -> bool:
-    """Return whether a ledger is at a URL; makes none.
+    """Return whether a ledger exists at a URL. Makes none.
 
     Raises:
         LedgerError: The server cannot be reached.
@@ -258,7 +259,7 @@ _MEANINGS = {
 
 
 def _read(url: str) -> tuple[str, str]:
-    """Take the schema's name out of a URL."""
+    """Split a URL into the connection string and the name of the schema."""
     parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
     schema = dict(query).get("schema", DEFAULT_SCHEMA)
@@ -277,7 +278,7 @@ def _public_name(conninfo: str, schema: str) -> str:
 
 @cache
 def _dialect(sql: str) -> str:
-    """Write a statement of the ledger as PostgreSQL reads it."""
+    """Translate a statement of the ledger to the SQL of PostgreSQL."""
     sql = sql.replace("%", "%%").replace("?", "%s")
     if sql.startswith("insert or ignore "):
         sql = sql.replace("insert or ignore ", "insert ", 1) + " on conflict do nothing"
@@ -290,7 +291,7 @@ def _dialect(sql: str) -> str:
 
 
 def _translated_schema() -> Iterator[str]:
-    """Write the tables as PostgreSQL reads them; blobs are random bytes, which it need not try to compress."""
+    """Translate the tables to PostgreSQL. Blobs are random bytes, so PostgreSQL must not try to compress them."""
     yield from (statement for statement in re.sub(r"--[^\n]*", "", SCHEMA).split(";\n") if statement.strip())
     for table, column in (("segment", "data"), ("run_part", "data"), ("batch", "state")):
         yield f"alter table {table} alter column {column} set storage external"

@@ -1,4 +1,4 @@
-"""The records of a release: which text of a record it holds, where it was reserved, where it stands, what came out."""
+"""Find the records of a release: the text that it holds of each, the place, the state and the digest."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Places(NamedTuple):
     row: I64
 
     def take(self, where: Index | Mask) -> Places:
-        """Return some of them."""
+        """Return some of the rows."""
         return Places(self.batch[where], self.row[where])
 
     def groups(self) -> Iterator[tuple[int, Index]]:
@@ -35,13 +35,13 @@ class Places(NamedTuple):
 
 
 class Held(NamedTuple):
-    """What a release holds about given records, shape (records,).
+    """What a release holds about some records, shape (records,).
 
     Attributes:
-        known: Whether it holds them (an aborted reservation does not count).
-        idem_keys: First 16 bytes of the identity of the text it holds.
-        places: Where they were reserved.
-        state: A `State`, where known.
+        known: Whether the release holds the record; an aborted reservation does not count.
+        idem_keys: The first 16 bytes of the identity of the text that it holds.
+        places: Where the record was reserved.
+        state: A `State`, where the record is known.
     """
 
     known: Mask
@@ -50,13 +50,20 @@ class Held(NamedTuple):
     state: U8
 
     def same(self, idem_keys: KeyedIds) -> Mask:
-        """Return where it holds this very text."""
+        """Return where the release holds this very text."""
         same: Mask = self.known & (self.idem_keys.hi == idem_keys.hi) & (self.idem_keys.lo == idem_keys.lo)
         return same
 
 
 class Records:
-    """The record index, the states of reserved rows and their digests."""
+    """The record index of a ledger, the states of reserved rows, and their digests.
+
+    Args:
+        store: The store of the ledger.
+        journal: Its journal.
+        segments: Its sealed batches.
+        cache: Parts of runs that were read before.
+    """
 
     def __init__(self, store: Store, journal: Journal, segments: Segments, cache: PartCache) -> None:
         self._store = store
@@ -65,11 +72,17 @@ class Records:
         self._cache = cache
 
     def index(self, release: int, nonce: int) -> SortedRuns:
-        """Return the record index of a release: record -> identity of its text, place."""
+        """Return the record index of a release: record id to identity of the text and place."""
         return SortedRuns(self._store, self._cache, f"records/{release}/{nonce}", 3, Fold.LATEST)
 
     def held(self, ref: ReleaseRef, records: KeyedIds, order: Index) -> Held:
-        """Look up records, given in any order with the places of their ascending order."""
+        """Look up records.
+
+        Args:
+            ref: The release.
+            records: Keyed ids in any order.
+            order: The places of the records in ascending order of id.
+        """
         found, values = self.index(ref.id, ref.nonce).find(records.take(order))
         known, stored = np.empty_like(found), np.empty_like(values)
         known[order], stored[:, order] = found, values
@@ -82,7 +95,15 @@ class Records:
         return Held(known, KeyedIds(stored[0].view(np.uint64), stored[1].view(np.uint64)), places, state)
 
     def reserve(self, ref: ReleaseRef, batch: int, records: KeyedIds, order: Index, idem_keys: KeyedIds) -> None:
-        """Enter the rows of a new batch."""
+        """Add the rows of a new batch to the index.
+
+        Args:
+            ref: The release.
+            batch: The number of the batch.
+            records: Keyed ids in row order.
+            order: The places of the records in ascending order of id.
+            idem_keys: The identities of the texts, in row order.
+        """
         place = (np.int64(batch) << np.int64(32)) | order.astype(np.int64)
         identity = idem_keys.take(order)
         values = np.stack([identity.hi.view(np.int64), identity.lo.view(np.int64), place])
@@ -94,7 +115,7 @@ class Records:
         return np.frombuffer(b"" if found is None else found[0], np.uint8)
 
     def move(self, places: Places, state: State) -> None:
-        """Put reserved rows into another state."""
+        """Give reserved rows another state."""
         for batch, group in places.groups():
             states = self.states(batch).copy()
             states[places.row[group]] = state
@@ -110,7 +131,7 @@ class Records:
         return reserved
 
     def idem_keys(self, places: Places) -> Bytes:
-        """Return the whole identities of reserved rows, shape (rows, 32)."""
+        """Return the full identities of reserved rows, shape (rows, 32)."""
         identities = np.zeros((len(places.batch), WIDTH), np.uint8)
         for batch, group in places.groups():
             column = self._segments.read(batch, self._journal.facts(batch), ["idem_key"])["idem_key"]

@@ -1,6 +1,6 @@
-"""Tables of a ledger.
+"""Define the tables of a ledger.
 
-`event` and `segment` are the ledger; every other table is derived from them, and `verify` derives them again.
+`event` and `segment` are the ledger. Every other table follows from them, and `verify` derives it again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ MIGRATIONS = {
 create table burnt(dataset text, release text, seq integer not null, primary key(dataset, release)) strict;
 insert into burnt select distinct dataset, release, burnt from release where burnt is not null"""
 }
-"""What brings a ledger of the version before to a version, one statement after the other."""
+"""The statements that bring a ledger to a version from the version before, in order."""
 
 
 def steps(version: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Sealed segments: the records of a batch as columns, with a Merkle root over their rows.
+"""Seal the records of a batch as columns, with a Merkle root over their rows.
 
 Specification: docs/spec/privacy.md#segments.
 """
@@ -51,11 +51,11 @@ def seal(layout: Layout, columns: Mapping[str, Column]) -> tuple[dict[str, Any],
     """Encode a batch.
 
     Args:
-        layout: Names and widths of its columns.
+        layout: The names and widths of its columns.
         columns: Its columns, shape (rows,) or (rows, width).
 
     Returns:
-        What the event says about the batch (rows, Merkle root, rules) and the blobs by column.
+        What the event states about the batch (rows, Merkle root, rules), and the blobs by column.
     """
     rules: dict[str, Rule] = {}
     blobs: dict[str, bytes] = {}
@@ -83,13 +83,17 @@ _FORMATS = {1: "<u1", 4: "<u4", 8: "<i8", WIDTH: f"V{WIDTH}"}
 
 
 class Segments:
-    """Writes and reads the sealed batches of one store."""
+    """Write and read the sealed batches of one store.
+
+    Args:
+        store: The store of the ledger.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     def write(self, seq: int, blobs: Mapping[str, bytes]) -> None:
-        """Store the blobs of the event `seq`."""
+        """Store the blobs of an event."""
         for name, blob in blobs.items():
             self._store.execute("insert into segment values(?,?,?)", (seq, name, blob))
 
@@ -97,12 +101,12 @@ class Segments:
         """Return some columns of a batch.
 
         Args:
-            seq: Its event.
-            facts: What that event says.
+            seq: The number of its event.
+            facts: The body of that event.
             names: The columns wanted.
 
         Raises:
-            LedgerError: A blob is missing or of another length.
+            LedgerError: A blob is missing or has another length.
         """
         columns: dict[str, Column] = {}
         for name in names:

@@ -1,12 +1,12 @@
-"""Sorted runs: maps from 128-bit ids to whole numbers that stay fast as they grow.
+"""Map 128-bit ids to whole numbers with sorted runs, which stay fast as they grow.
 
-A row per random id makes every insert touch a random page, and a B-tree of 10^7 of them slows to a fraction of its
-speed. Here a batch becomes one immutable sorted *run* (a log-structured merge tree); `FANOUT` runs of one size class
-are merged into the next in the transaction that brought the last of them. An entry is rewritten log(n / batch) times,
-all writes are long blobs, and a lookup bisects a handful of sorted arrays.
+With one row per random id every insert touches a random page, and a B-tree of 10^7 such rows slows down to a fraction
+of its speed. Here a batch becomes one immutable sorted run (a log-structured merge tree). When `FANOUT` runs of one
+size class exist, the same transaction merges them into the next class. An entry is rewritten log(n / batch) times, all
+writes are long blobs, and a lookup bisects a few sorted arrays.
 
-A run is cut into parts by the first bits of the id. Ids are keyed hashes, thus evenly spread, so a part stays near
-`PART_KEYS` and every pass over a run needs the memory of one part.
+The leading bits of the id cut a run into parts. Ids are keyed hashes and so evenly spread: a part stays near
+`PART_KEYS` ids, and a pass over a run needs the memory of one part.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Values = npt.NDArray[np.int64]
 
 
 class Fold(StrEnum):
-    """What two entries of one id become."""
+    """How two entries of one id become one."""
 
     SUM = "sum"
     LATEST = "latest"
@@ -47,7 +47,7 @@ class SortedRun(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """Size class: runs of equal rank are merged together."""
+        """The size class; runs of equal rank are merged."""
         rank = 0
         while FANOUT ** (rank + 1) <= self.size:
             rank += 1
@@ -65,11 +65,11 @@ class SortedRuns:
     """The map of one space, such as the balances of a scope.
 
     Args:
-        store: Where it lives; every call happens inside a transaction or snapshot of it.
-        cache: Parts that were read before; runs never change, so what it holds stays true.
-        space: Name of the map.
-        values: Numbers per id.
-        fold: What two entries of one id become.
+        store: The store; every call happens inside one of its transactions or snapshots.
+        cache: Parts that were read before. Runs never change, so they stay true.
+        space: The name of the map.
+        values: How many numbers an id has.
+        fold: How two entries of one id become one.
     """
 
     def __init__(self, store: Store, cache: PartCache, space: str, values: int, fold: Fold) -> None:
@@ -80,7 +80,7 @@ class SortedRuns:
         self._fold = fold
 
     def runs(self) -> list[SortedRun]:
-        """Return the runs there are, largest first."""
+        """Return all runs, largest first."""
         found = self._store.rows("select id, bits, size from run where space=? order by size desc, id", (self._space,))
         return [SortedRun(*row) for row in found]
 
@@ -106,7 +106,8 @@ class SortedRuns:
         """Look up sorted ids.
 
         Returns:
-            Which of them have an entry, and their folded values (0 where they have none).
+            Which of them have an entry, shape (ids,), and their folded values, 0 where there is none, shape (values,
+            ids).
         """
         found = np.zeros(wanted.size, np.bool_)
         values = np.zeros((self._values, wanted.size), np.int64)
@@ -143,7 +144,7 @@ class SortedRuns:
             yield self._merged(runs, bits, at)
 
     def sound(self) -> bool:
-        """Return whether every part holds ascending ids that begin with its bits, as lookups take for granted."""
+        """Return whether every part holds ascending ids that begin with its bits; lookups rely on it."""
         for run in self.runs():
             held = 0
             for at in range(1 << run.bits):
@@ -218,12 +219,12 @@ class SortedRuns:
 
 
 def fold(ids: KeyedIds, values: Values, how: Fold) -> Part:
-    """Sort entries and fold those of one id.
+    """Sort entries and fold those with the same id.
 
     Args:
-        ids: Ids in any order, also more than once.
+        ids: Ids in any order, repeated or not.
         values: Their numbers, shape (values, ids).
-        how: What two entries of one id become.
+        how: How two entries of one id become one.
     """
     order = ids.order()
     ids, values = ids.take(order), values[:, order]
@@ -258,7 +259,7 @@ def _range(keys: U64, bits: int, at: int) -> tuple[int, int]:
 
 
 def _slices(wanted: KeyedIds, bits: int) -> Iterator[tuple[int, int, int]]:
-    """Cut sorted ids by their first bits: part, begin, end; empty parts are left out."""
+    """Cut sorted ids by their first bits into (part, begin, end); empty parts are left out."""
     edges = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(64 - bits) if bits else np.zeros(0, np.uint64)
     cuts = [0, *np.searchsorted(wanted.hi, edges).tolist(), wanted.size]
     for at in range(1 << bits):
@@ -267,7 +268,7 @@ def _slices(wanted: KeyedIds, bits: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _matches(keys: U64, wanted: U64) -> tuple[Index, Index] | None:
-    """Return which wanted keys occur, and where their first occurrence is."""
+    """Return which wanted keys occur, and where each occurs first."""
     if not len(keys):
         return None
     rows = np.searchsorted(keys, wanted)
@@ -276,7 +277,7 @@ def _matches(keys: U64, wanted: U64) -> tuple[Index, Index] | None:
 
 
 def _exact(keys: U64, low: U64, rows: Index, wanted: KeyedIds) -> tuple[Index, npt.NDArray[np.bool_]]:
-    """Compare the second half of ids too, stepping over ids that share the first half (one in 10^6 ledgers has any)."""
+    """Compare the second half of ids too, past ids with the same first half (one in 10^6 ledgers has any)."""
     rows = rows.copy()
     exact = low[rows] == wanted.lo
     for miss in np.flatnonzero(~exact):

@@ -1,7 +1,7 @@
-"""The SQLite file behind a ledger: schema, permissions, transactions, and what its errors mean.
+"""Store a ledger in an SQLite file: schema, permissions, transactions, and errors in plain words.
 
-Every write happens in one `BEGIN IMMEDIATE` transaction that is on disk when it returns (WAL, synchronous=FULL).
-Only the standard library's SQLite opens the file: a second copy of SQLite in one process corrupts it.
+Each write is one `BEGIN IMMEDIATE` transaction that is on disk when it returns (WAL, synchronous=FULL). Only the SQLite
+of the standard library opens the file: a second copy of SQLite in one process corrupts it.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from dptext_etl.ledger.storage.schema import APPLICATION, SCHEMA, VERSION
 from dptext_etl.ledger.storage.store import NOTHING, MissingLedgerError, Store
 
 KEY_SUFFIX = ".id.key"
-"""The id key lies beside its ledger under this name, unless another is given."""
+"""The suffix of the id key file beside a ledger, unless another key is given."""
 PAGE_BYTES = 65_536
 """Batches are blobs of megabytes: large pages write them at twice the speed of small ones."""
 WAL_BYTES = 256 << 20
-"""Size that the write-ahead log is cut back to after a checkpoint."""
+"""The size to which a checkpoint cuts the write-ahead log back."""
 
 
 class SqliteStore(Store):
-    """One connection to a ledger file; threads of a process take turns, a forked process opens its own.
+    """Open one connection to a ledger file. Threads take turns; a forked process opens its own connection.
 
     Args:
         path: The file.
         create: Make a new ledger if there is none.
         read_only: Never write; the file must exist.
         timeout: Seconds to wait for another writer.
-        migrate: Bring a ledger of an older schema to this version's.
+        migrate: Bring a ledger of an older schema to the schema of this version.
 
     Raises:
-        LedgerError: No ledger there, another kind of file, a newer schema, or no access.
+        LedgerError: There is no ledger, the file is of another kind, its schema is newer, or access is denied.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class SqliteStore(Store):
             raise
 
     def _create_file(self) -> None:
-        """Make an empty file that its owner alone can read; SQLite gives its log the same mode."""
+        """Make an empty file that only its owner can read; SQLite gives its log the same mode."""
         try:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         except FileExistsError:
@@ -112,7 +112,7 @@ class SqliteStore(Store):
             self._migrate()
 
     def _use_log(self) -> None:
-        """Switch to a write-ahead log; SQLite does not wait for others by itself here."""
+        """Switch to a write-ahead log; SQLite does not wait for other processes here, so this method does."""
         until = time.monotonic() + self._timeout
         while True:
             try:
@@ -141,7 +141,7 @@ class SqliteStore(Store):
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """Write everything in the block, durably, or nothing.
+        """Write everything in the block durably, or nothing.
 
         Raises:
             LedgerError: The ledger is locked, read-only or damaged, or the disk is full; nothing was written.
@@ -189,7 +189,7 @@ class SqliteStore(Store):
             return self._execute(sql, tuple(values)).fetchall()
 
     def close(self) -> None:
-        """Close the file; the last one to do so folds the log into it."""
+        """Close the file; the last process to do so folds the log into it."""
         with self._lock:
             if self._owner == os.getpid():
                 self._connection.close()
@@ -203,7 +203,7 @@ class SqliteStore(Store):
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
-        """Say in our words what SQLite says, and drop its error: nothing was lost, nothing half written."""
+        """Translate an error of SQLite and drop the original; nothing was lost or half written."""
         try:
             yield
         except sqlite3.Error as exc:

@@ -1,8 +1,8 @@
-"""Where a ledger is kept: one interface over transactions and statements; SQLite and PostgreSQL are its two kinds.
+"""Define the one interface to the database of a ledger; SQLite and PostgreSQL implement it.
 
-Statements are written in the SQL that both know, with `?` for values. A batch is sealed in a few large blobs and found
-by sorted runs (`segments`, `runs`), so a store does no work per record and no stage table is needed: the database only
-has to make one transaction of many blobs durable.
+Statements are written in the SQL that both know, with `?` for values. A batch is a few large blobs, and sorted runs
+find its records (`segments`, `sorted_runs`). So a store does no work per record and needs no staging table: the
+database only makes one transaction of many blobs durable.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ NOTHING = "nothing was written; the same call can be repeated"
 
 
 class MissingLedgerError(LedgerError):
-    """There is no ledger where one was to be read."""
+    """There is no ledger to read."""
 
 
 class Store(ABC):
-    """An open place of a ledger. Writers of all processes and machines take turns.
+    """An open database of a ledger. The writers of all processes and machines take turns.
 
     Attributes:
-        name: How messages call it; holds no password.
-        version: Schema that it had when it was opened.
+        name: The name of the ledger in messages; it holds no password.
+        version: The schema that the ledger had when it was opened.
         key_file: Where the id key lies if none is named; None where it must be named.
-        read_only: Never write.
+        read_only: Whether the store refuses to write.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Store(ABC):
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[None]:
-        """Write everything in the block, durably, or nothing; nobody else writes meanwhile.
+        """Write everything in the block durably, or nothing; nobody else writes meanwhile.
 
         Raises:
             LedgerError: The ledger is locked, read-only or out of reach, or the disk is full; nothing was written.
@@ -56,7 +56,7 @@ class Store(ABC):
 
     @abstractmethod
     def execute(self, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Run one statement; its rows, if it has any, are read one by one."""
+        """Run one statement and read its rows, if it has any, one by one."""
 
     @abstractmethod
     def rows(self, sql: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
@@ -68,7 +68,7 @@ class Store(ABC):
         return found[0] if found else None
 
     def migrate(self) -> None:
-        """Bring the tables to this version's schema; called inside a transaction."""
+        """Bring the tables to the schema of this version. Call it inside a transaction."""
         for statement in steps(self.version):
             self.execute(statement)
 
@@ -76,7 +76,7 @@ class Store(ABC):
         """Refuse a schema that this version of the library does not write.
 
         Raises:
-            LedgerError: It is newer, or older and not to be migrated.
+            LedgerError: The schema is newer, or it is older and `migrate` is False.
         """
         if self.version > VERSION:
             msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl knows {VERSION}"
@@ -87,13 +87,13 @@ class Store(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
 
 
 def open_store(
     url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
 ) -> Store:
-    """Open the place that a ledger URL names.
+    """Open the database that a ledger URL names.
 
     Args:
         url: "sqlite:///PATH", a path, "postgresql://USER@HOST/DATABASE", or "env:NAME", the variable that holds one of
@@ -101,10 +101,10 @@ def open_store(
         create: Make a new ledger if there is none.
         read_only: Never write.
         timeout: Seconds to wait for another writer.
-        migrate: Bring a ledger of an older schema to this version's.
+        migrate: Bring a ledger of an older schema to the schema of this version.
 
     Raises:
-        LedgerError: Another kind of URL, or what the kinds themselves refuse.
+        LedgerError: The URL is of another kind, or the store refuses.
     """
     url = resolved(url)
     if url.startswith(POSTGRES):
@@ -120,23 +120,23 @@ def resolved(url: str) -> str:
     """Return the URL behind "env:NAME"; any other text is the URL.
 
     Raises:
-        LedgerError: The variable is not set where this runs.
+        LedgerError: The variable is not set in this process.
     """
     if not url.startswith(REFERENCE):
         return url
     name = url.removeprefix(REFERENCE)
     found = os.environ.get(name)
     if not found:
-        message = f"the ledger's URL is named by the environment variable {name}, which is not set here"
+        message = f"the environment variable {name} must hold the URL of the ledger, and it is not set here"
         raise LedgerError(message, "set it where this process starts; Spark's executors take spark.executorEnv." + name)
     return found
 
 
 def there_is(url: str) -> bool:
-    """Return whether a ledger is at a URL; makes none.
+    """Return whether a ledger exists at a URL. Makes none.
 
     Raises:
-        LedgerError: Another kind of URL, or a server that cannot be reached.
+        LedgerError: The URL is of another kind, or the server cannot be reached.
     """
     url = resolved(url)
     if url.startswith(POSTGRES):
@@ -150,7 +150,7 @@ def location(url: str) -> Path:
     """Return the file that a ledger URL names.
 
     Raises:
-        LedgerError: A URL that names no file.
+        LedgerError: The URL names no file.
     """
     if url.startswith(PREFIX):
         url = url.removeprefix(PREFIX)
