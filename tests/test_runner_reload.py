@@ -99,7 +99,7 @@ def test_another_key_is_refused(make_policy, tmp_path):
     policy = make_policy()
     said = to_json(stage(policy))
     _kernel.Secret().write(str(tmp_path / "other.key"))
-    with pytest.raises(KeyReferenceError, match="another one than the rows were staged under"):
+    with pytest.raises(KeyReferenceError, match="not the key that the rows were staged under"):
         from_json(said, policy.model_copy(update={"key": f"file:{tmp_path}/other.key"}))
 
 

@@ -1,4 +1,4 @@
-"""Run a policy: reserve, compute, stage, commit, check, publish; in shards, resumable."""
+"""Run a policy: reserve, compute, stage, commit, check and publish, shard by shard; resumable."""
 
 from dptext_etl.runner.pipeline import run as run
 from dptext_etl.runner.planning import PlanSummary as PlanSummary

@@ -1,4 +1,4 @@
-"""What a run spent, as whole millionths that add up over shards and as JSON can hold them."""
+"""Add up what a run spent, in whole millionths, over shards, and write the sums for JSON."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from dptext_etl.runner.shard.charging import Column
 
 COMPONENTS = ("eps_pure", "eps_tight", "eps_approx", "delta", "rho")
 CHARGED = "eps_charged"
-"""Pure epsilon that the ledger holds: less than `eps_pure` where draws that were not made are given back."""
+"""The pure epsilon that the ledger holds: less than `eps_pure` where it gives back draws that were not made."""
 SHOWN = (*COMPONENTS, CHARGED)
-"""What a summary shows."""
+"""The amounts in a summary."""
 ENDLESS = -1
-"""How an infinite amount is written in a staging record."""
+"""An infinite amount in a staging record."""
 
 
 def settles(policy: Policy) -> bool:
-    """Whether the ledger gives back what was not used: on a pure cap alone (docs/spec/privacy.md#expost)."""
+    """Return whether the ledger gives back what was not used: under a pure cap alone (docs/spec/privacy.md#expost)."""
     return policy.cap is not None and policy.cap.measure == "pure"
 
 
@@ -41,13 +41,13 @@ def spent(
 
     Args:
         columns: Its text columns.
-        released: Texts and draws by column, shape (rows,).
-        canary: Planted rows, shape (rows,).
-        delta: What the copy gate costs every row, in millionths.
-        settled: Whether draws that were not made are given back.
+        released: Texts and draw counts by column, shape (rows,).
+        canary: Marks canary rows, shape (rows,).
+        delta: The delta that the copy gate costs every row, in millionths.
+        settled: Whether the ledger gives back draws that were not made.
 
     Returns:
-        Counts (rows, words, null texts), and the sum over records and the largest record of every shown component.
+        Counts (rows, words, null texts); and for every amount shown, the sum over records and the largest record.
     """
     own = ~canary
     counts = {"rows": int(own.sum()), "words": 0, "null": 0}
@@ -74,7 +74,7 @@ def spent(
 
 
 def combined(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    """Add sums and take the largest maxima over shards."""
+    """Add the sums of several shards and take the largest of their maxima."""
     total = {f"{kind}_{name}": 0 for kind in ("sum", "max") for name in SHOWN}
     for shard in shards:
         for name, amount in shard.items():
@@ -87,7 +87,7 @@ def combined(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
 
 
 def given_back(spend: Mapping[str, Mapping[str, float | str]]) -> str | None:
-    """Say what a run charged of what its records are guaranteed, where draws were not made; else None."""
+    """Say how much less a run charged than its records are guaranteed, or None if nothing was given back."""
     total = spend["sum_over_records"]
     charged, worst = total[CHARGED], total["eps_pure"]
     if charged == worst or isinstance(charged, str):
@@ -96,7 +96,7 @@ def given_back(spend: Mapping[str, Mapping[str, float | str]]) -> str | None:
 
 
 def shown(spends_total: Mapping[str, int]) -> dict[str, dict[str, float | str]]:
-    """Write amounts as people and JSON read them: units instead of millionths, "inf" where there is no bound."""
+    """Convert amounts for people and JSON: units instead of millionths, "inf" where there is no bound."""
     facts: dict[str, dict[str, float | str]] = {"sum_over_records": {}, "largest_record": {}}
     for key, amount in spends_total.items():
         group, _, name = key.partition("_")

@@ -1,7 +1,8 @@
-"""Noticing that a ledger was lost or restored: the staging area remembers the head of the ledger it last worked with.
+"""Notice that a ledger was lost or restored: staging remembers the head of the ledger that it last worked with.
 
-A restored copy has forgotten charges, and a new ledger knows none; both look like a fresh start. What a run left in
-staging, inside the boundary and apart from the ledger, tells the difference (docs/spec/privacy.md#lost-ledger).
+A restored copy has forgotten charges, and a new ledger knows none. Both look like a fresh start. The staging folder
+lies inside the boundary and apart from the ledger, so what a run left there shows the difference
+(docs/spec/privacy.md#lost-ledger).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _REASON = "this ledger does not hold what an earlier run left in it: it was lost
 
 
 class Memory(NamedTuple):
-    """What staging remembers of its ledger: a head, and the release names that were used here."""
+    """What staging remembers of its ledger: the head, and the release names that were used here."""
 
     anchor: Anchor
     releases: tuple[str, ...]
@@ -32,8 +33,13 @@ class Memory(NamedTuple):
 def require_same_ledger(ledger: Ledger, layout: Layout, policy: Policy) -> None:
     """Freeze the dataset if the ledger does not hold the head that an earlier run saw.
 
+    Args:
+        ledger: The ledger of the run.
+        layout: The places of the run.
+        policy: Its policy.
+
     Raises:
-        LedgerError: It does not; nothing is charged until `Ledger.thaw` has settled what may have been lost.
+        LedgerError: The ledger misses that head. Nothing is charged until `Ledger.thaw` has settled the loss.
     """
     seen = _remembered(layout)
     if seen is None or ledger.holds(seen.anchor) or ledger.settled(policy.dataset, seen.anchor):
@@ -45,7 +51,13 @@ def require_same_ledger(ledger: Ledger, layout: Layout, policy: Policy) -> None:
 
 
 def remember(ledger: Ledger, layout: Layout, release: str) -> None:
-    """Keep the ledger's head and a release name that it is about to hold, durably."""
+    """Store the head of the ledger and a release name that it will hold, durably.
+
+    Args:
+        ledger: The ledger of the run.
+        layout: The places of the run.
+        release: The release name.
+    """
     before = _remembered(layout)
     names = {release, *(before.releases if before else ())}
     text = json.dumps({"anchor": str(ledger.anchor()), "releases": sorted(names)}).encode()
@@ -67,10 +79,10 @@ def _remembered(layout: Layout) -> Memory | None:
         return None
     except (OSError, ValueError, KeyError, TypeError, LedgerError):
         broken = f"{_place(layout)} cannot be read"
-    hint = "it says which ledger the runs of this sink use: restore it, or remove it if you are sure of the ledger"
+    hint = "this file names the ledger of this sink: restore it, or remove it if you are sure of the ledger"
     raise LedgerError(broken, hint)
 
 
 def _place(layout: Layout) -> Path:
-    """One for all releases and partitions of a policy: a lost ledger is missed by the next partition, too."""
+    """Return the file, one for all releases and partitions: the next partition must miss a lost ledger, too."""
     return layout.root / FILE

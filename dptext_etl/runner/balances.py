@@ -1,4 +1,4 @@
-"""A forecast of caps: worst cases of a run per unit, beside what the ledger holds already."""
+"""Forecast caps: add up the worst cases of a run per unit, together with what the ledger holds."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ Counts = npt.NDArray[np.uint32]
 Hashes = npt.NDArray[np.uint64]
 
 _FAR = INFINITE // 8
-"""What counts as infinite in sums: far above any cap, and never overflowing."""
+"""The amount that counts as infinite in sums: far above any cap, and small enough that sums cannot overflow."""
 
 
 class Forecast:
-    """Adds up worst cases per record and subject; a few dozen bytes per row are held.
+    """Add up worst cases per record and subject. A few dozen bytes per row are held.
 
     Args:
-        policy: The run's policy.
+        policy: The policy of the run.
         ledger: Its ledger, read-only, or None if there is none yet.
 
     Attributes:
-        components: What is counted, the cap's measure first.
+        components: The components that are counted, those of the cap's measure.
     """
 
     def __init__(self, policy: Policy, ledger: Ledger | None) -> None:
@@ -58,11 +58,11 @@ class Forecast:
         self._used.append(self._used_before(units))
 
     def records(self) -> Amounts:
-        """Return the worst case of every record on the first component, shape (records,)."""
+        """Return the worst case of every record in the first component, shape (records,)."""
         return np.concatenate(self._worst) if self._worst else np.zeros(0, np.int64)
 
     def subjects(self) -> Amounts | None:
-        """Return the worst case of every subject on the first component, or None where records stand for themselves."""
+        """Return the worst case of every subject in the first component, or None where the unit is the record."""
         if self._policy.unit == "record":
             return None
         units, where = self._grouped()
@@ -107,7 +107,7 @@ class Forecast:
 
 
 def is_infinite(amount: int) -> bool:
-    """Whether a forecast amount stands for no bound."""
+    """Return whether a forecast amount stands for no bound."""
     return amount >= _FAR
 
 
@@ -128,7 +128,7 @@ def _summed(amounts: Amounts, where: npt.NDArray[np.intp], units: int) -> Amount
 def _rejected(
     rows: npt.NDArray[np.intp], asked: Amounts, where: npt.NDArray[np.intp], used: Amounts, limit: Amounts
 ) -> list[int]:
-    """Replay the admission of units that do not fit whole: a record that does not fit is left out, later ones may."""
+    """Repeat the admission of crowded units: leave out a record that does not fit; a later one may fit."""
     spent = used.copy()
     rejected = []
     for row in rows.tolist():

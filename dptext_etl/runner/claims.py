@@ -1,7 +1,7 @@
-"""What a run claims of every text column; where the copy gate may decide (`beta`), its false alarms are part of it.
+"""State what a run claims of every text column, with the delta of the copy gate where the gate may decide.
 
-A whole-run count that decides about publication costs 2 * beta of delta on every row, and the class becomes approximate
-(docs/spec/privacy.md#copy-gate). Without `beta` the claims are those of the mechanisms.
+If a count over the whole run decides about publication, every row pays twice the gate's false-alarm probability as
+delta, and its class becomes approximate (docs/spec/privacy.md#copy-gate). Without it the mechanisms' own claims hold.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _APPROXIMATE = {
     GuaranteeClass.COND_PURE: GuaranteeClass.COND_APPROX,
 }
 _WITHOUT_DELTA = ("eps_pure", "eps_tight", "rho", "mu2", "eps_metric")
-"""Components that a row with a delta from a gate no longer has."""
+"""Components that are infinite for a row with a delta from a gate."""
 
 
 def guarantee_of(mechanism: Mechanism, delta: int) -> Guarantee:
-    """Return a mechanism's claim where a gate adds `delta` millionths."""
+    """Return the claim of a mechanism where a gate adds `delta` millionths."""
     stated = mechanism.guarantee
     if not delta:
         return stated
@@ -49,7 +49,7 @@ def worst_of(mechanism: Mechanism, delta: int) -> Spend:
 
 
 def with_gate(amounts: Amounts, delta: int) -> Amounts:
-    """Add a gate's delta (millionths) to amounts per record, shape (records,)."""
+    """Add the delta of a gate, in millionths, to amounts per record, shape (records,)."""
     if not delta:
         return amounts
     gone = {name: np.full_like(amounts[name], INFINITE) for name in _WITHOUT_DELTA if name in amounts}
@@ -58,6 +58,12 @@ def with_gate(amounts: Amounts, delta: int) -> Amounts:
 
 def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str) -> ReleaseRef:
     """Pin the release of a column in the ledger, with what is claimed of it.
+
+    Args:
+        ledger: The ledger of the run.
+        policy: The policy of the run.
+        column: The policy of the column.
+        id_type: The kind of the record ids, as `keys.id_type` names it.
 
     Raises:
         LedgerError: The name is revoked or pinned to something else.
@@ -68,7 +74,7 @@ def register(ledger: Ledger, policy: Policy, column: ColumnPolicy, id_type: str)
 
 
 def claims(policy: Policy) -> list[dict[str, Any]]:
-    """State what is claimed of every text column: functions of the configuration alone, fit to be published."""
+    """State what is claimed of every text column. Everything follows from the configuration and may be published."""
     delta = gate_delta(policy)
     return [_claim(column, guarantee_of(column.mechanism, delta), delta) for column in policy.column_policies()]
 

@@ -1,4 +1,4 @@
-"""What the shards of a plan cost: positions are counted, the ledger is looked at, nothing is drawn or written."""
+"""Count what the shards of a plan cost. Nothing is drawn or written; the ledger is only read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dptext_etl.runner.shard.charging import subjects_of, texts_of
 
 @contextmanager
 def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
-    """Open the policy's ledger to look at, or give None: a plan makes none."""
+    """Open the ledger of a policy to read it, or yield None; a plan makes no ledger."""
     if not there_is(policy.ledger.url):
         yield None
         return
@@ -32,7 +32,16 @@ def ledger_of(policy: Policy) -> Iterator[Ledger | None]:
 
 
 class Costs(NamedTuple):
-    """What a shard takes: see `Forecast.add`; `held` counts records that the release has seen in every column."""
+    """What a shard takes (see `Forecast.add`).
+
+    Attributes:
+        words: Draws over all text columns.
+        held: Records that the release has seen in every column.
+        worst: Worst cases in millionths, shape (components, rows).
+        asked: The same, 0 where the release holds the record.
+        units: Canonical ids of the units, shape (rows,).
+        charged: Positions that are charged, shape (columns, rows).
+    """
 
     words: int
     held: int
@@ -49,14 +58,14 @@ def costs_of(
     ledger: Ledger | None,
     components: tuple[str, ...],
 ) -> Costs:
-    """Count the draws of a shard and what they cost at worst; nothing is drawn.
+    """Count the draws of a shard and their worst-case cost. Nothing is drawn.
 
     Args:
         frame: The raw shard.
-        policy: The run's policy.
+        policy: The policy of the run.
         columns: Its text columns.
         ledger: The ledger, or None if there is none yet.
-        components: What is counted.
+        components: The components to count.
     """
     ids = canonical_ids(frame[policy.id].to_arrow())
     words, delta = 0, gate_delta(policy)

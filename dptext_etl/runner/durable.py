@@ -1,4 +1,4 @@
-"""Files that survive a crash: written beside their place, flushed to disk, then renamed; folders likewise."""
+"""Write files that survive a crash: write a draft beside the file, flush it to disk, then rename it."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def write(
         path: The file; its folder must exist.
         fill: Writes the content into an open binary file.
         mode: Permissions.
-        action: What is being done, for the error.
+        action: The action in words, for the error.
 
     Raises:
-        InputError: The disk is full, or there is no access; nothing of the file is left.
+        InputError: The disk is full, or access is denied; no part of the file is left.
     """
     draft = path.with_name(f".{path.name}.draft")
     with seam(action, InputError, _ROOM):
@@ -50,10 +50,12 @@ def write(
 
 
 def name_again(path: Path, again: Path) -> None:
-    """Give a file a second name that survives the first, durably; nothing happens if it is gone, or the name taken.
+    """Give a file a second name that outlives the first, durably.
+
+    Nothing happens if the file is gone or the name is taken.
 
     Raises:
-        InputError: No room or access.
+        InputError: There is no room or no access.
     """
     if again.exists():
         return
@@ -73,7 +75,7 @@ def private_folder(path: Path) -> None:
     """Make a folder and its missing parents, readable by its owner alone.
 
     Raises:
-        InputError: No write access, or something else has that name.
+        InputError: Access is denied, or something else has that name.
     """
     with seam(f"making the staging folder {path}", InputError, "the folder must be writable by you"):
         path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -81,10 +83,10 @@ def private_folder(path: Path) -> None:
 
 
 def require_writable(folder: Path) -> None:
-    """Find out before anything is spent that files can be written to a folder, which is made if need be.
+    """Check, before anything is spent, that a folder can be written to. Make the folder if need be.
 
     Raises:
-        InputError: They cannot.
+        InputError: It cannot be written to.
     """
     probe = folder / f".dptext-{os.getpid()}"
     with seam(f"writing to {folder}", InputError, "the folder must be writable; nothing was spent"):
@@ -95,14 +97,14 @@ def require_writable(folder: Path) -> None:
 
 @contextmanager
 def alone(folder: Path, what: str) -> Iterator[None]:
-    """Hold a folder for this process; the operating system lets go of it if the process dies.
+    """Lock a folder for this process. The operating system unlocks it if the process dies.
 
     Args:
         folder: The folder.
-        what: What another process would be doing to it, for the error.
+        what: What another process would be doing there, for the error.
 
     Raises:
-        PolicyError: Another process holds it.
+        PolicyError: Another process has locked it.
     """
     with seam(f"locking {folder}", InputError, _ROOM):
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

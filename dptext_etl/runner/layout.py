@@ -1,4 +1,4 @@
-"""Where a run reads, stages and publishes: a policy's paths with its partition filled in."""
+"""Locate what a run reads, stages and publishes: the paths of a policy with the partition filled in."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ class Layout:
     Attributes:
         source: File, folder, glob or object-store URL of the raw table.
         sink: Folder or object-store URL of the published table.
-        staging: Folder inside the boundary for what is not published yet, of this release and partition alone.
+        staging: Folder inside the boundary for what this release and partition have not published yet.
         partition: Name of the partition, or None.
         storage: Options for object stores, environment references resolved; never printed.
-        root: Folder inside the boundary for what all releases and partitions share.
+        root: Folder inside the boundary that all releases and partitions share.
     """
 
     source: str
@@ -40,11 +40,11 @@ class Layout:
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
-        """Fill in a policy's paths.
+        """Fill in the paths of a policy.
 
         Raises:
-            PolicyError: A partition is missing, not asked for or no plain name; an environment variable is not set;
-                a sink in an object store without a staging folder.
+            PolicyError: A partition is missing, superfluous or no plain name, an environment variable is not set, or a
+                sink in an object store has no staging folder.
         """
         check_partition(policy, partition)
         source = _local(policy.source.replace(PARTITION, partition or ""))
@@ -67,7 +67,7 @@ class Layout:
 
     @property
     def sink_format(self) -> str:
-        """Format of the published parts: by the sink's suffix, else that of the source."""
+        """The format of the published parts: by the suffix of the sink, else that of the source."""
         return format_of(self.sink) or format_of(self.source) or "parquet"
 
     @property
@@ -77,7 +77,7 @@ class Layout:
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path names an object store."""
+    """Return whether a path names an object store."""
     return "://" in path
 
 
@@ -87,7 +87,7 @@ def format_of(path: str) -> str | None:
 
 
 def folder_name(name: str) -> str:
-    """Write a release or partition name so that it is one folder: reversible, no separators, never hidden."""
+    """Write a release or partition name as one folder name: reversible, without separators, never hidden."""
     quoted = quote(name, safe=" +=@")
     return "%2E" + quoted[1:] if quoted.startswith(".") else quoted
 
@@ -97,7 +97,7 @@ def _local(path: str) -> str:
 
 
 def check_partition(policy: Policy, partition: str | None) -> None:
-    """Refuse a partition that a policy has no place for, a missing one, and names that cannot stand in a path.
+    """Refuse a partition that is missing, that the policy has no place for, or that cannot stand in a path.
 
     Raises:
         PolicyError: It is one of these.

@@ -1,4 +1,4 @@
-"""A whole run: stage, check, publish."""
+"""Run a policy from source to published table: stage, check, publish."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def run(
     """Release the text columns of a table: charge, compute, stage, commit, check, publish.
 
     The same policy over the same data costs nothing a second time and gives the same bytes. A run that was killed goes
-    on where it was.
+    on where it stopped.
 
     Args:
-        policy: What to do.
-        partition: Which partition, where the policy has a place for one.
-        progress: Called with counts, rate and what is left.
+        policy: The policy.
+        partition: Name of the partition, where the policy has a place for one.
+        progress: Called with counts, rate and the time that is left.
         checkpoint: Called after every step, for tests.
 
     Returns:
-        Counts, spends, verdicts and where the published table is.
+        Counts, spends, verdicts and the place of the published table.
 
     Raises:
-        PolicyError: Something that cannot be carried out as written (exit code 2); nothing is lost.
-        BudgetError: Records over the cap with on_cap = "refuse" (exit code 3).
-        GateError: A gate fired (exit code 4): nothing is published, what is charged stays charged, the name is revoked.
+        PolicyError: The policy cannot be carried out as written (exit code 2); nothing is lost.
+        BudgetError: Records are over the cap and on_cap is "refuse" (exit code 3).
+        GateError: A gate fired (exit code 4): nothing is published, charges stay, the release name is revoked.
     """
     began = time.monotonic()
     staged = stage(policy, partition=partition, progress=progress, checkpoint=checkpoint)

@@ -1,4 +1,4 @@
-"""What a run would cost, before anything is spent: positions are counted, nothing is drawn, charged or written."""
+"""Forecast what a run would cost. Positions are counted; nothing is drawn, charged or written."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max
 
 @dataclass(frozen=True)
 class PlanSummary:
-    """What a run would cost at worst.
+    """The worst-case cost of a run.
 
     Attributes:
         dataset: Name of the dataset.
@@ -45,12 +45,12 @@ class PlanSummary:
         together: The least epsilon over all records of one person at one fixed delta: `unit` ("subject", or "record"
             where the unit is the record), `epsilon`, `delta` (0 for a pure statement) and the `rule` that gives it.
         cap: The policy's cap, or None.
-        over_cap: Records that the run would leave out, and units they belong to, with what the ledger holds already.
+        over_cap: Records that the run would leave out, and their units; charges in the ledger count.
         log10_odds: Powers of ten by which the odds between two texts can move: for one word, the largest record, the
             largest subject, and at the cap.
-        on_cap: What the policy does with records over the cap.
-        dropped: Columns of the source that nothing names.
-        notes: What else there is to know, in sentences.
+        on_cap: "quarantine" or "refuse": what the policy does with records over the cap.
+        dropped: Columns of the source that the policy does not name.
+        notes: Further facts, in sentences.
     """
 
     dataset: str
@@ -73,20 +73,20 @@ class PlanSummary:
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as JSON can hold it."""
+        """Return the same facts as JSON can hold them."""
         return asdict(self)
 
 
 def plan(
     policy: Policy, *, partition: str | None = None, delta: float = DELTA, progress: Listener | None = None
 ) -> PlanSummary:
-    """Forecast a run: the same checks of the source, counts of draws, worst cases; nothing is spent.
+    """Forecast a run: check the source, count draws and add up worst cases. Nothing is spent.
 
     Args:
-        policy: The run's policy.
-        partition: Which partition, where the policy has a place for one.
+        policy: The policy of the run.
+        partition: Name of the partition, where the policy has a place for one.
         delta: The delta at which `together` is stated, above 0 and below 1.
-        progress: Called with counts, rate and what is left.
+        progress: Called with counts, rate and the time that is left.
 
     Raises:
         InputError: The source is not as the policy says.

@@ -1,4 +1,4 @@
-"""How far a run is: counts, rate and what is left; never texts or ids."""
+"""Report how far a run is: counts, rate and the time that is left; never texts or ids."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class Progress:
     Attributes:
         phase: "ids", "reserve", "release", "publish" or "plan".
         rows_done: Rows that the phase has finished.
-        rows_total: Rows that the phase will see; None while unknown.
-        seconds: Since the phase began.
+        rows_total: Rows of the whole phase; None while unknown.
+        seconds: Seconds since the phase began.
         eta: Seconds that are left at the same rate; None while unknown.
     """
 
@@ -30,7 +30,7 @@ class Progress:
 
     @property
     def rows_per_second(self) -> float:
-        """Rate of this phase; 0 at its start."""
+        """The rate of this phase; 0 at its start."""
         return self.rows_done / self.seconds if self.seconds > 0 else 0.0
 
 
@@ -38,12 +38,12 @@ Listener = Callable[[Progress], None]
 
 
 class Meter:
-    """Turns counts of one phase into reports.
+    """Turn the counts of one phase into reports.
 
     Args:
         phase: Name of the phase.
-        total: Rows that it will see, if known.
-        listener: Called at the start and after every step; None to only log.
+        total: Rows of the whole phase, if known.
+        listener: Called at the start and after every step; None to log only.
     """
 
     def __init__(self, phase: str, total: int | None, listener: Listener | None) -> None:

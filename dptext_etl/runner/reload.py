@@ -1,6 +1,7 @@
-"""A staged run as JSON, for a process that judges or publishes it: counts, hashes, places; no text and no key.
+"""Write a staged run as JSON, for another process that judges or publishes it.
 
-Canary rows are written by their ids alone: their words follow from the secret again.
+The record holds counts, hashes and places, no text and no key. Canary rows are written as ids alone: their words follow
+from the secret again.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _VERSION = 1
 
 
 def to_json(staged: StagedRun) -> str:
-    """Write a staged run down; its policy is not part of it.
+    """Write a staged run, without its policy.
 
     Raises:
-        KeyReferenceError: The noise key cannot be resolved.
+        KeyReferenceError: The noise key cannot be read.
     """
     facts = {
         "version": _VERSION,
@@ -56,9 +57,9 @@ def from_json(text: str, policy: Policy) -> StagedRun:
         policy: The policy that the run was staged under.
 
     Raises:
-        KeyReferenceError: The noise key is another one than the rows were staged under, or cannot be resolved.
+        KeyReferenceError: The noise key cannot be read, or it is not the key that the rows were staged under.
         InputError: The staged files are gone.
-        ValueError, KeyError, TypeError: It is no such record.
+        ValueError, KeyError, TypeError: The text is no such record.
     """
     facts = json.loads(text)
     if facts["version"] != _VERSION:
@@ -67,7 +68,7 @@ def from_json(text: str, policy: Policy) -> StagedRun:
     shards = tuple(StagedShard.from_dict(shard) for shard in facts["shards"])
     secret = _secret(policy)
     if facts["key"] != _mark(secret):
-        msg = "the noise key is another one than the rows were staged under"
+        msg = "the noise key is not the key that the rows were staged under"
         raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
     partition = facts["partition"]
     return StagedRun(
@@ -90,7 +91,7 @@ def _plans(
     shards: Sequence[StagedShard],
     planted: Sequence[Mapping[str, Any]],
 ) -> tuple[CanaryPlan, ...]:
-    """Plan the canary rows again: every candidate but those that were planted counts as taken."""
+    """Plan the canary rows again: every candidate except the planted ones counts as taken."""
     if not planted:
         return ()
     dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
@@ -119,5 +120,5 @@ def _secret(policy: Policy) -> Secret:
 
 
 def _mark(secret: Secret) -> str:
-    """Tell one noise key from another without saying anything of either."""
+    """Hash the noise key, so that two keys can be told apart and nothing else is known of them."""
     return hashlib.sha256(secret.derive("canary", b"dptext/staged/v1")).hexdigest()

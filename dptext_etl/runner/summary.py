@@ -1,4 +1,4 @@
-"""What a run did, in numbers: for people, logs and JSON; never a text or an id."""
+"""Summarise what a run did, in numbers, for people, logs and JSON; never a text or an id."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class RunSummary:
         changed: Whether this run made a new version.
         rows: read, already_published, new, resumed, replayed, quarantined, released, null.
         words: Draws made for the released rows, over all text columns.
-        seconds: How long the run took.
+        seconds: Duration of the run.
         words_per_second: Words over seconds.
-        spend: Sums over the released records and the largest record, by component; log10_odds of the largest.
-        remaining: What units have used and left in the scope, as quantiles in millionths (`Ledger.remaining`).
+        spend: By component, the sum over the released records and the largest record; log10_odds of the largest.
+        remaining: Quantiles of what units have used and have left in the scope, in millionths (`Ledger.remaining`).
         gates: The verdicts.
-        reports: Whole-run copy counts beside their bounds; they stay inside the boundary.
+        reports: Copy counts of the whole run and their bounds; they stay inside the boundary.
         published: Folder or URL of the published table, or None.
         published_rows: Rows that readers now see.
         manifest: SHA-256 of the manifest, or None.
-        staging: Folder of what is staged, inside the boundary.
-        notes: What else there is to know, in sentences.
+        staging: The staging folder, inside the boundary.
+        notes: Further facts, in sentences.
     """
 
     dataset: str
@@ -58,12 +58,19 @@ class RunSummary:
     notes: list[str]
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as JSON can hold it."""
+        """Return the same facts as JSON can hold them."""
         return asdict(self)
 
 
 def summarise(staged: StagedRun, verdicts: tuple[Verdict, ...], published: Published, seconds: float) -> RunSummary:
-    """Put together what a run did."""
+    """Summarise what a run did.
+
+    Args:
+        staged: The staged run.
+        verdicts: The verdicts of its gates.
+        published: What was published.
+        seconds: The duration of the run.
+    """
     policy = staged.policy
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         left = ledger.remaining(Scope.of(policy)).as_dict()

@@ -113,7 +113,10 @@ def test_tables_follow_from_the_journal(kit):
     store = kit.ledger._book.store
     for statement, said in (
         ("delete from frozen", "frozen dataset reviews: the journal has it"),
-        ("insert into burnt values('reviews', 'x', 1)", "revoked name reviews x: the table of the ledger has it, but the journal does not"),
+        (
+            "insert into burnt values('reviews', 'x', 1)",
+            "revoked name reviews x: the table of the ledger has it, but the journal does not",
+        ),
     ):
         store.execute(statement)
         assert any(said in problem for problem in kit.ledger.verify().problems), statement

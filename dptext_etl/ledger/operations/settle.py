@@ -1,4 +1,4 @@
-"""End reservations that were never computed: expire them, which keeps the charge, or abort them, which gives it back."""
+"""End reservations that were never computed: expire them and keep the charge, or abort them and give it back."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _refund(book: Book, batch: Reserved, rows: Index) -> None:
 
 
 def _amounts(book: Book, seq: int, pinned: Pinned, chosen: Mask, sign: int) -> Part:
-    """Return what rows of a batch took from the cap of their scope, per unit; `sign` is 1 to charge, -1 to give back."""
+    """Return what rows of a batch took from the cap of their scope, per unit, times `sign` (1 or -1)."""
     names = components(pinned)
     columns = book.segments.read(seq, book.journal.facts(seq), ["unit", "canary", *names])
     rows = chosen & (columns["canary"] == 0)

@@ -1,1 +1,1 @@
-"""From staged shards to a published version: gates, parts, manifest."""
+"""Publish staged shards: gates, parts, manifest."""

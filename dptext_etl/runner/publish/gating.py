@@ -1,4 +1,4 @@
-"""Judge a staged run; a gate that fires revokes the release name, whoever asked (docs/spec/privacy.md#fired-gate)."""
+"""Judge a staged run. A gate that fires revokes the release name (docs/spec/privacy.md#fired-gate)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def check(staged: StagedRun, *, checkpoint: Checkpoint = nothing) -> tuple[Verdi
         checkpoint: Called after every step, for tests.
 
     Returns:
-        One verdict per gate, the copy reports last; empty if the run has nothing new to publish.
+        One verdict per gate, the copy reports last; none if the run has nothing new to publish.
 
     Raises:
-        GateError: A gate could not be evaluated; nothing fired and nothing is revoked.
+        GateError: A gate could not be evaluated; no gate fired and nothing is revoked.
         LedgerError: The ledger cannot be read, or the release is revoked already.
     """
     if not staged.shards:
@@ -74,14 +74,14 @@ def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
 
 
 def reports(staged: StagedRun) -> list[Mapping[str, object]]:
-    """Compare whole-run counts with their bounds; for people inside the boundary, decides nothing."""
+    """Compare counts of the whole run with their bounds, for people inside the boundary; decides nothing."""
     counted = copies_of(staged)
     made = (*copies.report(staged.policy, counted), *copies.ngram_report(staged.policy, counted))
     return [item.verdict().as_dict() for item in made]
 
 
 def _draft(staged: StagedRun, staging: Staging) -> Path:
-    """Write what the manifest will say, so that the gates search it too."""
+    """Write a draft of the manifest, so that the gates search it, too."""
     path = staging.folder / "manifest.draft.json"
     schema, computed = staging.schema(staged.shards[0]), staged.computed
     drafted = draft(staged.policy, staged.layout, schema, gates=[], parts=(), version=0, computed=computed)

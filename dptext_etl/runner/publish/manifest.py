@@ -1,7 +1,8 @@
-"""The manifest of a published table: one small file, replaced in one step, that says which parts make up a version.
+"""Write and read the manifest of a published table: one small file that lists the parts of the current version.
 
-Nothing in it depends on a text beyond what is published anyway: configuration, constants of it, row counts, and hashes
-of the published files. It holds no time, so a run that was killed and resumed writes the same bytes.
+It is replaced in one step. Nothing in it depends on a text beyond what is published anyway: configuration, its
+constants, row counts, and hashes of the published files. It holds no time, so a run that was killed and resumed writes
+the same bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What readers follow.
+    """The list of parts that readers follow.
 
     Attributes:
         dataset: Name of the dataset.
@@ -65,7 +66,7 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """Published rows."""
+        """The number of published rows."""
         return sum(part.rows for part in self.parts)
 
     @property
@@ -75,17 +76,21 @@ class Manifest:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the manifest's bytes."""
+        """The SHA-256 of the manifest's bytes, 64 hex digits."""
         return hashlib.sha256(self.text().encode()).hexdigest()
 
     def text(self) -> str:
-        """The manifest as it is written."""
+        """Return the manifest as it is written."""
         facts = {"format": FORMAT, "rows": self.rows, **asdict(self)}
         return json.dumps(facts, indent=1, ensure_ascii=True) + "\n"
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read what `text` wrote; raises ValueError, KeyError or TypeError on anything else."""
+        """Read what `text` wrote.
+
+        Raises:
+            ValueError, KeyError, TypeError: The text is no manifest.
+        """
         facts = json.loads(text)
         if facts.pop("format") != FORMAT:
             msg = "another format"
@@ -95,10 +100,10 @@ class Manifest:
 
     @classmethod
     def read(cls, layout: Layout) -> Self | None:
-        """Return the manifest of a sink, or None where nothing was published yet.
+        """Return the manifest of a sink, or None if nothing was published there.
 
         Raises:
-            InputError: There is one that cannot be read.
+            InputError: The manifest cannot be read.
         """
         with seam(
             "reading the manifest of the sink",
@@ -112,10 +117,10 @@ class Manifest:
             return cls.parse(text)
 
     def write(self, layout: Layout) -> None:
-        """Replace the manifest of a sink in one step; readers see the old one or the new one.
+        """Replace the manifest of a sink in one step. Readers see the old one or the new one.
 
         Raises:
-            InputError: No room or no access; the old one stays.
+            InputError: There is no room or no access; the old manifest stays.
         """
         if layout.remote_sink:
             with seam(
@@ -157,7 +162,17 @@ def draft(
     version: int,
     computed: Places,
 ) -> Manifest:
-    """Write down what is to be published."""
+    """Put together the manifest of a version.
+
+    Args:
+        policy: The policy of the run.
+        layout: The places of the run.
+        schema: The columns and types of the published table.
+        gates: Names of the gates that passed.
+        parts: The files of the version.
+        version: Number of the version, from 1.
+        computed: Where and in what the models of each column computed.
+    """
     names = {name: str(dtype) for name, dtype in schema.items()}
     places = {name: {"computed": found} for name, found in computed.items()}
     columns = [{**claim, **places.get(claim["name"], {})} for claim in claims(policy)]

@@ -1,4 +1,4 @@
-"""The files of a version: written where no reader looks, then put in place in one step."""
+"""Write the files of a version where no reader looks, then put them in place in one step."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _AGAIN = "is there room and access? Readers still see the version before; run th
 
 
 class Writer:
-    """Writes the parts of one version.
+    """Write the parts of one version.
 
-    A local sink gets a hidden folder that is renamed when it is whole. An object store gets its objects one by one:
+    A local sink gets a hidden folder, which is renamed when it is whole. An object store gets its objects one by one:
     no manifest names them yet, so no reader sees them.
 
     Args:
-        layout: Where the sink is.
-        staging: Where the shards are.
+        layout: The places of the run.
+        staging: The staged shards.
         version: Number of the version.
 
     Attributes:
@@ -54,7 +54,7 @@ class Writer:
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts so far."""
+        """The parts that were written so far."""
         return tuple(self._parts)
 
     def add(self, shard: StagedShard) -> None:
@@ -80,7 +80,7 @@ class Writer:
             flush(target.parent)
 
     def restore(self, published: tuple[Part, ...]) -> int:
-        """Put back local parts that are missing or damaged, from the same bytes just written; returns how many."""
+        """Restore missing or damaged local parts from the parts just written, and return how many."""
         if self._layout.remote_sink:
             return 0
         restored = 0
@@ -99,7 +99,7 @@ class Writer:
         return self._staging.read(shard).filter(~pl.col(CANARY)).drop(CANARY)
 
     def _upload(self, shard: StagedShard, part: Part) -> None:
-        """Write an object with Polars' own writer, which gives the bytes that were hashed."""
+        """Write an object with the writer of Polars, which gives the bytes that were hashed."""
         frame = self._rows(shard).lazy()
         target, options = f"{self._layout.sink}/{part.path}", self._layout.storage
         sinks: dict[str, Callable[..., object]] = {

@@ -1,4 +1,4 @@
-"""Publish a staged run: canary rows go, parts are written under a new version, one small manifest file is replaced."""
+"""Publish a staged run: drop canary rows, write parts under a new version, replace one small manifest."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ log = logging.getLogger("dptext_etl.runner")
 
 @dataclass(frozen=True)
 class Published:
-    """What became of a run.
+    """The outcome of a publication.
 
     Attributes:
-        version: Version that readers now see; None if nothing is published.
+        version: The version that readers see now; None if nothing is published.
         path: Folder or URL of the published table; None if nothing is published.
         manifest: SHA-256 of the manifest; None if nothing is published.
-        rows: Rows that readers now see.
+        rows: Rows that readers see now.
         changed: Whether this run made a new version.
         note: What happened, in a sentence.
     """
@@ -58,15 +58,15 @@ def publish(
     """Publish a staged run if all its gates passed and its policy says so.
 
     Args:
-        staged: The run.
-        verdicts: What `check` said of it.
-        progress: Called with counts, rate and what is left.
+        staged: The staged run.
+        verdicts: The verdicts of `check`.
+        progress: Called with counts, rate and the time that is left.
         checkpoint: Called after every step, for tests.
 
     Raises:
         GateError: A gate failed, or none was evaluated; nothing is published.
         LedgerError: The release is revoked or not publishable.
-        InputError: No room or access, or staged files are gone; readers still see the version before.
+        InputError: There is no room or access, or staged files are gone; readers still see the version before.
     """
     layout, policy = staged.layout, staged.policy
     if staged.shards:
@@ -117,7 +117,7 @@ def _publish(staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, check
 
 
 def _alone_at_sink(layout: Layout) -> AbstractContextManager[None]:
-    """Keep two releases from publishing to one folder at a time; object stores have no locks."""
+    """Let one release at a time publish to a folder; object stores have no locks."""
     if layout.remote_sink:
         return nullcontext()
     return durable.alone(Path(layout.sink), "is publishing to this sink")
@@ -127,7 +127,7 @@ def _continued(staged: StagedRun, before: Manifest | None) -> tuple[Part, ...]:
     """Return the published parts that stay, for an incremental run."""
     adds = before is not None and continues(staged.policy, staged.layout, before)
     if staged.base != (before.digest if before is not None and adds else None):
-        raise PolicyError("something else was published since this run was staged", "run the same policy again")
+        raise PolicyError("another run has published here since this run was staged", "run the same policy again")
     return before.parts if before is not None and adds else ()
 
 
@@ -141,7 +141,7 @@ def _drafted(
 
 
 def _record(staged: StagedRun, manifest: Manifest) -> None:
-    """Tell the ledger before readers can see it, so that a revoked release never becomes visible."""
+    """Record the publication before readers can see it, so that a revoked release never becomes visible."""
     ledger = staged.policy.ledger
     with Ledger.open(ledger.url, ledger.id_key, create=False) as book:
         book.record_publication(list(staged.refs.values()), _name(manifest), manifest.digest, manifest.rows)
@@ -149,7 +149,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
 
 
 def _same(before: Manifest, now: Manifest) -> bool:
-    """Whether readers would see the same bytes, described in the same words."""
+    """Return whether readers would see the same bytes with the same description."""
 
     def content(manifest: Manifest) -> tuple[object, ...]:
         parts = [(part.rows, part.sha256) for part in manifest.parts]
@@ -160,7 +160,7 @@ def _same(before: Manifest, now: Manifest) -> bool:
 
 
 def _seen(layout: Layout, before: Manifest | None, note: str) -> Published:
-    """Say what readers go on seeing."""
+    """Return what readers still see."""
     if before is None:
         return Published(None, None, None, 0, changed=False, note=note)
     said = f"already published: {note}"

@@ -1,7 +1,7 @@
-"""Reports that look at raw texts once more: inside the boundary, over a staged run, counts alone, and logged.
+"""Read raw texts once more for reports: inside the boundary, over a staged run, as counts, and logged.
 
-They are exact statistics of raw text. Nothing here decides, drops or changes anything, and nothing of it is published:
-two such reports over data that differ in one record tell that record (docs/spec/privacy.md#seal).
+The reports are exact statistics of raw text. They decide, drop and change nothing, and are never published: two such
+reports over data that differ in one record reveal that record (docs/spec/privacy.md#seal).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from dptext_etl.runner.shard.stage import StagedRun
 from dptext_etl.runner.source.roles import Table
 
 QUERIES = "queries.jsonl"
-"""Log of these reports in the staging folder."""
+"""The log of these reports in the staging folder."""
 
 log = logging.getLogger("dptext_etl.runner")
 
 
 def survivors(staged: StagedRun, find: Finder = by_patterns) -> dict[str, SurvivorCount]:
-    """Count what personal data of the raw texts is left in a staged run, by text column.
+    """Count the personal data of the raw texts that is left in a staged run, by text column.
 
     Args:
-        staged: The run, before it is published: afterwards its staged files are gone.
-        find: What is looked for (`checks.survivors`).
+        staged: The run. Call this before it is published: afterwards its staged files are gone.
+        find: What counts as personal data (`checks.reports.personal_data`).
 
     Raises:
         InputError: Nothing is staged, or the source cannot be read.
@@ -47,13 +47,13 @@ def survivors(staged: StagedRun, find: Finder = by_patterns) -> dict[str, Surviv
 
 
 def sealed(staged: StagedRun) -> dict[str, dict[str, int]]:
-    """Count the texts of a staged run that stand, whole or in runs of words, anywhere in the raw table.
+    """Count the texts of a staged run that stand, whole or as shared n-grams, anywhere in the raw table.
 
-    Unlike a count row by row this finds texts of other records. The seal lasts as long as the call.
+    Unlike a count row by row this also finds texts of other records. The seal lasts as long as the call.
 
     Raises:
         InputError: As `survivors`.
-        KeyReferenceError: The noise key cannot be resolved.
+        KeyReferenceError: The noise key cannot be read.
     """
     _log(staged, "seal")
     policy, secret = staged.policy, staged.policy.column_policies()[0].secret
@@ -69,7 +69,7 @@ def sealed(staged: StagedRun) -> dict[str, dict[str, int]]:
 
 
 def _beside(staged: StagedRun) -> Iterator[pl.DataFrame]:
-    """Yield the staged rows, part by part, each beside its raw texts ("raw NAME")."""
+    """Yield the staged rows, part by part, joined to their raw texts ("raw NAME")."""
     policy, raw = staged.policy, _raw(staged)
     named = raw.rename({item.name: f"raw {item.name}" for item in policy.columns})
     for place in range(len(staged.parts)):
@@ -93,13 +93,16 @@ def _words(text: str | None) -> list[str]:
 
 
 def _log(staged: StagedRun, what: str) -> None:
-    """Write down that somebody asked, before they get an answer.
+    """Log the request before it is answered.
 
     Raises:
         InputError: Nothing is staged.
     """
     if not staged.shards:
-        raise InputError("nothing is staged that could be reported on", "report between staging and publishing")
+        raise InputError(
+            "nothing is staged, so there is nothing to report on",
+            "ask for the report after staging and before publishing",
+        )
     asked = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "query": what}
     asked |= {"dataset": staged.policy.dataset, "release": staged.policy.release}
     with seam("logging a report", InputError), (staged.layout.staging / QUERIES).open("a", encoding="utf-8") as file:

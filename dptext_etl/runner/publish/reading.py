@@ -1,4 +1,4 @@
-"""Read a published table as its manifest says: never half a version."""
+"""Read a published table by its manifest, so that nobody sees half a version."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def published_manifest(layout: Layout) -> Manifest:
 
 
 def scan_published(sink: str, storage_options: Mapping[str, str] | None = None) -> pl.LazyFrame:
-    """Scan the version of a published table that its manifest names.
+    """Scan the current version of a published table.
 
     Args:
         sink: Folder or object-store URL.
@@ -33,6 +33,9 @@ def scan_published(sink: str, storage_options: Mapping[str, str] | None = None) 
 
     Returns:
         A lazy frame in row order.
+
+    Raises:
+        InputError: Nothing is published there.
     """
     layout = Layout.of_sink(sink, dict(storage_options or {}))
     manifest = published_manifest(layout)

@@ -1,1 +1,1 @@
-"""One shard after the other: charge, compute, stage, commit."""
+"""Charge, compute, stage and commit one shard after the other."""

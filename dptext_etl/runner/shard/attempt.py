@@ -1,4 +1,4 @@
-"""One attempt at a run: what its places, keys and names in the ledger are, whoever computes its shards."""
+"""Set up one attempt at a run: its places, its key, its name in the ledger, whichever engine computes it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ class Attempt:
     """One attempt at a run.
 
     Attributes:
-        policy: The run's policy.
+        policy: The policy of the run.
         partition: Name of the partition, or None.
-        layout: The run's places.
-        columns: Policies of the text columns.
-        secret: The noise secret, fit for what the policy asks.
-        job: Name of this attempt in the ledger.
+        layout: The places of the run.
+        columns: The policies of the text columns.
+        secret: The noise secret, checked for what the policy asks.
+        job: The name of this attempt in the ledger.
         began: When it began, on the monotonic clock.
     """
 
@@ -50,24 +50,24 @@ class Attempt:
         """Find the places and the key of a run.
 
         Raises:
-            PolicyError: Places that a run cannot have.
-            KeyReferenceError: No such key, or a published one for what is to be published.
+            PolicyError: The run cannot have these places.
+            KeyReferenceError: There is no such key, or a key from documents would be used for publication.
         """
         columns = policy.column_policies()
         return cls(policy, partition, Layout.of(policy, partition), columns, _usable_secret(policy, columns[0]))
 
     @property
     def refusing(self) -> bool:
-        """Whether records over the cap stop the run, so that all of it is charged before any of it is computed."""
+        """Whether records over the cap stop the run; then all of it is charged before any of it is computed."""
         return self.policy.on_cap == "refuse" and self.policy.cap is not None
 
     @contextmanager
     def alone(self) -> Iterator[Staging]:
-        """Make the run's folders and hold them for this process.
+        """Make the folders of the run and lock them for this process.
 
         Raises:
-            InputError: No write access.
-            PolicyError: Another process is at it.
+            InputError: Access is denied.
+            PolicyError: Another process runs this release.
         """
         staging = Staging(self.layout.staging)
         staging.prepare()
@@ -79,7 +79,7 @@ class Attempt:
             yield staging
 
     def numbers(self, first: int, rows: int) -> range:
-        """Number the shards of so many rows."""
+        """Return the numbers of the shards that so many rows make."""
         return range(first, first - (-rows // self.policy.shard_rows))
 
     def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
@@ -103,16 +103,26 @@ def shards_of(  # noqa: PLR0917
     staging: Staging,
     checkpoint: Checkpoint,
 ) -> Shards:
-    """Put together what computes the shards of an attempt, here or on another machine."""
+    """Put together what computes the shards of an attempt, in this process or on another machine.
+
+    Args:
+        policy: The policy of the run.
+        columns: The policies of its text columns.
+        refs: The pinned release of each text column, by column name.
+        ledger: The ledger that is charged.
+        job: The name of the attempt in the ledger.
+        staging: The staging folder.
+        checkpoint: Called after every step.
+    """
     charged = [Column(item, refs[item.column or ""], item.release_key()) for item in columns]
     return Shards(policy, charged, ledger, job, staging, checkpoint)
 
 
 def refuse_over_cap(over: int, give_back: Callable[[], object]) -> None:
-    """Give everything back and stop if a run that refuses records over the cap has some.
+    """Give everything back and stop, if a run that refuses records over the cap has some.
 
     Raises:
-        BudgetError: It has.
+        BudgetError: There are such records.
     """
     if over:
         give_back()
@@ -125,7 +135,7 @@ def refuse_other_rows(wanted: int, seen: int) -> None:
     """Refuse a source that changed between its checks and its use.
 
     Raises:
-        InputError: It did.
+        InputError: The number of rows differs.
     """
     if seen != wanted:
         then = "more" if seen > wanted else str(seen)
@@ -139,8 +149,8 @@ def row_counts(total: int, wanted: int, said: Mapping[str, int], staged: list[St
     Args:
         total: Rows of the source.
         wanted: Rows that the run took.
-        said: Records by what the ledger said (`Outcome`).
-        staged: The shards.
+        said: Records by the answer of the ledger (`Outcome`).
+        staged: The staged shards.
     """
     return {
         "read": total,

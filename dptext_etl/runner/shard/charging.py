@@ -1,4 +1,4 @@
-"""What a shard costs before it is computed: identities and worst-case spends of every record in every column."""
+"""Charge a shard before it is computed: identities and worst-case spends of every record in every column."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dptext_etl.runner.claims import with_gate
 
 @dataclass(frozen=True)
 class Column:
-    """A text column of a run, with what is made once for all shards.
+    """A text column of a run, with what all its shards share.
 
     Attributes:
-        policy: The column's policy.
-        ref: Its registered release.
+        policy: The policy of the column.
+        ref: Its pinned release.
         key: Its release key.
     """
 
@@ -34,18 +34,18 @@ class Column:
 
     @property
     def name(self) -> str:
-        """Name of the column."""
+        """The name of the column."""
         return self.policy.column or ""
 
 
 @dataclass(frozen=True)
 class Charged:
-    """A shard on its way to the ledger.
+    """The charges of a shard.
 
     Attributes:
         ids: Canonical record ids, shape (rows,).
-        subjects: Canonical subject ids, null for canary rows, or None where records stand for themselves.
-        charges: One per text column.
+        subjects: Canonical subject ids, null for canary rows; None where the unit is the record.
+        charges: One charge per text column.
     """
 
     ids: pa.Array
@@ -77,12 +77,12 @@ def texts_of(frame: pl.DataFrame, column: str) -> pa.Array:
 
 
 def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy) -> Charged:
-    """Count draws and make identities; nothing is drawn.
+    """Count draws and make the identities of texts. Nothing is drawn.
 
     Args:
-        frame: The shard, canary rows included.
+        frame: The shard with its canary rows.
         columns: Its text columns.
-        policy: The run's policy.
+        policy: The policy of the run.
     """
     ids = canonical_ids(frame[policy.id].to_arrow())
     delta = gate_delta(policy)
@@ -97,7 +97,7 @@ def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy) -> Charge
 
 
 def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:
-    """Write subject ids as record ids are written, null where unknown; None where records stand for themselves."""
+    """Write subject ids as record ids are written, null where unknown; None where the unit is the record."""
     if policy.unit == "record" or policy.subject is None:
         return None
     subjects = frame[policy.subject]

@@ -1,4 +1,4 @@
-"""Compute a charged shard: the texts are released, counted, and put where the raw ones were."""
+"""Compute a charged shard: release its texts, count, and put the released texts where the raw ones were."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Computed:
     """A computed shard.
 
     Attributes:
-        frame: What is staged: id, kept columns, released texts, and the canary marks.
-        draws: Draws made, one column per text column, as `draw_counts.draws` writes them.
+        frame: The rows to stage: id, kept columns, released texts, canary marks.
+        draws: Draw counts, one column per text column, as `draw_counts.draws` writes them.
         facts: What was counted.
     """
 
@@ -44,14 +44,14 @@ class Computed:
 def compute(
     planted: pl.DataFrame, ids: pa.Array, columns: list[Column], policy: Policy, kept: Mapping[str, Kept | None]
 ) -> Computed:
-    """Release the texts of a shard that is charged.
+    """Release the texts of a charged shard.
 
     Args:
         planted: The raw shard with its canary rows.
         ids: Canonical record ids, shape (rows,).
         columns: The text columns.
-        policy: The run's policy.
-        kept: Rows that are released already and not computed again, by text column.
+        policy: The policy of the run.
+        kept: By text column, rows that are released already; they are not computed again.
     """
     released = {}
     for column in columns:
@@ -83,7 +83,7 @@ def _places(column: Column, held: Kept | None, new: npt.NDArray[np.bool_]) -> li
 
 
 def _copies(planted: pl.DataFrame, out: pl.DataFrame, column: Column, positions: pa.Array) -> dict[str, Any]:
-    """Count texts that came back as they were, without canary rows; the counts stay inside the boundary."""
+    """Count the texts that came back unchanged, without canary rows; the counts stay inside the boundary."""
     columns = {"raw": planted[column.name], "released": out[column.name], "draws": pl.Series(positions)}
     rows = pl.DataFrame(columns).filter(~planted[CANARY])
     mechanism = by_word(column.policy.mechanism)

@@ -1,4 +1,4 @@
-"""How draws are written beside staged texts: those that were charged and, settled ex post, those really made."""
+"""Write draw counts with staged texts: the draws that were charged and, if refundable, those really made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Counts = npt.NDArray[np.uint32]
 
 
 def draws(released: Released) -> pl.Series:
-    """Write a column's draws: numbers, or a struct of `positions` and `steps`, shape (rows,)."""
+    """Write the draw counts of a column: numbers, or a struct of `positions` and `steps`, shape (rows,)."""
     positions = pl.Series("positions", released.positions, dtype=pl.UInt32)
     if released.steps is None:
         return positions
@@ -21,14 +21,14 @@ def draws(released: Released) -> pl.Series:
 
 
 def counts(written: pl.Series) -> tuple[Counts, Counts | None]:
-    """Read what `draws` wrote: draws that were charged, and those really made or None, shape (rows,)."""
+    """Read what `draws` wrote: charged draws, and those really made or None, shape (rows,)."""
     if not isinstance(written.dtype, pl.Struct):
         return written.to_numpy(), None
     return written.struct.field("positions").to_numpy(), written.struct.field("steps").to_numpy()
 
 
 def released(texts: pl.Series, written: pl.Series) -> Released:
-    """Put staged texts and what `draws` wrote of them together again."""
+    """Join staged texts with the draw counts that `draws` wrote."""
     positions, steps = counts(written)
     text = texts.to_arrow().cast(pa.large_string())
     return Released(text, pa.array(positions), None if steps is None else pa.array(steps))

@@ -1,4 +1,4 @@
-"""Canary rows for every shard of a run, with ids that the source does not use."""
+"""Plan canary rows for every shard of a run, with ids that the source does not use."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.source.table import READ_HINT
 
 Present = Callable[[pl.Series], pl.Series]
-"""Which of these ids, of the source's own type, the source uses."""
+"""Takes candidate ids, of the type of the source, and returns those that the source uses."""
 
 
 def plan_canaries(  # noqa: PLR0917
     policy: Policy, dtype: pl.DataType, present: Present, secret: Secret, shards: range, partition: str | None
 ) -> list[CanaryPlan]:
-    """Plan the canary rows of all shards with one look at the ids of the source (more only if a candidate is in use).
+    """Plan the canary rows of all shards with one look at the ids of the source; look again if a candidate is in use.
 
     Args:
-        policy: The run's policy.
+        policy: The policy of the run.
         dtype: Type of the record ids.
-        present: Looks at the source.
+        present: Looks up candidates in the source.
         secret: The noise secret.
         shards: Numbers of the shards.
-        partition: Name of the partition.
+        partition: Name of the partition, or None.
 
     Returns:
-        One plan per shard; the same source, policy and key give the same plans.
+        One plan per shard. The same source, policy and key give the same plans.
     """
     in_use: dict[str, bool] = {}
     while True:
@@ -57,7 +57,7 @@ def plan_canaries(  # noqa: PLR0917
 
 
 def present_in(table: Table, column: str) -> Present:
-    """Look at the ids of an opened source."""
+    """Return a function that looks up ids in an opened source."""
 
     def present(candidates: pl.Series) -> pl.Series:
         with seam("comparing canary ids with those of the source", InputError, READ_HINT):

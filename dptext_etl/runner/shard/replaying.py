@@ -1,8 +1,8 @@
-"""Replays of what cannot be computed again: under a model the first commit is the release, and staging keeps its bytes.
+"""Replay what cannot be computed again: under a model the first commit is the release, and staging keeps its bytes.
 
-A model's scores differ in their last digits by hardware and library, so a second computation may draw other words. What
-a release has committed is therefore not computed again: it is read from what was staged, row by row, whatever became of
-the shards meanwhile, and checked against the digest in the ledger (docs/spec/privacy.md#digest,
+The scores of a model differ in their last digits by hardware and library, so a second computation may draw other words.
+So a run does not compute committed texts again. It reads them from what was staged, row by row, whatever became of the
+shards meanwhile, and checks each against the digest in the ledger (docs/spec/privacy.md#digest,
 docs/spec/privacy.md#durable-staging).
 """
 
@@ -28,13 +28,13 @@ from dptext_etl.runner.shard.staging import Staging
 
 
 def replays(policy: Policy) -> bool:
-    """Whether a run keeps the bytes that it released: where some mechanism may give others next time."""
+    """Return whether a run keeps the bytes that it released, because a mechanism may give others next time."""
     return any(not column.mechanism.reproducible for column in policy.column_policies())
 
 
 @dataclass(frozen=True)
 class Kept:
-    """Rows of a shard's column that are released already, with their bytes.
+    """Rows of a column of a shard that are released already, with their bytes.
 
     Attributes:
         rows: Columns `row` (place in the shard), `text` and `draws`.
@@ -51,12 +51,12 @@ class Kept:
         return new
 
     def completed(self, texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Released:
-        """Release the rows that are not kept, and put all in their places.
+        """Release the rows that are not kept, and return all rows in order.
 
         Args:
             texts: The raw texts, shape (rows,).
             ids: Canonical record ids, shape (rows,).
-            policy: The column's policy.
+            policy: The policy of the column.
         """
         new, rows = self.missing(len(texts)), self.rows
         if new.any():
@@ -71,13 +71,13 @@ class Kept:
 def kept(
     staging: Staging, index: int, id_column: str, column: ColumnPolicy, ids: pa.Array, *, committed: Committed
 ) -> Kept | None:
-    """Find the bytes of committed rows in what was staged before; None where the mechanism can give them again.
+    """Find the bytes of committed rows in what was staged; None where the mechanism gives the same bytes again.
 
     Args:
-        staging: The run's staging folder.
-        index: Number of the shard; files of shards nearby are read first.
+        staging: The staging folder of the run.
+        index: Number of the shard; files of near shards are read first.
         id_column: Column of the record ids.
-        column: The column's policy.
+        column: The policy of the text column.
         ids: Canonical record ids of the shard, shape (rows,).
         committed: What the release holds about them.
     """

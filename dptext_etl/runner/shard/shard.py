@@ -1,8 +1,8 @@
-"""One shard: charge, compute, stage, commit; in this order, so that no text is scored before it is paid for.
+"""Take one shard through its steps: charge, compute, stage, commit. No text is scored before it is charged.
 
 A shard comes with its canary rows. Every step can be repeated: by the same run after it was killed, by a retried task,
-or by two tasks at once. What was staged from the same inputs is taken up before anything is computed again, so the
-first commit finds its bytes even under a mechanism that would not give them twice.
+or by two tasks at once. A run first takes up what was staged from the same inputs, and computes only if there is
+nothing. So the first commit keeps its bytes, even under a mechanism that would not give them twice.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from dptext_etl.runner.shard.staging import StagedShard, Staging, digest_of
 
 log = logging.getLogger("dptext_etl.runner")
 
-_DEFECT = "this is a defect; what it said is not repeated, because it may quote a text. Nothing was published"
+_DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
 
 Checkpoint = Callable[[str], None]
-"""Called with the name of every step that is done; tests stop the process there."""
+"""Called with the name of every finished step; tests stop the process there."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Reserved:
     Attributes:
         frame: The raw shard with its canary rows.
         charged: Its charges.
-        outcome: An `Outcome` per row.
+        outcome: An `Outcome` per row, shape (rows,).
     """
 
     frame: pl.DataFrame = field(repr=False)
@@ -54,7 +54,7 @@ class Reserved:
     outcome: npt.NDArray[np.uint8]
 
     def within_cap(self) -> Reserved:
-        """Leave out the rows that do not fit."""
+        """Return the rows that fit the cap."""
         chosen = self.outcome != Outcome.OVER_CAP
         if chosen.all():
             return self
@@ -74,8 +74,10 @@ class Reserved:
 class _Result(NamedTuple):
     """What one column of a shard became, shape (rows,).
 
-    Digests of its texts, draws that were charged, and the pure epsilon that was used (millionths) where the mechanism
-    settles ex post.
+    Attributes:
+        digests: Digests of its texts.
+        draws: Draws that were charged.
+        spent: The pure epsilon that was used, in millionths, where the mechanism is refundable; else None.
     """
 
     digests: pa.Array
@@ -88,14 +90,14 @@ class Shards:
     """What the shards of a run share.
 
     Attributes:
-        policy: The run's policy.
+        policy: The policy of the run.
         columns: Its text columns.
-        ledger: Where they are charged.
-        job: Name of this attempt in the ledger.
-        staging: Where results wait for their gates.
+        ledger: The ledger that is charged.
+        job: The name of this attempt in the ledger.
+        staging: The folder where results wait for the gates.
         checkpoint: Called after every step.
         computed: Whether this attempt has scored a text.
-        outcomes: Records so far, by what the ledger said (canary rows are not counted).
+        outcomes: Records so far by the answer of the ledger, without canary rows.
     """
 
     policy: Policy
@@ -108,15 +110,14 @@ class Shards:
     outcomes: Counter[str] = field(default_factory=Counter)
 
     def reserve(self, planted: pl.DataFrame, *, count: bool = True) -> Reserved:
-        """Charge a shard's worst case.
+        """Reserve the worst case of a shard.
 
         Args:
             planted: The raw shard with its canary rows.
             count: Add the outcomes to those of the run.
 
         Raises:
-            InputError: Texts changed under record ids that the release holds
-            (docs/spec/privacy.md#one-text-per-release).
+            InputError: The release holds other texts for these record ids (docs/spec/privacy.md#one-text-per-release).
         """
         with seam("counting draws", DPTextError, _DEFECT):
             charged = charge(planted, self.columns, self.policy)
@@ -132,7 +133,7 @@ class Shards:
         return Reserved(planted, charged, result.outcome)
 
     def release(self, planted: pl.DataFrame, index: int, *, count: bool = True) -> StagedShard:
-        """Take a raw shard to a staged and committed one; what an earlier attempt finished is not done again.
+        """Stage and commit a raw shard. What an earlier attempt finished is not done again.
 
         Args:
             planted: The raw shard with its canary rows.
@@ -140,9 +141,9 @@ class Shards:
             count: Add the outcomes to those of the run.
 
         Raises:
-            InputError: Changed texts, or no room to stage.
-            LedgerError: Computed again, a record gave other bytes than it was committed with.
-            BudgetError: A record over the cap that was not there before, with on_cap = "refuse".
+            InputError: Texts changed, or there is no room to stage.
+            LedgerError: A record was computed again and gave other bytes than were committed.
+            BudgetError: With on_cap = "refuse", a record is over the cap that was not there before.
         """
         reserved = self.reserve(planted, count=count)
         over = reserved.frame.filter(reserved.outcome == Outcome.OVER_CAP).select(self.policy.id)
@@ -156,18 +157,18 @@ class Shards:
         return staged
 
     def give_back(self) -> None:
-        """Give back what this attempt reserved, if it has scored no text; what cannot be given back stays charged."""
+        """Give back what this attempt reserved, if it has scored no text. What cannot be given back stays charged."""
         if self.computed:
             return
         try:
             given = self.ledger.abort(self.job, compute_never_started=True)
         except LedgerError:
-            log.warning("reservations of this attempt stay charged: another run goes by them")
+            log.warning("reservations of this attempt stay charged: another run relies on them")
         else:
             log.info("%d reservations given back", given)
 
     def _taken_up(self, reserved: Reserved, index: int, inputs: str) -> StagedShard | None:
-        """Finish an attempt that was staged from these inputs, if the ledger holds no other bytes; else None."""
+        """Finish an attempt that was staged from these inputs; None if the ledger holds other bytes."""
         for staged in self.staging.find(index, inputs):
             with seam("reading what was staged", DPTextError, _DEFECT):
                 results = self._results(self.staging.read(staged), self.staging.draws(staged))
@@ -196,7 +197,7 @@ class Shards:
         raise LedgerError(f"{diverged}; nothing was published", hint)
 
     def _kept(self, reserved: Reserved, index: int) -> dict[str, Kept | None]:
-        """Find rows that a release of a model holds already: they are not computed again."""
+        """Find the rows that a release of a model holds already, so that they are not computed again."""
         ids, found = reserved.charged.ids, {}
         for column in self.columns:
             committed = self.ledger.committed(column.ref, ids, canary=reserved.canary)
@@ -213,7 +214,7 @@ class Shards:
         return results
 
     def _agrees(self, reserved: Reserved, at: int, result: _Result) -> bool:
-        """Whether everything that is committed of a column has these bytes."""
+        """Return whether all that is committed of a column has these bytes."""
         ref = self.columns[at].ref
         committed = self.ledger.committed(ref, reserved.charged.ids, canary=reserved.canary)
         return not pc.any(pc.not_equal(result.digests, committed.digests)).as_py()

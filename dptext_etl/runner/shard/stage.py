@@ -1,4 +1,4 @@
-"""From a raw table to staged and committed shards: everything of a run that happens before its gates."""
+"""Stage and commit the shards of a raw table: all steps of a run before its gates."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ log = logging.getLogger("dptext_etl.runner")
 
 @dataclass(frozen=True)
 class StagedRun:
-    """A run whose rows are computed, staged and committed, but neither judged nor published.
+    """A run whose rows are computed, staged and committed, but not yet judged or published.
 
-    Holds paths, counts and public facts; `runner.reload` writes it as JSON for another process.
+    It holds paths, counts and public facts; `runner.reload` writes it as JSON for another process.
 
     Attributes:
-        policy: The run's policy.
+        policy: The policy of the run.
         partition: Name of the partition, or None.
         shards: The staged shards, in order; none if there was nothing new.
         canaries: The canary rows of each shard.
-        refs: Registered release of each text column.
+        refs: The pinned release of each text column.
         rows: Row counts: read, already_published, new, resumed, replayed, quarantined, released, null (texts).
-        dropped: Columns of the source that nothing names.
+        dropped: Columns of the source that the policy does not name.
         base: Digest of the manifest that an incremental run adds to, or None.
-        seconds: How long staging took.
+        seconds: The duration of staging.
     """
 
     policy: Policy
@@ -57,7 +57,7 @@ class StagedRun:
 
     @property
     def layout(self) -> Layout:
-        """The run's places."""
+        """The places of the run."""
         return Layout.of(self.policy, self.partition)
 
     @property
@@ -73,7 +73,7 @@ class StagedRun:
 
 
 def nothing(_: str) -> None:
-    """The checkpoint of real runs."""
+    """Do nothing: the checkpoint of real runs."""
 
 
 def stage(
@@ -81,17 +81,18 @@ def stage(
 ) -> StagedRun:
     """Check a source, then charge, compute, stage and commit it shard by shard.
 
-    Killed at any point and called again, it goes on where it was: nothing is charged or drawn twice.
+    A run that was killed at any point goes on where it stopped: nothing is charged or drawn twice.
 
     Args:
-        policy: What to do.
-        partition: Which partition, where the policy has a place for one.
-        progress: Called with counts, rate and what is left.
+        policy: The policy.
+        partition: Name of the partition, where the policy has a place for one.
+        progress: Called with counts, rate and the time that is left.
         checkpoint: Called after every step, for tests.
 
     Raises:
-        InputError: The source is not as the policy says; nothing was spent.
-        BudgetError: Records over the cap with on_cap = "refuse"; nothing was computed, what was reserved is given back.
+        InputError: The source does not fit the policy; nothing was spent.
+        BudgetError: With on_cap = "refuse", records are over the cap; nothing was computed, reservations are given
+            back.
         LedgerError: The ledger contradicts the policy, is locked, or holds other bytes for a record.
     """
     attempt = Attempt.of(policy, partition)
@@ -125,7 +126,7 @@ def stage(
 def _planted(
     source: Opened, plans: list[CanaryPlan], policy: Policy, checkpoint: Checkpoint
 ) -> Iterator[tuple[pl.DataFrame, CanaryPlan]]:
-    """Read the shards with their canary rows; a source that changes meanwhile is refused before more of it is used."""
+    """Read the shards and plant their canary rows; refuse a source that changes before more of it is used."""
     seen = 0
     for index, raw in enumerate(batches(source.frame, policy.shard_rows)):
         seen += raw.height

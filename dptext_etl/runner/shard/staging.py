@@ -1,7 +1,7 @@
-"""What is computed but not published, inside the boundary: one file per shard, with a record of what it holds.
+"""Keep what is computed but not published, inside the boundary: one file per shard, with a record of what it holds.
 
-Two attempts at one shard (a task that is retried, or run twice at once) never write the same file: each has a tag of
-its own in the names, and the driver of the run says whose files count.
+Two attempts at one shard (a task that is retried, or that runs twice at once) never write the same file. The names of
+their files hold a tag of each attempt, and the driver of the run decides whose files count.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _AGAIN = "run the same policy again: it goes on from what is committed"
 
 @dataclass(frozen=True)
 class StagedShard:
-    """One staged file.
+    """The record of one staged file.
 
     Attributes:
         index: Number of the shard in its run.
         sha256: Hash of the file.
-        inputs: Hash of what the file was computed from (keyed hashes of texts; kept values): a resumed run compares it.
+        inputs: Hash of what the file was computed from (keyed hashes of texts, kept values); a resumed run compares it.
         counts: Whole numbers: rows by kind, words.
         spends: Sums and maxima in millionths, by name.
         copies: Texts that equal their originals, by column (`checks.leaks`); stays inside the boundary.
@@ -65,7 +65,7 @@ class StagedShard:
         return cls(**values)
 
     def as_dict(self) -> dict[str, Any]:
-        """The record as JSON holds it."""
+        """Return the record as JSON holds it."""
         facts = asdict(self)
         if not self.computed:  # of tables: the record says what it said before models were told apart
             del facts["computed"]
@@ -73,7 +73,7 @@ class StagedShard:
 
 
 class Facts(NamedTuple):
-    """What was counted while a shard was computed (see `StagedShard`)."""
+    """The counts of a computed shard (see `StagedShard`)."""
 
     counts: Mapping[str, int]
     spends: Mapping[str, int]
@@ -99,9 +99,9 @@ class Staging:
     """The staging folder of one release and partition.
 
     Args:
-        folder: Where it is; made if need be, readable by its owner alone.
-        tag: What names the files that are written here (lower-case letters and digits), where several attempts at a
-            shard may meet.
+        folder: The folder; it is made if need be, readable by its owner alone.
+        tag: Part of the names of the files that are written here (lower-case letters and digits), where several
+            attempts may write the same shard.
     """
 
     def __init__(self, folder: Path, tag: str = "") -> None:
@@ -112,7 +112,7 @@ class Staging:
         """Make the folder.
 
         Raises:
-            InputError: No write access.
+            InputError: Access is denied.
         """
         durable.private_folder(self.folder.parent.parent)
         durable.private_folder(self.folder.parent)
@@ -124,12 +124,12 @@ class Staging:
         return self._path(shard.index, shard.tag)
 
     def save(self, index: int, frame: pl.DataFrame, draws: pl.DataFrame, inputs: str, facts: Facts) -> StagedShard:
-        """Write a shard, how many draws it took, and then its record; all durable when this returns.
+        """Write a shard, its draw counts, and then its record. All of them are durable when this returns.
 
         Args:
             index: Number of the shard.
             frame: Its rows, canary rows included.
-            draws: Draws made, one column per text column.
+            draws: Draw counts, one column per text column.
             inputs: Hash of what it was computed from.
             facts: What was counted.
 
@@ -146,7 +146,7 @@ class Staging:
         return shard
 
     def find(self, index: int, inputs: str) -> list[StagedShard]:
-        """Return the attempts at a shard that were computed from these inputs and are whole."""
+        """Return the whole attempts at a shard that were computed from these inputs."""
         records = sorted(self.folder.glob(f"{self._path(index, '').stem}*.json"))
         return [shard for shard in map(_recorded, records) if shard and self._whole(shard, index, inputs)]
 
@@ -159,7 +159,7 @@ class Staging:
             return False
 
     def draws(self, shard: StagedShard) -> pl.DataFrame:
-        """Return how many draws the rows of a shard took, one column per text column.
+        """Return the draw counts of a shard, one column per text column.
 
         Raises:
             InputError: The file is gone.
@@ -168,25 +168,25 @@ class Staging:
             return pl.read_ipc(_draws(self.path(shard)))
 
     def read(self, shard: StagedShard) -> pl.DataFrame:
-        """Read a staged shard by its hash.
+        """Read a staged shard and check its hash.
 
         Raises:
-            InputError: It is gone, or no longer what was staged.
+            InputError: The file is gone or has changed.
         """
         self.require(shard)
         with seam("reading what was staged", hint=_AGAIN):
             return pl.read_parquet(self.path(shard))
 
     def require(self, shard: StagedShard) -> None:
-        """Refuse a staged file that is gone, or no longer what was staged.
+        """Refuse a staged file that is gone or has changed.
 
         Raises:
-            InputError: It is.
+            InputError: It is gone or has changed.
         """
         path = self.path(shard)
         with seam("reading what was staged", hint=_AGAIN):
             if sha256(path) != shard.sha256:
-                raise InputError(f"the staged file {path.name} is no longer what was staged", _AGAIN)
+                raise InputError(f"the staged file {path.name} has changed since it was staged", _AGAIN)
 
     def schema(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types that a staged shard will be published with."""
@@ -195,7 +195,7 @@ class Staging:
         return pl.Schema({name: dtype for name, dtype in found.items() if name != CANARY})
 
     def quarantine(self, index: int, ids: pl.DataFrame) -> None:
-        """Keep the ids of records over the cap, inside staging only; an empty frame removes the list."""
+        """Store the ids of records over the cap, inside staging only; an empty frame removes the list."""
         path = self.folder / f"quarantine-{index:05d}.parquet"
         if not ids.height:
             path.unlink(missing_ok=True)
@@ -205,13 +205,13 @@ class Staging:
         own.replace(path)
 
     def discard(self, index: int) -> None:
-        """Remove what was staged of a shard here."""
+        """Remove the files that this attempt staged of a shard."""
         path = self._path(index, self._tag)
         for file in reversed(_files(path)):
             file.unlink(missing_ok=True)
 
     def keep_only(self, shards: Collection[StagedShard]) -> None:
-        """Remove what other runs and attempts staged or left half-written, quarantine lists included."""
+        """Remove the files of all other shards and attempts, drafts and quarantine lists included."""
         files = {file for shard in shards for file in _files(self.path(shard))}
         lists = {f"quarantine-{shard.index:05d}" for shard in shards}
         shown = _records_first(self.folder.glob("shard-*"))
@@ -225,7 +225,7 @@ class Staging:
             path.unlink(missing_ok=True)
 
     def set_aside(self) -> None:
-        """Keep what is staged under a second name, which no run overwrites or removes: replays of models read it."""
+        """Give staged files a second name that no run overwrites or removes; replays of models read it."""
         for shard in map(_recorded, self.folder.glob("shard-*.json")):
             if shard is None:
                 continue
@@ -274,7 +274,7 @@ def _files(path: Path) -> tuple[Path, ...]:
 
 
 def _records_first(paths: Iterable[Path]) -> list[Path]:
-    """Put records before what they speak of: whoever dies while removing leaves none without its files."""
+    """Put records before their files: who dies while removing leaves no record without its files."""
     return sorted(paths, key=lambda path: path.suffix != ".json")
 
 

@@ -1,1 +1,1 @@
-"""The raw table of a run: how it is read, which roles its columns play, which rows are new."""
+"""Read the raw table of a run, give its columns their roles, and find its new rows."""

@@ -1,4 +1,4 @@
-"""`dptext init`: a policy for a file, with every guess said in a comment."""
+"""Write a first policy for a file, with a comment for every guess (`dptext init`)."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from dptext_etl.runner.source.guessing import Guess, guess
 
 EPSILON = 2.0
 MARGIN = 1.2
-"""Words are counted by white space here; the mechanism may count a few more."""
+"""Words are counted by white space here, and the mechanism may count a few more."""
 
 
 def init(path: str | Path, *, dataset: str | None = None, key: str = "file:dptext.key") -> str:
     """Write a policy that works for a file, after one pass that counts words and distinct values.
 
     Args:
-        path: Parquet, CSV or NDJSON file, folder, glob or URL, as it is found from where the policy will be saved.
-        dataset: Name of the dataset; the file's if absent.
+        path: Parquet, CSV or NDJSON file, folder, glob or URL, as seen from the place where the policy will be saved.
+        dataset: Name of the dataset; the name of the file if None.
         key: Reference to the noise key.
 
     Returns:
-        TOML; every line is explained, every guess is said.
+        TOML. Comments explain every line and name every guess.
 
     Raises:
         InputError: The file cannot be read, or has no texts or ids.

@@ -1,4 +1,4 @@
-"""Guess the roles of a table's columns from types, uniqueness and lengths: one pass of counts, no value is kept."""
+"""Guess the roles of columns from types, uniqueness and lengths. One pass counts; no value is kept."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _WORD = r"\S+"
 
 @dataclass(frozen=True)
 class Guess:
-    """The roles of a table's columns.
+    """The guessed roles of the columns of a table.
 
     Attributes:
         id: Column of record ids.
         subject: Column of the person behind a record, or None.
         texts: Text columns.
-        others: What nothing was guessed about.
+        others: Columns without a guess.
         rows: Rows of the table.
-        words: Average words per text, by text column.
+        words: Average number of words per text, by text column.
         most_words: The most words of a unit (subject or record) over all text columns.
         file_format: "parquet", "csv" or "ndjson".
     """
@@ -43,10 +43,10 @@ class Guess:
 
 
 def guess(source: str) -> Guess:
-    """Look at a table and guess its roles.
+    """Guess the roles of the columns of a table.
 
     Raises:
-        InputError: It cannot be read, or has no column of texts or of unique ids.
+        InputError: The table cannot be read, or has no column of texts or of unique ids.
     """
     files = Files.find(Layout.of_source(source))
     schema = schema_of(files.scan())
@@ -96,7 +96,7 @@ def _most_words(frame: pl.LazyFrame, subject: str | None, texts: tuple[str, ...]
 
 
 def _likeness(name: str) -> int:
-    """How far a name is from that of an id."""
+    """Return how far a name is from that of an id: 0, 1 or 2."""
     plain = name.lower()
     if plain in {"id", "record_id", "uuid", "key"}:
         return 0

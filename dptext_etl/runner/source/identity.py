@@ -1,4 +1,4 @@
-"""One pass over the ids of a source before anything is drawn: none is null, none occurs twice, subjects are known."""
+"""Check all ids of a source before anything is drawn: none is null, none occurs twice, subjects are known."""
 
 from __future__ import annotations
 
@@ -27,8 +27,13 @@ _VERIFIED = 100_000
 def examine(table: Table, policy: Policy, listener: Listener | None = None) -> int:
     """Check the ids and subjects of a whole source in bounded memory, and return the number of its rows.
 
+    Args:
+        table: The opened source.
+        policy: The policy of the run.
+        listener: Called with counts and rate.
+
     Raises:
-        InputError: No rows; null or repeated ids; null subjects where caps are per subject.
+        InputError: There are no rows, ids are null or repeated, or subjects are null where caps are per subject.
     """
     with seam("reading the ids of the source", InputError, READ_HINT):
         subject = (
@@ -46,8 +51,14 @@ def examine(table: Table, policy: Policy, listener: Listener | None = None) -> i
 def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) -> None:
     """Refuse a source without rows, ids or subjects.
 
+    Args:
+        policy: The policy of the run.
+        rows: Rows of the source.
+        null_ids: Rows without a record id.
+        null_subjects: Rows without a subject, where caps are per subject.
+
     Raises:
-        InputError: There are none, or some are null.
+        InputError: There are no rows, or some ids or subjects are null.
     """
     if not rows:
         raise InputError("the source has no rows", "nothing was spent or published")
@@ -72,7 +83,7 @@ def refuse_repeated(policy: Policy, twice: int) -> None:
 
 
 def _repeated(ids: pl.LazyFrame, rows: int, listener: Listener | None) -> int:
-    """Count ids that occur more than once: equal hashes are found by sorting, then verified on the ids themselves."""
+    """Count ids that occur more than once: sort hashes to find equal ones, then compare the ids themselves."""
     passes = -(-rows // HASHES_AT_ONCE)
     meter = Meter("ids", rows * passes, listener)
     suspects = []

@@ -1,4 +1,4 @@
-"""Incremental runs: which rows of a source are new to what is published under the release."""
+"""Find the rows of a source that are not yet published under the release."""
 
 from __future__ import annotations
 
@@ -15,10 +15,15 @@ from dptext_etl.runner.source.table import Files
 
 
 def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool:
-    """Whether an incremental run adds to what a manifest lists.
+    """Return whether an incremental run adds to what a manifest lists.
+
+    Args:
+        policy: The policy of the run.
+        layout: The places of the run.
+        manifest: The manifest of the sink, or None.
 
     Raises:
-        PolicyError: The sink holds another dataset, or parts that new ones would not fit.
+        PolicyError: The sink holds another dataset, or parts that new parts would not fit.
     """
     if manifest is None:
         return False
@@ -41,13 +46,13 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
 
 
 def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> pl.LazyFrame:
-    """Leave out the rows whose ids are published; the order stays.
+    """Drop the rows whose ids are published; the order stays.
 
     Args:
-        frame: The source, projected.
-        policy: The run's policy.
-        layout: Its places.
-        manifest: What is published.
+        frame: The source, projected to the columns of the policy.
+        policy: The policy of the run.
+        layout: The places of the run.
+        manifest: The manifest of the sink.
     """
     with seam("reading the ids that are published", hint="are the published parts all there?"):
         dtype = frame.collect_schema()[policy.id]
@@ -56,7 +61,13 @@ def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: M
 
 
 def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:
-    """Scan the parts that a manifest lists, in order."""
+    """Scan the parts that a manifest lists, in order.
+
+    Args:
+        manifest: The manifest.
+        layout: The places of the run.
+        as_written: Columns that an untyped format (CSV) must read as strings.
+    """
     paths = tuple(f"{layout.sink}/{part.path}" for part in manifest.parts)
     return Files(paths, manifest.file_format, layout.storage).scan(tuple(as_written))
 

@@ -1,4 +1,4 @@
-"""Open a run's source: what is there, whether it fits the policy, and which of its rows are new."""
+"""Open the source of a run: check that it fits the policy, and find its new rows."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Opened:
     """A checked source.
 
     Attributes:
-        table: The source, projected to the policy's columns.
-        frame: Its rows that the run takes, lazily.
+        table: The source, projected to the columns of the policy.
+        frame: The rows that the run takes, lazily.
         total: Rows of the source.
         wanted: Rows that the run takes; fewer where an incremental run finds some published.
         base: Digest of the manifest that an incremental run adds to, or None.
-        first: Number of the first shard: an incremental run counts on, so that its canary rows are new, too.
+        first: Number of the first shard; an incremental run counts on, so that its canary rows are new, too.
     """
 
     table: Table
@@ -39,10 +39,16 @@ class Opened:
 
 
 def open_source(policy: Policy, layout: Layout, table: Table, progress: Listener | None = None) -> Opened:
-    """Check the ids of a source and, for an incremental run, leave out what is published.
+    """Check the ids of a source and, for an incremental run, drop what is published.
+
+    Args:
+        policy: The policy of the run.
+        layout: The places of the run.
+        table: The source.
+        progress: Called with counts and rate.
 
     Raises:
-        InputError: Bad ids, or files that cannot be read.
+        InputError: Ids are bad, or files cannot be read.
         PolicyError: The sink holds something that the run does not fit.
     """
     manifest = Manifest.read(layout)

@@ -1,4 +1,4 @@
-"""Which columns of a raw table a run reads, and whether they can play their roles; checked before anything is drawn."""
+"""Choose the columns of a raw table that a run reads, and check their roles before anything is drawn."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Table:
     """A raw table, projected to the columns of a policy.
 
     Attributes:
-        frame: Lazy: id, kept columns, text columns, and the subject last where it is not kept.
+        frame: Lazy: id, kept columns, text columns, and last the subject if it is not kept.
         schema: Types of those columns.
-        dropped: Names of the columns that nothing names; they are never read.
-        id_type: Kind of the record ids, as the ledger pins it.
+        dropped: Names of the columns that the policy does not name; they are never read.
+        id_type: The kind of the record ids, as the ledger pins it.
     """
 
     frame: pl.LazyFrame
@@ -31,10 +31,10 @@ class Table:
 
     @classmethod
     def open(cls, policy: Policy, layout: Layout) -> Table:
-        """Find, scan and check a policy's source.
+        """Find, scan and check the source of a policy.
 
         Raises:
-            InputError: No such file, a missing column, one that nothing names (strict_columns), or a wrong type.
+            InputError: There is no such file, a column is missing, unnamed (strict_columns), or of a wrong type.
         """
         files = Files.find(layout)
         texts = tuple(item.name for item in policy.columns)
@@ -48,11 +48,11 @@ class Table:
 
 @dataclass(frozen=True)
 class Roles:
-    """What the columns of a raw table are to a policy.
+    """The roles of the columns of a raw table under a policy.
 
     Attributes:
-        dropped: Names of the columns that nothing names; they are never read.
-        id_type: Kind of the record ids, as the ledger pins it.
+        dropped: Names of the columns that the policy does not name; they are never read.
+        id_type: The kind of the record ids, as the ledger pins it.
     """
 
     dropped: tuple[str, ...]
@@ -60,10 +60,10 @@ class Roles:
 
     @classmethod
     def of(cls, policy: Policy, found: pl.Schema) -> Roles:
-        """Check whether the columns of a table can play the roles that a policy gives them.
+        """Check that the columns of a table can play the roles that a policy gives them.
 
         Raises:
-            InputError: A missing column, one that nothing names (strict_columns), or a wrong type.
+            InputError: A column is missing, unnamed (strict_columns), or of a wrong type.
         """
         dropped = tuple(name for name in found if name not in wanted_columns(policy))
         _check_names(policy, found, dropped)
@@ -76,7 +76,7 @@ class Roles:
 
 
 def wanted_columns(policy: Policy) -> tuple[str, ...]:
-    """Return the columns that a run reads, in the order of the output; a subject that is not kept comes last."""
+    """Return the columns that a run reads, in output order; a subject that is not kept comes last."""
     columns = [policy.id, *policy.keep, *(item.name for item in policy.columns)]
     if policy.subject is not None and policy.subject not in columns:
         columns.append(policy.subject)
@@ -84,12 +84,12 @@ def wanted_columns(policy: Policy) -> tuple[str, ...]:
 
 
 def output_columns(policy: Policy) -> tuple[str, ...]:
-    """Return the columns that a published table has."""
+    """Return the columns of the published table, in order."""
     return (policy.id, *policy.keep, *(item.name for item in policy.columns))
 
 
 def _as_written(policy: Policy, texts: tuple[str, ...]) -> tuple[str, ...]:
-    """Name the columns whose spelling matters: "007" is no 7, a text of digits is still a text."""
+    """Return the columns whose spelling matters: "007" is not 7, and a text of digits is a text."""
     subject = () if policy.subject is None else (policy.subject,)
     return tuple(dict.fromkeys((policy.id, *subject, *texts)))
 
@@ -118,7 +118,7 @@ def _check_text(name: str, dtype: pl.DataType) -> None:
 
 
 def id_kind(dtype: pl.DataType) -> str | None:
-    """Return the kind of id that a type can hold (`keys.id_type`), or None if it identifies nothing."""
+    """Return the kind of id that a type can hold (`keys.id_type`), or None if it can hold none."""
     try:
         return id_type(pl.Series([], dtype=dtype).to_arrow().type)
     except (DPTextError, pl.exceptions.PolarsError):

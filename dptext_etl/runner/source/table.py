@@ -1,4 +1,4 @@
-"""Read a raw table lazily: Parquet, CSV or NDJSON, local or in an object store, only the columns that are named."""
+"""Read the named columns of a raw table lazily: Parquet, CSV or NDJSON, local or in an object store."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from dptext_etl.errors import InputError, seam
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
 
 INFERRED_ROWS = 10_000
-"""Rows that decide the types of an untyped file's columns."""
+"""The rows from which the column types of an untyped file are inferred."""
 
 READ_HINT = "is the file whole, of the format that its suffix says, readable, and not being written?"
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files of a table, in the order in which their rows count.
+    """The files of a table, in the order of their rows.
 
     Attributes:
         paths: Local files in sorted order, or one object-store URL.
@@ -35,10 +35,10 @@ class Files:
 
     @classmethod
     def find(cls, layout: Layout) -> Files:
-        """Find the files of a run's source.
+        """Find the files of the source of a run.
 
         Raises:
-            InputError: Nothing there, unknown or mixed formats.
+            InputError: There are no files, or their formats are unknown or mixed.
         """
         return cls.at(layout.source, layout.storage)
 
@@ -63,14 +63,14 @@ class Files:
         """Scan the files.
 
         Args:
-            text_like: Columns that an untyped format (CSV) must read as they are written: ids and texts.
-            all_text: Read every column of an untyped format as it is written.
+            text_like: Columns that an untyped format (CSV) must read as strings: ids and texts.
+            all_text: Read every column of an untyped format as strings.
 
         Returns:
             A lazy frame in row order of the files.
 
         Raises:
-            InputError: A library error while opening.
+            InputError: The files cannot be opened.
         """
         paths = [path if is_remote(path) else glob.escape(path) for path in self.paths]  # a name is no pattern
         with seam(f"opening the source ({self.format})", InputError, READ_HINT):
