@@ -43,9 +43,9 @@ class Chances:
         self._words = frozenset(words)
         self._survival: dict[str, float] = {}
         self._survivors: dict[str, int | None] = {}
-        self._laws: dict[str, dict[str, float]] = {}
+        self._distributions: dict[str, dict[str, float]] = {}
         self._samples: dict[str, Counter[str]] = {}
-        self.exact = self._has_laws()
+        self.exact = self._is_exact()
 
     def survival(self, word: str, alarm: float) -> float:
         """Bound the probability that `word` comes back; a simulated bound is wrong with probability `alarm`."""
@@ -74,29 +74,31 @@ class Chances:
         if self._mechanism.contextual:
             return min(1.0, len(targets) * self._mechanism.largest_probability() * _ROUNDING)
         if self.exact:
-            law = self._law(word)
-            return min(1.0, sum(law.get(target, 0.0) for target in targets) * _ROUNDING)
+            distribution = self._distribution(word)
+            return min(1.0, sum(distribution.get(target, 0.0) for target in targets) * _ROUNDING)
         samples = self._sampled(word)
         hits = sum(samples[target] for target in targets - {word})
         itself = self.survival(word, alarm / 2) if word in targets else 0.0
         return min(1.0, itself + upper_bound(hits, samples.total(), alarm / 2))
 
-    def _has_laws(self) -> bool:
+    def _is_exact(self) -> bool:
         """Say whether nothing has to be estimated."""
         if self._mechanism.contextual:
             return True
         try:
             for word in sorted(self._words)[:1]:
-                self._law(word)
+                self._distribution(word)
         except PolicyError:
             return False
         return True
 
-    def _law(self, word: str) -> dict[str, float]:
-        if word not in self._laws:
-            law = zip(*self._mechanism.transition(word), strict=True)
-            self._laws[word] = {output: round_up(chance) for output, chance in law if output in self._words}
-        return self._laws[word]
+    def _distribution(self, word: str) -> dict[str, float]:
+        if word not in self._distributions:
+            distribution = zip(*self._mechanism.transition(word), strict=True)
+            self._distributions[word] = {
+                output: round_up(chance) for output, chance in distribution if output in self._words
+            }
+        return self._distributions[word]
 
     def _sampled(self, word: str) -> Counter[str]:
         if word not in self._samples:
