@@ -94,8 +94,16 @@ def micro(amount: float | Fraction) -> Micro:
     """
     if isinstance(amount, float) and math.isinf(amount):
         return math.inf
-    exact = amount if isinstance(amount, Fraction) else Fraction(repr(amount))
-    return math.ceil(exact * MICRO)
+    return math.ceil(exact(amount) * MICRO)
+
+
+def exact(amount: float | Fraction) -> Fraction:
+    """Return `amount` as the fraction that spends reckon with: a float counts as the decimal that `repr` prints.
+
+    >>> exact(0.1)
+    Fraction(1, 10)
+    """
+    return amount if isinstance(amount, Fraction) else Fraction(repr(amount))
 
 
 @dataclass(frozen=True)

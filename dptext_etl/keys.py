@@ -79,6 +79,14 @@ class RecordKeys:
     ids: pa.Array
     nonce: int = 0
 
+    def of(self, texts: pa.Array) -> pa.Array:
+        """Return the key of every record, fixed-size binary of 32 bytes: it depends on the record's text as well.
+
+        Args:
+            texts: Strings of any Arrow layout, nulls allowed, as many as `ids`.
+        """
+        return pa.array(_kernel.record_keys(self.release, self.ids, texts, self.nonce))
+
 
 def id_type(dtype: pa.DataType) -> str:
     """Name the kind of a record id, as the ledger pins it per dataset and column (docs/spec/stream.md#record-id).

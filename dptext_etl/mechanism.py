@@ -6,7 +6,6 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -18,7 +17,7 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import Draws
 from dptext_etl.artifacts import Artifact, canon
 from dptext_etl.device import Computing
-from dptext_etl.guarantee import MICRO, Guarantee, Spend
+from dptext_etl.guarantee import MICRO, Guarantee, Spend, exact
 from dptext_etl.keys import RecordKeys
 
 PAD = "<PAD>"
@@ -164,7 +163,7 @@ class Mechanism(BaseModel, ABC):
 
         Only where `refundable`; never more than `spend` of the record's positions.
         """
-        each = Fraction(repr(self.epsilon)) * MICRO
+        each = exact(self.epsilon) * MICRO
         counts, where = np.unique(steps, return_inverse=True)
         return np.array([math.ceil(int(count) * each) for count in counts], dtype=np.int64)[where]
 

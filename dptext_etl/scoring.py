@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -117,6 +118,22 @@ def choose_uniform(slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:
     """
     drawn = _kernel.uniform_choices(*slots.arrays(), purpose, slot_width(m), m)
     return np.asarray(pa.array(drawn).to_numpy(), np.uint32)
+
+
+def bernoulli(slots: Slots, chance: Fraction, *, purpose: int) -> npt.NDArray[np.bool_]:
+    """Draw one Bernoulli trial per slot, exactly: an integer below the denominator of its probability decides.
+
+    Args:
+        slots: Where each trial takes its integer from, n of them.
+        chance: Probability of success, from 0 to 1, with a denominator below 2**64.
+        purpose: Of the stream (docs/spec/stream.md#purposes); its slots have no words.
+
+    Returns:
+        Whether each trial succeeds, shape (n,).
+    """
+    drawn = _kernel.uniform_choices(*slots.arrays(), purpose, 0, chance.denominator)
+    successes: npt.NDArray[np.bool_] = pa.array(drawn).to_numpy() < chance.numerator
+    return successes
 
 
 def weights(scores: Any, epsilon: float, low: float, high: float) -> Weights:

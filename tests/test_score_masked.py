@@ -69,7 +69,7 @@ def written_out(made, words, block, chosen):
 
     tokenizer = language_model.tokenizer(made.model_files)
     model = language_model.masked_model(made.model_files, made.computing.device, made.computing.dtype)
-    tokens = made._words_and_tokens[1]
+    tokens = made.words_and_tokens[1]
     private, scores = list(words), []
     for first in range(0, len(words), block):
         places = range(first, min(first + block, len(words)))

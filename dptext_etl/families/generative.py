@@ -25,7 +25,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt, field_validator
 
-from dptext_etl import _kernel, device, scoring
+from dptext_etl import device, scoring
 from dptext_etl.accounting import Draws
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError
@@ -142,8 +142,7 @@ class GenerativeMechanism(ScoreMechanism):
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Draw an answer for every text; null in, null out."""
-        record_keys = pa.array(_kernel.record_keys(keys.release, keys.ids, texts, keys.nonce))
-        return self.release_with(self.generator, texts, record_keys)
+        return self.release_with(self.generator, texts, keys.of(texts))
 
     def release_with(
         self,

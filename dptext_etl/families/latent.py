@@ -29,13 +29,12 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
-from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact
 from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError
 from dptext_etl.gaussian import largest_mu
 from dptext_etl.grid_noise import STEPS, Norm, clipped_steps, laplace_rate, noisy_latents
-from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact, micro
 from dptext_etl.inference.at_hand import model_at_hand
 from dptext_etl.inference.latent.batches import Progress
 from dptext_etl.inference.latent.model import LatentModel, Latents, decoding, encoding
@@ -134,7 +133,7 @@ class LatentMechanism(Mechanism):
                 msg = "Gaussian noise needs n_rec, a public bound on the number of records (10_000 allows delta 1e-6); "
                 msg += "never take it from the private table"
                 raise ValueError(msg)
-            if self.used_delta > LARGEST_DELTA or _exact(self.used_delta) * self.n_rec > LARGEST_SUM:
+            if self.used_delta > LARGEST_DELTA or exact(self.used_delta) * self.n_rec > LARGEST_SUM:
                 msg = (
                     f"delta is at most {LARGEST_DELTA} and n_rec * delta at most {float(LARGEST_SUM)} in strict mode; "
                 )
@@ -188,23 +187,23 @@ class LatentMechanism(Mechanism):
         """Return how much noise a latent of `size` numbers gets, per coordinate."""
         if self.noise == "gaussian":
             return Scale(sigma=_sigma(self.epsilon, self.used_delta, self.sensitivity(size)))
-        per_unit = 2 * _exact(self.clip) * (size if self.norm == "value" else _root_above(size))
+        per_unit = 2 * exact(self.clip) * (size if self.norm == "value" else _root_above(size))
         return Scale(rate=laplace_rate(self.epsilon, per_unit * STEPS))
 
     def spend(self, positions: int) -> Spend:
         """One release per position, and a record has one (docs/spec/privacy.md#dpbart-guarantee)."""
-        guarantee, exact = self.guarantee, _exact(self.epsilon)
+        guarantee, epsilon = self.guarantee, exact(self.epsilon)
         common: dict[str, Any] = {
             "guarantee_class": guarantee.guarantee_class,
             "disclosures": guarantee.disclosures,
-            "eps_approx": positions * micro(exact),
+            "eps_approx": positions * micro(epsilon),
             "eps_metric": math.inf if positions else 0,
             "n_worst": positions,
             "assumptions": guarantee.assumptions,
         }
         if self.noise == "laplace":
-            pure, rho = positions * micro(exact), positions * micro(exact * exact / 2)
-            tight = positions * micro(exact * self._tightness)
+            pure, rho = positions * micro(epsilon), positions * micro(epsilon * epsilon / 2)
+            tight = positions * micro(epsilon * self._tightness)
             return Spend(**common, eps_pure=pure, eps_tight=tight, rho=rho, mu2=math.inf if positions else 0)
         squared = Fraction(self.mu) ** 2
         nothing = math.inf if positions else 0
@@ -222,7 +221,7 @@ class LatentMechanism(Mechanism):
         """By how much the clip on the grid is below the one that noise is made for, in the l1 distance of values."""
         if self.norm != "value":
             return Fraction(1)
-        return min(Fraction(1), clipped_steps(self.clip) / (_exact(self.clip) * STEPS))
+        return min(Fraction(1), clipped_steps(self.clip) / (exact(self.clip) * STEPS))
 
     def worst_case(self, positions: int | None = None) -> Spend:
         """A record is one release, however long its text; a null that passes as null is none."""
@@ -248,7 +247,7 @@ class LatentMechanism(Mechanism):
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Encode, clip, add noise, decode; null in, null out."""
-        record_keys = pa.array(_kernel.record_keys(keys.release, keys.ids, texts, keys.nonce))
+        record_keys = keys.of(texts)
         return self.release_with(self.latent_model, texts, record_keys)
 
     def release_with(self, model: LatentModel, texts: pa.Array, record_keys: pa.Array) -> Released:
@@ -268,7 +267,7 @@ class LatentMechanism(Mechanism):
         It is the release: it costs what a text costs and may be stored or published in its place; `decode` writes
         texts from it as often as wanted, for nothing. The same keys give the same noise again.
         """
-        record_keys = pa.array(_kernel.record_keys(keys.release, keys.ids, texts, keys.nonce))
+        record_keys = keys.of(texts)
         model, places = self.latent_model, [-1] * len(texts)
         made = [np.empty((0, model.size), np.float32)]
         for rows, noisy in self._noisy(model, texts, record_keys):
@@ -329,14 +328,9 @@ def _mu(epsilon: float, delta: float) -> float:
     return largest_mu(epsilon, delta)
 
 
-def _exact(amount: float) -> Fraction:
-    """A float counts as the decimal that its repr prints, as everywhere in spends."""
-    return Fraction(repr(amount))
-
-
 def _rounded_down(amount: Fraction) -> float:
     found = float(amount)
-    while _exact(found) > amount:
+    while exact(found) > amount:
         found = math.nextafter(found, 0.0)
     return found
 

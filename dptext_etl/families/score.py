@@ -20,7 +20,8 @@ from pydantic import model_validator
 from dptext_etl import device, sampling
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import Guarantee, Spend, micro
+from dptext_etl.families.spends import spend_of_draws
+from dptext_etl.guarantee import Guarantee, Spend, exact
 from dptext_etl.inference import language_model
 from dptext_etl.inference.at_hand import model_at_hand
 from dptext_etl.inference.example_model import CLIPS, PREFIX
@@ -139,7 +140,7 @@ class ScoreMechanism(Mechanism):
         return sampling.epsilon_implemented(self.epsilon, self.outputs)
 
     def spend_of(self, draws: int, guarantee: Guarantee, *, positions: int, beside: Fraction = Fraction(0)) -> Spend:
-        """Return the cost of so many adaptive draws (docs/spec/privacy.md#epsilon-star, docs/spec/privacy.md#br-zcdp).
+        """Return the cost of so many adaptive draws.
 
         Args:
             draws: Draws of the exponential mechanism at most.
@@ -147,19 +148,5 @@ class ScoreMechanism(Mechanism):
             positions: What the charge is counted in.
             beside: Pure epsilon of what is drawn beside (a noisy length).
         """
-        each = Fraction(repr(self.epsilon))
-        pure = micro(draws * each + beside)
-        exact = micro(draws * (Fraction(self.epsilon_tight) + Fraction(1, 10**12)) + beside) if draws else pure
-        return Spend(
-            guarantee_class=guarantee.guarantee_class,
-            disclosures=guarantee.disclosures,
-            eps_pure=pure,
-            eps_tight=min(pure, exact),
-            eps_approx=pure,
-            delta=0,
-            rho=micro(draws * each * each / 8 + beside * beside / 2),
-            mu2=math.inf if draws else 0,
-            eps_metric=math.inf if draws else 0,
-            n_worst=positions,
-            assumptions=guarantee.assumptions,
-        )
+        tight = Fraction(self.epsilon_tight) if draws else None
+        return spend_of_draws(guarantee, draws, exact(self.epsilon), tight, positions=positions, beside=beside)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
@@ -22,6 +22,7 @@ from dptext_etl.artifacts import Artifact, canon, store
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.diameter import largest_squared_distance
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.parts import parts
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
@@ -136,14 +137,16 @@ class VectorMechanism(WordMechanism):
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Draw every word of every text, each from its own position of its record's stream."""
-        return self.release_with_keys(texts, pa.array(_kernel.record_keys(keys.release, keys.ids, texts, keys.nonce)))
+        return self.release_with_keys(texts, keys.of(texts))
 
     def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
         """Release under given record keys: for tests that fix the stream; everything else calls `release`."""
         policy = self._input_policy_json
-        words, offsets = (pa.array(part).to_numpy() for part in self._vocabulary.encode(texts, policy, record_keys))
+        words, offsets = (pa.array(side).to_numpy() for side in self._vocabulary.encode(texts, policy, record_keys))
         chosen = np.empty(len(words), np.uint32)
-        for first, last in _parts(offsets):
+        for first, last in parts(offsets, AT_ONCE):
+            if offsets[first] == offsets[last]:
+                continue
             chosen[offsets[first] : offsets[last]] = self.choose(_draws(words, offsets, record_keys, first, last))
         out = pa.array(self._vocabulary.assemble(texts, pa.array(offsets), pa.array(chosen), policy))
         return Released(out.field("text"), out.field("positions"))
@@ -179,17 +182,6 @@ def read_fact(artifact: Artifact) -> Any:
 
 def _write(path: Path, found: Any) -> None:
     path.write_bytes(canon({"found": found}))
-
-
-def _parts(offsets: npt.NDArray[np.uint64]) -> Iterator[tuple[int, int]]:
-    """Cut rows into parts of at most `AT_ONCE` draws, longer rows alone: what a batch needs beside its text."""
-    first, rows = 0, len(offsets) - 1
-    while first < rows:
-        last = int(np.searchsorted(offsets, offsets[first] + np.uint64(AT_ONCE), side="right")) - 1
-        last = max(first + 1, min(last, rows))
-        if offsets[last] > offsets[first]:
-            yield first, last
-        first = last
 
 
 def _draws(words: Indices, offsets: npt.NDArray[np.uint64], keys: pa.Array, first: int, last: int) -> Draws:

@@ -6,30 +6,27 @@ that is drawn, the guarantee and spend of n draws, and the exact law of one word
 
 from __future__ import annotations
 
-import json
 import math
 from abc import abstractmethod
+from dataclasses import replace
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import pyarrow as pa
-from pydantic import PositiveInt, model_validator
+from pydantic import PositiveInt
 
 from dptext_etl import _kernel
 from dptext_etl.accounting import Draws
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
-from dptext_etl.families.by_word import WordByWord
-from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
+from dptext_etl.families.lengths import HideableLength
+from dptext_etl.families.spends import spend_of_draws
+from dptext_etl.guarantee import Disclosure, Spend, exact, micro
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import PAD, Epsilon
-
-LONGEST_PADDED = 100_000
-"""Longest public length: every text takes the draws, the time and the memory of one of that length."""
+from dptext_etl.mechanism import PAD
 
 STRICT_INPUT = {"case": "lower", "punctuation": "drop", "numbers": "uniform", "oov": "uniform", "null": "pass"}
 FAITHFUL_INPUT = {"case": "keep", "punctuation": "keep", "numbers": "keep", "oov": "keep", "null": "pass"}
-FAITHFUL_DISCLOSURES = frozenset({Disclosure.PUNCT, Disclosure.NUMBERS, Disclosure.OOV, Disclosure.CASE})
 
 Exact = float | Fraction
 
@@ -48,43 +45,27 @@ class MetricClaim(NamedTuple):
     diameter: Exact
 
 
-class WordMechanism(WordByWord):
+class WordMechanism(HideableLength):
     """A mechanism that replaces every word by a draw, word by word.
 
     Attributes:
-        length: The number of words is disclosed ("disclose"), or every text is cut and padded to `n_max` words
-            ("fixed"), or to a noisy number of words up to `n_max` ("noisy"); the last two need `n_max` to be given.
-        epsilon_length: What the noisy length costs per text; for length "noisy" alone.
         limit: How many words of the public vocabulary are used, the first ones; all where none is given.
     """
 
+    faithful_disclosures: ClassVar[frozenset[Disclosure]] = frozenset(
+        {Disclosure.PUNCT, Disclosure.NUMBERS, Disclosure.OOV, Disclosure.CASE}
+    )
     output_set_disclosure: ClassVar[frozenset[Disclosure]] = frozenset()
     """What the choice of output sets discloses."""
     pads: ClassVar[bool] = False
     """Whether the mechanism can put `PAD` among its inputs and outputs, which hiding the length needs."""
 
-    length: Literal["disclose", "fixed", "noisy"] = "disclose"
-    epsilon_length: Epsilon | None = None
     limit: PositiveInt | None = None
 
-    @model_validator(mode="after")
-    def _length_can_be_hidden(self) -> Self:
-        if (self.epsilon_length is not None) != (self.length == "noisy"):
-            msg = 'epsilon_length is the price of length "noisy": give both or neither'
-            raise ValueError(msg)
-        if not self.hides_length:
-            return self
-        told = sorted(self.word_disclosures)
-        if told or not self.pads or self.mode == "faithful":
-            reason = f"its words disclose {', '.join(told)}" if told else "faithful mode and this mechanism keep it"
-            msg = f'length "{self.length}" would hide nothing: {reason}; use length "disclose", or a '
-            msg += "mechanism whose words disclose nothing: `dptext explain NAME` lists what each can hide"
-            raise ValueError(msg)
-        least = 2 if self.length == "noisy" else 1
-        if "n_max" not in self.model_fields_set or not least <= self.n_max <= LONGEST_PADDED:
-            msg = f'length "{self.length}" needs n_max, the public length to pad to, from {least} to {LONGEST_PADDED}'
-            raise ValueError(msg)
-        return self
+    @property
+    def _length_is_told_by(self) -> str | None:
+        told = super()._length_is_told_by
+        return told if told or self.pads else "this mechanism cannot pad texts"
 
     @property
     def unknown(self) -> Literal["uniform", "drop"]:
@@ -97,11 +78,6 @@ class WordMechanism(WordByWord):
         return True
 
     @property
-    def hides_length(self) -> bool:
-        """Whether the number of words is kept from the reader."""
-        return self.length != "disclose"
-
-    @property
     def word_disclosures(self) -> frozenset[Disclosure]:
         """What the release of a word discloses beside its draw, in strict mode."""
         return self.output_set_disclosure
@@ -111,37 +87,9 @@ class WordMechanism(WordByWord):
 
         Specification: docs/spec/privacy.md#input-policy.
         """
-        policy: dict[str, Any] = {**(STRICT_INPUT if self.mode == "strict" else FAITHFUL_INPUT), "n_max": self.n_max}
-        if self.mode == "strict":
-            policy |= {"numbers": self.unknown, "oov": self.unknown}
-        if self.length == "fixed":
-            policy["length"] = "fixed"
-        elif self.length == "noisy":
-            rate = self._length_cost / (self.n_max - 1)
-            policy["length"] = {"noisy": [rate.numerator, rate.denominator]}
-        return policy
-
-    @property
-    def _input_policy_json(self) -> str:
-        return json.dumps(self.input_policy(), sort_keys=True)
-
-    @property
-    def _length_cost(self) -> Fraction:
-        return Fraction(0) if self.epsilon_length is None else Fraction(repr(self.epsilon_length))
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """Between texts that agree on the disclosures: n draws of `epsilon_per_word`; any two texts if none is left."""
-        disclosures = {Disclosure.NULLNESS} | self.word_disclosures
-        if self.hides_length:
-            return Guarantee(GuaranteeClass.PURE_LDP, frozenset(disclosures), "any two texts of one record", "word")
-        disclosures |= {Disclosure.LENGTH} | (FAITHFUL_DISCLOSURES if self.mode == "faithful" else frozenset())
-        return Guarantee(
-            guarantee_class=GuaranteeClass.COND_PURE,
-            disclosures=frozenset(disclosures),
-            neighbours="two texts of one record that agree on everything disclosed and differ in any words",
-            unit="word",
-        )
+        if self.mode == "faithful":
+            return {**FAITHFUL_INPUT, **self._length_policy()}
+        return {**STRICT_INPUT, "numbers": self.unknown, "oov": self.unknown, **self._length_policy()}
 
     @property
     def epsilon_per_word(self) -> Exact:
@@ -184,28 +132,20 @@ class WordMechanism(WordByWord):
 
         Specification: docs/spec/privacy.md#epsilon-star, docs/spec/privacy.md#length-noisy.
         """
-        guarantee, drawn = self.guarantee, bool(positions)
-        length = self._length_cost if drawn else Fraction(0)
-        word = _exact(self.epsilon_per_word)
-        pure = micro(positions * word + length)
-        tight = self.epsilon_tight
-        exact = pure if tight is None else micro(positions * (_exact(tight) + Fraction(1, 10**12)) + length)
-        metric = self.metric_claim if drawn else None
-        return Spend(
-            guarantee_class=guarantee.guarantee_class,
-            disclosures=guarantee.disclosures,
-            eps_pure=pure,
-            eps_tight=min(pure, exact),
-            eps_approx=pure,
-            delta=0,
-            rho=micro(positions * word * word / (8 if self.bounded_range else 2) + length * length / 2),
-            mu2=math.inf if drawn else 0,
-            eps_metric=micro(_exact(metric.epsilon)) if metric else math.inf if drawn else 0,
-            metric_id=metric.metric if metric else None,
-            diameter=micro(_exact(metric.diameter)) if metric else math.inf,
-            n_worst=positions,
-            assumptions=guarantee.assumptions,
+        tight, metric = self.epsilon_tight, self.metric_claim if positions else None
+        cost = spend_of_draws(
+            self.guarantee,
+            positions,
+            exact(self.epsilon_per_word),
+            None if tight is None else exact(tight),
+            positions=positions,
+            beside=self._length_cost if positions else Fraction(0),
+            bounded_range=self.bounded_range,
         )
+        if metric is None:
+            return cost
+        per_distance, diameter = micro(exact(metric.epsilon)), micro(exact(metric.diameter))
+        return replace(cost, metric_id=metric.metric, eps_metric=per_distance, diameter=diameter)
 
     def draws(self, positions: int) -> Draws | None:
         """One draw per position, where draws are range-bounded, finite, and no length is drawn beside them."""
@@ -294,8 +234,3 @@ class WordMechanism(WordByWord):
         if len(outputs) != n:
             raise PolicyError("the word is not in the vocabulary, and such words vanish", "take one of input_words()")
         return outputs
-
-
-def _exact(amount: Exact) -> Fraction:
-    """A float counts as the decimal that its repr prints, as everywhere in spends."""
-    return amount if isinstance(amount, Fraction) else Fraction(repr(amount))

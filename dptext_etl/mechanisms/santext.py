@@ -36,11 +36,12 @@ from dptext_etl.families import extremes
 from dptext_etl.families.distance import DistanceLaw
 from dptext_etl.families.vector import UNKNOWN, Draws, Indices, VectorMechanism, read_fact, stored_fact
 from dptext_etl.families.words import MetricClaim
-from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
 from dptext_etl.mechanism import PAD
+from dptext_etl.scoring import Slots, bernoulli
 
 TOKEN, PLAN = 1, 3
-"""Purposes of streams: what is drawn, and the coins of SanText+."""
+"""Purposes of streams: what is drawn, and the Bernoulli trials of SanText+."""
 
 PAPER_EPSILON = 15.0
 
@@ -92,7 +93,7 @@ class SanText(VectorMechanism):
             msg = "sensitive words are given by a list or by a share of the vocabulary, not by both"
             raise ValueError(msg)
         if Fraction(repr(self.p)).denominator >= 2**64:
-            msg = "p is finer than a coin of 64 bits: give it with at most 18 decimals"
+            msg = "p is finer than a draw of 64 bits: give it with at most 18 decimals"
             raise ValueError(msg)
         return self
 
@@ -168,15 +169,11 @@ class SanText(VectorMechanism):
         return outputs
 
     def _drawn_again(self, draws: Draws) -> npt.NDArray[np.bool_]:
-        """Whether each known word is drawn: sensitive ones always, others where their coin of probability p says so.
-
-        The coin of a position is an integer below p's denominator from purpose 3, whose slots have no words.
-        """
+        """Whether each known word is drawn: sensitive ones always, others by a Bernoulli trial of probability p."""
         drawn = self._sensitive_mask[draws.words]
-        share = Fraction(repr(self.p))
-        coins = draws.take(~drawn)
-        below = pa.array(_kernel.uniform_choices(*coins.arrays(), PLAN, 0, share.denominator)).to_numpy()
-        drawn[~drawn] = below < share.numerator
+        others = draws.take(~drawn)
+        slots = Slots(others.keys, others.records, others.positions)
+        drawn[~drawn] = bernoulli(slots, exact(self.p), purpose=PLAN)
         return drawn
 
     @property

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from dptext_etl import scoring
 from dptext_etl.guarantee import GuaranteeClass
-from dptext_etl.inference.masked.plan import coins, likely_draws, planned
+from dptext_etl.inference.masked.plan import draw_plans, likely_draws, planned
 from dptext_etl.inference.masked.steps import Law, draw
 from dptext_etl.inference.masked.texts import write_strict
 from dptext_etl.mechanisms.dpmlm import DPMLM
@@ -177,17 +177,17 @@ def below(key, position, bound):
 
 
 def test_the_plan_comes_from_its_own_stream_exactly():
-    drawn = coins(keys(3), np.array([40, 0, 25]), 0.05, 0.1)
+    drawn = draw_plans(keys(3), np.array([40, 0, 25]), 0.05, 0.1)
     assert [len(plan) for plan in drawn] == [40, 0, 25]
     for record, plan in ((0, drawn[0]), (2, drawn[2])):
         key = keys(3)[record].as_py()
         for word, (deleted, followed) in enumerate(plan.tolist()):
             assert deleted == (below(key, 2 * word, 20) < 1)
             assert followed == (below(key, 2 * word + 1, 10) < 1)
-    many = coins(keys(1), np.array([20_000]), 0.05, 0.25)[0].mean(axis=0)
+    many = draw_plans(keys(1), np.array([20_000]), 0.05, 0.25)[0].mean(axis=0)
     assert abs(many[0] - 0.05) < 0.008
     assert abs(many[1] - 0.25) < 0.016
-    assert not np.array_equal(coins(keys(1, 9), np.array([40]), 0.05, 0.1)[0], drawn[0])
+    assert not np.array_equal(draw_plans(keys(1, 9), np.array([40]), 0.05, 0.1)[0], drawn[0])
 
 
 @pytest.mark.parametrize(("n", "few", "many"), [(20, 30, 35), (50, 66, 77), (100, 124, 144), (200, 236, 273)])

@@ -1,13 +1,13 @@
-"""Which words are deleted and after which a word is added: coins that no text decides (Algorithm 3, corrected).
+"""Plans: which words are deleted and after which a word is added (Algorithm 3, corrected).
 
-The plan is drawn before anything is scored, from a stream of its own, so it tells nothing about the text: given the
-plan, a release costs as many draws as it really makes. Two draws per word are the most there can be.
+A plan is made of Bernoulli trials that no text decides. It is drawn before anything is scored, from a stream of its
+own, so it tells nothing about the text: given the plan, a release costs as many draws as it really makes. Two draws per
+word are the most there can be.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 
@@ -15,21 +15,22 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl import _kernel
+from dptext_etl.guarantee import exact
 from dptext_etl.inference.masked.steps import INSERTED, Item, Script
+from dptext_etl.scoring import Slots, bernoulli
 
 PLAN = 3
-"""Purpose of the stream of the coins: word i takes positions 2i (deleted?) and 2i + 1 (followed by another?)."""
+"""Purpose of the stream of the trials: word i takes positions 2i (deleted?) and 2i + 1 (followed by another?)."""
 
 
-def coins(
+def draw_plans(
     keys: pa.Array, counts: npt.NDArray[np.int64], deletion: float, addition: float
 ) -> list[npt.NDArray[np.bool_]]:
     """Draw the plans of some texts.
 
     Args:
-        keys: Record keys, fixed-size binary of 32 bytes.
-        counts: Words of each text that take part.
+        keys: Record keys, fixed-size binary of 32 bytes, one per text.
+        counts: Words of each text that take part, shape (texts,).
         deletion: Probability that a word is deleted; the fraction that its decimal says, exactly.
         addition: Probability that another word follows.
 
@@ -41,24 +42,26 @@ def coins(
     words = np.arange(len(records), dtype=np.uint64) - np.repeat(starts[:-1], counts).astype(np.uint64)
     drawn = np.zeros((len(records), 2), bool)
     for side, chance in enumerate((deletion, addition)):
-        exact = Fraction(repr(chance))
-        positions = 2 * words + np.uint64(side)
-        numbers = _kernel.uniform_choices(
-            keys, pa.array(records), pa.array(positions, pa.uint64()), PLAN, 0, exact.denominator
-        )
-        drawn[:, side] = pa.array(numbers).to_numpy() < exact.numerator
+        slots = Slots(keys, records, 2 * words + np.uint64(side))
+        drawn[:, side] = bernoulli(slots, exact(chance), purpose=PLAN)
     return [drawn[first:last] for first, last in pairwise(starts.tolist())]
 
 
 def planned(words: Sequence[str], kept: Sequence[bool], plan: npt.NDArray[np.bool_]) -> Script:
-    """Return a text as its plan has it: words that are left take a draw, and so does every word that is added."""
+    """Return a text as its plan has it: words that are left take a draw, and so does every word that is added.
+
+    Args:
+        words: Words of the text.
+        kept: Which of them are released as they are and take no part in the plan.
+        plan: Deleted and followed, shape (words that take part, 2).
+    """
     items: list[Item] = []
-    coin = iter(plan.tolist())
+    of_words = iter(plan.tolist())
     for number, keep in enumerate(kept):
         if keep:
             items.append(Item(number, drawn=False, tail=number + 1))
             continue
-        deleted, followed = next(coin)
+        deleted, followed = next(of_words)
         if not deleted:
             items.append(Item(number, drawn=True, tail=number + 1))
         if followed:
@@ -85,15 +88,17 @@ def likely_draws(words: int, deletion: float, addition: float, delta: float) -> 
     """
     stays = 1.0 - deletion
     one = np.array([deletion * (1 - addition), stays * (1 - addition) + deletion * addition, stays * addition])
-    law = _power(one, words)
-    tails = np.cumsum(law[::-1])[::-1] * (1 + 1e-9)  # tails[t]: at least t draws; more than all rounding errors
+    distribution = _power(one, words)
+    tails = np.cumsum(distribution[::-1])[::-1] * (
+        1 + 1e-9
+    )  # tails[t]: at least t draws; more than all rounding errors
     beyond = np.append(tails[1:], 0.0)
     return int(np.argmax(beyond <= delta))
 
 
-def _power(law: npt.NDArray[np.float64], times: int) -> npt.NDArray[np.float64]:
-    """Return the law of a sum of equal draws; sums of positive products lose no precision that matters."""
-    total, square = np.ones(1), law
+def _power(one: npt.NDArray[np.float64], times: int) -> npt.NDArray[np.float64]:
+    """Return the distribution of a sum of equal draws; sums of positive products lose no precision that matters."""
+    total, square = np.ones(1), one
     while times:
         if times & 1:
             total = np.convolve(total, square)

@@ -1,0 +1,210 @@
+"""Masked mechanisms: every word is replaced by a draw from what a masked language model expects in its place.
+
+The model reads the text, then the text again with a mask in the place of one word; its scores for the mask, clipped to
+a public range, decide the draw. Specification: docs/spec/privacy.md#dpmlm, docs/spec/privacy.md#length-options,
+docs/spec/privacy.md#batch-independence.
+
+* One position is one word, one mask and one draw; n words cost n times epsilon, between any two texts of n words. There
+  is no smaller price for two texts that differ in one word: every draw reads the whole text.
+* Words are drawn one after the other, in blocks, or all at once. The guarantee is the same; later words know what
+  earlier ones became only across blocks.
+* A long text is read through a window around the position. What cannot be scored is drawn uniformly, at the same spend.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field, PositiveInt, model_validator
+
+from dptext_etl import _kernel, scoring
+from dptext_etl.accounting import Draws
+from dptext_etl.families.masked_outputs import MaskedOutputs
+from dptext_etl.families.parts import parts
+from dptext_etl.families.score import SCORES_LOCAL
+from dptext_etl.families.words import STRICT_INPUT
+from dptext_etl.guarantee import Guarantee, Spend
+from dptext_etl.inference import language_model
+from dptext_etl.inference.masked.scorer import Adjustment, Lexicon, MaskedScorer
+from dptext_etl.inference.masked.steps import Law, Progress, Scorer, Script, draw
+from dptext_etl.inference.masked.texts import Read, read_faithful, read_strict, write_faithful, write_strict
+from dptext_etl.inference.sampler import Sampler
+from dptext_etl.keys import RecordKeys
+from dptext_etl.mechanism import PAD, Released
+
+AT_ONCE = 2**20
+"""Words that are worked on at once."""
+_SCORERS: dict[tuple[Any, ...], MaskedScorer] = {}
+_SCORERS_HELD = 2
+
+
+class MaskedMechanism(MaskedOutputs):
+    """A mechanism that replaces words by draws from a masked language model's scores.
+
+    Attributes:
+        epsilon: Per word.
+        decoding: "sequential": every word knows what the words before it became; "block": so many words at once;
+            "parallel": all words at once.
+        block: Words of a block, for decoding "block" alone.
+        window: Most tokens that the model reads at once, both copies of the text together.
+    """
+
+    decoding: Literal["sequential", "block", "parallel"] = "sequential"
+    block: PositiveInt | None = None
+    window: Annotated[int, Field(ge=32, le=8192)] = 512
+
+    @model_validator(mode="after")
+    def _block_has_a_size(self) -> Self:
+        if (self.block is not None) != (self.decoding == "block"):
+            raise ValueError('block is the size of blocks of decoding "block": give both or neither')
+        return self
+
+    @property
+    def in_place(self) -> bool:
+        """Word i is drawn for word i, unless more than words is released."""
+        return self.mode == "strict"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Between texts of as many words that agree on what is kept; between any two texts if the length is hidden."""
+        stated = super().guarantee
+        return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})
+
+    @property
+    def draws_per_position(self) -> int:
+        """Most draws that one position takes."""
+        return 1
+
+    def spend(self, positions: int) -> Spend:
+        """As many draws as positions take at most, and the draw of a noisy length."""
+        beside = self._length_cost if positions else Fraction(0)
+        return self.spend_of(positions * self.draws_per_position, self.guarantee, positions=positions, beside=beside)
+
+    def draws(self, positions: int) -> Draws | None:
+        """As many as positions take at most; None where a length is drawn beside them."""
+        return None if self.length == "noisy" else Draws(self.epsilon, positions * self.draws_per_position)
+
+    def input_policy(self) -> dict[str, Any]:
+        """Every word takes a draw, known or not; faithful mode leaves capitals and punctuation as they stand."""
+        faithful = {"case": "keep", "punctuation": "keep"} if self.mode == "faithful" else {}
+        return {**STRICT_INPUT, **faithful, **self._length_policy()}
+
+    @cached_property
+    def _reader(self) -> _kernel.Vocabulary:
+        return _kernel.Vocabulary(["a", PAD], sorted(self.kept_words))
+
+    def positions(self, texts: pa.Array) -> pa.Array:
+        """Count words that take part, or `n_max` where the length is hidden."""
+        return pa.array(self._reader.positions(texts, self._input_policy_json))
+
+    def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
+        """Draw every word of every text, each from its own position of its record's stream."""
+        return self.release_with(self.scorer(), scoring, texts, keys.of(texts))
+
+    def release_with(
+        self, scorer: Scorer, sampler: Sampler, texts: pa.Array, record_keys: pa.Array, progress: Progress | None = None
+    ) -> Released:
+        """Release with another scorer or sampler: for tests; everything else calls `release`.
+
+        Args:
+            scorer: What scores positions.
+            sampler: What draws.
+            texts: Strings, nulls allowed.
+            record_keys: Fixed-size binary of 32 bytes, one per text.
+            progress: Told after every batch.
+        """
+        encoded = self._reader.encode(texts, self._input_policy_json, record_keys)
+        offsets = pa.array(encoded[1]).to_numpy().astype(np.int64)
+        counts = np.diff(offsets)
+        released: list[str | None] = []
+        steps = np.zeros(len(texts), np.uint32)
+        law = Law(self.epsilon, *self.score_range)
+        for first, last in parts(offsets, AT_ONCE):
+            some, keys = texts.slice(first, last - first), record_keys.slice(first, last - first)
+            values, size = some.to_pylist(), self._block_size(counts[first:last])
+            reads = [self._read(text, int(count)) for text, count in zip(values, counts[first:last], strict=True)]
+            scripts = self.scripts(reads, counts[first:last], keys)
+            chosen = draw(scorer, sampler, scripts, keys, law=law, block=size, progress=progress)
+            steps[first:last] = [script.draws for script in scripts]
+            released.extend(
+                None if text is None else self._written(text, script, outputs)
+                for text, script, outputs in zip(values, scripts, chosen, strict=True)
+            )
+        made = pa.array(steps) if self.refundable else None
+        return Released(pa.array(released, pa.large_string()), self.positions(texts), made)
+
+    def _block_size(self, counts: npt.NDArray[np.int64]) -> int:
+        """Return how many draws see the same transcript: a function of the configuration, whatever the texts."""
+        if self.decoding == "parallel":
+            return max(1, 2 * int(counts.max(initial=1)))
+        return self.block or 1
+
+    def scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:  # noqa: ARG002
+        """Return what becomes of the words of each text.
+
+        Args:
+            reads: The texts as they were read.
+            counts: Positions of each text, shape (texts,).
+            keys: Record keys, fixed-size binary of 32 bytes, one per text.
+        """
+        if not self.hides_length:
+            return [Script.plain(read.words, read.kept) for read in reads]
+        return [
+            Script.plain(read.words[:count], padding=count - min(count, len(read.words)))
+            for read, count in zip(reads, counts.tolist(), strict=True)
+        ]
+
+    def _read(self, text: str | None, count: int) -> Read:
+        """Read a text; as many words take a draw as the kernel counted, whatever is read."""
+        reading = read_strict if self.mode == "strict" else read_faithful
+        read = reading(text or "", self.kept_words, self.n_max) if text is not None else Read([], [])
+        if self.hides_length or sum(not keep for keep in read.kept) == count:
+            return read
+        return Read([""] * count, [False] * count)
+
+    def _written(self, text: str, script: Script, outputs: scoring.Choices) -> str:
+        if self.mode == "strict":
+            return write_strict(script, outputs, self.output_texts)
+        return write_faithful(text, self.n_max, script, outputs, self.output_texts)
+
+    def adjustment(self) -> Adjustment:
+        """What is done to the model's scores before they are clipped: nothing."""
+        return Adjustment()
+
+    @property
+    def _adjusted_by(self) -> tuple[Any, ...]:
+        """The parameters that `adjustment` depends on."""
+        return ()
+
+    def scorer(self) -> MaskedScorer:
+        """Return the model as a scorer on this machine's device, built once per process.
+
+        Raises:
+            PolicyError: The model cannot be loaded, or it is no masked language model.
+        """
+        files, machine = self.model_files, (self.computing.device, self.computing.dtype)
+        settings = (self.mode, self.hides_length, self.window, self.clip_range, *self._adjusted_by)
+        key = (language_model.identity(files), *machine, *settings)
+        if key not in _SCORERS:
+            if len(_SCORERS) >= _SCORERS_HELD:
+                del _SCORERS[next(iter(_SCORERS))]
+            _SCORERS[key] = self._scorer(language_model.masked_model(files, *machine))
+        return _SCORERS[key]
+
+    def _scorer(self, model: Any) -> MaskedScorer:
+        from dptext_etl.inference.masked.model import MaskedModel
+
+        words, tokens = self.words_and_tokens
+        scored = MaskedModel(model, tokens, self.window)
+        known = self.vocabulary
+        pieces = [[int(token)] for token in tokens] if self.mode == "strict" else list(known.encode(words))
+        pieces = [*pieces, []] if self.hides_length else pieces
+        lexicon = Lexicon(known.encode, pieces, tokens, self.hides_length)
+        return MaskedScorer(scored, known.frame(scored.window), lexicon, self.clip_range, self.adjustment())

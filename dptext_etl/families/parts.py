@@ -1,0 +1,28 @@
+"""Parts of a batch: rows that are worked on together, so that memory does not grow with the batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+def parts(offsets: npt.NDArray[np.integer[Any]], most: int) -> Iterator[tuple[int, int]]:
+    """Cut rows into parts of at most `most` draws; a longer row is a part of its own.
+
+    Args:
+        offsets: Where each row's draws begin, and where the last row's end, shape (rows + 1,).
+        most: Draws of a part.
+
+    Yields:
+        First row of a part, and one more than its last.
+    """
+    ends = offsets.astype(np.int64)
+    first, rows = 0, len(ends) - 1
+    while first < rows:
+        last = int(np.searchsorted(ends, ends[first] + most, side="right")) - 1
+        last = max(first + 1, min(last, rows))
+        yield first, last
+        first = last

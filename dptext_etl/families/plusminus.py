@@ -1,0 +1,91 @@
+"""Masked mechanisms that can also delete and add words (algorithm 3 of the paper on DP-MLM).
+
+A plan is drawn first: which words are deleted, and which are followed by another. No text decides it. Words that are
+left and words that are added take a draw each, so the worst case is two draws per word; a cap can be charged for the
+draws that were made. As printed, the algorithm leaves original words at the end of the text: deletions are counted but
+never made. Specification: docs/spec/privacy.md#dpmlm-plusminus.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field, model_validator
+
+from dptext_etl.families.masked import MaskedMechanism
+from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend, exact, micro
+from dptext_etl.inference.masked.plan import draw_plans, likely_draws, planned
+from dptext_etl.inference.masked.steps import Script
+from dptext_etl.inference.masked.texts import Read
+
+Probability = Annotated[float, Field(ge=0, lt=1, allow_inf_nan=False)]
+
+
+class PlusMinusMechanism(MaskedMechanism):
+    """A masked mechanism with a variant that deletes and adds words.
+
+    Attributes:
+        variant: "plain" replaces every word; "plusminus" also deletes and adds words.
+        addition: Probability that a word is followed by another, for "plusminus".
+        deletion: Probability that a word is deleted, for "plusminus".
+        delta: For "plusminus": also state the (epsilon, delta) of the draws that are likely.
+    """
+
+    variant: Literal["plain", "plusminus"] = "plain"
+    addition: Probability = 0.1
+    deletion: Probability = 0.05
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+
+    @model_validator(mode="after")
+    def _plans_are_of_plusminus(self) -> Self:
+        fields = type(self).model_fields
+        changed = any(getattr(self, name) != fields[name].default for name in ("addition", "deletion", "delta"))
+        if self.variant == "plain" and changed:
+            raise ValueError('addition, deletion and delta are for variant "plusminus"')
+        return self
+
+    @property
+    def _length_is_told_by(self) -> str | None:
+        told = 'variant "plusminus" releases another number of words' if self.variant == "plusminus" else None
+        return super()._length_is_told_by or told
+
+    @property
+    def in_place(self) -> bool:
+        """Word i is drawn for word i, unless words are added and deleted, or more than words is released."""
+        return super().in_place and self.variant == "plain"
+
+    @property
+    def refundable(self) -> bool:
+        """With "plusminus" the plan decides how many draws are made, and no text decides the plan."""
+        return self.variant == "plusminus"
+
+    @property
+    def draws_per_position(self) -> int:
+        """Two for "plusminus": a word that is left and one that is added."""
+        return 2 if self.variant == "plusminus" else 1
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """As for all masked mechanisms; with a delta where one is stated."""
+        stated = super().guarantee
+        return stated if self.delta is None else replace(stated, guarantee_class=GuaranteeClass.COND_APPROX)
+
+    def spend(self, positions: int) -> Spend:
+        """The worst case; with `delta` also what the draws that are likely cost."""
+        cost = super().spend(positions)
+        if self.delta is None or not positions:
+            return cost
+        likely = likely_draws(positions, self.deletion, self.addition, self.delta)
+        return replace(cost, eps_approx=micro(likely * exact(self.epsilon)), delta=micro(self.delta))
+
+    def scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:
+        """Return what becomes of the words of each text: for "plusminus" what a plan of its own stream says."""
+        if self.variant == "plain":
+            return super().scripts(reads, counts, keys)
+        drawn = draw_plans(keys, counts, self.deletion, self.addition)
+        return [planned(read.words, read.kept, plan) for read, plan in zip(reads, drawn, strict=True)]

@@ -1,0 +1,49 @@
+"""The cost of a number of draws of the exponential mechanism, whatever chooses the scores."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from dptext_etl.guarantee import Guarantee, Spend, micro
+
+_STATED = Fraction(1, 10**12)
+"""More than the rounding of a computed exact parameter."""
+
+
+def spend_of_draws(
+    guarantee: Guarantee,
+    draws: int,
+    epsilon: Fraction,
+    tight: Fraction | None,
+    *,
+    positions: int,
+    beside: Fraction = Fraction(0),
+    bounded_range: bool = True,
+) -> Spend:
+    """Return the cost of adaptive draws (docs/spec/privacy.md#epsilon-star, docs/spec/privacy.md#br-zcdp).
+
+    Args:
+        guarantee: The claim.
+        draws: Draws at most, 0 or more.
+        epsilon: Declared pure parameter of one draw.
+        tight: Exact pure parameter of one draw, or a bound of it; None where `epsilon` is the best that is known.
+        positions: What the charge is counted in.
+        beside: Pure epsilon of what is drawn beside (a noisy length; docs/spec/privacy.md#length-noisy).
+        bounded_range: Whether one draw is range-bounded (zCDP epsilon^2/8), or pure alone (epsilon^2/2).
+    """
+    pure = micro(draws * epsilon + beside)
+    realised = pure if tight is None else micro(draws * (tight + _STATED) + beside)
+    return Spend(
+        guarantee_class=guarantee.guarantee_class,
+        disclosures=guarantee.disclosures,
+        eps_pure=pure,
+        eps_tight=min(pure, realised),
+        eps_approx=pure,
+        delta=0,
+        rho=micro(draws * epsilon * epsilon / (8 if bounded_range else 2) + beside * beside / 2),
+        mu2=math.inf if draws else 0,
+        eps_metric=math.inf if draws else 0,
+        n_worst=positions,
+        assumptions=guarantee.assumptions,
+    )
