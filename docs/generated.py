@@ -86,6 +86,39 @@ def mechanisms() -> str:
     return table(("name", "what it does", "class", "ε is per", "discloses"), rows)
 
 
+def costs() -> str:
+    """Return what one text costs under each mechanism and variant, as the mechanisms themselves say."""
+    from dptext_etl import available, load
+    from dptext_etl.cli.render import mechanism_facts
+    from dptext_etl.families.words import WordMechanism
+
+    rows = []
+    for name in available():
+        for variant, example in mechanism_facts.examples(load(name)).items():
+            claim = example.guarantee
+            told = ", ".join(sorted(item.value for item in claim.disclosures - {"nullness"})) or "nothing"
+            metric = example.metric_claim if isinstance(example, WordMechanism) else None
+            rows.append(
+                (
+                    f"[{name}]({name}.md)" + (f" {variant}" if variant else ""),
+                    claim.unit,
+                    f"`{claim.guarantee_class.value}`",
+                    told,
+                    f"`{metric.metric}`" if metric else "none",
+                    "·".join(example.cost_factors(1)),
+                )
+            )
+    header = (
+        "mechanism",
+        "ε is per",
+        "class",
+        "released exactly, beside nullness",
+        "by distance (METRIC)",
+        "ε of a text",
+    )
+    return table(header, rows)
+
+
 def mechanism(name: str) -> str:
     """Return the page of one mechanism: its own words, then its facts."""
     from dptext_etl import load
@@ -365,6 +398,7 @@ def benchmarks() -> str:
 
 TABLES: dict[str, Callable[[], str]] = {
     "mechanisms": mechanisms,
+    "costs": costs,
     "policy_entries": policy_entries,
     "disclosures": disclosures,
     "classes": classes,

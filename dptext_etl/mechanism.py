@@ -6,6 +6,7 @@ import hashlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -69,6 +70,9 @@ class Mechanism(BaseModel, ABC):
     """At which epsilons a preview shows it where none is given."""
     artifact_fields: ClassVar[frozenset[str]] = frozenset()
     """Fields that name public inputs: the hash of what they name enters the configuration, not the name."""
+    hub_fields: ClassVar[frozenset[str]] = frozenset()
+    """Those of `artifact_fields` that may hold a name that looks like a path, as models on a hub have: a policy takes
+    them for paths only where there is such a file. The others are paths where they have a slash or a suffix."""
 
     epsilon: Epsilon
     mode: Mode = "strict"
@@ -190,6 +194,18 @@ class Mechanism(BaseModel, ABC):
     @abstractmethod
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Release texts; null in, null out. The same key, record and text always give the same bytes."""
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """Facts about one draw ("draw") or about the noise ("noise") for people; none where words' tables say it."""
+        return {}
+
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        """Return the factors whose product is the declared epsilon of a text, by the symbol that documentation uses.
+
+        Args:
+            positions: Draws of the text, 1 or more.
+        """
+        return {"n": positions, "ε": exact(self.epsilon)}
 
     def foreign_chance(self) -> float:
         """Return an upper bound of the probability that a release holds one given word of 20 letters that nobody knows.

@@ -350,7 +350,6 @@ def _entries(model: type[BaseModel]) -> list[str]:
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-_PUBLIC_INPUTS = frozenset({"vectors", "lists", "stopwords", "sensitive", "clip"})
 _PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("ledger", "id_key"))
 
 
@@ -363,19 +362,14 @@ def _anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             table[last] = _from_folder(table[last], folder)
     for column in values.get("column", ()):
         mechanism = column.get("mechanism") if isinstance(column, dict) else None
-        if isinstance(mechanism, dict):
-            for name in mechanism.keys() & (_PUBLIC_INPUTS | _artifact_fields(mechanism.get("name"))):
-                given, anchor = mechanism[name], _named if name in _PUBLIC_INPUTS else _found
+        if isinstance(mechanism, dict) and mechanism.get("name") in catalog.available():  # others are refused later
+            kind = catalog.load(mechanism["name"])
+            for name in mechanism.keys() & kind.artifact_fields:
+                given, anchor = mechanism[name], _found if name in kind.hub_fields else _named
                 mechanism[name] = (
                     [anchor(item, folder) for item in given] if isinstance(given, list) else anchor(given, folder)
                 )
     return values
-
-
-def _artifact_fields(mechanism: Any) -> frozenset[str]:
-    """Fields of a mechanism that name public inputs; none where there is no such mechanism, which is said later."""
-    known = isinstance(mechanism, str) and mechanism in catalog.available()
-    return catalog.load(mechanism).artifact_fields if known else frozenset()
 
 
 def _named(reference: Any, folder: Path) -> Any:

@@ -15,7 +15,7 @@ from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import audit as command
 from dptext_etl.errors import InputError
 from dptext_etl.evaluation import audit, audit_bound, audit_mechanism
-from dptext_etl.evaluation.audit_certificate import _of_fractions, certificate
+from dptext_etl.families.certificate import of_distributions
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.mechanisms.custext import CusText
@@ -166,7 +166,7 @@ def test_the_certificate_agrees_with_the_laws_of_all_words(small_vectors):
         if one.keys() == other.keys()
         for output in one
     )
-    found = certificate(mechanism)
+    found = mechanism.certificate()
     assert found.realised == pytest.approx(worst, abs=1e-12)
     one, other = (laws[word] for word in found.words)
     assert max(math.log(one[output] / other[output]) for output in one) == pytest.approx(worst, abs=1e-12)
@@ -178,7 +178,7 @@ def test_the_certificate_agrees_with_the_laws_of_all_words(small_vectors):
     ids=["santext", "tem", "tem-mixture"],
 )
 def test_closed_forms_agree_with_fractions(mechanism):
-    found, compared = certificate(mechanism), _of_fractions(mechanism)
+    found, compared = mechanism.certificate(), of_distributions(mechanism)
     assert found.exact
     assert found.realised == pytest.approx(compared.realised, abs=1e-9)
 
@@ -192,7 +192,7 @@ def test_a_law_that_shuts_out_an_output_has_no_bound(small_vectors):
         def word_disclosures(self):
             return frozenset()
 
-    assert certificate(Shut(epsilon=1.0, k=5, vectors=small_vectors)).realised == math.inf
+    assert Shut(epsilon=1.0, k=5, vectors=small_vectors).certificate().realised == math.inf
 
 
 def test_limits_are_those_of_clopper_and_pearson():

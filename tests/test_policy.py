@@ -251,3 +251,20 @@ def test_lists_of_public_inputs_are_taken_from_the_policys_folder(tmp_path):
     )
     (column,) = Policy.load(tmp_path / "privacy.toml").columns
     assert list(column.mechanism["vectors"]) == ["english-20k", f"{tmp_path}/public/v.npz", f"{tmp_path}/w.npz"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_names_of_a_hub_are_paths_only_where_there_is_such_a_folder(tmp_path, there):
+    if there:
+        (tmp_path / "google" / "flan-t5-base").mkdir(parents=True)
+    inputs = 'model = "google/flan-t5-base", clip = "public/clip.json", allow_list = "public/tokens.json"'
+    (tmp_path / "privacy.toml").write_text(
+        TOML.replace(
+            '{ name = "custext", epsilon = 2.0, k = 20 }', f'{{ name = "dp_prompt", epsilon = 5.0, {inputs} }}'
+        ).replace('allow = ["cluster"]', "")
+    )
+    (column,) = Policy.load(tmp_path / "privacy.toml").columns
+    model = str(tmp_path / "google" / "flan-t5-base") if there else "google/flan-t5-base"
+    assert column.mechanism["model"] == model
+    assert column.mechanism["clip"] == str(tmp_path / "public" / "clip.json")
+    assert column.mechanism["allow_list"] == str(tmp_path / "public" / "tokens.json")

@@ -20,10 +20,8 @@ from typing import Any, Literal, NamedTuple
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError
 from dptext_etl.evaluation import audit_bound
-from dptext_etl.evaluation.audit_certificate import Certificate, certificate, far_words
 from dptext_etl.evaluation.audit_trials import Counts, trials
-from dptext_etl.families.listed import ListMechanism
-from dptext_etl.families.vector import VectorMechanism
+from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import Mechanism
@@ -37,7 +35,6 @@ NEAR = 3.0
 """Loss that two words are looked for between, to try a metric claim."""
 
 _ROUNDING = 1e-9
-_COMPARED = 1_000
 _PER_PAIR, _REPEATED = 2, 3
 _LEAST_DRAWS = 1_000
 
@@ -175,7 +172,7 @@ def audit_mechanism(
     if not math.isfinite(claim) or not math.isfinite(mechanism.spend(1).eps_pure):
         return replace(begun, note=f"class {mechanism.guarantee.guarantee_class}: no finite epsilon is claimed")
     progress("the exact certificate")
-    table, stored, tight = certificate(mechanism), mechanism.epsilon_table, mechanism.epsilon_tight
+    table, stored, tight = mechanism.certificate(), mechanism.epsilon_table, mechanism.epsilon_tight
     charged = min(claim, claim if tight is None else tight)
     pairs = _pairs(mechanism, table)
     secrets = secrets or (_kernel.Secret(), _kernel.Secret())
@@ -239,7 +236,7 @@ def _limit(mechanism: WordMechanism, pair: _Pair) -> float:
 
 def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
     """Pairs of inputs that the guarantee compares, chosen without looking at any text."""
-    word, other = table.words if table else far_words(mechanism)
+    word, other = table.words if table else mechanism.far_words()
     pairs = [_Pair(word, other)]
     policy, disclosed = mechanism.input_policy(), mechanism.guarantee.disclosures
     letters, digits = _unknown_words(mechanism)
@@ -257,19 +254,14 @@ def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
 def _near(mechanism: WordMechanism, word: str) -> _Pair | None:
     """A word so far from another that the metric claim between them can be tried; None where there is none."""
     metric = mechanism.metric_claim
-    if metric is None or mechanism.mode == "faithful" or not isinstance(mechanism, (VectorMechanism, ListMechanism)):
+    distances = None if metric is None or mechanism.mode == "faithful" else mechanism.distances_from(word)
+    if metric is None or distances is None:
         return None
-    words = [other for other in mechanism.input_words() if other != word]
-    if isinstance(mechanism, VectorMechanism):
-        index = mechanism.words.index
-        squared = mechanism.words.squared_distances([index[word]], slice(None))[0]
-        distances = [math.sqrt(squared[index[other]]) * mechanism.words.scale for other in words]
-    else:
-        words = words[:_COMPARED]
-        distances = [float(mechanism.distance(word, other)) for other in words]
-    losses = [float(metric.epsilon) * distance for distance in distances]
-    found = min(range(len(words)), key=lambda at: abs(losses[at] - NEAR) if losses[at] else math.inf)
-    return _Pair(word, words[found], distances[found]) if losses[found] else None
+    losses = {other: float(metric.epsilon) * far for other, far in distances.items() if far and other != word}
+    if not losses:
+        return None
+    found = min(losses, key=lambda other: abs(losses[other] - NEAR))
+    return _Pair(word, found, distances[found])
 
 
 def _unknown_words(mechanism: WordMechanism) -> tuple[str, str]:

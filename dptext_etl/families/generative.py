@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
@@ -30,7 +31,7 @@ from dptext_etl.accounting import Draws
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError
 from dptext_etl.families.score import SCORES_LOCAL, ScoreMechanism
-from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
 from dptext_etl.inference import language_model
 from dptext_etl.inference.generative.prompts import FIELD, Prompts
 from dptext_etl.inference.generative.steps import Generation, Generator, Listener
@@ -121,6 +122,11 @@ class GenerativeMechanism(ScoreMechanism):
     def draws(self, positions: int) -> Draws | None:
         """One range-bounded draw per position."""
         return Draws(self.epsilon, positions)
+
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        """Every text takes `l_max` draws; in faithful mode as many as its prompt has tokens."""
+        count = "l_max" if self.mode == "strict" else "n"
+        return {count: positions, "ε": exact(self.epsilon)}
 
     def worst_case(self, positions: int | None = None) -> Spend:
         """What is reserved before a text is scored: the longest answer, or `positions` draws if those are fewer."""

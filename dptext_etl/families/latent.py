@@ -87,6 +87,7 @@ class LatentMechanism(Mechanism):
     accelerated: ClassVar[bool] = True
     shown_epsilons: ClassVar[tuple[float, ...]] = (1_000.0, 10_000.0, 100_000.0)
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
     norm: ClassVar[Norm]
     """What `clip` bounds: every coordinate, or the vector's length."""
     small_model: ClassVar[str | None] = None
@@ -215,6 +216,26 @@ class LatentMechanism(Mechanism):
             rho=positions * micro(squared / 2),
             mu2=positions * micro(squared),
         )
+
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:  # noqa: ARG002
+        """A record costs epsilon, however long its text."""
+        return {"ε": exact(self.epsilon)}
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """What gets noise, how much, and how far apart two texts can be."""
+        size = self.latent_model.size
+        scale = self.scale(size)
+        facts: dict[str, Any] = {
+            "kind": f"{self.noise}, one draw per coordinate",
+            "coordinates": size,
+            f"clipped by {self.norm} to": self.clip,
+            "sensitivity": self.sensitivity(size),
+        }
+        if scale.sigma is not None:
+            facts |= {"standard deviation": scale.sigma, "sensitivity in standard deviations (mu)": self.mu}
+        else:
+            facts["scale"] = math.inf if scale.rate is None else float(1 / (scale.rate * 2**16))
+        return {"noise": facts}
 
     @property
     def _tightness(self) -> Fraction:

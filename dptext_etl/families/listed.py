@@ -22,6 +22,8 @@ from dptext_etl.artifacts import save_tensors
 from dptext_etl.embeddings import NeighbourLists
 from dptext_etl.embeddings.grid import written
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.list_certificate import of_lists
 from dptext_etl.families.mapped import MappedMechanism
 from dptext_etl.mechanism import PAD
 
@@ -123,6 +125,26 @@ class ListMechanism(MappedMechanism):
         if min(len(one), len(another)) < len(self._orders):
             raise PolicyError("distances are those of words on the lists", "take two of input_words()")
         return max(abs(place - there) for (_, place), (_, there) in zip(one, another, strict=True))
+
+    def distances_from(self, word: str) -> dict[str, float]:
+        """Return the largest distance of every word from one over the lists, in places.
+
+        Raises:
+            PolicyError: A word that is not on every list, or lists of different words.
+        """
+        size = len(self._mapped.input_words())
+        if word not in self._ids or any(len(order) != size for order in self._orders):
+            raise PolicyError("distances are those of words on the lists", "take one of input_words()")
+        farthest = np.zeros(size, np.int64)
+        for order in self._orders:
+            place = np.empty(size, np.int64)
+            place[order] = np.arange(size)
+            np.maximum(farthest, np.abs(place - place[self._ids[word]]), out=farthest)
+        return {other: float(farthest[number]) for other, number in self._ids.items() if other != PAD}
+
+    def certificate(self) -> Certificate:
+        """Compute what one draw realises at worst from the stored lists and weights."""
+        return of_lists(self.table.path)
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
         """Return the output distribution of one word, the mean of its laws on the lists; it sums to 1.

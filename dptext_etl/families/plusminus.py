@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Annotated, Literal, Self
 
 import numpy as np
@@ -68,6 +69,11 @@ class PlusMinusMechanism(MaskedMechanism):
     def draws_per_position(self) -> int:
         """Two for "plusminus": a word that is left and one that is added."""
         return 2 if self.variant == "plusminus" else 1
+
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        """Two draws per word for "plusminus"."""
+        twice: dict[str, float | Fraction] = {"2": 2} if self.variant == "plusminus" else {}
+        return {**twice, **super().cost_factors(positions)}
 
     @property
     def guarantee(self) -> Guarantee:

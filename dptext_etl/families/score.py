@@ -20,6 +20,7 @@ from pydantic import model_validator
 from dptext_etl import device, sampling
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
+from dptext_etl.families import extremes
 from dptext_etl.families.spends import spend_of_draws
 from dptext_etl.guarantee import Guarantee, Spend, exact
 from dptext_etl.inference import language_model
@@ -51,6 +52,7 @@ class ScoreMechanism(Mechanism):
     accelerated: ClassVar[bool] = True
     shown_epsilons: ClassVar[tuple[float, ...]] = (10.0, 50.0, 250.0)
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision", "clip"})
+    hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
     small_model: ClassVar[str | None] = None
     """A model of dptext-etl-models that a preview can take."""
     model_source: ClassVar[str] = "give the folder of one: -p model=FOLDER"
@@ -138,6 +140,19 @@ class ScoreMechanism(Mechanism):
         Specification: docs/spec/privacy.md#epsilon-implemented.
         """
         return sampling.epsilon_implemented(self.epsilon, self.outputs)
+
+    def described(self) -> dict[str, dict[str, Any]]:
+        """What one draw chooses among, from what range of scores, and how sure it can be."""
+        low, high = self.score_range
+        facts = {
+            "epsilon": self.epsilon,
+            "epsilon, tight": self.epsilon_tight,
+            "outputs": self.outputs,
+            "scores are clipped to": f"{low:.6g} to {high:.6g}",
+            "temperature": 2 * (high - low) / self.epsilon,
+            "most probable output, at most": extremes.range_bounded(self.epsilon, self.outputs),
+        }
+        return {"draw": facts}
 
     def spend_of(self, draws: int, guarantee: Guarantee, *, positions: int, beside: Fraction = Fraction(0)) -> Spend:
         """Return the cost of so many adaptive draws.

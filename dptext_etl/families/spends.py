@@ -1,4 +1,4 @@
-"""The cost of a number of draws of the exponential mechanism, whatever chooses the scores."""
+"""The cost of a number of draws: of the exponential mechanism, whatever chooses the scores, or of no finite claim."""
 
 from __future__ import annotations
 
@@ -44,6 +44,27 @@ def spend_of_draws(
         rho=micro(draws * epsilon * epsilon / (8 if bounded_range else 2) + beside * beside / 2),
         mu2=math.inf if draws else 0,
         eps_metric=math.inf if draws else 0,
+        n_worst=positions,
+        assumptions=guarantee.assumptions,
+    )
+
+
+def unbounded(guarantee: Guarantee, positions: int) -> Spend:
+    """Return a cost that is infinite in every component, and nothing for no draws.
+
+    Specification: docs/spec/privacy.md#infinite-components.
+    """
+    endless = math.inf if positions else 0
+    return Spend(
+        guarantee_class=guarantee.guarantee_class,
+        disclosures=guarantee.disclosures,
+        eps_pure=endless,
+        eps_tight=endless,
+        eps_approx=endless,
+        delta=0,
+        rho=endless,
+        mu2=endless,
+        eps_metric=endless,
         n_worst=positions,
         assumptions=guarantee.assumptions,
     )

@@ -18,7 +18,10 @@ import numpy.typing as npt
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
+from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.mapped import TABLE_FORMAT, MappedMechanism
+from dptext_etl.families.table_certificate import of_table
+from dptext_etl.guarantee import Disclosure
 from dptext_etl.sampling import stated, worst_log_ratio
 
 
@@ -109,6 +112,10 @@ class TableMechanism(MappedMechanism):
         ratio = max(worst_log_ratio(rows) for rows in parts.weights)
         bits = _entropy_bits(parts)
         parts.save(path, {**description, "epsilon_table": stated(ratio), "disclosed_bits_per_token": stated(bits)})
+
+    def certificate(self) -> Certificate:
+        """Compute what one draw realises at worst from the integers of the stored table."""
+        return of_table(self.table.path, sets_are_disclosed=Disclosure.CLUSTER in self.guarantee.disclosures)
 
     def largest_probability(self) -> float:
         """Return the probability with which a draw gives any one word at most, from the table's integers."""

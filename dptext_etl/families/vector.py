@@ -7,6 +7,7 @@ output for each (`choose`). The vocabulary is public, by name or path, and never
 from __future__ import annotations
 
 import json
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import cached_property, lru_cache
@@ -130,6 +131,23 @@ class VectorMechanism(WordMechanism):
     def output_words(self) -> frozenset[str] | None:
         """The vocabulary; None in faithful mode, which keeps more than words."""
         return None if self.mode == "faithful" else frozenset(self.input_words())
+
+    def far_words(self) -> tuple[str, str]:
+        """Return two words far apart: from one word to the farthest, and on from there."""
+        vectors, known = self.words, len(self.input_words())
+        start = index = 0
+        for _ in range(4):
+            start, index = index, int(np.argmax(vectors.squared_distances([index], slice(None))[0][:known]))
+        return vectors.words[start], vectors.words[index]
+
+    def distances_from(self, word: str) -> dict[str, float]:
+        """Return the Euclidean distance of every word from one, in the vectors' own units."""
+        squared = self.words.squared_distances([self.words.index[word]], slice(None))[0].tolist()
+        return {
+            other: math.sqrt(amount) * self.words.scale
+            for other, amount in zip(self.words.words, squared, strict=True)
+            if other != PAD
+        }
 
     def positions(self, texts: pa.Array) -> pa.Array:
         """Count draws: words after the input policy, or `n_max` where the length is hidden."""

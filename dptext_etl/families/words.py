@@ -19,6 +19,7 @@ from dptext_etl import _kernel
 from dptext_etl.accounting import Draws
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
+from dptext_etl.families.certificate import Certificate, of_distributions
 from dptext_etl.families.lengths import HideableLength
 from dptext_etl.families.spends import spend_of_draws
 from dptext_etl.guarantee import Disclosure, Spend, exact, micro
@@ -203,6 +204,23 @@ class WordMechanism(HideableLength):
         if not self.bounded_range or self.word_disclosures or not outputs:
             return 1.0
         return extremes.range_bounded(float(self.epsilon_per_word), len(outputs))
+
+    def certificate(self) -> Certificate | None:
+        """Compute what one draw realises at worst; None where the distribution of a word has no finite table.
+
+        Raises:
+            ArtifactError: A stored table cannot be read.
+        """
+        return of_distributions(self)
+
+    def far_words(self) -> tuple[str, str]:
+        """Return two words that are likely to be told apart best, chosen from public inputs alone."""
+        words = [word for word in self.input_words() if word != PAD]
+        return words[0], words[-1]
+
+    def distances_from(self, word: str) -> dict[str, float] | None:  # noqa: ARG002
+        """Return the distance of every known word from one, in the unit of the metric claim; None without one."""
+        return None
 
     def sample_many(self, word: str, n: int, *, secret: _kernel.Secret | None = None) -> list[str]:
         """Draw one word n times independently, on the path that releases texts (audits, query attack).

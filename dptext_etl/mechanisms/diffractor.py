@@ -32,6 +32,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.families.list_geometric import GeometricLaw
 from dptext_etl.families.list_tem import TemLaw
 from dptext_etl.families.listed import ListLaw, ListMechanism
+from dptext_etl.families.spends import unbounded
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
 
@@ -169,19 +170,14 @@ class Diffractor(ListMechanism):
 
     def spend(self, positions: int) -> Spend:
         """As for all word mechanisms; nothing is bounded where the lists hold different words."""
-        if self._even:
-            return super().spend(positions)
-        claim, amount = self.guarantee, math.inf if positions else 0
-        return Spend(
-            claim.guarantee_class,
-            claim.disclosures,
-            *(amount, amount, amount),
-            rho=amount,
-            mu2=amount,
-            eps_metric=amount,
-            n_worst=positions,
-            assumptions=claim.assumptions,
-        )
+        return super().spend(positions) if self._even else unbounded(self.guarantee, positions)
+
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        """N draws, each between the two places that the mechanism tells apart best."""
+        if not self._even:
+            return {"∞": math.inf}
+        apart = {"gamma": self.gamma} if self.variant == "tem" else {"(N-1)": self.places - 1}
+        return super().cost_factors(positions) | apart
 
     def neighbour_lists(self) -> NeighbourLists:
         """Read or make the public lists.

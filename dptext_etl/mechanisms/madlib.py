@@ -88,6 +88,10 @@ class Madlib(VectorMechanism):
         """Epsilon times the diameter, and what rounding may have taken from it."""
         return Fraction(repr(self.epsilon)) * Fraction(self.diameter) * _WIDER
 
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        """N draws between the farthest two words."""
+        return {**super().cost_factors(positions), "D": Fraction(self.diameter) * _WIDER}
+
     @property
     def metric_claim(self) -> MetricClaim | None:
         """Epsilon per unit of Euclidean distance; a noisy length is no distance of words."""

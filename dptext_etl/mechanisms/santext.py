@@ -33,7 +33,9 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
+from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.distance import DistanceLaw
+from dptext_etl.families.spends import unbounded
 from dptext_etl.families.vector import UNKNOWN, Draws, Indices, VectorMechanism, read_fact, stored_fact
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
@@ -232,6 +234,11 @@ class SanText(VectorMechanism):
         }
         return read_fact(stored_fact(description, found))
 
+    def certificate(self) -> Certificate:
+        """Compute what one draw realises at worst from the integer weights of every word, made anew."""
+        source = "the integer weights of every word, made anew"
+        return Certificate(source, self.law.worst_log_ratio(), exact=True, words=self.far_words())
+
     @property
     def guarantee(self) -> Guarantee:
         """As for all word mechanisms, but no unknown word is ever kept; UMLDP where known ones are shown."""
@@ -245,27 +252,16 @@ class SanText(VectorMechanism):
         )
         return replace(stated, guarantee_class=GuaranteeClass.UMLDP, neighbours=neighbours)
 
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
+        """N draws between the farthest two words; infinite where words are shown."""
+        return {"∞": math.inf} if self.shows_words else {**super().cost_factors(positions), "D": self.diameter}
+
     def spend(self, positions: int) -> Spend:
         """N draws; infinite in every component where words are shown.
 
         Specification: docs/spec/privacy.md#santext-plus, docs/spec/privacy.md#infinite-components.
         """
-        if not self.shows_words:
-            return super().spend(positions)
-        guarantee, endless = self.guarantee, math.inf if positions else 0
-        return Spend(
-            guarantee_class=guarantee.guarantee_class,
-            disclosures=guarantee.disclosures,
-            eps_pure=endless,
-            eps_tight=endless,
-            eps_approx=endless,
-            delta=0,
-            rho=endless,
-            mu2=endless,
-            eps_metric=endless,
-            n_worst=positions,
-            assumptions=guarantee.assumptions,
-        )
+        return unbounded(self.guarantee, positions) if self.shows_words else super().spend(positions)
 
     @property
     def disclosed_bits_per_token(self) -> float:

@@ -12,9 +12,10 @@ import pytest
 
 from dptext_etl import available, catalog, load, privatize
 from dptext_etl.artifacts import Artifact
+from dptext_etl.cli.render import mechanism_facts
 from dptext_etl.column import release, spends, worst_case
 from dptext_etl.errors import InputError
-from dptext_etl.guarantee import ADDITIVE, Disclosure, GuaranteeClass, Spend
+from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, GuaranteeClass, Spend
 
 FOREIGN = "qzxvjkwpqzxvjkwp"
 
@@ -61,6 +62,17 @@ def test_spends_grow_with_positions_and_compose(mechanism):
     assert isinstance(mechanism.worst_case(), Spend)
     assert mechanism.worst_case() == mechanism.worst_case(mechanism.most_positions)
     assert mechanism.worst_case(7).eps_pure <= mechanism.worst_case().eps_pure
+
+
+def test_the_factors_of_its_cost_multiply_to_what_is_charged(mechanism):
+    for variant in mechanism_facts.examples(type(mechanism)).values():
+        worst = variant.spend(3).eps_approx if variant.guarantee.unit != "record" else variant.spend(1).eps_approx
+        product = math.prod(float(factor) for factor in variant.cost_factors(3).values())
+        assert product * MICRO == pytest.approx(worst, rel=1e-12, abs=1)  # rounded up to a millionth
+
+
+def test_fields_that_may_name_a_hub_are_public_inputs(mechanism):
+    assert mechanism.hub_fields <= mechanism.artifact_fields <= type(mechanism).model_fields.keys()
 
 
 def test_a_larger_epsilon_costs_more(mechanism):

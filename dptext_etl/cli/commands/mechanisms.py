@@ -40,11 +40,9 @@ def mechanisms(*, as_json: Json = False) -> None:
 def _variants(kind: type[Mechanism]) -> list[dict[str, Any]]:
     from dptext_etl.cli.render import mechanism_facts
 
-    example = kind.example()
-    found: list[dict[str, Any]] = []
-    names: list[str | None] = [*mechanism_facts.variants(kind)]
-    for variant in names or [None]:
-        claim = (example if variant is None else example.model_copy(update={"variant": variant})).guarantee
+    found = []
+    for variant, mechanism in mechanism_facts.examples(kind).items():
+        claim = mechanism.guarantee
         found.append(
             {
                 "variant": variant,

@@ -45,6 +45,13 @@ def variants(kind: type[Mechanism]) -> list[str]:
     return [str(item) for item in get_args(field.annotation)] if field else []
 
 
+def examples(kind: type[Mechanism]) -> dict[str | None, Mechanism]:
+    """Return the mechanism's small example by variant; under None where it has no variants."""
+    example = kind.example()
+    named: dict[str | None, Mechanism] = {name: example.model_copy(update={"variant": name}) for name in variants(kind)}
+    return named or {None: example}
+
+
 def summary(kind: type[Mechanism]) -> str:
     """Return the first sentence of the mechanism's file."""
     text = inspect.getdoc(inspect.getmodule(kind)) or inspect.getdoc(kind) or ""

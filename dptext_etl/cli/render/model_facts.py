@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dptext_etl.families.latent import LatentMechanism
-    from dptext_etl.families.score import ScoreMechanism
     from dptext_etl.guarantee import Spend
     from dptext_etl.mechanism import Mechanism
 
@@ -17,43 +14,14 @@ RECORDS = (1, 10)
 
 
 def claims(mechanism: Mechanism, words: int) -> dict[str, Any]:
-    """Return `draw` for mechanisms that draw by a model's scores, `noise` and `conversions` for noisy latents."""
-    from dptext_etl.families.latent import LatentMechanism
-    from dptext_etl.families.score import ScoreMechanism
+    """Return what the mechanism says of one draw or of its noise, and `conversions` of what a text costs.
 
-    if isinstance(mechanism, ScoreMechanism):
-        return {"draw": _draw(mechanism), "conversions": _converted(mechanism.worst_case(words))}
-    if isinstance(mechanism, LatentMechanism):
-        return {"noise": _noise(mechanism), "conversions": _converted(mechanism.worst_case())}
-    return {}
-
-
-def _draw(mechanism: ScoreMechanism) -> dict[str, Any]:
-    low, high = mechanism.score_range
-    half = mechanism.epsilon / 2
-    largest = 1 / (1 + (mechanism.outputs - 1) * math.exp(-half)) if half < 700 else 1.0
-    return {
-        "epsilon": mechanism.epsilon,
-        "epsilon, tight": mechanism.epsilon_tight,
-        "outputs": mechanism.outputs,
-        "scores are clipped to": f"{low:.6g} to {high:.6g}",
-        "temperature": 2 * (high - low) / mechanism.epsilon,
-        "most probable output, at most": largest,
-    }
-
-
-def _noise(mechanism: LatentMechanism) -> dict[str, Any]:
-    size = mechanism.latent_model.size
-    scale = mechanism.scale(size)
-    facts = {
-        "kind": f"{mechanism.noise}, one draw per coordinate",
-        "coordinates": size,
-        f"clipped by {mechanism.norm} to": mechanism.clip,
-        "sensitivity": mechanism.sensitivity(size),
-    }
-    if scale.sigma is not None:
-        return {**facts, "standard deviation": scale.sigma, "sensitivity in standard deviations (mu)": mechanism.mu}
-    return {**facts, "scale": math.inf if scale.rate is None else float(1 / (scale.rate * 2**16))}
+    Args:
+        mechanism: The mechanism.
+        words: Length of the text that is costed, 1 or more.
+    """
+    found = mechanism.described()
+    return {**found, "conversions": _converted(mechanism.worst_case(words))} if found else {}
 
 
 def _converted(spend: Spend) -> list[dict[str, Any]]:

@@ -1,0 +1,94 @@
+"""Certificates: the worst log ratio of any output between any two words, computed from what the sampler reads.
+
+A certificate is computed anew and never read from a stored claim: from the integers of a stored table, from the weights
+that are drawn from, or from the exact output distributions of all words. Where a mechanism has no finite table
+(continuous noise) there is none.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+from safetensors import safe_open
+
+from dptext_etl.errors import PolicyError, seam
+
+if TYPE_CHECKING:
+    from dptext_etl.families.words import WordMechanism
+
+CELLS = 2**18
+"""Inputs times outputs up to which distributions of fractions are compared word by word."""
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What one draw realises.
+
+    Attributes:
+        source: What it was computed from.
+        realised: Worst log ratio; infinite where an output is possible for one word and impossible for another.
+        exact: Whether it is attained, or an upper bound of what is.
+        words: Two words between which it is large, for the trials.
+    """
+
+    source: str
+    realised: float
+    exact: bool
+    words: tuple[str, str]
+
+
+def of_distributions(mechanism: WordMechanism) -> Certificate | None:
+    """Compare the output distributions of all words, each as fractions.
+
+    Returns:
+        The certificate; None where there are too many words, or one's distribution cannot be written down.
+    """
+    words, outputs = mechanism.input_words(), mechanism.output_words()
+    if outputs is None or len(words) * len(outputs) > CELLS or mechanism.word_disclosures:
+        return None
+    most: dict[str, tuple[Fraction, str]] = {}
+    least: dict[str, tuple[Fraction, str]] = {}
+    for seen, word in enumerate(words):
+        try:
+            chances = dict(zip(*mechanism.transition(word), strict=True))
+        except PolicyError:
+            return None
+        for output in chances.keys() | most.keys():
+            chance = chances.get(output, Fraction(0))
+            known = output in most
+            most[output] = max(most.get(output, (chance, word)), (chance, word))
+            first = (chance, word) if known or not seen else (Fraction(0), words[0])
+            least[output] = min(least.get(output, first), (chance, word))
+    worst = max(most, key=lambda output: _log_ratio(most[output][0], least[output][0]))
+    realised = _log_ratio(most[worst][0], least[worst][0])
+    return Certificate("the exact laws of all words", realised, exact=True, words=(most[worst][1], least[worst][1]))
+
+
+def _log_ratio(most: Fraction, least: Fraction) -> float:
+    if not most:
+        return 0.0
+    if not least:
+        return math.inf
+    return math.log(most.numerator * least.denominator) - math.log(most.denominator * least.numerator)
+
+
+def read_table(path: Path) -> tuple[Arrays, dict[str, str]]:
+    """Read a stored table, whole: its arrays and what is said of it.
+
+    Raises:
+        ArtifactError: It cannot be read.
+    """
+    with seam("reading the table"), safe_open(str(path), framework="numpy") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
+
+
+def word_list(stored: npt.NDArray[Any]) -> list[str]:
+    """Return the words that an array of a stored table holds."""
+    return bytes(stored).decode().split("\n")

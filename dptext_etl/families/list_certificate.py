@@ -1,0 +1,41 @@
+"""The certificate of stored lists: the weights by distance that the sampler reads, over every pair of places."""
+
+from __future__ import annotations
+
+import json
+import math
+from fractions import Fraction
+from pathlib import Path
+
+from dptext_etl.families.certificate import Certificate, read_table, word_list
+from dptext_etl.families.list_tem import TemLaw
+from dptext_etl.mechanism import PAD
+
+
+def of_lists(path: Path) -> Certificate:
+    """Compute the certificate of lists (`families.listed`).
+
+    Args:
+        path: The stored lists.
+
+    Raises:
+        ArtifactError: They cannot be read.
+    """
+    stored, said = read_table(path)
+    inputs = word_list(stored["inputs"])
+    if "list_offsets" in stored:
+        return Certificate("lists of different words", math.inf, exact=True, words=(inputs[0], inputs[-1]))
+    lists = list(stored["lists"].reshape(-1, len(inputs)))
+    law, places = json.loads(said["law"]), len(inputs)
+    shown = {PAD, *(word_list(stored["kept"]) if "kept" in stored else ())}
+    order = [inputs[number] for number in lists[0] if inputs[number] not in shown]
+    ends = order[0], order[-1]
+    if "geometric" in law:
+        worst = float(Fraction(*law["geometric"]["rate"]) * (places - 1))
+        source = f"closed form of the stored rate over {places:,} places"
+        return Certificate(source, worst, exact=len(lists) == 1, words=ends)
+    tem = TemLaw(tuple(law["tem"]["weights"]), law["tem"]["outside"])
+    mixture = tem.loss(places)[0] if len(lists) == 1 else tem.mixture_loss(lists)
+    worst = tem.loss(places)[0] if mixture is None else mixture
+    source = f"the stored weights by distance, every pair of {places:,} places"
+    return Certificate(source, worst, exact=mixture is not None, words=ends)
