@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, Self
@@ -21,45 +20,31 @@ from dptext_etl import device, sampling
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
+from dptext_etl.families.model import ModelMechanism
 from dptext_etl.families.spends import spend_of_draws
 from dptext_etl.guarantee import Guarantee, Spend, exact
-from dptext_etl.inference import language_model
-from dptext_etl.inference.at_hand import model_at_hand
 from dptext_etl.inference.example_model import CLIPS, PREFIX
 from dptext_etl.inference.sampler import Clip
-from dptext_etl.mechanism import Mechanism
 
 SCORES_LOCAL = "SCORES_LOCAL"
-"""Assumption: a row of a batch is computed from its own numbers alone, whatever its mates hold.
+"""Assumption: a row of a batch is computed from its own numbers alone, whatever the other rows hold.
 
 Specification: docs/spec/privacy.md#scores-local.
 
 Each record's own bound never rests on it; that releases of different subjects compose in parallel does."""
 
 
-class ScoreMechanism(Mechanism):
+class ScoreMechanism(ModelMechanism):
     """A mechanism that draws outputs by a language model's clipped scores.
 
     Attributes:
-        model: Where the model is: a folder, the name of one in dptext-etl-models, or a name on the Hugging Face hub.
-            The hashes of its files are its identity.
-        revision: The hub's revision; for hub names alone.
         clip: Public range of the scores, (low, high), or a file that `dptext calibrate` wrote; None takes what the
             papers have for that model, or what lies in its folder.
     """
 
-    reproducible: ClassVar[bool] = False
-    accelerated: ClassVar[bool] = True
     shown_epsilons: ClassVar[tuple[float, ...]] = (10.0, 50.0, 250.0)
-    artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision", "clip"})
-    hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
-    small_model: ClassVar[str | None] = None
-    """A model of dptext-etl-models that a preview can take."""
-    model_source: ClassVar[str] = "give the folder of one: -p model=FOLDER"
-    """How to get a model, for the hint of a preview that finds none."""
+    artifact_fields: ClassVar[frozenset[str]] = ModelMechanism.artifact_fields | {"clip"}
 
-    model: str
-    revision: str | None = None
     clip: Clip | str | None = None
 
     @model_validator(mode="after")
@@ -74,20 +59,6 @@ class ScoreMechanism(Mechanism):
     def computing(self) -> device.Computing:
         """As the settings of this machine say."""
         return device.computing()
-
-    @classmethod
-    def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The usual model or the small one that ships, whichever is on this machine."""
-        return model_at_hand(cls, given, cls.small_model, cls.model_source)
-
-    @cached_property
-    def model_files(self) -> dict[str, Artifact]:
-        """The model's files by role, "model/config.json": those that this machine was given, else found by name.
-
-        Raises:
-            PolicyError: Not found, or no model that can be read without running its code.
-        """
-        return language_model.placed_files(self.__dict__) or language_model.model_files(self.model, self.revision)
 
     @cached_property
     def clip_range(self) -> Clip:
@@ -114,7 +85,7 @@ class ScoreMechanism(Mechanism):
 
     def artifacts(self) -> dict[str, Artifact]:
         """The model's files and, where one is given, the file of its clip range."""
-        files = dict(self.model_files)
+        files = super().artifacts()
         if isinstance(self.clip, str):
             files["clip"] = Artifact.open(self.clip)
         return files

@@ -19,7 +19,8 @@ from pydantic import Field, PositiveInt
 from dptext_etl import device
 from dptext_etl.artifacts import Artifact, store
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.families.latent import Clip, LatentMechanism
+from dptext_etl.families.latent import LatentMechanism
+from dptext_etl.families.latent_noise import Clip
 from dptext_etl.grid_noise import Norm
 from dptext_etl.inference import language_model
 from dptext_etl.inference.latent.model import LatentModel
@@ -51,18 +52,11 @@ class Adept(LatentMechanism):
     clip: Clip = 5.0
     num_beams: Annotated[PositiveInt, Field(le=64)] = 1
 
-    def artifacts(self) -> dict[str, Artifact]:
-        """The autoencoder's files."""
-        return self._files
-
-    @cached_property
-    def _files(self) -> dict[str, Artifact]:
-        placed = language_model.placed_files(self.__dict__)
-        if placed:
-            return placed
+    def find_files(self) -> dict[str, Artifact]:
+        """The autoencoder's files; those of the tiny random one are built."""
         if self.model == _EXAMPLE:
             return {f"{language_model.ROLE}{name}": _example(name) for name in _FILES}
-        return language_model.model_files(self.model, self.revision)
+        return super().find_files()
 
     @cached_property
     def computing(self) -> device.Computing:

@@ -22,7 +22,8 @@ from pydantic import Field, PositiveInt
 from dptext_etl import device
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.latent import Clip, LatentMechanism
+from dptext_etl.families.latent import LatentMechanism
+from dptext_etl.families.latent_noise import Clip
 from dptext_etl.grid_noise import Norm
 from dptext_etl.inference import language_model
 from dptext_etl.inference.latent.kept import FILE, Kept, read_kept
@@ -55,16 +56,13 @@ class DPBart(LatentMechanism):
     length: Annotated[PositiveInt, Field(ge=2, le=4096)] = 20
     clip: Clip = 0.1
 
-    def artifacts(self) -> dict[str, Artifact]:
-        """The model's files, and the list of kept columns where the variant has one."""
-        return self._files
+    def find_files(self) -> dict[str, Artifact]:
+        """The model's files, and the list of kept columns where the variant has one.
 
-    @cached_property
-    def _files(self) -> dict[str, Artifact]:
-        placed = language_model.placed_files(self.__dict__)
-        if placed:
-            return placed
-        files = language_model.model_files(self.model, self.revision)
+        Raises:
+            PolicyError: Not found, or a model without such a list.
+        """
+        files = super().find_files()
         if self.variant != "clv":
             folder = next(iter(files.values())).path.parent
             if not (folder / FILE).is_file():

@@ -1,0 +1,60 @@
+"""Mechanisms with a model: its files are public inputs, found by name and known by their hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar
+
+from dptext_etl.artifacts import Artifact
+from dptext_etl.inference import language_model
+from dptext_etl.inference.at_hand import model_at_hand
+from dptext_etl.mechanism import Mechanism
+
+
+class ModelMechanism(Mechanism):
+    """A mechanism that needs a neural model.
+
+    Attributes:
+        model: Where the model is: a folder, the name of one in dptext-etl-models, or a name on the Hugging Face hub.
+            The hashes of its files are its identity.
+        revision: The hub's revision; for hub names alone.
+    """
+
+    reproducible: ClassVar[bool] = False
+    accelerated: ClassVar[bool] = True
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    small_model: ClassVar[str | None] = None
+    """A model of dptext-etl-models that a preview can take."""
+    model_source: ClassVar[str] = "give the folder of one: -p model=FOLDER"
+    """How to get a model, for the hint of a preview that finds none."""
+
+    model: str
+    revision: str | None = None
+
+    @classmethod
+    def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """The usual model or the small one that ships, whichever is on this machine."""
+        return model_at_hand(cls, given, cls.small_model, cls.model_source)
+
+    @cached_property
+    def model_files(self) -> dict[str, Artifact]:
+        """The model's files by role, "model/config.json": those that this machine was given, else found by name.
+
+        Raises:
+            PolicyError: Not found, or no model that can be read without running its code.
+        """
+        return language_model.placed_files(self.__dict__) or self.find_files()
+
+    def find_files(self) -> dict[str, Artifact]:
+        """Find the files by the name of the model.
+
+        Raises:
+            PolicyError: Not found, or no model that can be read without running its code.
+        """
+        return language_model.model_files(self.model, self.revision)
+
+    def artifacts(self) -> dict[str, Artifact]:
+        """The model's files, by role."""
+        return dict(self.model_files)
