@@ -25,30 +25,23 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
-import pyarrow as pa
 from pydantic import Field, model_validator
 
-from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
-from dptext_etl.errors import PolicyError
-from dptext_etl.families import extremes
-from dptext_etl.families.certificate import Certificate
-from dptext_etl.families.distance import DistanceLaw
+from dptext_etl.families.distance_words import DistanceMechanism
 from dptext_etl.families.spends import unbounded
-from dptext_etl.families.vector import UNKNOWN, Draws, Indices, VectorMechanism, read_fact, stored_fact
-from dptext_etl.families.words import MetricClaim
+from dptext_etl.families.vector import Draws, Indices
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
-from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import Slots, bernoulli
 
-TOKEN, PLAN = 1, 3
-"""Purposes of streams: what is drawn, and the Bernoulli trials of SanText+."""
+PLAN = 3
+"""Purpose of the stream of SanText+'s Bernoulli trials (docs/spec/stream.md#purposes)."""
 
 PAPER_EPSILON = 15.0
 
 
-class SanText(VectorMechanism):
+class SanText(DistanceMechanism):
     """SanText and SanText+ (Yue et al. 2021).
 
     Attributes:
@@ -68,7 +61,6 @@ class SanText(VectorMechanism):
         ('good', True)
     """
 
-    reproducible: ClassVar[bool] = True
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors", "sensitive"})
 
     variant: Literal["plain", "plus"] = "plain"
@@ -109,32 +101,24 @@ class SanText(VectorMechanism):
         """Which words count as sensitive, where the others can be kept."""
         return super().word_disclosures | ({Disclosure.SENS_CLASS} if self.shows_words else frozenset())
 
-    def input_policy(self) -> dict[str, Any]:
-        """As for all word mechanisms; the published code, too, draws unknown words uniformly."""
-        return {**super().input_policy(), "numbers": "uniform", "oov": "uniform"}
-
     def artifacts(self) -> dict[str, Artifact]:
         """The vectors, their diameter, and the list of sensitive words if there is one."""
         listed = {} if self.sensitive is None else {"sensitive": stopwords(self.sensitive).artifact}
-        return {**super().artifacts(), "span": self.span, **listed}
+        return {**super().artifacts(), **listed}
 
-    @cached_property
-    def _output_ids(self) -> npt.NDArray[np.int64]:
-        """Numbers of the words that are drawn, in public order."""
-        words = self.words
-        n = len(self.input_words())
+    @property
+    def draws_from_all(self) -> bool:
+        """Whether every word of the vocabulary can be drawn: "plus" draws sensitive words alone."""
+        return self.variant == "plain"
+
+    def drawn_words(self) -> npt.NDArray[np.int64]:
+        """Return the numbers of the words that are drawn: all, those of a public list, or the rarest ones."""
+        index, n = self.words.index, len(self.input_words())
         if self.variant == "plain":
-            chosen = np.arange(n)
-        elif self.sensitive is not None:
-            chosen = np.array(sorted(words.index[w] for w in stopwords(self.sensitive).words if w in words.index), int)
-        else:
-            chosen = np.arange(n - math.ceil(n * Fraction(repr(self.sensitive_share))), n)
-        if len(chosen) < 2:
-            raise PolicyError(
-                f"{len(chosen)} words could be drawn, at least 2 are needed",
-                "use more vectors, or a larger share or list of sensitive words",
-            )
-        return np.append(chosen, n) if self.hides_length else chosen
+            return super().drawn_words()
+        if self.sensitive is not None:
+            return np.array(sorted(index[word] for word in stopwords(self.sensitive).words if word in index), int)
+        return np.arange(n - math.ceil(n * exact(self.sensitive_share)), n)
 
     @cached_property
     def _sensitive_mask(self) -> npt.NDArray[np.bool_]:
@@ -142,33 +126,17 @@ class SanText(VectorMechanism):
         mask[self._output_ids] = True
         return mask
 
-    @cached_property
-    def law(self) -> DistanceLaw:
-        """The integer weights of every word over the words that are drawn."""
-        words, chosen = self.words, self._output_ids
-        outputs = words if len(chosen) == len(words) else words.take(words.words[at] for at in chosen)
-        return DistanceLaw(words, outputs, self.epsilon, self.diameter)
+    def _shown(self, number: int) -> Fraction:
+        """Return the probability that a word is shown: 1 - p for "plus" if it is not sensitive."""
+        return 1 - exact(self.p) if self.shows_words and not self._sensitive_mask[number] else Fraction(0)
 
-    def choose(self, draws: Draws) -> Indices:
-        """Draw an output for every word; unknown ones uniformly, for SanText+ some words stay."""
-        ordered, order = draws.by_word()
-        known = int(np.searchsorted(ordered.words, UNKNOWN))
-        kept = ordered.words.copy()
-        kept[known:] = self._uniform(ordered.take(slice(known, None)))
-        some = ordered.take(slice(known))
-        if self.shows_words:
-            drawn = self._drawn_again(some)
-            kept[:known][drawn] = self._output_ids[self.law.draw(some.take(drawn))]
-        else:
-            kept[:known] = self._output_ids[self.law.draw(some)]
-        chosen = np.empty_like(kept)
-        chosen[order] = kept
-        return chosen
-
-    def _uniform(self, draws: Draws) -> npt.NDArray[np.int64]:
-        drawn = _kernel.uniform_choices(*draws.arrays(), TOKEN, self.law.width, len(self._output_ids))
-        outputs: npt.NDArray[np.int64] = self._output_ids[pa.array(drawn).to_numpy()]
-        return outputs
+    def _known(self, draws: Draws) -> Indices:
+        """Draw an output for words of the vocabulary; for "plus" some words stay."""
+        if not self.shows_words:
+            return super()._known(draws)
+        kept, drawn = draws.words.copy(), self._drawn_again(draws)
+        kept[drawn] = super()._known(draws.take(drawn))
+        return kept
 
     def _drawn_again(self, draws: Draws) -> npt.NDArray[np.bool_]:
         """Whether each known word is drawn: sensitive ones always, others by a Bernoulli trial of probability p."""
@@ -179,71 +147,9 @@ class SanText(VectorMechanism):
         return drawn
 
     @property
-    def epsilon_per_word(self) -> float:
-        """Epsilon times the diameter; infinite where words are shown."""
-        return math.inf if self.shows_words else self.law.exponent
-
-    @property
-    def epsilon_tight(self) -> float | None:
-        """What integer weights realise at most at that epsilon, whatever the distances.
-
-        Specification: docs/spec/privacy.md#epsilon-implemented.
-
-        `epsilon_table`, which takes a pass over all pairs of words, is no larger, and is computed when it is asked for.
-        """
-        return None if self.shows_words else self.law.epsilon_implemented
-
-    @property
-    def epsilon_table(self) -> float | None:
-        """Exact pure parameter of one draw from the realised integers of all pairs of words, unknown ones included.
-
-        Found once per configuration and machine, in seconds for 20,000 words, minutes for 65,000: the log says how far.
-        """
-        if self.shows_words:
-            return None
-        return float(self._fact("worst ratio", lambda: repr(self.law.worst_log_ratio())))
-
-    @property
-    def metric_claim(self) -> MetricClaim | None:
-        """Epsilon per unit of Euclidean distance, for "plain" under its certificate.
-
-        Specification: docs/spec/privacy.md#metric-certificate.
-
-        Between known words (and padding): an unknown word is drawn uniformly, and has no distance.
-        """
-        if self.variant == "plus" or self.mode == "faithful" or self.length == "noisy" or not self._certified:
-            return None
-        return MetricClaim(self.epsilon, "euclidean", self.diameter)
-
-    @cached_property
-    def _certified(self) -> bool:
-        if self.law.settled is not None:
-            return self.law.settled
-        return bool(self._fact("certificate", self.law.is_metric))
-
-    def _fact(self, fact: str, found: Any) -> Any:
-        """A fact about the law's integers, stored once."""
-        description = {
-            "format": "dptext-santext-fact/1",
-            "fact": fact,
-            "version": self.version,
-            "epsilon": repr(self.epsilon),
-            "vectors": self.words.artifact.sha256,
-            "padded": self.hides_length,
-            "outputs": self._output_ids.tolist() if self.variant == "plus" else "all",
-        }
-        return read_fact(stored_fact(description, found))
-
-    def certificate(self) -> Certificate:
-        """Compute what one draw realises at worst from the integer weights of every word, made anew."""
-        source = "the integer weights of every word, made anew"
-        return Certificate(source, self.law.worst_log_ratio(), exact=True, words=self.far_words())
-
-    @property
     def guarantee(self) -> Guarantee:
-        """As for all word mechanisms, but no unknown word is ever kept; UMLDP where known ones are shown."""
+        """As for all distance mechanisms; UMLDP where words are shown."""
         stated = super().guarantee
-        stated = replace(stated, disclosures=stated.disclosures - {Disclosure.OOV, Disclosure.NUMBERS})
         if not self.shows_words:
             return stated
         neighbours = (
@@ -254,7 +160,7 @@ class SanText(VectorMechanism):
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """N draws between the farthest two words; infinite where words are shown."""
-        return {"∞": math.inf} if self.shows_words else {**super().cost_factors(positions), "D": self.diameter}
+        return {"∞": math.inf} if self.shows_words else super().cost_factors(positions)
 
     def spend(self, positions: int) -> Spend:
         """N draws; infinite in every component where words are shown.
@@ -274,60 +180,6 @@ class SanText(VectorMechanism):
         shares = chances / drawn
         left = -float((np.array([sensitive, n - sensitive]) * shares * np.log2(shares)).sum())
         return math.log2(n) - drawn * left
-
-    def output_words(self) -> frozenset[str] | None:
-        """The words that are drawn; all of the vocabulary where words are shown; None in faithful mode."""
-        if self.mode == "faithful" or self.shows_words:
-            return super().output_words()
-        return frozenset(self.law.outputs.words) - {PAD}
-
-    def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
-        """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1.
-
-        Raises:
-            PolicyError: `word` is no single word that is drawn.
-        """
-        number, outputs = self.number_of(word), list(self.law.outputs.words)
-        if number == UNKNOWN:
-            return outputs, [Fraction(1, len(outputs))] * len(outputs)
-        weights: list[int] = self.law.weights(np.array([number]))[0].tolist()
-        total = sum(weights)
-        chances = [Fraction(weight, total) for weight in weights]
-        if self.shows_words and not self._sensitive_mask[number]:
-            share = Fraction(repr(self.p))
-            return [*outputs, self.words.words[number]], [*(share * chance for chance in chances), 1 - share]
-        return outputs, chances
-
-    def survival(self, word: str) -> Fraction:
-        """Return the exact probability that `word` comes back as itself.
-
-        Raises:
-            PolicyError: As `transition`.
-        """
-        number = self.number_of(word)
-        if number == UNKNOWN:
-            return Fraction(0)
-        at = np.flatnonzero(self._output_ids == number)
-        if not len(at):
-            return 1 - Fraction(repr(self.p)) if self.shows_words else Fraction(0)
-        weights = self.law.weights(np.array([number]))[0]
-        return Fraction(int(weights[at[0]]), int(weights.sum()))
-
-    def collision(self, word: str) -> float:
-        """Return the probability that two independent draws of `word` agree, rounded up.
-
-        Raises:
-            PolicyError: As `transition`.
-        """
-        number = self.number_of(word)
-        if number == UNKNOWN or self.shows_words:
-            return super().collision(word)
-        weights = self.law.weights(np.array([number]))[0].astype(np.float64)
-        return min(1.0, float(np.dot(weights, weights) / weights.sum() ** 2) * (1 + 1e-9))
-
-    def largest_probability(self) -> float:
-        """Return an upper bound of the probability with which a draw gives any one word."""
-        return 1.0 if self.shows_words else extremes.range_bounded(self.law.exponent, len(self._output_ids))
 
     @classmethod
     def example(cls) -> Self:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -96,9 +96,15 @@ class ModelGenerator:
 class _ModelBatch:
     """What both kinds of models have in common: the last scores, and how they become those of the outputs."""
 
-    def __init__(self, model: Any, outputs: _Outputs) -> None:
+    left: ClassVar[bool]
+    """Whether prompts are padded on the left."""
+
+    def __init__(
+        self, model: Any, prompts: Sequence[Sequence[int]], bucket: int, longest: int, outputs: _Outputs
+    ) -> None:
         self._model, self._outputs = model, outputs
-        self._last: Any = None
+        ids, mask = _padded(prompts, bucket, left=self.left)
+        self._last = self._begin(ids, mask, longest)
 
     def scores(self) -> Any:
         """Return the scores of the outputs, shape (rows, outputs)."""
@@ -113,27 +119,26 @@ class _ModelBatch:
         with torch.inference_mode():
             self._last = self._forward(tokens)
 
+    def _begin(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_], longest: int) -> Any:
+        """Read the prompts, shape (rows, bucket), and score what follows them."""
+        raise NotImplementedError
+
     def _forward(self, tokens: Any) -> Any:
+        """Score what follows one more token per row, shape (rows, 1)."""
         raise NotImplementedError
 
 
 class _CausalBatch(_ModelBatch):
     """Prompts padded on the left, so that all rows continue at one place; positions count own tokens alone."""
 
-    def __init__(
-        self,
-        model: Any,
-        prompts: Sequence[Sequence[int]],
-        bucket: int,
-        longest: int,
-        outputs: _Outputs,
-    ) -> None:
+    left: ClassVar[bool] = True
+
+    def _begin(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_], longest: int) -> Any:
         import torch
         from transformers import StaticCache
 
-        super().__init__(model, outputs)
-        ids, mask = _padded(prompts, bucket, left=True)
-        wide = np.zeros((len(prompts), bucket + longest), bool)
+        model, (rows, bucket) = self._model, ids.shape
+        wide = np.zeros((rows, bucket + longest), bool)
         wide[:, :bucket] = mask
         self._mask = torch.as_tensor(wide, device=model.device)
         self._cache = StaticCache(model.config, max_cache_len=bucket + longest)
@@ -143,7 +148,7 @@ class _CausalBatch(_ModelBatch):
         self._seen = bucket
         self._next = torch.as_tensor(mask.sum(1), device=model.device)[:, None]
         first = torch.as_tensor(np.maximum(np.cumsum(mask, axis=1) - 1, 0), device=model.device)
-        self._last = self._score(torch.as_tensor(ids, device=model.device), first)
+        return self._score(torch.as_tensor(ids, device=model.device), first)
 
     def _forward(self, tokens: Any) -> Any:
         self._mask[:, self._seen] = True
@@ -166,20 +171,14 @@ class _CausalBatch(_ModelBatch):
 class _EncoderDecoderBatch(_ModelBatch):
     """Prompts padded on the right and encoded once; the decoder starts from the model's start token."""
 
-    def __init__(
-        self,
-        model: Any,
-        prompts: Sequence[Sequence[int]],
-        bucket: int,
-        longest: int,
-        outputs: _Outputs,
-    ) -> None:
+    left: ClassVar[bool] = False
+
+    def _begin(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_], longest: int) -> Any:
         import torch
         from transformers import DynamicCache, EncoderDecoderCache, StaticCache
         from transformers.modeling_outputs import BaseModelOutput
 
-        super().__init__(model, outputs)
-        ids, mask = _padded(prompts, bucket, left=False)
+        model = self._model
         self._mask = torch.as_tensor(mask, device=model.device)
         encoded = model.get_encoder()(
             input_ids=torch.as_tensor(ids, device=model.device), attention_mask=self._mask
@@ -187,8 +186,8 @@ class _EncoderDecoderBatch(_ModelBatch):
         self._encoded = BaseModelOutput(last_hidden_state=encoded)
         decoder = model.config.get_text_config(decoder=True)
         self._cache = EncoderDecoderCache(StaticCache(decoder, max_cache_len=longest), DynamicCache(config=decoder))
-        start = np.full((len(prompts), 1), _start_token(model), np.int64)
-        self._last = self._forward(torch.as_tensor(start, device=model.device))
+        start = np.full((len(ids), 1), _start_token(model), np.int64)
+        return self._forward(torch.as_tensor(start, device=model.device))
 
     def _forward(self, tokens: Any) -> Any:
         return self._model(
