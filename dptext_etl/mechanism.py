@@ -1,4 +1,4 @@
-"""A mechanism: a small frozen description that turns a text and a secret key into a released text and its spend."""
+"""Define a mechanism: a small frozen description that turns a text and a key into a released text and its cost."""
 
 from __future__ import annotations
 
@@ -157,7 +157,7 @@ class Mechanism(BaseModel, ABC):
     def refundable(self) -> bool:
         """Whether a release says how many draws it really took, so that a pure cap may be charged for those alone.
 
-        True only where that number is a function of what is released or of coins that no text decides
+        True only where that number is a function of what is released or of Bernoulli trials that no text decides
         (docs/spec/privacy.md#expost). The guarantee of a record stays its worst case.
         """
         return False

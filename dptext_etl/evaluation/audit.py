@@ -1,10 +1,10 @@
-"""The audit of a policy: is what a mechanism claims per word true, of its integers and of what it releases?
+"""Audit a policy: is what a mechanism claims per word true of its integers, and of what it releases?
 
-Two answers that know nothing of each other. The certificate is computed from the integers that draws are made from,
-exactly, for every pair of words; it says nothing of the code around them. The trials release public words on the path
-that releases texts, under keys of their own, and count; they bound the loss from below, so they can refute a claim and
-never prove one. n draws show no loss beyond ln n - 3, and a claim that is near that or beyond is tried on the same
-mechanism at a small epsilon, through the same code (docs/spec/privacy.md#audit-bound,
+Two independent answers are given. The certificate (`families.certificate`) is computed exactly from the integers that
+draws are made from, for every pair of words; it says nothing of the code around them. The trials release public words
+on the path that releases texts, under keys of their own, and count. They bound the loss from below, so they can refute
+a claim and never prove one. n draws show no loss beyond ln n - 3. A claim that is near that or beyond is tried on the
+same mechanism at a small epsilon, through the same code (docs/spec/privacy.md#audit-bound,
 docs/spec/privacy.md#audit-planted).
 
 Nothing of a user's is read, and nothing is charged: inputs are words of the public vocabulary and strings outside it.
@@ -187,7 +187,7 @@ def audit_mechanism(
             least = counts.bound((1 - confidence) / many)
             done.append(Trial(counts, level.epsilon, limit, least, sure > limit * (1 + _ROUNDING)))
     largest = audit_bound.largest(draws, ALARM / many)
-    note = "" if table else "the law of a word has no finite table: trials alone"
+    note = "" if table else "the distribution of a word has no finite table: trials alone"
     if claim >= largest:
         note += (
             f"{'; ' if note else ''}{claim:,.6g} per word is beyond what {draws:,} draws can refute: the trials are of"

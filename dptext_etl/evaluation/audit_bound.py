@@ -1,4 +1,4 @@
-"""Lower bounds of a privacy loss from counts: Clopper-Pearson intervals of two shares, and their log ratio.
+"""Bound a privacy loss from below by counts: Clopper-Pearson intervals of two shares, and their log ratio.
 
 If an event comes k times in n draws under one input and k' times in n' under another, then with probability 1 - alpha
 

@@ -1,4 +1,4 @@
-"""Trials of a release: two public inputs, an event, and how often it comes under each, on the path that releases.
+"""Try a release: count how often an event comes under each of two public inputs, on the path that releases.
 
 An event is chosen on draws of its own (the pilot), so that counting it on others is an honest test. Trials of draws
 that should be independent compare two of them: of neighbouring positions, of two records, of two keys. Draws that

@@ -26,7 +26,7 @@ from dptext_etl.keys import RecordKeys
 SHARE = 0.95
 REPEATS = 2_000
 SAMPLES = 20_000
-"""Draws that stand for a law that cannot be written as fractions."""
+"""Draws that stand for a distribution that no fractions express."""
 LIMIT = 1 << 20
 
 _CELLS = 1 << 22

@@ -1,4 +1,4 @@
-"""Antonyms from WordNet, which the paper's code can keep from being drawn (faithful mode alone).
+"""Read antonyms from WordNet, which the paper's code can keep from being drawn (faithful mode alone).
 
 The paper takes antonyms out of the output set, which then depends on the text: a word that cannot come out tells
 something with certainty. Here they score lowest, before scores are clipped: rarely drawn, and the guarantee stays.

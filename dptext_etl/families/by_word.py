@@ -1,8 +1,8 @@
-"""Mechanisms that release word i for word i: what gates and reports know of them, whatever stands behind a draw.
+"""Say what gates and reports know of a mechanism that releases word i for word i.
 
-The families of word mechanisms know the law of every word. A masked language model has another law in every text; what
-is known of it is the largest probability that any draw can have (pmax: docs/spec/privacy.md#exponential-mechanism),
-which bounds the chance that a word comes back, that two releases agree, and that a text is copied, given everything
+Word mechanisms know the output distribution of every word. A masked language model has another distribution in every
+text. Known of it is the largest probability that any draw can have (pmax: docs/spec/privacy.md#exponential-mechanism).
+This bounds the chance that a word comes back, that two releases agree, and that a text is copied, given everything
 drawn before.
 """
 
@@ -25,7 +25,7 @@ class WordByWord(Mechanism):
     """
 
     contextual: ClassVar[bool] = False
-    """Whether the law of a draw depends on more than its own word, so that only bounds of it are known."""
+    """Whether the distribution of a draw depends on more than its own word, so that only bounds of it are known."""
 
     @property
     def in_place(self) -> bool:
@@ -59,15 +59,15 @@ class WordByWord(Mechanism):
         """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1.
 
         Raises:
-            PolicyError: `word` is no single word, or has no law of its own that can be written as fractions.
+            PolicyError: `word` is no single word, or has no distribution of its own that fractions can express.
         """
-        raise PolicyError(f"{self.name} draws a word by its whole text, so that a word alone has no law")
+        raise PolicyError(f"{self.name} draws a word by its whole text, so a word alone has no distribution")
 
     def survival(self, word: str) -> Fraction:  # noqa: ARG002
         """Return (an upper bound of) the probability that `word` comes back as itself.
 
         Raises:
-            PolicyError: As `transition`, where the law is the word's own.
+            PolicyError: As `transition`, where the distribution is the word's own.
         """
         return Fraction(self.largest_probability())
 
@@ -82,14 +82,22 @@ class WordByWord(Mechanism):
     def simulated_survivals(self, word: str, trials: int) -> int | None:  # noqa: ARG002
         """Return in how many of `trials` the word comes back, simulated apart from the code that releases.
 
-        For laws that `transition` cannot write down and `survival` bounds widely; None elsewhere.
+        For distributions that `transition` cannot write down and `survival` bounds widely; None elsewhere.
+
+        Args:
+            word: One word.
+            trials: How many draws are simulated, 1 or more.
         """
         return None
 
     def simulated_collisions(self, words: Sequence[str], pairs: int) -> int | None:  # noqa: ARG002
         """Return how many of `pairs` of independent draws agree, simulated apart from the code that releases.
 
-        The pairs go round the words in turn. For laws that `transition` cannot write down; None elsewhere.
+        The pairs go round the words in turn. For distributions that `transition` cannot write down; None elsewhere.
+
+        Args:
+            words: The words that are drawn for.
+            pairs: How many pairs are simulated, 1 or more.
         """
         return None
 

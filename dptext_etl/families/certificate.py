@@ -1,4 +1,4 @@
-"""Certificates: the worst log ratio of any output between any two words, computed from what the sampler reads.
+"""Compute certificates: the worst log ratio of any output between any two words, from what the sampler reads.
 
 A certificate is computed anew and never read from a stored claim: from the integers of a stored table, from the weights
 that are drawn from, or from the exact output distributions of all words. Where a mechanism has no finite table
@@ -68,7 +68,8 @@ def of_distributions(mechanism: WordMechanism) -> Certificate | None:
             least[output] = min(least.get(output, first), (chance, word))
     worst = max(most, key=lambda output: _log_ratio(most[output][0], least[output][0]))
     realised = _log_ratio(most[worst][0], least[worst][0])
-    return Certificate("the exact laws of all words", realised, exact=True, words=(most[worst][1], least[worst][1]))
+    words = most[worst][1], least[worst][1]
+    return Certificate("the exact output distributions of all words", realised, exact=True, words=words)
 
 
 def _log_ratio(most: Fraction, least: Fraction) -> float:

@@ -1,7 +1,7 @@
-"""The exponential mechanism over distances: P(y | x) proportional to exp(-epsilon d(x, y) / 2), as integers.
+"""Compute the exponential mechanism over distances as integers: P(y | x) proportional to exp(-epsilon d(x, y) / 2).
 
-The weights are those that are drawn from (`_kernel.NearLaw`, bit for bit `sampling.integer_weights`). What is said of
-them here is computed in blocks of rows: time quadratic in the vocabulary, memory linear.
+Draws are made from the same weights (`_kernel.NearLaw`, bit for bit `sampling.integer_weights`). Facts about them are
+computed in blocks of rows: time quadratic in the vocabulary, memory linear.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Distance mechanisms: the exponential mechanism over the distances of word vectors, with its claims.
+"""Draw words by the distances of their vectors, with the exponential mechanism, and state what that guarantees.
 
 P(y | x) is proportional to exp(-epsilon d(x, y) / 2), d the Euclidean distance in the vectors' own units. What is drawn
 from are integers (`families.distance`); unknown words are drawn uniformly.

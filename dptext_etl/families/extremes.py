@@ -1,4 +1,4 @@
-"""The largest probability with which a law gives any one word: what bounds the chance that a text comes back whole."""
+"""Bound the largest probability of any one output, and so the chance that a text comes back whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Generation: a language model answers a prompt that holds the text, and every token of the answer is drawn exactly.
+"""Answer a prompt that holds the text with a language model, and draw every token of the answer exactly.
 
 Papers: Mattern et al. 2022 (DP-Paraphrase) and Utpala et al. 2023 (DP-Prompt), as paper 000 compares them. Every token,
 the one that ends the answer included, is a draw of the exponential mechanism over one fixed set of tokens, from scores

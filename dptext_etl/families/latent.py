@@ -1,4 +1,4 @@
-"""Latent mechanisms: a whole text becomes one vector of constant size, the vector is clipped and gets noise.
+"""Encode a whole text as one vector of constant size, add noise to it, and decode a text.
 
 What leaves is written by a decoder from the noisy vector alone, so the guarantee is that of the noise, between any two
 texts whatever their lengths (docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs/spec/privacy.md#dpbart):
@@ -83,7 +83,13 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         return self.release_with(self.latent_model, texts, keys.of(texts))
 
     def release_with(self, model: LatentModel, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release by a given model under given record keys: for tests; everything else calls `release`."""
+        """Release by a given model under given record keys: for tests; everything else calls `release`.
+
+        Args:
+            model: What encodes and decodes.
+            texts: Strings of any Arrow layout, nulls allowed.
+            record_keys: Fixed-size binary of 32 bytes, one per text.
+        """
         written: list[str | None] = [None] * len(texts)
         decode, progress = decoding(model), Progress(len(texts) - texts.null_count)
         for rows, noisy in self._noisy(model, texts, record_keys):

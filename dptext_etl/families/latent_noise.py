@@ -1,4 +1,4 @@
-"""Noise on a clipped vector that is made of a whole text: how much of it (epsilon, delta) needs, and what it costs.
+"""Compute how much noise (epsilon, delta) needs on a clipped vector of a whole text, and what it costs.
 
 Specification: docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs/spec/privacy.md#dpbart.
 

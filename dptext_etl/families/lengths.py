@@ -1,4 +1,4 @@
-"""Lengths of texts: the number of words is disclosed, or hidden behind a public or a noisy number of draws.
+"""Disclose the number of words of a text, or hide it behind a public or a noisy number of draws.
 
 Specification: docs/spec/privacy.md#length-options.
 """

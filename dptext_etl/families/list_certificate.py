@@ -1,4 +1,4 @@
-"""The certificate of stored lists: the weights by distance that the sampler reads, over every pair of places."""
+"""Compute the certificate of stored lists from the weights by distance that the sampler reads."""
 
 from __future__ import annotations
 

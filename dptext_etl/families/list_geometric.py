@@ -1,8 +1,8 @@
-"""The geometric mechanism over the places of a list: a discrete Laplace number is added to the place, then clamped.
+"""Describe the geometric mechanism over the places of a list: a discrete Laplace number is added, then clamped.
 
-No table of integer weights is it: rounded up in the tails, such a table breaks the claim per place
-(docs/spec/privacy.md#metric-certificate). The kernel draws it exactly; here are its probabilities, which are irrational
-(docs/spec/privacy.md#diffractor-geometric).
+A table of integer weights cannot express it: rounded up in the tails, such a table breaks the claim per place
+(docs/spec/privacy.md#metric-certificate). The kernel draws it exactly. This module computes its probabilities, which
+are irrational (docs/spec/privacy.md#diffractor-geometric).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class GeometricLaw:
         """Probabilities of every place, multiples of 2**-GRID_BITS that sum to 1 exactly.
 
         They are irrational, so each is rounded to the grid; what is left of the sum goes to the place itself. Against
-        the exact law an entry is wrong by half a grid step, the place itself by as much per place of the list.
+        the exact distribution an entry is wrong by half a grid step, the place itself by as much per place of the list.
         """
         inner, end = _tails(self.rate, places)
         steps = [inner[abs(other - place)] for other in range(places)]

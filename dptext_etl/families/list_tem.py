@@ -1,4 +1,4 @@
-"""The truncated exponential mechanism (TEM) over the places of a list, exactly, and what its integers certify.
+"""Compute the truncated exponential mechanism (TEM) over the places of a list, and what its integers certify.
 
 Paper: Carvalho et al. 2023, "TEM: High Utility Metric Differential Privacy on Text", as 1-Diffractor uses it: one
 integer weight per distance up to a reach, and one for all places beyond (docs/spec/privacy.md#diffractor-tem).
@@ -39,9 +39,14 @@ class TemLaw:
 
     @classmethod
     def of(cls, epsilon: float, gamma: int, places: int) -> TemLaw:
-        """The weights of exp(-epsilon * min(d, gamma) / 2) on a list of `places`.
+        """Return the weights of exp(-epsilon * min(d, gamma) / 2) on a list.
 
         Specification: docs/spec/privacy.md#integer-sampler, range gamma.
+
+        Args:
+            epsilon: Per place, above 0.
+            gamma: Distance from which places are told no longer apart, in places, 1 or more.
+            places: Words on the list, 2 or more.
         """
         distances = np.minimum(np.arange(places), gamma)
         weights = integer_weights(-distances, epsilon * gamma, low=-gamma, high=0.0)
@@ -104,7 +109,7 @@ class TemLaw:
 
         For places i < i' at distance D the worst output lies at or before i: its ratio is that of the weights at
         distances d and d + D, for the d up to i that is worst, times that of the rows' totals. The reverse of a list
-        has the same laws, so pairs i > i' give nothing new.
+        has the same distributions, so pairs i > i' give nothing new.
 
         Args:
             places: Length of the list.

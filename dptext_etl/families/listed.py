@@ -1,7 +1,8 @@
-"""List mechanisms: words in public orders, and a law that looks at nothing but the places of words.
+"""Draw words by their places on public lists.
 
-Every draw chooses one of the lists, without looking at the word, and draws a place of it by the law. A subclass says
-which lists and which law; this module writes both as the file that the kernel maps, and reads the exact law from it.
+Every draw chooses one of the lists, without looking at the word, and then a place of that list. A subclass says which
+lists there are and how places are drawn (its `ListLaw`). This module writes both as the file that the kernel maps, and
+reads the exact distributions from it.
 """
 
 from __future__ import annotations
@@ -32,22 +33,22 @@ Order = npt.NDArray[np.uint32]
 
 
 class ListLaw(Protocol):
-    """A law of the places of a list, seen from one of them."""
+    """How places of a list are drawn, seen from one of them."""
 
     def written(self) -> dict[str, Any]:
-        """The law as the kernel reads it."""
+        """Write it as the kernel reads it."""
 
     def realised(self, lists: Sequence[Order]) -> dict[str, Any]:
-        """What it realises on lists of one vocabulary, as plain data: facts of the stored file."""
+        """Return what it realises on lists of one vocabulary, as plain data: facts of the stored file."""
 
     def chances(self, place: int, places: int) -> list[Fraction]:
-        """Probabilities of every place, which sum to 1."""
+        """Return the probabilities of every place, which sum to 1."""
 
     def stays(self, place: int, places: int) -> Fraction:
-        """(An upper bound of) the probability of the place itself."""
+        """Return (an upper bound of) the probability of the place itself."""
 
     def agrees(self, place: int, places: int) -> float:
-        """An upper bound of the probability that two draws agree."""
+        """Return an upper bound of the probability that two draws agree."""
 
 
 class ListMechanism(MappedMechanism):
@@ -62,7 +63,7 @@ class ListMechanism(MappedMechanism):
 
     @abstractmethod
     def law(self, places: int) -> ListLaw:
-        """The law on lists of that many places."""
+        """Return how places are drawn on lists of that many."""
 
     def kept(self) -> Iterable[str]:
         """Words that are released in clear (a disclosed list)."""
@@ -147,9 +148,9 @@ class ListMechanism(MappedMechanism):
         return of_lists(self.table.path)
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
-        """Return the output distribution of one word, the mean of its laws on the lists; it sums to 1.
+        """Return the output distribution of one word, the mean of those on the lists; it sums to 1.
 
-        It is exact where the law's probabilities are rational (see the law for the others).
+        It is exact where the probabilities of places are rational (see the `ListLaw` for the others).
 
         Raises:
             PolicyError: `word` is no single word, or an unknown one that vanishes before words are counted.
@@ -166,7 +167,7 @@ class ListMechanism(MappedMechanism):
         return outputs, [chance / len(at) for chance in chances]
 
     def survival(self, word: str) -> Fraction:
-        """Return (an upper bound of) the probability that `word` comes back as itself, from the law's closed form.
+        """Return (an upper bound of) the probability that `word` comes back as itself, in closed form.
 
         Raises:
             PolicyError: As `transition`.

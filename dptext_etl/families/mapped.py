@@ -1,7 +1,7 @@
-"""Mapped mechanisms: a law in one file that the kernel maps, found by its hash, the same in every engine and process.
+"""Draw words from output distributions that are stored in one file, which the kernel maps.
 
-A subclass writes the file (`build`); this module stores it once, and gives every engine the same release and every
-reviewer the exact distribution (`transition`, `epsilon_table`).
+A subclass writes the file (`build`). This module stores it once and finds it by its hash. Every engine and process
+releases from the same file, and every reviewer reads the exact distribution (`transition`, `epsilon_table`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ TABLE_FORMAT = "dptext-table/1"
 
 
 class MappedMechanism(WordMechanism):
-    """A mechanism that replaces every word by a draw from a fixed law, stored in one file that the kernel maps.
+    """A mechanism that replaces every word by a draw from a fixed distribution, stored in a file that the kernel maps.
 
     Subclasses give `build()` and `table_description()`. Override `epsilon_per_word` where one draw costs another
     amount than epsilon.
@@ -33,19 +33,24 @@ class MappedMechanism(WordMechanism):
 
     reproducible: ClassVar[bool] = True
     format: ClassVar[str] = TABLE_FORMAT
-    """The layout of the law's file."""
+    """The layout of the file."""
 
     @abstractmethod
     def table_description(self) -> dict[str, Any]:
-        """Everything that the law depends on, as plain data: names the stored file."""
+        """Return everything that the distributions depend on, as plain data: it names the stored file."""
 
     @abstractmethod
     def build(self, path: Path, description: dict[str, Any]) -> None:
-        """Write the law's file; its description holds the facts that `epsilon_table` and its like read."""
+        """Write the file.
+
+        Args:
+            path: Where it goes.
+            description: What it is made from; facts that `epsilon_table` and its like read are added to it.
+        """
 
     @cached_property
     def table(self) -> Artifact:
-        """The stored law: built once per machine, verified by hash wherever it is used."""
+        """The stored file: built once per machine, verified by hash wherever it is used."""
         description = {"format": self.format, **self.table_description()}
         return store(description, lambda path: self.build(path, description), suffix=".safetensors")
 
@@ -73,7 +78,7 @@ class MappedMechanism(WordMechanism):
 
     @property
     def epsilon_table_is_exact(self) -> bool:
-        """Whether `epsilon_table` is attained: the stored law's description says where it is a bound."""
+        """Whether `epsilon_table` is attained: the stored description says where it is a bound."""
         return bool(self._facts.get("epsilon_table_is", "exact") == "exact")
 
     @property

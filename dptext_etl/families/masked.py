@@ -1,4 +1,4 @@
-"""Masked mechanisms: every word is replaced by a draw from what a masked language model expects in its place.
+"""Replace every word by a draw from what a masked language model expects in its place.
 
 The model reads the text, then the text again with a mask in the place of one word; its scores for the mask, clipped to
 a public range, decide the draw. Specification: docs/spec/privacy.md#dpmlm, docs/spec/privacy.md#length-options,

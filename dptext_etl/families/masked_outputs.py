@@ -1,4 +1,4 @@
-"""Outputs of a masked language model: the tokens that are drawn among, the words that they are, and known bounds.
+"""Say among which tokens of a masked language model words are drawn, and how probable one can be.
 
 The output set is public: all tokens of the model's tokenizer that are one whole word in lower case. Faithful mode draws
 from all tokens, pieces of words included.

@@ -1,4 +1,4 @@
-"""Mechanisms with a model: its files are public inputs, found by name and known by their hashes."""
+"""Find the files of a mechanism's model: public inputs, found by name and known by their hashes."""
 
 from __future__ import annotations
 

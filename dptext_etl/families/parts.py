@@ -1,4 +1,4 @@
-"""Parts of a batch: rows that are worked on together, so that memory does not grow with the batch."""
+"""Cut a batch into parts, so that memory does not grow with the batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Masked mechanisms that can also delete and add words (algorithm 3 of the paper on DP-MLM).
+"""Delete and add words beside replacing them (algorithm 3 of the paper on DP-MLM).
 
 A plan is drawn first: which words are deleted, and which are followed by another. No text decides it. Words that are
 left and words that are added take a draw each, so the worst case is two draws per word; a cap can be charged for the
@@ -90,7 +90,13 @@ class PlusMinusMechanism(MaskedMechanism):
         return replace(cost, eps_approx=micro(likely * exact(self.epsilon)), delta=micro(self.delta))
 
     def scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:
-        """Return what becomes of the words of each text: for "plusminus" what a plan of its own stream says."""
+        """Return what becomes of the words of each text: for "plusminus" what a plan of its own stream says.
+
+        Args:
+            reads: The texts as they were read.
+            counts: Words of each text that take part, shape (texts,).
+            keys: Record keys, fixed-size binary of 32 bytes, one per text.
+        """
         if self.variant == "plain":
             return super().scripts(reads, counts, keys)
         drawn = draw_plans(keys, counts, self.deletion, self.addition)

@@ -1,4 +1,4 @@
-"""Noise of density proportional to exp(-|eta|) in k dimensions: how large it can be, how it looks along one line.
+"""Bound noise of density proportional to exp(-|eta|) in k dimensions: its length, and its size along one line.
 
 Its length is Gamma(k) and its direction is uniform. Along any fixed line it is therefore R T, R the length and T one
 coordinate of a uniform direction, whose density is C (1 - t^2)^((k - 3) / 2) on [-1, 1].

@@ -1,6 +1,6 @@
-"""Score mechanisms: a language model scores a fixed set of outputs, the scores are clipped, an exact draw decides.
+"""Draw outputs by a language model's scores: the scores are clipped, and an exact draw decides.
 
-What all of them share: the model as an artifact, the public range that scores are clipped to, and the privacy map of n
+All score mechanisms share the model as an artifact, the public range that scores are clipped to, and the cost of n
 draws. The guarantee holds for any scores whatever (docs/spec/privacy.md#arbitrary-scores): only the clip and the draw
 must be exact, and both are `dptext_etl.scoring`'s. What the model computes differs in its last digits between machines;
 draws take the same integers of the record's stream everywhere, and a run's first commit is the release.

@@ -1,7 +1,7 @@
-"""How often a word comes back under noise on its vector, by simulation from the published formula.
+"""Simulate from the published formula how often a word comes back under noise on its vector.
 
-Nothing of a mechanism's own code or key stream is used: a gate compares what was released with this, so that a defect
-of the mechanism cannot excuse itself.
+The simulation uses nothing of a mechanism's own code or key stream. A gate compares a release with it, so a defect of
+the mechanism cannot excuse itself.
 """
 
 from __future__ import annotations

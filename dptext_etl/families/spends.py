@@ -1,4 +1,4 @@
-"""The cost of a number of draws: of the exponential mechanism, whatever chooses the scores, or of no finite claim."""
+"""Compute the cost of a number of draws of the exponential mechanism, or of draws without a finite claim."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Table mechanisms: every word has an output set and integer weights over it.
+"""Draw every word from its output set by integer weights, which stand in a table.
 
-A subclass says what its table is (`parts`); this module writes it as the file that the kernel maps.
+A subclass says what its table is (`parts`). This module writes it as the file that the kernel maps.
 """
 
 from __future__ import annotations
@@ -53,7 +53,14 @@ class TableParts:
         weights: Sequence[npt.NDArray[np.uint64]],
         kept: Iterable[str] = (),
     ) -> Self:
-        """A table of words that stay in their set: inputs are outputs, sets are disjoint, weights in member order."""
+        """Return a table of words that stay in their set: inputs are outputs, and sets are disjoint.
+
+        Args:
+            words: All words, in public order.
+            sets: Members of each set, as numbers of words.
+            weights: Integer weights of each set, shape (members, members), in the order of its members.
+            kept: Words that are released in clear, lower case.
+        """
         order = np.concatenate(sets)
         input_set = np.empty(len(words), dtype=np.uint32)
         input_set[order] = np.repeat(np.arange(len(sets)), [len(members) for members in sets])
@@ -94,7 +101,7 @@ def _blob(words: Iterable[str]) -> npt.NDArray[np.uint8]:
 
 
 class TableMechanism(MappedMechanism):
-    """A mechanism whose law is a table: every word has an output set and integer weights over it.
+    """A mechanism with a table: every word has an output set and integer weights over it.
 
     Subclasses give `parts()`, `table_description()` and the class-level facts.
     """

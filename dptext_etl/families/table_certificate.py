@@ -1,4 +1,4 @@
-"""The certificate of a stored table: every row of integers against every other of its output set."""
+"""Compute the certificate of a stored table: every row of integers against every other of its output set."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Vector mechanisms: what a word becomes depends on where its vector lies among the vectors of a public vocabulary.
+"""Replace words by where their vectors lie among the vectors of a public vocabulary.
 
-Texts are read and written by the kernel; in between stand numbers of words, one per draw, and a subclass chooses an
-output for each (`choose`). The vocabulary is public, by name or path, and never taken from the data being privatised.
+The kernel reads and writes texts. In between stand numbers of words, one per draw; a subclass chooses an output for
+each (`choose`). The vocabulary is public, by name or path, and never taken from the data being privatised.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class VectorMechanism(WordMechanism):
         policy = {name: value for name, value in self.input_policy().items() if name != "length"}
         numbers = pa.array(self._vocabulary.encode(pa.array([word], pa.large_string()), json.dumps(policy))[0])
         if len(numbers) != 1 or _kernel.split(word) != [(word, True)]:
-            raise PolicyError("a law is that of one word that is drawn", "give a word of the vocabulary")
+            raise PolicyError("a distribution is that of one word that is drawn", "give a word of the vocabulary")
         return int(numbers[0].as_py())
 
 

@@ -1,7 +1,7 @@
-"""Word mechanisms: every word of a text is drawn anew, alone, from a law that only the word decides.
+"""Draw every word of a text anew, alone, from a distribution that only the word decides.
 
-What the families below have in common: the input policy as data, the length of a text as a disclosure or as something
-that is drawn, the guarantee and spend of n draws, and the exact law of one word where it can be written down.
+The mechanisms here share the input policy as data, the cost of n draws, and the exact output distribution of one word
+where it can be written down.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class WordMechanism(HideableLength):
         """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1.
 
         Raises:
-            PolicyError: `word` is no single word, or its law cannot be written as fractions.
+            PolicyError: `word` is no single word, or no fractions express its distribution.
         """
 
     def survival(self, word: str) -> Fraction:

@@ -1,4 +1,4 @@
-"""The model with which a mechanism can be shown on this machine: none is downloaded for a first look."""
+"""Choose a model for a first look: one that is on this machine, so that nothing is downloaded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Public ranges that a model's scores are clipped to: those of the papers, and those that `dptext calibrate` estimated.
+"""Find the public range that a model's scores are clipped to: that of a paper, or one that `dptext calibrate` wrote.
 
 The guarantee holds for any range that is fixed before the data is seen (docs/spec/privacy.md#arbitrary-scores); a good
 one wastes less of epsilon. A range taken from the texts that are privatised would be a release of its own

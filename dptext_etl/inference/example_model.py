@@ -1,4 +1,4 @@
-"""Tiny random language models that need no download: tests, documentation and examples run on them.
+"""Build tiny random language models that need no download, for tests, documentation and examples.
 
 Their weights are random and say nothing about words; shapes, files and tokenizers are those of real models. Each is
 built once per machine from a fixed seed and kept in the artifact cache.

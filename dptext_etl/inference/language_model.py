@@ -1,4 +1,4 @@
-"""Language models as artifacts: found by name or folder, named by the hashes of their files, loaded once per process.
+"""Find language models by name or folder, know them by the hashes of their files, load them once per process.
 
 A model is a folder of public files: weights as safetensors (pickled weights are never read), the configuration, and a
 fast tokenizer. Code that a model brings along is never run. What a mechanism's configuration holds is the hash of every
@@ -183,6 +183,11 @@ def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: 
 
 def opened(files: Mapping[str, Artifact], read: Callable[[Path], Any], *, tokens_only: bool = False) -> Any:
     """Give `read` a folder in which the model's files have the names that libraries look for.
+
+    Args:
+        files: The model's files, by role.
+        read: Reads the folder and returns the model; the folder is gone afterwards.
+        tokens_only: Whether the weights are left out.
 
     Raises:
         PolicyError: `read` fails; what it said stays inside.

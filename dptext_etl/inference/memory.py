@@ -1,4 +1,4 @@
-"""Failures that say that memory ran out."""
+"""Tell failures that say that memory ran out."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ class Diffractor(ListMechanism):
 
     @property
     def epsilon_table(self) -> float | None:
-        """What the stored law realises between any two words; None for lists that hold different words.
+        """What the stored weights realise between any two words; None for lists that hold different words.
 
         "tem": computed from the integers for every pair of words, unknown ones included, and every output; for several
         lists exact for their mixture or, where lists times gamma are many, the value of one list, which bounds it.

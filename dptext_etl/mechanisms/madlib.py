@@ -12,7 +12,8 @@ own units: a uniform direction, and a length from Gamma(k, 1 / epsilon). What ho
 * epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, which
   is what the ledger charges; `Madlib.aligned` takes that product instead.
 * Unknown words and numbers vanish before words are counted: they have no vector that could be moved.
-* A word's law is an integral over its cell and has no fractions: `sample_many` draws from it, `survival` bounds it.
+* A word's output distribution is an integral over its cell, which no fractions express: `sample_many` draws from it,
+  and `survival` bounds it.
 """
 
 from __future__ import annotations
@@ -143,14 +144,14 @@ class Madlib(VectorMechanism):
         return chosen
 
     def transition(self, word: str) -> NoReturn:
-        """Refuse: the law of a word is an integral over its cell, which no fractions express.
+        """Refuse: a word's distribution is an integral over its cell, which no fractions express.
 
         Raises:
             PolicyError: Always.
         """
         self.number_of(word)
         raise PolicyError(
-            "the exact law of a word under continuous noise cannot be written as fractions",
+            "no fractions express the exact distribution of a word under continuous noise",
             "sample_many(word, n) draws from it; survival(word) bounds the chance that a word comes back",
         )
 

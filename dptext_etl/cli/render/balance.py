@@ -1,4 +1,4 @@
-"""What units have used of a cap and what is left, for people."""
+"""Show what units have used of a cap and what is left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Facts about mechanisms, read from the mechanisms themselves: types, defaults, docstrings, guarantees."""
+"""Read facts about mechanisms from the mechanisms themselves: types, defaults, docstrings, guarantees."""
 
 from __future__ import annotations
 

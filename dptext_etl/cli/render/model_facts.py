@@ -1,4 +1,4 @@
-"""Facts about models: what one draw can tell at most, how large the noise is, and what amounts convert to."""
+"""Collect facts about mechanisms with models: one draw, or the noise, and what the amounts convert to."""
 
 from __future__ import annotations
 

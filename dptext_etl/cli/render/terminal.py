@@ -1,4 +1,4 @@
-"""How facts reach people and machines: tables on a terminal, plain lines in a pipe, one JSON object with `--json`."""
+"""Show facts: tables on a terminal, plain lines in a pipe, one JSON object with `--json`."""
 
 from __future__ import annotations
 

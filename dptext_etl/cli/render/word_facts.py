@@ -1,4 +1,4 @@
-"""Facts about the law of one word: its exact worst case, its metric claim, what it discloses, a worked example."""
+"""Collect facts about the output distribution of one word: worst case, metric claim, disclosures, a worked example."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from dptext_etl.families.words import WordMechanism
 
 COMPARED = 256
-"""Outputs up to which all words of a law are compared with each other."""
+"""Outputs up to which all words are compared with each other."""
 LISTED = 300
 """Outputs that a worked example writes down, the likeliest ones."""
 SAMPLES = 1_000
-"""Draws behind a worked example where a law cannot be written as fractions."""
+"""Draws behind a worked example where no fractions express the distribution."""
 LENGTHS = ("disclose", "fixed", "noisy")
 
 
@@ -79,7 +79,7 @@ def known(mechanism: WordMechanism, word: str) -> str:
 
 
 def worked(mechanism: WordMechanism, word: str) -> dict[str, Any]:
-    """Return the law of one word: exact where it can be written down, else frequencies of draws under a random key.
+    """Return the output distribution of one word: exact where fractions express it, else frequencies of draws.
 
     With it the output that tells most about the word against another word of its output set, where the set is small.
     """

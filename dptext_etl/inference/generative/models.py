@@ -1,6 +1,6 @@
-"""Causal models and encoder-decoders as scorers of the next token, with a cache of fixed size.
+"""Score next tokens with causal models and encoder-decoders, with a cache of fixed size.
 
-What makes the scores of a text its own (docs/spec/privacy.md#batch-independence): prompts are padded to a bucket that
+The scores of a text are its own (docs/spec/privacy.md#batch-independence): prompts are padded to a bucket that
 their own length decides, a batch has a fixed number of rows, and the cache is reserved for the longest output at the
 start, so that no shape depends on what other texts hold or draw. Libraries take another path where no row of a batch is
 padded: every row therefore has one padding token at least.
@@ -81,7 +81,7 @@ class ModelGenerator:
         return min(_CUDA_ROWS, 1 << (fitting.bit_length() - 1))
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> Batch:
-        """Start a batch: dummy rows continue a prompt of one token."""
+        """Start a batch, as `steps.Generator.begin` says: dummy rows continue a prompt of one token."""
         import torch
 
         started = [*prompts, *[self._dummy] * (rows - len(prompts))]

@@ -1,4 +1,4 @@
-"""Texts into prompts and drawn tokens into texts: what stands before and after a model that generates.
+"""Turn texts into prompts, and drawn tokens into texts.
 
 A prompt is a template with the text in it. Special tokens that a text spells out ("</s>", "<pad>") are ordinary text,
 also where a tokenizer has pieces of the same spelling (T5).

@@ -1,6 +1,6 @@
-"""Texts drawn token by token, many at once: the loop behind DP-Prompt and DP-Paraphrase, whatever scores the tokens.
+"""Draw texts token by token, many at once: the loop behind DP-Prompt and DP-Paraphrase.
 
-What the guarantee needs of it (docs/spec/privacy.md#generative, docs/spec/privacy.md#model-scores,
+The guarantee needs the following (docs/spec/privacy.md#generative, docs/spec/privacy.md#model-scores,
 docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence, docs/spec/stream.md#one-stream-per-draw):
 
 * A text takes one draw per step, from the slot whose position is the number of the step, until it draws an end token
@@ -68,7 +68,14 @@ class Generator(Protocol):
         """Return how many rows a batch of that bucket has."""
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> Batch:
-        """Start a batch of that many rows, at most `longest` tokens each; rows beyond the prompts are dummies."""
+        """Start a batch; rows beyond the prompts are dummies.
+
+        Args:
+            prompts: Token numbers of each prompt, at most `rows` prompts, each shorter than the bucket.
+            bucket: Padded length of every prompt, in tokens.
+            rows: Rows of the batch.
+            longest: Most tokens that a row draws.
+        """
 
     def text(self, outputs: Sequence[int]) -> str:
         """Return the released text of a sequence of outputs, the end included if it was drawn."""

@@ -1,10 +1,10 @@
-"""Batches of one shape: what a model makes of a record never depends on its mates.
+"""Run a model on batches of one shape: its result for a record never depends on the other rows of the batch.
 
 Specification: docs/spec/privacy.md#batch-independence.
 
 Every batch has the same number of rows, constant filler where records are missing. A record on which the model fails is
-replaced by a constant, its mates are computed again apart from it. Where the model fails on the filler too, no text is
-to blame, and the run stops.
+replaced by a constant, and the other rows of its batch are computed again apart from it. Where the model fails on the
+filler too, no text is to blame, and the run stops.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Beam search over a batch of records: fixed shapes, no work per record in Python, no randomness.
 
 Decoding is post-processing: it sees nothing but a noisy vector, so it may be repeated and exchanged for free. What a
-record gets does not depend on its mates: rows are never compared, and a record that is done stays as it is while
-others go on.
+record gets does not depend on the other rows of its batch: rows are never compared, and a record that is done stays
+as it is while others go on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a latent mechanism asks of a model, and how it asks: batches of one shape, failures that tell nothing."""
+"""Define what a latent mechanism asks of a model: batches of one shape, failures that tell nothing."""
 
 from __future__ import annotations
 

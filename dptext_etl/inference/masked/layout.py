@@ -1,4 +1,4 @@
-"""Rows of a masked language model: the text, then the text as released so far with masks in it, by index arithmetic.
+"""Lay out rows of a masked language model: the text, then the text as released so far, with masks in it.
 
 A row is `<s> A </s></s> B </s>` as the tokenizer frames pairs: A the original words, B what was drawn already, one mask
 for every position of the block, and the words that follow. Where a mask stands is known from counting and never looked
@@ -197,6 +197,11 @@ class Layout:
         """Write rows out: tokens, how many of each row are real, and segment numbers, shape (count, length).
 
         Rows beyond those given are dummies: the frame and nothing else.
+
+        Args:
+            rows: The rows, at most `count`.
+            count: Rows of the batch.
+            length: Padded length of a row, in tokens.
         """
         frame = self.frame
         tokens = np.full((count, length), frame.pad, np.int64)
@@ -218,7 +223,13 @@ class Layout:
         return tokens, totals, types
 
     def columns(self, rows: Rows, asked: Asked, masks: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        """Return where each row's masks stand, shape (n, masks), and which of these are masks that the window left."""
+        """Return where each row's masks stand, shape (n, masks), and which of these are masks that the window left.
+
+        Args:
+            rows: The rows, n of them.
+            asked: The blocks that they are for.
+            masks: Padded masks of a row.
+        """
         draws = asked.first[:, None] + np.arange(masks)
         real = draws < asked.last[:, None]
         items = self.item_of_draw[np.minimum(draws, asked.last[:, None] - 1)]

@@ -1,4 +1,4 @@
-"""Plans: which words are deleted and after which a word is added (Algorithm 3, corrected).
+"""Plan which words are deleted and after which a word is added (algorithm 3, corrected).
 
 A plan is made of Bernoulli trials that no text decides. It is drawn before anything is scored, from a stream of its
 own, so it tells nothing about the text: given the plan, a release costs as many draws as it really makes. Two draws per

@@ -1,4 +1,4 @@
-"""Positions scored by a masked language model, many texts at once.
+"""Score positions with a masked language model, many texts at once.
 
 Which texts share a batch changes nothing about their scores (docs/spec/privacy.md#batch-independence): a row is padded
 to a length that its own tokens decide, a batch of that length has a fixed number of rows, dummies among them if need
@@ -118,6 +118,12 @@ class MaskedScorer:
 
     def forward(self, layout: Layout, asked: Asked, shape: Shape, words: Sequence[str]) -> tuple[Numbers, Any]:
         """Score some rows of one shape.
+
+        Args:
+            layout: The texts.
+            asked: The blocks to score, at most as many as a batch of that shape has rows.
+            shape: Padded tokens and masks of a row.
+            words: The words of the layout's texts, by number: a word's likeness or antonyms can enter its scores.
 
         Returns:
             The draws whose masks the window left, and their scores, shape (draws, outputs).

@@ -1,4 +1,4 @@
-"""The draws of a masked language model: which positions are drawn in what order, given what was drawn before.
+"""Draw the positions of texts in order, each given what was drawn before, by a masked language model's scores.
 
 One position is one word, one mask and one draw (docs/spec/privacy.md#dpmlm-positions). Positions are drawn in blocks
 from left to right; a block's scores know the text, and what earlier blocks drew. Order and blocks follow from the
@@ -75,7 +75,13 @@ class Script:
 
     @classmethod
     def plain(cls, words: Sequence[str], kept: Sequence[bool] | None = None, padding: int = 0) -> Script:
-        """Every word is drawn, but for those that are kept; then come `padding` draws beyond the text."""
+        """Every word is drawn, but for those that are kept; then come draws beyond the text.
+
+        Args:
+            words: Words of the text.
+            kept: Which of them are released as they are; none where None.
+            padding: Draws beyond the text, 0 or more.
+        """
         told = kept or [False] * len(words)
         items = [Item(number, not keep, number + 1) for number, keep in enumerate(told)]
         return cls(words, items + [Item(PADDED, True, len(words))] * padding)

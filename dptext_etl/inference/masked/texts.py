@@ -1,4 +1,4 @@
-"""Texts as words, and what was drawn as texts.
+"""Read texts as words, and write what was drawn as texts.
 
 Strict mode reads words in lower case and nothing else, and writes words with one blank between them
 (docs/spec/privacy.md#output-text). Faithful mode reads what the paper's code reads: words and punctuation as they
@@ -29,13 +29,25 @@ class Read(NamedTuple):
 
 
 def read_strict(text: str, kept: Collection[str], n_max: int) -> Read:
-    """Read the words of a text in the form they are looked up in, the first `n_max`."""
+    """Read the words of a text in the form they are looked up in, the first `n_max`.
+
+    Args:
+        text: The text.
+        kept: Words that are released as they are, lower case.
+        n_max: Most words that are read.
+    """
     words = [_form(segment) for segment, is_word in _kernel.split(text) if is_word][:n_max]
     return Read(words, [word in kept for word in words])
 
 
 def read_faithful(text: str, kept: Collection[str], n_max: int) -> Read:
-    """Read words and punctuation as they stand, up to `n_max` words; all but words are kept, and so are stopwords."""
+    """Read words and punctuation as they stand, up to `n_max` words; all but words are kept, and so are stopwords.
+
+    Args:
+        text: The text.
+        kept: Stopwords, lower case.
+        n_max: Most words that are read.
+    """
     words, told, seen = [], [], 0
     for segment, is_word in _kernel.split(text):
         seen += is_word
@@ -48,14 +60,28 @@ def read_faithful(text: str, kept: Collection[str], n_max: int) -> Read:
 
 
 def write_strict(script: Script, chosen: Choices, outputs: Sequence[str]) -> str:
-    """Join what was drawn, and kept words between it, by single blanks; the filling of a hidden length is nothing."""
+    """Join what was drawn, and kept words between it, by single blanks; the padding of a hidden length is nothing.
+
+    Args:
+        script: What became of the words.
+        chosen: Numbers of the outputs that were drawn, in the order of the draws.
+        outputs: The text of each output.
+    """
     drawn = iter(chosen.tolist())
     written = (outputs[next(drawn)] if item.drawn else script.words[item.word] for item in script.items)
     return " ".join(word for word in written if word != PAD)
 
 
 def write_faithful(text: str, n_max: int, script: Script, chosen: Choices, outputs: Sequence[str]) -> str:
-    """Put what was drawn in the places of words, capital letters where a word had one (as the paper's code does)."""
+    """Put what was drawn in the places of words, capital letters where a word had one (as the paper's code does).
+
+    Args:
+        text: The text.
+        n_max: Most words that were read.
+        script: What became of the words.
+        chosen: Numbers of the outputs that were drawn, in the order of the draws.
+        outputs: The text of each output.
+    """
     drawn, places, last = iter(chosen.tolist()), dict[int, list[str]](), 0
     for item in script.items:
         if not item.drawn:

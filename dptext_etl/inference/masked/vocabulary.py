@@ -1,4 +1,4 @@
-"""What a masked language model's tokenizer says of words: how they are encoded, and which of its tokens are words.
+"""Read a masked language model's tokenizer: how it encodes words, and which of its tokens are whole words.
 
 Words are encoded one by one, each as it stands behind a blank; special tokens that a text spells are ordinary text.
 The output set of strict mode is public and follows from the tokenizer alone: every token that is one whole word.
