@@ -94,7 +94,7 @@ def test_provenance_is_in_the_configuration(trained) -> None:
 def test_a_stopped_training_ends_as_one_that_was_not(texts, tmp_path) -> None:
     short = replace(SETTINGS, steps=90)
 
-    def listener(progress: resumable.Progress) -> None:
+    def listener(progress: resumable.TrainingProgress) -> None:
         raise StoppedError
 
     adept.train(texts, short, tmp_path / "whole")

@@ -87,7 +87,7 @@ def pruned(tmp_path_factory, trained, texts) -> tuple[Path, list[list[int]]]:
 
 
 def stopping_at(step: int):
-    def listener(progress: resumable.Progress) -> None:
+    def listener(progress: resumable.TrainingProgress) -> None:
         if progress.step >= step:
             raise StoppedError
 

@@ -64,7 +64,7 @@ class Schedule:
 
 
 @dataclass(frozen=True)
-class Progress:
+class TrainingProgress:
     """How far a training is: counts and a loss on public text, nothing else.
 
     Attributes:
@@ -90,7 +90,7 @@ class Progress:
         )
 
 
-Listener = Callable[[Progress], None]
+Listener = Callable[[TrainingProgress], None]
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ class Reports:
     def tell(self, step: int, schedule: Schedule, loss: float, seconds: float) -> None:
         """Report and log how far the training is."""
         share = schedule.share(step, seconds)
-        progress = Progress(self.name, step, schedule.steps, loss, seconds, seconds * (1 - share) / share)
+        progress = TrainingProgress(self.name, step, schedule.steps, loss, seconds, seconds * (1 - share) / share)
         log.info("%s", progress)
         if self.listener is not None:
             self.listener(progress)

@@ -76,7 +76,7 @@ def explain(
         found["lengths"] = word_facts.lengths(mechanism)
         found["law"] = word_facts.law(mechanism)
         found["example"] = word_facts.worked(mechanism, word_facts.known(mechanism, word) if word == WORD else word)
-    found |= {**model_facts.claims(mechanism, words), "note": note}
+    found |= {**model_facts.of(mechanism, words), "note": note}
     if mechanism.computing is not None:
         found["computing"] = mechanism.computing.as_dict()
     found = {key: found.get(key) for key in KEYS}

@@ -13,7 +13,7 @@ RECORDS = (1, 10)
 """Of one person, released together."""
 
 
-def claims(mechanism: Mechanism, words: int) -> dict[str, Any]:
+def of(mechanism: Mechanism, words: int) -> dict[str, Any]:
     """Return what the mechanism says of one draw or of its noise, and `conversions` of what a text costs.
 
     Args:

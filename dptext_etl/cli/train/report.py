@@ -9,7 +9,7 @@ from dptext_etl.cli.render import terminal
 
 if TYPE_CHECKING:
     from dptext_etl.training.corpus import Corpus
-    from dptext_etl.training.resumable import Progress
+    from dptext_etl.training.resumable import TrainingProgress
 
 
 def corpora(given: Sequence[str], column: str) -> tuple[list[Corpus], dict[str, Any]]:
@@ -20,7 +20,7 @@ def corpora(given: Sequence[str], column: str) -> tuple[list[Corpus], dict[str, 
     return found, {"corpora": [{"name": item.name, "sha256": item.sha256, "share": repr(item.share)} for item in found]}
 
 
-def tell(progress: Progress) -> None:
+def tell(progress: TrainingProgress) -> None:
     """Print how far a training is."""
     terminal.note(str(progress))
 
