@@ -110,6 +110,16 @@ def check_batches(policy, texts, ids):
     assert privatize(chunked, pa.chunked_array([ids.slice(0, 5), ids.slice(5)]), policy).to_pylist() == whole
 
 
+def test_range_bounded_draws_are_all_that_is_charged(mechanism):
+    """Composed losses may stand for a record only where nothing but such draws is charged (rho = epsilon^2 / 8 each)."""
+    for positions in (0, 1, 7):
+        draws, cost = mechanism.draws(positions), mechanism.spend(positions)
+        if draws is None:
+            continue
+        assert cost.eps_pure == pytest.approx(draws.count * draws.epsilon * 1e6, abs=1)
+        assert cost.rho == pytest.approx(draws.count * draws.epsilon**2 / 8 * 1e6, abs=1)
+
+
 @pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
 def test_every_string_layout_gives_the_same(policy, texts, ids, kind):
     assert (
