@@ -22,9 +22,10 @@ def comments() -> Policy | None:
         return None
     policy = Policy.load(COMMENTS)
     (column,) = policy.columns
-    if _ships(column.mechanism["model"]):
+    mechanism = column.model_dump()["mechanism"]
+    if _ships(mechanism["model"]):
         return policy
-    stand_in = column.model_copy(update={"mechanism": {**column.mechanism, "model": STAND_IN}})
+    stand_in = column.model_copy(update={"mechanism": {**mechanism, "model": STAND_IN}})
     return policy.model_copy(update={"columns": (stand_in,)})
 
 

@@ -13,14 +13,14 @@ from dptext_etl.errors import InputError, seam
 from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, Spend
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released
-from dptext_etl.policy import ColumnPolicy
+from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
 
 INFINITE = np.iinfo(np.int64).max
 """How an infinite amount is written where amounts are int64 millionths."""
 
 
 def privatize(
-    texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: ColumnPolicy, *, spend: bool = False
+    texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: PolicyLike, *, spend: bool = False
 ) -> pa.Array:
     """Release a column of texts under differential privacy.
 
@@ -30,7 +30,7 @@ def privatize(
         texts: Strings of any Arrow layout; null in, null out.
         ids: Record ids, as long as `texts`: strings, integers, decimals, UUIDs, dates, zoned timestamps, bytes,
             structs.
-        policy: The column's policy.
+        policy: The column's policy; or a policy of one text column, or the path of its file.
         spend: Return `struct<text, positions, epsilon, delta>` instead of strings.
 
     Returns:
@@ -39,10 +39,11 @@ def privatize(
     Raises:
         InputError: Other types, lengths that differ, null ids.
     """
-    released = release(texts, ids, policy)
+    chosen = resolve_column(policy)
+    released = release(texts, ids, chosen)
     if not spend:
         return released.text
-    return with_spends(released, policy.mechanism)
+    return with_spends(released, chosen.mechanism)
 
 
 def with_spends(released: Released, mechanism: Mechanism) -> pa.Array:

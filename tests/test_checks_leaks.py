@@ -41,7 +41,7 @@ def policy(vectors, key="file:noise.key", *, epsilon=2.0, beta=None, columns=("t
             "ledger": {"url": "ledger.db"},
             "cap": {"measure": "approx", "epsilon": 1000.0, "delta": 1e-6},
             "column": [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in columns],
-            **({} if beta is None else {"beta": beta}),
+            **({} if beta is None else {"copy_gate_false_alarm": beta}),
         }
     )
 

@@ -151,7 +151,7 @@ def test_what_has_no_theorem_is_refused_with_the_reason_and_what_has_one(given, 
 def test_explain_prints_the_lines_that_a_policy_needs():
     assert facts("explain", "custext")["consent"] == ['allow = ["cluster"]']
     plus = ("explain", "santext", "-p", "variant=plus", "-p", "limit=300")
-    assert facts(*plus)["consent"] == ['allow = ["sens_class"]', 'accept = ["UMLDP"]']
+    assert facts(*plus)["consent"] == ['allow = ["sens_class"]', 'accept_unbounded = ["UMLDP"]']
     assert facts(*plus, "-p", "p=1")["consent"] == []
     assert facts("explain", "santext", "-p", "mode=faithful", "-p", "limit=300")["consent"][-1] == "publish = false"
 

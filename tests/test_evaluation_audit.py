@@ -255,7 +255,7 @@ allow = ["cluster"]
 name = "title"
 mechanism = {{ name = "santext", variant = "plus", epsilon = 2.0, vectors = "{small_vectors}" }}
 allow = ["sens_class"]
-accept = ["UMLDP"]
+accept_unbounded = ["UMLDP"]
 """)
     return path
 

@@ -62,7 +62,7 @@ def policy(mechanism):
         mechanism=mechanism,
         key=SECRET,
         allow=mechanism.guarantee.disclosures,
-        accept={"UMLDP"} if mechanism.guarantee.guarantee_class is GuaranteeClass.UMLDP else set(),
+        accept_unbounded={"UMLDP"} if mechanism.guarantee.guarantee_class is GuaranteeClass.UMLDP else set(),
     )
 
 

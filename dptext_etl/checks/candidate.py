@@ -48,7 +48,8 @@ class Candidate:
         refs: Registered release of each text column.
         texts: Other files to search for canaries: the manifest or its draft, logs.
         lineage: What the run did to columns; None where it did what the policy declares.
-        copies: Copy counts of the whole run by text column; they decide only where the policy sets `beta`.
+        copies: Copy counts of the whole run by text column; they decide only where the policy sets
+            `copy_gate_false_alarm`.
         stage: When it is judged.
         manifest: The manifest of a published folder; None for anything else.
     """

@@ -21,19 +21,19 @@ from dptext_etl.checks.manifest import HINT, MANIFEST, PublishedManifest
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError, InputError, seam
 from dptext_etl.ledger import Ledger
-from dptext_etl.policy import Policy
+from dptext_etl.policy import PolicyLike, resolve
 
 __all__ = ["MANIFEST", "check_published"]
 
 Table = Path | pl.DataFrame
 
 
-def check_published(released: Table, policy: Policy, ledger: Ledger | None = None) -> tuple[Verdict, ...]:
+def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None = None) -> tuple[Verdict, ...]:
     """Evaluate every gate that judges published tables.
 
     Args:
         released: The published folder (its manifest says which files count), one published file, or a table.
-        policy: The policy that it was published under.
+        policy: The policy that it was published under, or the path of its file.
         ledger: Its ledger, open; None opens the policy's, to read only.
 
     Returns:
@@ -44,6 +44,7 @@ def check_published(released: Table, policy: Policy, ledger: Ledger | None = Non
         KeyReferenceError: The policy's key cannot be resolved.
         LedgerError: The ledger cannot be read.
     """
+    policy = resolve(policy)
     with ExitStack() as stack:
         if ledger is None:
             opened = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)

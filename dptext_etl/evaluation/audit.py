@@ -25,7 +25,7 @@ from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.policy import Policy
+from dptext_etl.policy import PolicyLike, resolve
 
 DRAWS = 100_000
 CONFIDENCE = 0.95
@@ -117,7 +117,7 @@ class Audit:
 
 
 def audit(
-    policy: Policy,
+    policy: PolicyLike,
     *,
     draws: int = DRAWS,
     confidence: float = CONFIDENCE,
@@ -127,7 +127,7 @@ def audit(
     """Audit every column of a policy.
 
     Args:
-        policy: The policy; its key is not used, its source is not read.
+        policy: The policy, or the path of its file; its key is not used, its source is not read.
         draws: Records released per input and trial.
         confidence: Joint confidence of all lower bounds of a column.
         secrets: Two noise keys, for tests; new random ones where None.
@@ -137,10 +137,9 @@ def audit(
         InputError: Too few draws, or a confidence outside (0, 1).
     """
     found = []
-    for column in policy.columns:
+    for column in resolve(policy).columns:
         progress(f"column {column.name}")
-        (mechanism,) = (item.mechanism for item in policy.column_policies() if item.column == column.name)
-        told = audit_mechanism(mechanism, draws=draws, confidence=confidence, secrets=secrets, progress=progress)
+        told = audit_mechanism(column.mechanism, draws=draws, confidence=confidence, secrets=secrets, progress=progress)
         found.append(replace(told, column=column.name))
     return tuple(found)
 

@@ -52,7 +52,7 @@ class SanText(DistanceMechanism):
             are the rarest where the vectors are sorted by frequency.
         sensitive: For "plus": a public list of sensitive words by path, instead of a share.
         p: For "plus": probability that a word that is not sensitive is drawn. With 1 every word is; below 1 words are
-            shown, which needs disclosure "sens_class" in `allow` and `accept = ["UMLDP"]`.
+            shown, which needs disclosure "sens_class" in `allow` and `accept_unbounded = ["UMLDP"]`.
 
     Example:
         >>> mechanism = SanText.example()

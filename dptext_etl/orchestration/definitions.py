@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -16,11 +15,11 @@ from dptext_etl.orchestration.reading import PublishedTable
 from dptext_etl.orchestration.recheck import published_checks
 from dptext_etl.orchestration.resources import KeyResource, LedgerResource
 from dptext_etl.orchestration.settings import Backfill, Settings, backfill_policy
-from dptext_etl.policy import Policy
+from dptext_etl.policy import PolicyLike, resolve
 
 
 def build_definitions(
-    policy: str | Path | Policy,
+    policy: PolicyLike,
     *,
     partitions: Partitions | None = None,
     backfill: Backfill = "multi_run",
@@ -61,7 +60,7 @@ def build_definitions(
         defs = build_definitions("privacy.toml")
         ```
     """
-    policy = policy if isinstance(policy, Policy) else Policy.load(policy)
+    policy = resolve(policy)
     name = names(policy)
     parts = partitions_definition(policy, partitions)
     settings = Settings(parts, backfill_policy(backfill, parts), pool, automation_condition)

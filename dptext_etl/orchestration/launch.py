@@ -16,7 +16,7 @@ from dptext_etl.orchestration.lineage import check_lineage
 from dptext_etl.orchestration.names import STAGED, names
 from dptext_etl.orchestration.partitions import Partitions
 from dptext_etl.orchestration.resources import KeyResource, LedgerResource
-from dptext_etl.policy import Policy
+from dptext_etl.policy import PolicyLike, resolve
 
 _INSTANCE = """\
 # Written by dptext_etl: runs, events and logs of this Dagster instance are kept beside this file.
@@ -104,7 +104,7 @@ class MaterializationSummary:
 
 
 def materialize(
-    policy: str | Path | Policy,
+    policy: PolicyLike,
     *,
     partitions: Partitions | None = None,
     home: str | Path | None = None,
@@ -132,7 +132,7 @@ def materialize(
         PolicyError: The policy cannot be read, or its partitions cannot be found.
         GateError: Something in `also` is made from raw text (`check_lineage`).
     """
-    policy = policy if isinstance(policy, Policy) else Policy.load(policy)
+    policy = resolve(policy)
     defs = build_definitions(policy, partitions=partitions, ledger=ledger, key=key)
     if also:
         defs = check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=also)))

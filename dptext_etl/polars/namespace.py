@@ -30,11 +30,10 @@ from dptext_etl.families.mapped import MappedMechanism
 from dptext_etl.guarantee import MICRO
 from dptext_etl.polars.plan_guard import RELEASED, RELEASES
 from dptext_etl.polars.version import require_known_polars
+from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve, resolve_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-    from dptext_etl.policy import ColumnPolicy
 
 require_known_polars()
 
@@ -49,11 +48,12 @@ class ExprNamespace:
     def __init__(self, expr: pl.Expr) -> None:
         self._expr = expr
 
-    def privatize(self, policy: ColumnPolicy, *, id: pl.Expr | str, spend: bool = False) -> pl.Expr:  # noqa: A002
+    def privatize(self, policy: PolicyLike, *, id: pl.Expr | str, spend: bool = False) -> pl.Expr:  # noqa: A002
         """Release this text column under differential privacy; the released text takes its place and name.
 
         Args:
-            policy: The column's policy; without a column name it takes the expression's root column.
+            policy: The column's policy; without a column name it takes the expression's root column. Or a policy that
+                holds the root column, or the path of its file.
             id: Record ids: unique, without nulls, the same in every run.
             spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
 
@@ -63,6 +63,7 @@ class ExprNamespace:
         Raises:
             PolicyError: The expression stands for several columns or another column than the policy's.
         """
+        policy = _chosen(self._expr, policy)
         name = _column(self._expr, policy)
         ids = pl.col(id) if isinstance(id, str) else id
         if isinstance(policy.mechanism, MappedMechanism):
@@ -76,25 +77,29 @@ class _Frames:
     def __init__(self, frame: Any) -> None:
         self._frame = frame
 
-    def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> Any:  # noqa: A002
-        """Release the policy's column of this frame (see `ExprNamespace.privatize`); other columns stay as they are.
+    def privatize(self, policy: PolicyLike, *, id: str, spend: bool = False) -> Any:  # noqa: A002
+        """Release the policy's text columns of this frame (see `ExprNamespace.privatize`); other columns stay.
 
         Args:
-            policy: The column's policy, with the column's name.
+            policy: The policy of one column, with the column's name; or a policy, or the path of its file.
             id: Column of record ids.
             spend: Put `Struct[text, positions, epsilon, delta]` in the column's place.
 
         Returns:
-            The frame with the released column in the column's place.
+            The frame with the released columns in their places.
 
         Raises:
             PolicyError: The policy names no column.
         """
-        if policy.column is None:
+        columns = [policy] if isinstance(policy, ColumnPolicy) else resolve(policy).column_policies()
+        named = [(item.column, item) for item in columns if item.column is not None]
+        if not named:
             raise PolicyError(
                 "the policy names no column", "give ColumnPolicy(column=…), or use pl.col(…).dptext.privatize"
             )
-        return self._frame.with_columns(ExprNamespace(pl.col(policy.column)).privatize(policy, id=id, spend=spend))
+        return self._frame.with_columns(
+            ExprNamespace(pl.col(name)).privatize(item, id=id, spend=spend) for name, item in named
+        )
 
 
 @pl.api.register_dataframe_namespace("dptext")
@@ -105,6 +110,14 @@ class DataFrameNamespace(_Frames):
 @pl.api.register_lazyframe_namespace("dptext")
 class LazyFrameNamespace(_Frames):
     """`pl.LazyFrame.dptext`."""
+
+
+def _chosen(expr: pl.Expr, policy: PolicyLike) -> ColumnPolicy:
+    """Return the policy of one column as it is; of a policy that holds several, that of the root column."""
+    if isinstance(policy, ColumnPolicy):
+        return policy
+    roots = set(expr.meta.root_names())
+    return resolve_column(policy, roots.pop() if len(roots) == 1 else None)
 
 
 def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from dptext_etl.policy import Policy
+from dptext_etl.policy import PolicyLike
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.publish.gating import check
 from dptext_etl.runner.publish.publication import publish
@@ -14,7 +14,11 @@ from dptext_etl.runner.summary import RunSummary, summarise
 
 
 def run(
-    policy: Policy, *, partition: str | None = None, progress: Listener | None = None, checkpoint: Checkpoint = nothing
+    policy: PolicyLike,
+    *,
+    partition: str | None = None,
+    progress: Listener | None = None,
+    checkpoint: Checkpoint = nothing,
 ) -> RunSummary:
     """Release the text columns of a table: charge, compute, stage, commit, check, publish.
 
@@ -22,7 +26,7 @@ def run(
     on where it stopped.
 
     Args:
-        policy: The policy.
+        policy: The policy, or the path of its file.
         partition: Name of the partition, where the policy has a place for one.
         progress: Called with counts, rate and the time that is left.
         checkpoint: Called after every step, for tests.

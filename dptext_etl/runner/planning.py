@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from dptext_etl.accounting import log10_odds, require_delta
 from dptext_etl.guarantee import MICRO, Disclosure
-from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.runner.balances import Forecast, is_infinite
 from dptext_etl.runner.claims import claims
 from dptext_etl.runner.costing import costs_of, ledger_of
@@ -78,12 +78,12 @@ class PlanSummary:
 
 
 def plan(
-    policy: Policy, *, partition: str | None = None, delta: float = DELTA, progress: Listener | None = None
+    policy: PolicyLike, *, partition: str | None = None, delta: float = DELTA, progress: Listener | None = None
 ) -> PlanSummary:
     """Forecast a run: check the source, count draws and add up worst cases. Nothing is spent.
 
     Args:
-        policy: The policy of the run.
+        policy: The policy, or the path of its file.
         partition: Name of the partition, where the policy has a place for one.
         delta: The delta at which `together` is stated, above 0 and below 1.
         progress: Called with counts, rate and the time that is left.
@@ -93,6 +93,7 @@ def plan(
         PolicyError: `delta` is out of range.
     """
     require_delta(delta)
+    policy = resolve(policy)
     layout = Layout.of(policy, partition)
     source = open_source(policy, layout, Table.open(policy, layout), progress)
     columns = policy.column_policies()

@@ -14,13 +14,12 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.errors import DPTextError, LedgerError, seam
 from dptext_etl.ledger import Ledger, Outcome
-from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy import Policy, PolicyLike
 from dptext_etl.runner import RunSummary, StagedRun, check, publish
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import Attempt, refuse_other_rows, refuse_over_cap, row_counts
@@ -49,7 +48,7 @@ _AGAIN = "the executors' logs say more. What is charged is charged once: run aga
 
 def privatize_frame(
     df: DataFrame,
-    policy: Policy | ColumnPolicy | str | Path,
+    policy: PolicyLike,
     *,
     id: str | None = None,  # noqa: A002  (the argument's name is the column's role)
     subject: str | None = None,

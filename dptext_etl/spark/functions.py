@@ -14,7 +14,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptext_etl.errors import LedgerError, PolicyError
-from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec
+from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve_column
 from dptext_etl.spark.carried import Carried, CarriedLedger
 from dptext_etl.spark.ledger_url import founded
 from dptext_etl.spark.shipping import ship
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 def register(  # noqa: PLR0917  (in the order in which one says it)
     spark: SparkSession,
     name: str,
-    policy: ColumnPolicy,
+    policy: PolicyLike,
     ledger: str | LedgerSpec | None = None,
     form: Literal["arrow", "pandas"] = "arrow",
     spend: bool = False,
@@ -44,7 +44,8 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
     Args:
         spark: The session.
         name: Name of the SQL function.
-        policy: The column's policy, with the column's name and a key reference that resolves on the workers.
+        policy: The column's policy, with the column's name and a key reference that resolves on the workers; or a
+            policy of one text column, or the path of its file.
         ledger: Where rows are charged before they are returned: URL, path, a reference to it ("env:NAME"), or a
             `LedgerSpec` with the key of its ids, which PostgreSQL asks for. Without one the function writes nothing,
             and what it returns is no publishable release.
@@ -64,6 +65,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     _require_name(name)
+    policy = resolve_column(policy)
     if policy.column is None:
         raise PolicyError(
             "the policy names no column, and a SQL function cannot see which it is given", "give column=…"

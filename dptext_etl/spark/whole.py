@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 
 
-def whole_policy(policy: Policy | ColumnPolicy | str | Path, entries: Mapping[str, Any]) -> Policy:
+def whole_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
     """Return a run's policy with some entries set.
 
     Args:
@@ -25,8 +24,7 @@ def whole_policy(policy: Policy | ColumnPolicy | str | Path, entries: Mapping[st
         given["ledger"] = {"url": given["ledger"]}
     if isinstance(policy, ColumnPolicy):
         return Policy.parse({**_of_column(policy), "source": str(given.get("sink", "")), **given})
-    read = policy if isinstance(policy, Policy) else Policy.load(policy)
-    return Policy.parse({**read.model_dump(by_alias=True), **given}) if given else read
+    return resolve(policy).model_copy(update=given)
 
 
 def _of_column(policy: ColumnPolicy) -> dict[str, Any]:
@@ -34,12 +32,10 @@ def _of_column(policy: ColumnPolicy) -> dict[str, Any]:
         raise PolicyError("the policy names no column", "give ColumnPolicy(column=…)")
     if policy.nonce:
         raise PolicyError("a run takes the first release of a name (nonce 0)", "take another release name")
-    mechanism = policy.mechanism
-    described = {"name": mechanism.name, **mechanism.model_dump(mode="json")}
     column = {
         "name": policy.column,
-        "mechanism": described,
+        "mechanism": policy.mechanism,
         "allow": sorted(policy.allow),
-        "accept": sorted(policy.accept),
+        "accept_unbounded": sorted(policy.accept_unbounded),
     }
     return {"dataset": policy.dataset, "release": policy.release, "key": policy.key, "column": [column]}

@@ -24,7 +24,7 @@ ALLOW = ("case", "cluster", "numbers", "oov", "punct", "sens_class", "stopwords"
 
 def policy(label, folder, names="plain"):
     return ColumnPolicy(
-        **NAMES[names], mechanism=POLICIES[label], key=rows.key(folder), allow=set(ALLOW), accept={"UMLDP"}
+        **NAMES[names], mechanism=POLICIES[label], key=rows.key(folder), allow=set(ALLOW), accept_unbounded={"UMLDP"}
     )
 
 

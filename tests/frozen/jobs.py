@@ -70,7 +70,7 @@ TICKETS = {
             "name": "text",
             "mechanism": {"name": "santext", "epsilon": 1.5, "variant": "plus", "limit": 40},
             "allow": ["sens_class", "stopwords"],
-            "accept": ["UMLDP"],
+            "accept_unbounded": ["UMLDP"],
         }
     ],
 }

@@ -205,7 +205,7 @@ def test_verdicts_hold_for_the_files_that_were_judged(job):
 
 
 def other_mechanism(job):
-    mechanism = {**job.policy().columns[0].mechanism, "epsilon": 3.0}
+    mechanism = {**job.policy().columns[0].model_dump()["mechanism"], "epsilon": 3.0}
     return {"column": [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")]}
 
 

@@ -110,7 +110,7 @@ def test_a_model_stages_in_the_pool_of_gpus():
     from dptext_etl.orchestration import build_definitions
 
     policy = comments()
-    assert policy.columns[0].mechanism["name"] == "dpmlm"
+    assert policy.columns[0].mechanism.name == "dpmlm"
     staged = build_definitions(policy, partitions=["2026-01"]).resolve_asset_graph().get_all_asset_keys()
     assert {key.path[-1] for key in staged} == {"raw_comments", "staged_comments", "published_comments"}
     from dptext_etl.orchestration.settings import GPU, Settings

@@ -197,7 +197,7 @@ def test_the_worst_case_is_reserved_before_a_text_is_scored(job, monkeypatch):
 def test_a_copy_gate_costs_delta_and_makes_the_claim_approximate(job):
     beta = 1e-3
     cap = {"measure": "approx", "epsilon": 1000.0, "delta": 0.1, "period": "2026"}
-    summary = job.run(cap=cap, beta=beta)
+    summary = job.run(cap=cap, copy_gate_false_alarm=beta)
     assert sum(gate["name"] == "copies_within_chance" for gate in summary.gates) == 2
     assert summary.spend["largest_record"]["delta"] == pytest.approx(2 * 2 * beta)
     assert summary.spend["largest_record"]["eps_pure"] == "inf"
@@ -208,8 +208,8 @@ def test_a_copy_gate_costs_delta_and_makes_the_claim_approximate(job):
     with job.ledger() as ledger:
         assert ledger.verify().ok
         assert {row["class"] for row in ledger.show()} == {"COND_APPROX"}
-    assert plan(job.policy(cap=cap, beta=beta)).component == "eps_approx"
-    assert not job.run(cap=cap, beta=beta).changed
+    assert plan(job.policy(cap=cap, copy_gate_false_alarm=beta)).component == "eps_approx"
+    assert not job.run(cap=cap, copy_gate_false_alarm=beta).changed
 
 
 def test_a_cap_on_zcdp(job):

@@ -8,7 +8,7 @@ import pytest
 from dptext_etl.errors import DisclosureError, DPTextError, LedgerError, PolicyError
 from dptext_etl.runner import plan, scan_published
 
-ACCEPT = {"allow": ["sens_class"], "accept": ["UMLDP"]}
+ACCEPT = {"allow": ["sens_class"], "accept_unbounded": ["UMLDP"]}
 
 
 def columns(job, consent=ACCEPT, **parameters):
@@ -19,17 +19,17 @@ def columns(job, consent=ACCEPT, **parameters):
 def test_it_is_refused_until_the_policy_says_so_and_the_lines_are_printed(job):
     with pytest.raises(DisclosureError, match=r'allow = \["sens_class"\]'):
         job.policy(**columns(job, {}))
-    with pytest.raises(DisclosureError, match=r'accept = \["UMLDP"\]') as caught:
+    with pytest.raises(DisclosureError, match=r'accept_unbounded = \["UMLDP"\]') as caught:
         job.policy(**columns(job, {"allow": ["sens_class"]}))
     assert "no finite epsilon" in str(caught.value)
     assert caught.value.exit_code == 2
-    assert job.policy(**columns(job)).column_policies()[0].accept == {"UMLDP"}
+    assert job.policy(**columns(job)).column_policies()[0].accept_unbounded == {"UMLDP"}
 
 
 @pytest.mark.parametrize("named", ["NONE", "PURE_LDP", "umldp"])
 def test_no_other_class_can_be_accepted(job, named):
     with pytest.raises(PolicyError, match="accept"):
-        job.policy(**columns(job, {"allow": ["sens_class"], "accept": [named]}))
+        job.policy(**columns(job, {"allow": ["sens_class"], "accept_unbounded": [named]}))
 
 
 @pytest.mark.parametrize("measure", [{"epsilon": 1e9}, {"measure": "zcdp", "rho": 1e9}])

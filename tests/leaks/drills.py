@@ -174,7 +174,7 @@ FOREIGN, NATIVE, TWINS = "canaries_foreign", "canaries_native", "duplicates_beyo
 INSIDE, LEDGERED, ONCE = "words_in_output_set", "rows_ledgered", "one_text_per_record"
 COLUMNS, PRESENT = "raw_column_absent", "canaries_present"
 COPIES = "copies_within_chance"
-PAID = {"beta": 1e-6, "cap": {"measure": "approx", "epsilon": 1_000.0, "delta": 1e-3}}
+PAID = {"copy_gate_false_alarm": 1e-6, "cap": {"measure": "approx", "epsilon": 1_000.0, "delta": 1e-3}}
 
 BUGS = [
     drill("the original on failure", "DP-MLM's batches, 1-Diffractor", original_on_failure, FOREIGN, INSIDE),
@@ -196,7 +196,7 @@ BUGS = [
         why="Whether one row equals its original is what a release keeps secret: a gate that looked would disclose it. "
         "The report of copies, inside the boundary, says that there is one beyond chance.",
     ),
-    drill("the same, and the policy sets `beta`", "the same", one_row_alone, COPIES, changes=PAID),
+    drill("the same, and the policy sets `copy_gate_false_alarm`", "the same", one_row_alone, COPIES, changes=PAID),
 ]
 """Bugs of mechanisms, in a run that charges, stages and commits them."""
 

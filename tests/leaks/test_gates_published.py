@@ -81,7 +81,8 @@ def test_another_release_or_configuration(published):
     policy, folder = published
     other = policy.model_copy(update={"release": "r2"})
     assert failed(judge(folder, other)) == {"published_files", "rows_ledgered"}
-    column = policy.columns[0].model_copy(update={"mechanism": {**policy.columns[0].mechanism, "epsilon": 1.0}})
+    mechanism = {**policy.columns[0].model_dump()["mechanism"], "epsilon": 1.0}
+    column = policy.columns[0].model_copy(update={"mechanism": mechanism})
     changed = policy.model_copy(update={"columns": (column, policy.columns[1])})
     assert failed(judge(folder, changed)) == {"published_files", "rows_ledgered"}
 

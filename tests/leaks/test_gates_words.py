@@ -25,7 +25,7 @@ def staged(word_mechanism, tmp_path):
         "name": "text",
         "mechanism": {"name": word_mechanism.name, **word_mechanism.model_dump(exclude_unset=True)},
         "allow": sorted(word_mechanism.guarantee.disclosures),
-        **({"accept": ["UMLDP"]} if shown else {}),
+        **({"accept_unbounded": ["UMLDP"]} if shown else {}),
     }
     policy = Policy.parse(
         {

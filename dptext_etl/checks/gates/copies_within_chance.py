@@ -1,6 +1,6 @@
 """Gate `copies_within_chance`: no more texts equal their originals than chance makes, over the whole run.
 
-It judges only where the policy sets `beta` and pays for it (docs/spec/privacy.md#copy-gate).
+It judges only where the policy sets `copy_gate_false_alarm` and pays for it (docs/spec/privacy.md#copy-gate).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CopiesWithinChance(CopyGate):
         reports = report(policy, copies)
         unbounded = {item.name for item in policy.columns} - {item.column for item in reports}
         if unbounded:
-            msg = f"the policy sets beta, but {len(unbounded)} columns have no copy count or no words that bound it"
-            hint = "count while staging (`reports.copies.count_copies`), or leave beta out: the count is then a report"
+            msg = f"copy_gate_false_alarm is set, but {len(unbounded)} columns have no copy count or no bound"
+            hint = "count while staging (`reports.copies.count_copies`), or leave copy_gate_false_alarm out"
             raise InputError(msg, hint)
         return reports

@@ -6,7 +6,7 @@ Connect, or tables of a database.
 
 Example:
     >>> from dptext_etl.checks.great_expectations.expectations import validate  # doctest: +SKIP
-    >>> validate(released, Policy.load("privacy.toml")).require()  # doctest: +SKIP
+    >>> validate(released, "privacy.toml").require()  # doctest: +SKIP
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ from dptext_etl.checks.great_expectations.tallies import Counts, written
 from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
 from dptext_etl.errors import GateError, seam
 from dptext_etl.ledger.storage.store import resolved
-from dptext_etl.policy import Policy
+from dptext_etl.policy import PolicyLike, resolve
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
 
 import great_expectations as gx
 import pandas as pd
+from great_expectations.compatibility import pydantic
 from great_expectations.core.result_format import ResultFormat
 from great_expectations.data_context.types.base import ProgressBarsConfig
 from great_expectations.expectations.expectation import BatchExpectation, Expectation
@@ -53,6 +54,11 @@ class _TableExpectation(Redacted, BatchExpectation):
     """Judges a table by one metric of ours."""
 
     policy: str
+
+    @pydantic.validator("policy", pre=True)
+    def _take_policy(cls, given: PolicyLike) -> str:  # noqa: N805  (a class method to pydantic's first version)
+        """Take a policy or the path of its file, too; what is stored is written out."""
+        return given if isinstance(given, str) and given.startswith("{") else written(resolve(given))
 
     success_keys: ClassVar[tuple[str, ...]] = ("policy",)
     domain_keys: ClassVar[tuple[str, ...]] = ("batch_id",)
@@ -116,12 +122,16 @@ class ExpectGateToPass(_TableExpectation):
     args_keys: ClassVar[tuple[str, ...]] = ("gate", "policy")
 
 
-def suite_for(policy: Policy) -> gx.ExpectationSuite:
+def suite_for(policy: PolicyLike) -> gx.ExpectationSuite:
     """Return the suite of a policy, for the table that it publishes.
 
     Faithful columns are never published. They have no fixed output words, so no expectation is about them. Every gate
     for published tables that names its `problems` is an expectation of the suite.
+
+    Args:
+        policy: The policy, or the path of its file.
     """
+    policy = resolve(policy)
     said = written(policy)
     expectations: list[Expectation] = [
         ExpectTableColumnsToBePublished(policy=said),
@@ -139,12 +149,12 @@ def suite_for(policy: Policy) -> gx.ExpectationSuite:
     return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release}", expectations=expectations)
 
 
-def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: Policy) -> VerdictRecord:
+def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike) -> VerdictRecord:
     """Validate a released table against its policy's suite.
 
     Args:
         frame: The released table, without canary rows: Polars, pandas or Spark.
-        policy: Its policy.
+        policy: Its policy, or the path of its file.
 
     Returns:
         The outcome, with counts; ask `VerdictRecord.require`, or write it down and read it where it decides.
@@ -160,13 +170,13 @@ def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: Policy) -> 
         return _judged(definition.get_batch({"dataframe": table}), suite_for(policy))
 
 
-def validate_table(url: str, table: str, policy: Policy, *, schema: str | None = None) -> VerdictRecord:
+def validate_table(url: str, table: str, policy: PolicyLike, *, schema: str | None = None) -> VerdictRecord:
     """Validate a released table of a database against its policy's suite.
 
     Args:
         url: The database: "sqlite:///PATH", "postgresql://HOST/DATABASE", another URL of SQLAlchemy, or "env:NAME".
         table: Name of the released table, without canary rows.
-        policy: Its policy.
+        policy: Its policy, or the path of its file.
         schema: Schema of the table, where it is not the connection's own.
 
     Returns:

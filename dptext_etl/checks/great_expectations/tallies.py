@@ -10,7 +10,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import polars as pl
 
@@ -46,16 +46,28 @@ class Known(NamedTuple):
     columns: dict[str, ColumnPolicy]
 
 
+STORED = {"copy_gate_false_alarm": "beta", "accept_unbounded": "accept"}
+"""Entries that suites, which are stored, call by another name than policies do."""
+
+
 def written(policy: Policy) -> str:
     """Write a policy as an expectation's argument: names, parameters and references; no storage options."""
-    return json.dumps(policy.model_dump(mode="json", by_alias=True, exclude={"storage_options"}), sort_keys=True)
+    entries = policy.model_dump(mode="json", by_alias=True, exclude={"storage_options"})
+    return json.dumps(_renamed(entries, STORED), sort_keys=True)
 
 
 @lru_cache(maxsize=16)
 def known(policy: str) -> Known:
     """Read what `written` wrote."""
-    read = Policy.parse(json.loads(policy))
+    read = Policy.parse(_renamed(json.loads(policy), {stored: name for name, stored in STORED.items()}))
     return Known(read, {spec.name: column for spec, column in zip(read.columns, read.column_policies(), strict=True)})
+
+
+def _renamed(entries: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """Rename entries of a policy and of its columns."""
+    whole = {names.get(name, name): value for name, value in entries.items()}
+    columns = [{names.get(name, name): value for name, value in column.items()} for column in whole["column"]]
+    return {**whole, "column": columns}
 
 
 def columns(schema: pl.Schema, policy: str) -> Counts:

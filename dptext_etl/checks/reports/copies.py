@@ -4,8 +4,9 @@ A count against raw texts must not decide about a publication, unless its false-
 (docs/spec/privacy.md#copy-gate). Row r equals ANY one reference text with probability at most q_r = p_max ** n_r, where
 n_r draws were made for it and p_max is the largest probability of the output distribution. Take a threshold t such that
 the Bernoulli trials q_r have more than t successes with probability at most beta. Then the decision costs 2 * beta of
-delta on every row, and the class becomes approximate. It is taken only where the policy sets `beta` beside a cap of
-measure "approx" (`checks/gates/`); otherwise the counts are a report. Nothing here drops, redraws or marks a row.
+delta on every row, and the class becomes approximate. It is taken only where the policy sets beta, its entry
+`copy_gate_false_alarm`, beside a cap of measure "approx" (`checks/gates/`); otherwise the counts are a report. Nothing
+here drops, redraws or marks a row.
 
 Beside whole copies, rows are counted that share an n-gram with their originals (`shared_ngrams`); the two share beta.
 """
@@ -198,7 +199,8 @@ def ngram_report(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyR
 
 def gate_delta(policy: Policy) -> int:
     """Return the delta that every row is charged for the copy gate: 2 * beta in millionths, rounded up, or 0."""
-    return 0 if policy.beta is None else ceil(2 * Fraction(repr(policy.beta)) * MICRO)
+    beta = policy.copy_gate_false_alarm
+    return 0 if beta is None else ceil(2 * Fraction(repr(beta)) * MICRO)
 
 
 def copy_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
@@ -241,11 +243,11 @@ def _report(  # noqa: PLR0917
     ngram: int | None = None,
 ) -> CopyReport:
     rows = np.array(list(count.rows_by_draws.values()), dtype=np.int64)
-    beta = (policy.beta or REPORT_BETA) / 2 / max(1, len(policy.columns))
+    beta = (policy.copy_gate_false_alarm or REPORT_BETA) / 2 / max(1, len(policy.columns))
     total = int(rows.sum())
     least = grouped_threshold(chances, rows, beta)
     allowed = least - 1 if least <= total else None
-    found, gating = count.copies if ngram is None else count.shared_ngrams, policy.beta is not None
+    found, gating = count.copies if ngram is None else count.shared_ngrams, policy.copy_gate_false_alarm is not None
     return CopyReport(name, column, total, found, float(np.dot(chances, rows)), allowed, beta, gating, ngram)
 
 

@@ -31,8 +31,8 @@ class CopyGate(Gate):
 
     @classmethod
     def applies(cls, policy: Policy) -> bool:
-        """Judge only where the policy sets `beta`."""
-        return policy.beta is not None
+        """Judge only where the policy sets `copy_gate_false_alarm`."""
+        return policy.copy_gate_false_alarm is not None
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:

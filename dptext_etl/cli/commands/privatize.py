@@ -77,7 +77,7 @@ def privatize(
                 "name": column,
                 "mechanism": {"name": mechanism, **given},
                 "allow": allow or [],
-                "accept": accept or [],
+                "accept_unbounded": accept or [],
             }
         ],
     }

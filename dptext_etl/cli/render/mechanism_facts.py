@@ -83,7 +83,7 @@ def consent(mechanism: Mechanism) -> list[str]:
     if told:
         lines.append(f"allow = [{told}]")
     if claim.guarantee_class is GuaranteeClass.UMLDP:
-        lines.append(f'accept = ["{claim.guarantee_class.value}"]')
+        lines.append(f'accept_unbounded = ["{claim.guarantee_class.value}"]')
     if not mechanism.publishable:
         lines.append("publish = false")
     return lines

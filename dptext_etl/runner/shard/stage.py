@@ -12,7 +12,7 @@ import polars as pl
 
 from dptext_etl.checks.canaries.rows import CanaryPlan, plant
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
-from dptext_etl.policy import Policy
+from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
@@ -77,14 +77,18 @@ def nothing(_: str) -> None:
 
 
 def stage(
-    policy: Policy, *, partition: str | None = None, progress: Listener | None = None, checkpoint: Checkpoint = nothing
+    policy: PolicyLike,
+    *,
+    partition: str | None = None,
+    progress: Listener | None = None,
+    checkpoint: Checkpoint = nothing,
 ) -> StagedRun:
     """Check a source, then charge, compute, stage and commit it shard by shard.
 
     A run that was killed at any point goes on where it stopped: nothing is charged or drawn twice.
 
     Args:
-        policy: The policy.
+        policy: The policy, or the path of its file.
         partition: Name of the partition, where the policy has a place for one.
         progress: Called with counts, rate and the time that is left.
         checkpoint: Called after every step, for tests.
@@ -95,6 +99,7 @@ def stage(
             back.
         LedgerError: The ledger contradicts the policy, is locked, or holds other bytes for a record.
     """
+    policy = resolve(policy)
     attempt = Attempt.of(policy, partition)
     table = Table.open(policy, attempt.layout)
     with attempt.alone() as staging:

@@ -1,0 +1,28 @@
+"""What is to be done, as data: `ColumnPolicy` says everything about a column, `Policy` about a dataset (TOML).
+
+A policy holds references to keys, never keys, and can be printed, logged and sent anywhere.
+"""
+
+from dptext_etl.policy.checked import KeyReference, Name
+from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
+from dptext_etl.policy.consent import Accepted, require_acceptance, require_consent
+from dptext_etl.policy.dataset_policy import PARTITION, Policy
+from dptext_etl.policy.resolving import PolicyLike, resolve, resolve_column
+from dptext_etl.policy.terms import Cap, LedgerSpec
+
+__all__ = [
+    "PARTITION",
+    "Accepted",
+    "Cap",
+    "ColumnPolicy",
+    "ColumnSpec",
+    "KeyReference",
+    "LedgerSpec",
+    "Name",
+    "Policy",
+    "PolicyLike",
+    "require_acceptance",
+    "require_consent",
+    "resolve",
+    "resolve_column",
+]

@@ -1,0 +1,50 @@
+"""What a policy must say by name before a mechanism is taken: disclosures, and classes without a finite bound."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from dptext_etl.errors import DisclosureError
+from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
+from dptext_etl.mechanism import Mechanism
+
+Accepted = frozenset[Literal[GuaranteeClass.UMLDP]]
+"""Classes without a finite bound that a policy can take knowingly; NONE is not among them."""
+
+
+def require_consent(mechanism: Mechanism, allow: frozenset[Disclosure], column: str | None) -> None:
+    """Refuse a mechanism that discloses more than is allowed; the refusal prints the line to paste.
+
+    Args:
+        mechanism: The mechanism.
+        allow: Disclosures consented to.
+        column: Name of the column, for the sentence.
+
+    Raises:
+        DisclosureError: Disclosures beyond `allow`, length and nullness.
+    """
+    missing = mechanism.guarantee.disclosures - allow - DEFAULT_ALLOWED
+    if missing:
+        said = "; ".join(f"{item.value} ({item.meaning})" for item in sorted(missing))
+        line = ", ".join(f'"{item.value}"' for item in sorted(missing | (allow - DEFAULT_ALLOWED)))
+        where = f"column {column!r}: " if column else ""
+        msg = f"{where}{mechanism.name} discloses what the policy does not allow: {said}"
+        raise DisclosureError(msg, f"to consent, write: allow = [{line}]")
+
+
+def require_acceptance(mechanism: Mechanism, accept: frozenset[GuaranteeClass], column: str | None) -> None:
+    """Refuse a mechanism whose class bounds nothing unless the class is accepted; the refusal prints the line to paste.
+
+    Args:
+        mechanism: The mechanism.
+        accept: Classes consented to.
+        column: Name of the column, for the sentence.
+
+    Raises:
+        DisclosureError: Class UMLDP, not among `accept`.
+    """
+    kind = mechanism.guarantee.guarantee_class
+    if kind is GuaranteeClass.UMLDP and kind not in accept:
+        where = f"column {column!r}: " if column else ""
+        msg = f"{where}{mechanism.name} has no finite epsilon here, class {kind.value}: {kind.meaning}"
+        raise DisclosureError(msg, f'to take it as it is, write: accept_unbounded = ["{kind.value}"]')

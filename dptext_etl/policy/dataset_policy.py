@@ -1,0 +1,157 @@
+"""`Policy` says everything about a dataset and its text columns: what `dptext run` reads from a TOML file."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, PositiveInt, PrivateAttr, model_validator
+
+from dptext_etl.errors import PolicyError
+from dptext_etl.policy.checked import KeyReference, Name, Stated
+from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
+from dptext_etl.policy.fitting import require_fit
+from dptext_etl.policy.paths import anchored
+from dptext_etl.policy.terms import Cap, LedgerSpec
+
+PARTITION = "{partition}"
+
+
+class Policy(Stated):
+    """A dataset and its text columns: the whole of `dptext run`, as read from `privacy.toml`.
+
+    Attributes:
+        dataset: Name of the dataset.
+        release: Name that pins one configuration per column; partitions are no part of it.
+        source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON); may hold "{partition}".
+        sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
+        id: Column of record ids, unique and without nulls.
+        subject: Column of the person behind a record; caps are per subject.
+        unit: "subject", or "record" to declare that records stand for themselves.
+        keep: Columns that pass in clear.
+        strict_columns: Refuse, instead of dropping, columns that nothing names.
+        key: Reference to the noise secret.
+        ledger: Where spends are kept.
+        cap: The most a unit may lose.
+        on_cap: "quarantine" leaves records over the cap out, "refuse" stops the run.
+        publish: Whether gates are followed by publication; only strict mechanisms can be published.
+        incremental: Take only record ids that the release has not seen.
+        staging: Folder inside the boundary for what is not yet published; beside the sink if absent.
+        storage_options: Options for object stores; values may be "env:NAME".
+        shard_rows: Rows that are reserved, computed, staged and committed together.
+        copy_gate_false_alarm: False-alarm bound of the whole-run copy gate, charged as delta; absent, the count is only
+            reported.
+        columns: The text columns.
+    """
+
+    renamed: ClassVar[Mapping[str, str]] = {"beta": "copy_gate_false_alarm"}
+
+    dataset: Name
+    release: Name
+    source: str
+    sink: str
+    id: Name
+    subject: Name | None = None
+    unit: Literal["subject", "record"] = "subject"
+    keep: tuple[Name, ...] = ()
+    strict_columns: bool = False
+    key: KeyReference
+    ledger: LedgerSpec
+    cap: Cap | None = None
+    on_cap: Literal["quarantine", "refuse"] = "quarantine"
+    publish: bool = True
+    incremental: bool = False
+    staging: str | None = None
+    storage_options: dict[str, str] = Field(default_factory=dict)
+    shard_rows: PositiveInt = 100_000
+    copy_gate_false_alarm: Annotated[float, Field(gt=0, lt=0.5)] | None = None
+    columns: Annotated[tuple[ColumnSpec, ...], Field(alias="column", min_length=1)]
+    _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        """Refuse entries that contradict each other, and build the policy of every column once."""
+        if self.unit == "subject" and self.subject is None:
+            msg = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
+            raise ValueError(msg)
+        names = [item.name for item in self.columns]
+        roles = [*names, self.id, *self.keep]
+        if len(set(roles)) < len(roles):
+            msg = "a column has two roles: text columns, id and keep must differ"
+            raise ValueError(msg)
+        if (PARTITION in self.source) != (PARTITION in self.sink):
+            msg = f"{PARTITION} stands in source and sink, or in neither"
+            raise ValueError(msg)
+        if self.copy_gate_false_alarm is not None and (self.cap is None or self.cap.measure != "approx"):
+            msg = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
+            raise ValueError(msg)
+        self._column_policies = tuple(self._column_policy(item) for item in self.columns)
+        for column in self.column_policies():
+            require_fit(column, self.cap, publish=self.publish)
+        return self
+
+    def _column_policy(self, item: ColumnSpec) -> ColumnPolicy:
+        return ColumnPolicy(
+            dataset=self.dataset,
+            column=item.name,
+            release=self.release,
+            mechanism=item.mechanism,
+            key=self.key,
+            allow=item.allow,
+            accept_unbounded=item.accept_unbounded,
+        )
+
+    @classmethod
+    def parse(cls, values: Mapping[str, Any]) -> Self:
+        """Make a policy from plain data.
+
+        Args:
+            values: Its entries, as a policy file names them.
+
+        Raises:
+            PolicyError: Unknown or missing entries, or values out of range.
+        """
+        return cls(**values)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """Read a policy file; its relative paths are taken from its folder.
+
+        Args:
+            path: The file, TOML.
+
+        Raises:
+            PolicyError: The file is missing or no TOML, or says something that cannot be done.
+        """
+        path = Path(path)
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except OSError as exc:
+            problem, hint = f"the policy {path} cannot be read: {exc.strerror}", "`dptext init FILE` writes one"
+        except ValueError as exc:
+            problem, hint = f"the policy {path} is no TOML: {exc}", None
+        else:
+            return cls.parse(anchored(values, path.parent.absolute()))
+        raise PolicyError(problem, hint)
+
+    def column_policies(self) -> list[ColumnPolicy]:
+        """Return one `ColumnPolicy` per text column; they are built once, with the policy."""
+        return list(self._column_policies)
+
+    def column_policy(self, column: str | None = None) -> ColumnPolicy:
+        """Return the policy of one text column.
+
+        Args:
+            column: Its name; None where the policy has one text column.
+
+        Raises:
+            PolicyError: No text column of that name, or several and none is named.
+        """
+        found = [item for item in self.column_policies() if column in {None, item.column}]
+        if len(found) == 1:
+            return found[0]
+        names = ", ".join(item.name for item in self.columns)
+        wanted = f"no text column {column!r}" if column is not None else "several text columns"
+        raise PolicyError(f"the policy has {wanted}; text columns: {names}", "name one: policy.column_policy(…)")

@@ -1,0 +1,40 @@
+"""Whether a column's mechanism fits what the policy wants: publication, and a cap that can hold its spends."""
+
+from __future__ import annotations
+
+import math
+
+from dptext_etl.guarantee import GuaranteeClass
+from dptext_etl.policy.column_policy import ColumnPolicy
+from dptext_etl.policy.terms import Cap
+
+_APPROXIMATE = frozenset({GuaranteeClass.APPROX_LDP, GuaranteeClass.COND_APPROX})
+
+
+def require_fit(column: ColumnPolicy, cap: Cap | None, *, publish: bool) -> None:
+    """Refuse a mechanism that cannot be published, or whose spends no cap of this measure can hold.
+
+    Args:
+        column: The column's policy.
+        cap: The most that a unit may lose, or None.
+        publish: Whether the table is to be published.
+
+    Raises:
+        ValueError: The mechanism does not fit; the sentence says why.
+    """
+    mechanism = column.mechanism
+    kind = mechanism.guarantee.guarantee_class
+    if publish and not mechanism.publishable:
+        msg = f"column {column.column!r}: a {mechanism.mode} mechanism is for benchmarks; set publish = false"
+        raise ValueError(msg)
+    if cap is None:
+        return
+    if cap.measure == "pure" and kind in _APPROXIMATE and math.isinf(mechanism.spend(1).eps_pure):
+        msg = f"column {column.column!r}: {mechanism.name} has a delta, class {kind.value}: no cap on pure epsilon can "
+        msg += 'hold it; write cap = { measure = "approx", epsilon = …, delta = … }, or measure = "zcdp" with rho, '
+        msg += "which adds up better"
+        raise ValueError(msg)
+    if kind is GuaranteeClass.UMLDP:
+        msg = f"column {column.column!r}: {mechanism.name} costs an infinite amount on every measure, class UMLDP: "
+        msg += "no cap can hold it; it takes a dataset of its own, without a cap"
+        raise ValueError(msg)

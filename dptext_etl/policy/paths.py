@@ -1,0 +1,56 @@
+"""Take the relative paths of a policy file from the folder of that file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from dptext_etl import catalog
+
+_PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("ledger", "id_key"))
+
+
+def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a policy's entries with relative paths taken from a folder.
+
+    Args:
+        values: The entries, as TOML holds them; changed in place.
+        folder: The absolute path of the folder.
+    """
+    for *parents, last in _PATHS:
+        table: Any = values
+        for name in parents:
+            table = table.get(name, {}) if isinstance(table, dict) else {}
+        if isinstance(table, dict) and isinstance(table.get(last), str):
+            table[last] = _from_folder(table[last], folder)
+    for column in values.get("column", ()):
+        mechanism = column.get("mechanism") if isinstance(column, dict) else None
+        if isinstance(mechanism, dict) and mechanism.get("name") in catalog.available():  # others are refused later
+            kind = catalog.load(mechanism["name"])
+            for name in mechanism.keys() & kind.artifact_fields:
+                given, anchor = mechanism[name], _found if name in kind.hub_fields else _named
+                mechanism[name] = (
+                    [anchor(item, folder) for item in given] if isinstance(given, list) else anchor(given, folder)
+                )
+    return values
+
+
+def _named(reference: Any, folder: Path) -> Any:
+    """A path, told from the name of an embedded artifact by its slash or suffix, starts from the policy's folder."""
+    path = isinstance(reference, str) and ("/" in reference or Path(reference).suffix)
+    return _from_folder(reference, folder) if path else reference
+
+
+def _found(reference: Any, folder: Path) -> Any:
+    """A path that is there, unlike a name of the hub or of a distribution, starts from the policy's folder."""
+    there = isinstance(reference, str) and "://" not in reference and (folder / reference).exists()
+    return str(folder / reference) if there else reference
+
+
+def _from_folder(reference: str, folder: Path) -> str:
+    if reference.startswith("env:"):
+        return reference
+    for prefix in ("file:", "sqlite:///"):
+        if reference.startswith(prefix):
+            return prefix + str(folder / reference.removeprefix(prefix))
+    return reference if "://" in reference else str(folder / reference)

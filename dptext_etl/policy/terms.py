@@ -1,0 +1,60 @@
+"""Where spends are kept, and how much a unit may lose."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from dptext_etl.policy.checked import Checked, KeyReference, Name
+
+
+class LedgerSpec(Checked):
+    """Where the ledger is and under which key its ids are stored.
+
+    Attributes:
+        url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE", or "env:NAME", the variable that holds the URL: a
+            policy is printed, so it holds no password.
+        id_key: Reference to the key of the ids; the file beside a SQLite ledger if absent.
+    """
+
+    url: str
+    id_key: KeyReference | None = None
+
+    @field_validator("url")
+    @classmethod
+    def _no_password(cls, url: str) -> str:
+        if "://" in url and urlsplit(url).password is not None:
+            msg = 'the URL holds a password; put it into a variable and name that: url = "env:DPTEXT_LEDGER_SECRET_URL"'
+            raise ValueError(msg)
+        return url
+
+
+class Cap(Checked):
+    """The most that a unit may lose in a scope: (dataset or group, period), never the release.
+
+    Attributes:
+        measure: "pure" adds epsilons; "zcdp" adds rho; "approx" adds (epsilon, delta).
+        epsilon: The cap, for "pure" and "approx".
+        rho: The cap, for "zcdp".
+        delta: The cap's delta, for "approx".
+        period: Name of the period that the cap covers, such as "2026".
+        group: Name shared by datasets whose spends add up; the dataset itself if absent.
+    """
+
+    measure: Literal["pure", "zcdp", "approx"] = "pure"
+    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    rho: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
+    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    period: Name = "all"
+    group: Name | None = None
+
+    @model_validator(mode="after")
+    def _amounts(self) -> Self:
+        wanted = {"pure": {"epsilon"}, "zcdp": {"rho"}, "approx": {"epsilon", "delta"}}[self.measure]
+        given = {name for name in ("epsilon", "rho", "delta") if getattr(self, name) is not None}
+        if given != wanted:
+            msg = f'a cap of measure "{self.measure}" takes {" and ".join(sorted(wanted))}'
+            raise ValueError(msg)
+        return self
