@@ -29,6 +29,8 @@ FORMS = ["arrow", "pandas"] if ARROW else ["pandas"]
 FOREIGN = "qzxvjkwpqzxvjkwp"
 ROWS = [(f"r{i}", None if i % 9 == 0 else f"a good film {'again ' * (i % 4)}", i, f"u{i % 5}") for i in range(200)]
 
+EXAMPLE = {"name": "custext", **CusText.example().model_dump(mode="json", exclude_unset=True)}
+
 
 @pytest.fixture(scope="session")
 def noise_key(tmp_path_factory):
@@ -72,6 +74,17 @@ def test_arguments_by_name(films, policy, expected, form):
     register(films, "private_review", policy, form=form)
     for arguments in ("text => review, id => id", "id => id, text => review", "review, id => id"):
         assert column(films, f"SELECT private_review({arguments}) FROM films ORDER BY n") == expected
+
+
+def test_a_policy_file_of_one_text_column(films, policy, expected, tmp_path):
+    entries = {"dataset": "films", "release": "1", "source": "a.parquet", "sink": "out", "id": "id", "unit": "record"}
+    lines = [f'{name} = "{value}"' for name, value in {**entries, "key": policy.key}.items()]
+    parameters = ", ".join(f"{name} = {json.dumps(value)}" for name, value in EXAMPLE.items())
+    lines += ['ledger = { url = "l.db" }', "[[column]]", 'name = "review"', 'allow = ["cluster"]']
+    lines += [f"mechanism = {{ {parameters} }}"]
+    (tmp_path / "privacy.toml").write_text("\n".join(lines))
+    register(films, "from_a_file", tmp_path / "privacy.toml")
+    assert column(films, "SELECT from_a_file(review, id) FROM films ORDER BY n") == expected
 
 
 @pytest.mark.parametrize("form", FORMS)

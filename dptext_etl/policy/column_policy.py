@@ -100,7 +100,7 @@ class ColumnSpec(Checked):
 
     Attributes:
         name: Name of the column.
-        mechanism: A mechanism, or plain data that it is built from once; it is written as it was given.
+        mechanism: Name and parameters of a mechanism; in Python also a mechanism. It is written as it was given.
         allow: Disclosures consented to, beside length and nullness.
         accept_unbounded: Guarantee classes without a finite epsilon that are consented to by name: "UMLDP".
     """
