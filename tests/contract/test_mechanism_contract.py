@@ -111,7 +111,7 @@ def check_batches(policy, texts, ids):
 
 
 def test_range_bounded_draws_are_all_that_is_charged(mechanism):
-    """Composed losses may stand for a record only where nothing but such draws is charged (rho = epsilon^2 / 8 each)."""
+    """Composed losses may stand for a record only where such draws alone are charged (rho = epsilon^2 / 8 each)."""
     for positions in (0, 1, 7):
         draws, cost = mechanism.draws(positions), mechanism.spend(positions)
         if draws is None:

@@ -1,7 +1,7 @@
 """Gate `runs_within_chance`: no more texts share words in a row with their originals than chance makes.
 
-The stored name says "runs" for shared n-grams. It judges only where the policy sets `copy_gate_false_alarm` and pays for it
-(docs/spec/privacy.md#copy-gate).
+The stored name says "runs" for shared n-grams. It judges only where the policy sets `copy_gate_false_alarm` and pays
+for it (docs/spec/privacy.md#copy-gate).
 """
 
 from __future__ import annotations
