@@ -134,7 +134,7 @@ def test_a_publication_in_between_is_noticed(job, reviews, save):
     staged = stage(job.policy(incremental=True))
     verdicts = check(staged)
     (job.folder / "published" / "manifest.json").unlink()
-    with pytest.raises(PolicyError, match="published since"):
+    with pytest.raises(PolicyError, match="another run has published here"):
         publish(staged, verdicts)
 
 
