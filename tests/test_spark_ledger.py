@@ -149,7 +149,7 @@ def test_records_can_stand_for_themselves(films, policy, url):
 
 def test_the_ledger_may_be_named_by_reference(films, policy, url, monkeypatch):
     monkeypatch.setenv("DPTEXT_TEST_LEDGER_URL", url)
-    with pytest.raises(LedgerError, match="DPTEXT_NOWHERE, which is not set"):
+    with pytest.raises(LedgerError, match="DPTEXT_NOWHERE must hold the URL"):
         register(films, "private_review", policy, ledger="env:DPTEXT_NOWHERE")
     function = register(films, "private_review", policy, ledger="env:DPTEXT_TEST_LEDGER_URL")
     carried = function.func.__closure__[0].cell_contents

@@ -60,7 +60,7 @@ def test_nothing_happens_in_a_frozen_dataset(kit):
 
 def test_thawing_revokes_names_and_charges_what_may_have_been_lost(kit):
     frozen_kit(kit)
-    with pytest.raises(LedgerError, match="a cap of reviews is on eps_pure; what may have been lost"):
+    with pytest.raises(LedgerError, match="a cap of reviews counts eps_pure: state how much"):
         kit.ledger.thaw("reviews", {})
     assert kit.ledger.thaw("reviews", {"eps_pure": 4.0}) == {"dataset:reviews, period 2026": {"eps_pure": 5_000_000}}
     assert kit.ledger.frozen() == []

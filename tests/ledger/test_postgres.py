@@ -45,7 +45,7 @@ def test_a_ledger_is_a_schema_and_its_name_holds_no_password(postgres, monkeypat
     monkeypatch.setenv("DPTEXT_LEDGER_SECRET_URL", place)
     with Ledger.open("env:DPTEXT_LEDGER_SECRET_URL", KEY) as ledger:
         assert ledger.verify().ok
-    with pytest.raises(LedgerError, match="environment variable NOWHERE, which is not set"):
+    with pytest.raises(LedgerError, match="environment variable NOWHERE must hold the URL"):
         Ledger.open("env:NOWHERE", KEY)
     default = postgres.url().partition("?")[0]
     with Ledger.open(default, KEY) as ledger:
