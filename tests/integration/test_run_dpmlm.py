@@ -94,6 +94,6 @@ def test_draws_that_records_share_are_found(films, monkeypatch):
 
 def test_copies_have_a_bound(films):
     reports = {report["name"]: report for report in films.run(column=column()).reports}
-    copies = reports[copy_report.NAME]["counts"]
+    copies = reports[copy_report.COPIES]["counts"]
     assert copies["copies"] <= copies["threshold"] < copies["rows"]
-    assert copy_report.RUNS in reports
+    assert copy_report.NGRAMS in reports
