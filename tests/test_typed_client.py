@@ -13,10 +13,10 @@ CLIENT = """
 import polars as pl
 from pyspark.sql import SparkSession
 
-import udfs.polars
+import dptext_etl.polars
 from dptext_etl import ColumnPolicy
 from dptext_etl.orchestration import build_definitions
-from udfs.spark import register
+from dptext_etl.spark import register
 
 mechanism = {"name": "custext", "epsilon": 2.0}
 review = ColumnPolicy(dataset="d", column="review", release="r", mechanism=mechanism, key="env:DPTEXT_SECRET")
@@ -35,14 +35,14 @@ from dptext_etl.orchestration import build_definitions
 
 def wrong(policy: ColumnPolicy, lazy: pl.LazyFrame) -> None:
     pl.col("x").dptext.privatise(policy, id="id")
-    pl.col("x").str.strip_chars().dptext.privatize("policy", id="id")
+    pl.col("x").str.strip_chars().dptext.privatize(7, id="id")
     lazy.dptext.privatize(policy)
     build_definitions(7)
     pl.col("x").dptxt
 """
 FOUND = [
     ('"ExprNamespace" has no attribute "privatise"', "attr-defined"),
-    ('Argument 1 to "privatize" of "ExprNamespace" has incompatible type "str"; expected "ColumnPolicy"', "arg-type"),
+    ('Argument 1 to "privatize" of "ExprNamespace" has incompatible type "int"; expected "Policy | ', "arg-type"),
     ('Missing named argument "id" for "privatize"', "call-arg"),
     ('Argument 1 to "build_definitions" has incompatible type "int"', "arg-type"),
     ('"Expr" has no attribute "dptxt"', "attr-defined"),
@@ -55,7 +55,7 @@ pl.col("x").dptext
 SETTINGS = """
 [mypy]
 strict = True
-plugins = udfs.polars_mypy
+plugins = dptext_etl.polars_mypy
 
 [mypy-dagster.*,pyspark.*,pyarrow.*,numpy.*]
 follow_imports = skip
@@ -88,4 +88,4 @@ def test_strict_mypy_sees_a_client_as_it_runs(check):
         assert said in line
         assert line.endswith(f"[{code}]")
     (error,) = check(FORGOTTEN)
-    assert '"dptext" is registered by udfs.polars: import it' in error
+    assert '"dptext" is registered by dptext_etl.polars: import it' in error

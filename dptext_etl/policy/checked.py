@@ -41,13 +41,18 @@ class Checked(BaseModel):
         return [field.alias or name for name, field in cls.model_fields.items()]
 
     @classmethod
+    def checking(cls) -> validated:
+        """Return a block that says in one sentence of ours what is wrong with entries."""
+        return validated(cls.what, cls.entries())
+
+    @classmethod
     def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:  # type: ignore[override]
         """Check like any other way to make one: what is printed and sent is never built unchecked.
 
         Raises:
             PolicyError: Unknown entries, or values out of range.
         """
-        with validated(cls.what, cls.entries()):
+        with cls.checking():
             return cls.model_validate(values)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
@@ -64,15 +69,7 @@ class Checked(BaseModel):
             return super().model_copy(deep=deep)
         known = type(self).model_fields
         entries = {**{name: getattr(self, name) for name in self.model_fields_set}, **update}
-        with validated(self.what, self.entries()):
+        with self.checking():
             return type(self).model_validate(
                 {(known[name].alias or name) if name in known else name: value for name, value in entries.items()}
             )
-
-
-class Stated(Checked):
-    """A policy that users build themselves: what is wrong with it is said in one sentence of ours."""
-
-    def __init__(self, /, **values: Any) -> None:
-        with validated(self.what, self.entries()):
-            super().__init__(**values)

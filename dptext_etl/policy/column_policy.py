@@ -21,7 +21,7 @@ from dptext_etl import _kernel, catalog, keys
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.policy.checked import Checked, KeyReference, Name, Stated
+from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.consent import Accepted, require_acceptance, require_consent
 
 RENAMED = {"accept": "accept_unbounded"}
@@ -37,7 +37,7 @@ Written = Annotated[Built, WithJsonSchema({"additionalProperties": True, "title"
 """The same, told to editors as plain data."""
 
 
-class ColumnPolicy(Stated):
+class ColumnPolicy(Checked):
     """Everything about one text column, in every engine.
 
     Attributes:
@@ -66,6 +66,10 @@ class ColumnPolicy(Stated):
     allow: frozenset[Disclosure] = frozenset()
     accept_unbounded: Accepted = frozenset()
     nonce: Annotated[int, Field(ge=0, lt=2**64)] = 0
+
+    def __init__(self, /, **values: Any) -> None:
+        with self.checking():
+            super().__init__(**values)
 
     @field_validator("key")
     @classmethod

@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, PositiveInt, PrivateAttr, model_validator
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.policy.checked import KeyReference, Name, Stated
+from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.fitting import require_fit
 from dptext_etl.policy.paths import anchored
@@ -19,7 +19,7 @@ from dptext_etl.policy.terms import Cap, LedgerSpec
 PARTITION = "{partition}"
 
 
-class Policy(Stated):
+class Policy(Checked):
     """A dataset and its text columns: the whole of `dptext run`, as read from `privacy.toml`.
 
     Attributes:
@@ -69,6 +69,10 @@ class Policy(Stated):
     copy_gate_false_alarm: Annotated[float, Field(gt=0, lt=0.5)] | None = None
     columns: Annotated[tuple[ColumnSpec, ...], Field(alias="column", min_length=1)]
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
+
+    def __init__(self, /, **values: Any) -> None:
+        with self.checking():
+            super().__init__(**values)
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

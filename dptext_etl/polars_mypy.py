@@ -4,11 +4,11 @@ Polars registers namespaces while a program runs, so no type checker can see the
 attribute of another library's class. In the settings of mypy:
 
     [tool.mypy]
-    plugins = ["udfs.polars_mypy"]
+    plugins = ["dptext_etl.polars_mypy"]
 
 `pl.col("review").dptext` is then an `ExprNamespace`, in every module that is checked together with one that imports
-`udfs.polars`; without such an import the attribute is an error, as it is when the program runs. Other type checkers
-see the same methods on `udfs.polars.ExprNamespace(pl.col("review"))`.
+`dptext_etl.polars`; without such an import the attribute is an error, as it is when the program runs. Other type
+checkers see the same methods on `dptext_etl.polars.ExprNamespace(pl.col("review"))`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from mypy.types import Type
 
 ATTRIBUTE = "dptext"
-DOOR = "udfs.polars"
+DOOR = "dptext_etl.polars"
 NAMESPACES = {
     "polars.expr.expr.Expr": "ExprNamespace",
     "polars.dataframe.frame.DataFrame": "DataFrameNamespace",
