@@ -34,5 +34,5 @@ def model_at_hand(kind: type[Mechanism], given: Mapping[str, Any], small: str | 
     name = kind.__module__.rpartition(".")[2]
     here = f"it is meant for {usual}" if isinstance(usual, str) else "no public one is known"
     if small is not None:
-        source = f"install dptext-etl-models (`pip install ./models` in a checkout) for the small {small}, or {source}"
+        source = f"`pip install ./models` in a checkout, or its wheel, brings the small {small}; or {source}"
     raise PolicyError(f"{name} needs a language model, and this machine has none for it: {here}", source)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from dptext_etl import extras
 from dptext_etl.accounting import Draws, joint, least
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import spends
@@ -19,7 +20,7 @@ from dptext_etl.runner.claims import guarantee_of, with_gate
 
 DELTA = 1e-6
 """The delta of the statement, unless the caller gives another."""
-INSTALL = "`pip install 'dptext-etl[accounting]'` may give a smaller epsilon for all records of a person together"
+INSTALL = f"`{extras.install('accounting')}` may give a smaller epsilon for all records of a person together"
 
 
 def least_epsilon(forecast: Forecast, policy: Policy, columns: list[ColumnPolicy], delta: float) -> dict[str, Any]:
