@@ -103,7 +103,7 @@ class Artifact:
         return cls(Path(path), actual, **facts)
 
     def verify(self) -> Self:
-        """Hash the file again and return this artifact.
+        """Hash the file again, if it may have changed, and return this artifact.
 
         Raises:
             ArtifactError: Missing, unreadable, or its hash differs.
