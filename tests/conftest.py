@@ -2,12 +2,15 @@
 
 import importlib.util
 import os
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 SMALL = {  # two workers share the machine, no test asks the network for a model, a key is there that nothing else uses
@@ -20,9 +23,17 @@ SMALL = {  # two workers share the machine, no test asks the network for a model
 for _name, _value in SMALL.items():
     os.environ.setdefault(_name, _value)
 
+MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2 << 30:
+    os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None  # ledgers and events flush to disk thousands of times
+
 import numpy as np  # noqa: E402  (reads the number of threads)
 
 from .computing import PLACES, place_name, settle  # noqa: E402
+
+hypothesis.settings.register_profile("ci", deadline=None)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 LENGTHS = {
@@ -45,10 +56,11 @@ def scope(nodeid):
 
 
 def pytest_collection_modifyitems(items):
-    """Mark what needs the machine for itself (drills, clusters of Spark); put first what takes long."""
+    """Mark what needs the machine for itself (clusters of Spark); put first what takes long."""
     for item in items:
-        if "drills" in item.path.parts or "cluster" in getattr(item, "fixturenames", ()):
+        if "cluster" in getattr(item, "fixturenames", ()):
             item.add_marker("alone")
+            item.add_marker("thorough")
     slow = {scope(item.nodeid) for item in items if item.get_closest_marker("slow")}
 
     def turn(item):
@@ -170,18 +182,92 @@ def spark_settings(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def spark(_cache, java, spark_settings):
-    """One classic session for all tests: two task slots, every task tried three times."""
+def spark_configuration(spark_settings, tmp_path_factory):
+    """The same as a folder for `SPARK_CONF_DIR`, for sessions that are started as a user would."""
+    folder = tmp_path_factory.mktemp("spark-conf")
+    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in spark_settings.items()))
+    return folder
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def connect_settings(java):
+    """Settings by which a session also serves Spark Connect; none where its server is not installed (Spark 3.5)."""
+    import pyspark
+
+    if not list(Path(pyspark.__file__).parent.glob("jars/spark-connect_*")):
+        return {}
+    plugin = {"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"}
+    address = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(free_port())}
+    return plugin | address
+
+
+@pytest.fixture(scope="session")
+def spark(_cache, java, spark_settings, connect_settings):
+    """One session for all tests, classic here, by Connect elsewhere: two task slots, every task tried three times."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
         patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
         from pyspark.sql import SparkSession
 
-        builder = SparkSession.builder.master("local[2,3]").appName("dptext-tests").config(map=spark_settings)
-        session = builder.getOrCreate()
+        with pytest.MonkeyPatch.context() as workers:
+            workers.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+            settings = spark_settings | connect_settings | {"spark.python.daemon.module": "spark_daemon"}
+            builder = SparkSession.builder.master("local[2,3]").appName("dptext-tests").config(map=settings)
+            session = builder.getOrCreate()
         session.sparkContext.setLogLevel("OFF")
         yield session
         session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_connect(spark, connect_settings):
+    """Where a process that knows nothing but Spark Connect finds the session of all tests."""
+    if not connect_settings:
+        pytest.skip("Spark has no Connect server here (pyspark[connect] 4 and newer)")
+    return f"sc://127.0.0.1:{connect_settings['spark.connect.grpc.binding.port']}"
+
+
+WARM = (
+    "polars",
+    "pyarrow.dataset",
+    "pyarrow.parquet",
+    "dptext_etl:run",
+    "dptext_etl.cli:main",
+    "dptext_etl.orchestration:build_definitions",
+    "dptext_etl.orchestration:PolicyComponent",
+    "dagster._cli",
+    "dagster_dg_cli.cli",
+    "alembic.command",
+    "matplotlib.figure",
+)
+"""What a command imports that tests start; a name that is missing costs time alone."""
+
+
+@pytest.fixture(scope="session")
+def warm(_cache, tmp_path_factory):
+    """What to write for `sys.executable` where a process is wanted, and not the seconds of its imports."""
+    here, place = Path(__file__).parent, tmp_path_factory.mktemp("warm") / "socket"
+    command = [sys.executable, str(here / "warm_python.py"), str(place), *WARM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout.readline() == b"ready\n"
+        yield [sys.executable, "-I", "-S", str(here / "warm_client.py"), str(place)]
+        server.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def warm_commands(warm, tmp_path_factory):
+    """A folder for `PATH` in which `python` and `dptext` begin at once."""
+    folder = tmp_path_factory.mktemp("bin")
+    for name, module in {"python": (), "dptext": ("-m", "dptext_etl.cli")}.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join([*warm, *module])} "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -202,9 +288,7 @@ def cluster(java, tmp_path_factory):
     """A standalone cluster: a master and two workers whose addresses differ, as speculation asks for."""
     import pyspark
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        master = f"spark://127.0.0.1:{free.getsockname()[1]}"
+    master = f"spark://127.0.0.1:{free_port()}"
     home, folder = str(Path(pyspark.__file__).parent), tmp_path_factory.mktemp("cluster")
     env = {
         **os.environ,

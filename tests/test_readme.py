@@ -45,10 +45,10 @@ def blocks(page: Path) -> list[Block]:
     ]
 
 
-def environment() -> dict[str, str]:
+def environment(commands: Path) -> dict[str, str]:
     return {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "PATH": os.pathsep.join([str(commands), str(Path(sys.executable).parent), os.environ["PATH"]]),
         "DPTEXT_SECRET": secrets.token_hex(),
         "COLUMNS": "160",
         "NO_COLOR": "1",
@@ -69,10 +69,14 @@ for line in sys.stdin:
 
 
 class Reader:
-    """Somebody who follows a page: a folder, an environment, one Python for all of its blocks."""
+    """Somebody who follows a page: a folder, an environment, one Python for all of its blocks.
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.env = folder, environment()
+    Every command is a process of its own, as for a reader, and begins at once (`warm_python.py`).
+    """
+
+    def __init__(self, folder: Path, python: list[str], commands: Path, **more: str) -> None:
+        self.folder, self.env = folder, environment(commands) | more
+        self._start = python
         self._python: subprocess.Popen[str] | None = None
 
     def run(self, block: Block) -> str:
@@ -96,7 +100,7 @@ class Reader:
             self.leave()
         if self._python is None:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
-            command = [sys.executable, "-c", BLOCKS]
+            command = [*self._start, "-c", BLOCKS]
             self._python = subprocess.Popen(command, cwd=self.folder, env=self.env, text=True, **pipes)
         assert self._python.stdin is not None
         assert self._python.stdout is not None
@@ -113,7 +117,7 @@ class Reader:
 
 
 @pytest.fixture(scope="module")
-def left(tmp_path_factory):
+def left(tmp_path_factory, warm, warm_commands, spark_configuration):
     """The folder that a page leaves behind, which those that continue it copy; every page is followed once."""
     folders: dict[Path, Path] = {}
 
@@ -123,7 +127,7 @@ def left(tmp_path_factory):
             before = CONTINUES.match(page.read_text(encoding="utf-8"))
             if before:
                 shutil.copytree(leave(page.with_name(before[1])), folder, dirs_exist_ok=True)
-            reader = Reader(folder)
+            reader = Reader(folder, warm, warm_commands, SPARK_CONF_DIR=str(spark_configuration))
             try:
                 follow(page, reader)
             finally:

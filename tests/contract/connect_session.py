@@ -1,4 +1,4 @@
-"""Every mechanism through a Spark Connect session of its own process: JSON in (argument), JSON out (a file)."""
+"""Every mechanism through a client of Spark Connect, a process of its own: JSON in (argument), JSON out (a file)."""
 
 import json
 import sys
@@ -8,10 +8,11 @@ from dptext_etl import ColumnPolicy, load
 from dptext_etl.spark import register
 
 
-def main(settings, key, rows, mechanisms, out):
+def main(remote, key, rows, mechanisms, out):
     from pyspark.sql import SparkSession
 
-    spark = SparkSession.builder.remote("local[2]").config(map=settings).getOrCreate()
+    spark = SparkSession.builder.remote(remote).getOrCreate()
+    assert not hasattr(spark, "_jvm")
     spark.createDataFrame(rows, "id string, text string, n int").createOrReplaceTempView("films")
     released = {}
     for name in mechanisms:

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import multiprocessing
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -157,7 +156,7 @@ def test_spark(policy, expected, films, form):
 
 
 @pytest.fixture(scope="session")
-def connect(request, java, spark_settings, tmp_path_factory):
+def connect(request, spark_connect, tmp_path_factory):
     """Releases of every mechanism that is asked for through Spark Connect, and the key that they were made with."""
     from dptext_etl import _kernel
 
@@ -167,15 +166,14 @@ def connect(request, java, spark_settings, tmp_path_factory):
     callers = (item.callspec.params for item in request.session.items if "connect" in item.fixturenames)
     wanted = sorted({params["mechanism"] for params in callers})
     asked = {
-        "settings": spark_settings,
+        "remote": spark_connect,
         "key": f"file:{folder / 'noise.key'}",
         "rows": frame().select("id", "text", "n").rows(),
         "mechanisms": [name for name in wanted if models or not load(name).accelerated],
         "out": str(folder / "released.json"),
     }
     command = [sys.executable, str(Path(__file__).with_name("connect_session.py")), json.dumps(asked)]
-    env = {**os.environ, "PYSPARK_PYTHON": sys.executable}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-4000:]
     return asked["key"], json.loads((folder / "released.json").read_text())
 

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -18,7 +17,7 @@ RECORDS, CAP = 50, 30
 
 
 @pytest.mark.parametrize("store", ["sqlite", "postgres"])
-def test_eight_processes_and_one_cap(drill, tmp_path, request, store):
+def test_eight_processes_and_one_cap(drill, tmp_path, request, warm, store):
     keys, writers = drill.count("keys", 4_000), drill.count("writers", 8)
     people, batch = keys // RECORDS, max(500, keys // 20)
     _kernel.Secret().write(str(tmp_path / "ids.key"))
@@ -28,7 +27,7 @@ def test_eight_processes_and_one_cap(drill, tmp_path, request, store):
     contender = str(Path(__file__).with_name("contender.py"))
     started = [
         subprocess.Popen(
-            [sys.executable, contender, json.dumps(asked | {"name": f"writer-{i}"})],
+            [*warm, contender, json.dumps(asked | {"name": f"writer-{i}"})],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

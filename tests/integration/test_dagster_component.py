@@ -2,8 +2,6 @@
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
@@ -54,7 +52,7 @@ def project(tmp_path, reviews, save):
 
 
 @pytest.fixture
-def dg(project):
+def dg(project, warm):
     """Run `dg` in the project: dg("list", "defs")."""
     env = {
         **os.environ,
@@ -66,8 +64,8 @@ def dg(project):
     }
 
     def run(*arguments):
-        program = Path(sys.executable).with_name("dg")
-        done = subprocess.run([program, *arguments], cwd=project, env=env, capture_output=True, text=True, check=False)
+        command = [*warm, "-m", "dagster_dg_cli.cli", *arguments]
+        done = subprocess.run(command, cwd=project, env=env, capture_output=True, text=True, check=False)
         return done.returncode, done.stdout + done.stderr
 
     return run

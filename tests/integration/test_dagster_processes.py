@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
@@ -67,8 +66,9 @@ defs = build_definitions(policy, partitions={partitions}, {options})
 class Location:
     """A code location in a folder, with an instance of Dagster beside it."""
 
-    def __init__(self, job):
+    def __init__(self, job, python):
         self.job, self.folder, self.home = job, job.folder, job.folder / "home"
+        self._python = python
         self.home.mkdir()
         (self.folder / "marks").mkdir()
         (self.home / "dagster.yaml").write_text(SETTINGS)
@@ -86,7 +86,7 @@ class Location:
 
     def start(self, *command):
         env = {**os.environ, "DAGSTER_HOME": str(self.home), "DAGSTER_DISABLE_TELEMETRY": "yes"}
-        program = [sys.executable, "-m", "dagster", *command, "-f", str(self.folder / "location.py")]
+        program = [*self._python, "-m", "dagster", *command, "-f", str(self.folder / "location.py")]
         self._started += 1
         log = self.folder / f"process-{self._started}.log"
         with log.open("w") as said:
@@ -105,6 +105,12 @@ class Location:
             report = ledger.verify()
             assert report.ok, report.problems
             return ledger.remaining(Scope("reviews", "2026")).used
+
+
+@pytest.fixture
+def locate(warm):
+    """Make a job's code location: locate(job)."""
+    return lambda job: Location(job, warm)
 
 
 def ended(started):
@@ -140,11 +146,15 @@ def undisturbed(make_job, save, reviews):
     return job, used
 
 
-def test_steps_can_be_processes_of_their_own(make_job, sentinel):
+FORKING = 'dg.multiprocess_executor.configured({"start_method": {"forkserver": {"preload_modules": ["dagster._cli"]}}})'
+"""A process per step, forked from one that has imported Dagster."""
+
+
+def test_steps_can_be_processes_of_their_own(make_job, locate, sentinel):
     alone, several = make_job("alone"), make_job("several")
     alone.run()
-    location = Location(several)
-    location.write(several.policy(), options="executor=dg.multiprocess_executor", partitions=None)
+    location = locate(several)
+    location.write(several.policy(), options=f"executor={FORKING}", partitions=None)
     code, said = ended(location.run(None))
     assert code == 0, said
     assert said.count("Launching subprocess for") == 4
@@ -154,9 +164,9 @@ def test_steps_can_be_processes_of_their_own(make_job, sentinel):
     assert sentinel.encode() not in kept(location.home)
 
 
-def test_two_runs_at_once_over_one_ledger(undisturbed, make_job, save, reviews):
+def test_two_runs_at_once_over_one_ledger(undisturbed, make_job, locate, save, reviews):
     reference, used = undisturbed
-    location = Location(make_job("together"))
+    location = locate(make_job("together"))
     meeting = """
 def together(policy, *, partition, **options):
     mark(f"there-{partition}")
@@ -174,8 +184,8 @@ assets.runner.stage = together
     assert location.verified() == used
 
 
-def test_two_runs_of_one_partition_charge_once(undisturbed, make_job, save, reviews):
-    location = Location(make_job("twice"))
+def test_two_runs_of_one_partition_charge_once(undisturbed, make_job, locate, save, reviews):
+    location = locate(make_job("twice"))
     waiting = """
 def waiting(policy, *, partition, **options):
     mark(f"there-{os.getpid()}")
@@ -208,9 +218,9 @@ if "DPTEXT_TEST_KILL" in os.environ:
 """
 
 
-def test_a_backfill_that_was_killed_goes_on(undisturbed, make_job, save, reviews, monkeypatch):
+def test_a_backfill_that_was_killed_goes_on(undisturbed, make_job, locate, save, reviews, monkeypatch):
     reference, used = undisturbed
-    location = Location(make_job("killed"))
+    location = locate(make_job("killed"))
     location.write(partitioned(location.job, save, reviews), KILLED, options='backfill="single_run"')
     everything = ("asset", "materialize", "--select", "*", "--partition-range", "a...c")
     monkeypatch.setenv("DPTEXT_TEST_KILL", "1")
@@ -230,24 +240,36 @@ def test_a_backfill_that_was_killed_goes_on(undisturbed, make_job, save, reviews
 
 
 POOL = """
-def counted(policy, *, partition, **options):
-    (HERE / "marks" / f"in-{partition}").touch()
-    marked("loaded-*", 2)
-    time.sleep(6)
-    if len(list((HERE / "marks").glob("in-*"))) > 1:
+def marks(pattern):
+    return list((HERE / "marks").glob(pattern))
+
+
+def decided(instance):
+    if len(marks("in-*")) > 1:
         mark("both")
+    waiting = instance.event_log_storage.get_concurrency_info("gpu").pending_step_count
+    return waiting or marks("both") or marks("left-*")
+
+
+def counted(policy, *, partition, **options):
+    mark(f"in-{partition}")
+    with dg.DagsterInstance.get() as instance:
+        while not decided(instance):
+            time.sleep(0.05)
     try:
         return stage(policy, partition=partition, **options)
     finally:
+        mark(f"left-{partition}")
         (HERE / "marks" / f"in-{partition}").unlink()
 assets.runner.stage = counted
 mark(f"loaded-{os.getpid()}")
 """
+"""The first in the pool waits until the second is in it as well, or in the queue."""
 
 
 @pytest.mark.parametrize(("slots", "both"), [(1, False), (2, True)])
-def test_a_pool_lets_runs_on_a_gpu_take_turns(make_job, save, reviews, slots, both):
-    location = Location(make_job("pool"))
+def test_a_pool_lets_runs_on_a_gpu_take_turns(make_job, locate, save, reviews, slots, both):
+    location = locate(make_job("pool"))
     location.write(partitioned(location.job, save, reviews), POOL, kind="AcceleratedPolicy")
     with dg.DagsterInstance.from_config(str(location.home)) as instance:
         instance.event_log_storage.set_concurrency_slots("gpu", slots)

@@ -28,12 +28,12 @@ def checkout(tmp_path_factory):
     return folder
 
 
-def shell(folder, *command):
+def shell(folder, *command, python=(sys.executable,)):
     home = str(folder / "dagster_project" / "home")
     env = {**os.environ, "DAGSTER_HOME": home, "DAGSTER_DISABLE_TELEMETRY": "yes", "PYTHONPATH": str(folder)}
-    return subprocess.run(
-        [sys.executable, "-m", *command], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
+    env["WARM"] = "torch transformers"
+    command = [*python, "-m", *command]
+    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
 def raw_notes(folder):
@@ -44,6 +44,7 @@ def everything(folder):
     return b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_dagster_materialises_a_partition_by_one_command(checkout):
     chosen = ("--select", "*", "-m", "dagster_project.definitions", "--partition", "2026-01")
     done = shell(checkout, "dagster", "asset", "materialize", *chosen)
@@ -59,7 +60,7 @@ def test_dagster_materialises_a_partition_by_one_command(checkout):
     assert not [note for note in notes.unique() if note.encode() in said]
 
 
-def test_the_job_runs_by_one_command(checkout):
+def test_the_job_runs_by_one_command(checkout, warm):
     options = (
         "-m",
         "dagster_project.definitions",
@@ -68,12 +69,12 @@ def test_the_job_runs_by_one_command(checkout):
         "--tags",
         '{"dagster/partition": "2026-01"}',
     )
-    done = shell(checkout, "dagster", "job", "execute", *options)
+    done = shell(checkout, "dagster", "job", "execute", *options, python=warm)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_the_project_materialises_all_of_itself(checkout):
-    done = shell(checkout, "dagster_project")
+def test_the_project_materialises_all_of_itself(checkout, warm):
+    done = shell(checkout, "dagster_project", python=warm)
     assert done.returncode == 0, done.stderr
     summary = json.loads(done.stdout)
     assert summary["success"]
@@ -87,11 +88,10 @@ def test_the_project_materialises_all_of_itself(checkout):
     assert not [note for note in raw_notes(checkout).unique() if note in done.stdout + done.stderr]
 
 
-@pytest.mark.slow
-def test_dg_launches_a_partition(checkout):
+def test_dg_launches_a_partition(checkout, warm):
     pytest.importorskip("dagster_dg_cli", reason="dagster-dg-cli is not installed")
     chosen = ("-m", "dagster_project.definitions", "--assets", "*", "--partition", "2026-02")
-    done = shell(checkout, "dagster_dg_cli.cli", "launch", *chosen)
+    done = shell(checkout, "dagster_dg_cli.cli", "launch", *chosen, python=warm)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (checkout / "dagster_project/data/published/2026-02/manifest.json").exists()
 

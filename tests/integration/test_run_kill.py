@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -43,10 +42,16 @@ run(Policy.parse(values), checkpoint=checkpoint)
 """
 
 
-def killed(policy, step, times):
-    values = json.dumps([policy.model_dump(mode="json", by_alias=True), step, times])
-    done = subprocess.run([sys.executable, "-c", CHILD, values], capture_output=True, text=True, check=False)
-    return done.returncode == -9, done.stderr
+@pytest.fixture
+def killed(warm):
+    """Run a policy in a process that dies after so many times of a step: killed(policy, step, times)."""
+
+    def run(policy, step, times):
+        values = json.dumps([policy.model_dump(mode="json", by_alias=True), step, times])
+        done = subprocess.run([*warm, "-c", CHILD, values], capture_output=True, text=True, check=False)
+        return done.returncode == -9, done.stderr
+
+    return run
 
 
 @pytest.fixture
@@ -57,7 +62,7 @@ def undisturbed(make_job):
 
 
 @pytest.mark.parametrize(("step", "times"), STEPS)
-def test_a_killed_run_goes_on(undisturbed, make_job, step, times):
+def test_a_killed_run_goes_on(undisturbed, make_job, killed, step, times):
     job = make_job("killed")
     died, said = killed(job.policy(), step, times)
     assert died, said
@@ -75,7 +80,7 @@ def test_a_killed_run_goes_on(undisturbed, make_job, step, times):
     assert not list((job.folder / "published.staging").rglob("shard-*"))
 
 
-def test_killed_again_and_again(undisturbed, make_job):
+def test_killed_again_and_again(undisturbed, make_job, killed):
     job = make_job("killed")
     for step, times in STEPS:
         died, said = killed(job.policy(), step, times)
@@ -88,7 +93,7 @@ def test_killed_again_and_again(undisturbed, make_job):
 
 
 @pytest.mark.parametrize("gone", ["parquet", "draws", "json"])
-def test_killed_while_the_staged_files_were_removed(undisturbed, make_job, gone):
+def test_killed_while_the_staged_files_were_removed(undisturbed, make_job, killed, gone):
     job = make_job("killed")
     assert killed(job.policy(), "manifest written", 1)[0]
     (file,) = (job.folder / "published.staging").rglob(f"shard-00001.{gone}")
@@ -98,7 +103,7 @@ def test_killed_while_the_staged_files_were_removed(undisturbed, make_job, gone)
     assert job.charged() == undisturbed.charged()
 
 
-def test_readers_never_see_half_a_version(make_job, reviews, save):
+def test_readers_never_see_half_a_version(make_job, killed, reviews, save):
     from dptext_etl.runner import scan_published
 
     job = make_job("killed")
@@ -113,7 +118,7 @@ def test_readers_never_see_half_a_version(make_job, reviews, save):
     assert sorted(path.name for path in (job.folder / "published").iterdir()) == ["manifest.json", "v1", "v2"]
 
 
-def test_a_killed_incremental_run_loses_no_row(make_job, reviews, save):
+def test_a_killed_incremental_run_loses_no_row(make_job, killed, reviews, save):
     job, other = make_job("killed", incremental=True), make_job("undisturbed", incremental=True)
     for item in (job, other):
         item.run()

@@ -179,14 +179,12 @@ def test_a_kept_column_and_a_column_with_dots(spark, job):
 
 
 CONNECT = """
-import json, os, sys
+import json, sys
 from pyspark.sql import SparkSession
 from dptext_etl import Policy
 from dptext_etl.spark import privatize_frame
-values, settings = json.loads(sys.argv[1])
-os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"}
-os.environ["SPARK_TESTING"] = "1"  # the server takes a free port
-spark = SparkSession.builder.remote("local[2]").getOrCreate()
+values, remote = json.loads(sys.argv[1])
+spark = SparkSession.builder.remote(remote).getOrCreate()
 assert not hasattr(spark, "_jvm")
 policy = Policy.parse(values)
 frame = spark.read.parquet(policy.source).repartition(3)
@@ -195,13 +193,11 @@ print(json.dumps([summary["rows"] for summary in summaries]))
 """
 
 
-@pytest.mark.slow
-def test_spark_connect(java, spark_settings, make_job, reviews):
+def test_spark_connect(spark_connect, make_job, reviews):
     raw = reviews().with_columns(id=dt.datetime(2020, 1, 1, tzinfo=dt.UTC) + pl.duration(seconds=pl.int_range(240)))
     job, other = make_job("connect", raw), make_job("polars", raw)
     other.run()
-    settings = " ".join(f"--conf '{name}={value}'" for name, value in spark_settings.items())
-    given = json.dumps([job.policy().model_dump(mode="json", by_alias=True), settings])
+    given = json.dumps([job.policy().model_dump(mode="json", by_alias=True), spark_connect])
     done = subprocess.run([sys.executable, "-c", CONNECT, given], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     first, second = json.loads(done.stdout)

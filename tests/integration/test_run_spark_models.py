@@ -13,7 +13,7 @@ def films(make_job):
     texts = ["a good film", "the people of this city saw it again", "", None]
     rows = {"id": range(24), "user_id": [i % 5 for i in range(24)], "review": [texts[i % 4] for i in range(24)]}
     column = [{"name": "review", "mechanism": {"name": "dpmlm", "model": "example-masked", "epsilon": 5.0}}]
-    return lambda name: make_job(name, frame=pl.DataFrame(rows), keep=[], shard_rows=12, column=column)
+    return lambda name: make_job(name, frame=pl.DataFrame(rows), keep=[], shard_rows=23, column=column)  # four shards
 
 
 def texts(job):

@@ -4,7 +4,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -57,9 +56,15 @@ for path in sys.argv[1:]:
 """
 
 
-def spawn(code, *args):
-    command = [sys.executable, "-c", code, *map(str, args)]
-    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+@pytest.fixture
+def spawn(warm):
+    """Start a process: spawn(code, arguments)."""
+
+    def start(code, *args):
+        command = [*warm, "-c", code, *map(str, args)]
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    return start
 
 
 def test_threads_take_turns(kit):
@@ -96,7 +101,7 @@ def test_a_forked_process_opens_its_own_connection(kit):
     kit.sound()
 
 
-def test_one_charge_and_an_exact_cap_under_contention(kit):
+def test_one_charge_and_an_exact_cap_under_contention(kit, spawn):
     """20 subjects of 50 records each and a cap of 30: whoever comes first, 30 of each are charged, once."""
     writers = [spawn(CONTENDER, kit.place, seed) for seed in range(4)]
     for writer in writers:
@@ -107,7 +112,7 @@ def test_one_charge_and_an_exact_cap_under_contention(kit):
     assert kit.used(*(f"p{i}" for i in range(20))) == [30] * 20
 
 
-def test_processes_may_make_one_ledger_at_once(new_place, tmp_path):
+def test_processes_may_make_one_ledger_at_once(new_place, tmp_path, spawn):
     paths = [new_place(f"new{i}") for i in range(10)]
     makers = [spawn(MAKERS, *paths) for _ in range(4)]
     for _ in paths:
@@ -121,7 +126,7 @@ def test_processes_may_make_one_ledger_at_once(new_place, tmp_path):
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_killed_at_any_instant_it_opens_sound(kit, seed):
+def test_killed_at_any_instant_it_opens_sound(kit, seed, spawn):
     kit.ledger.close()
     victim = spawn(VICTIM, kit.place)
     assert victim.stdout.readline() == "ready\n"

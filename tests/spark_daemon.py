@@ -1,0 +1,15 @@
+"""Spark's daemon of Python workers, which imports once what they need and forks, so that a worker begins at once."""
+
+import importlib
+
+NEEDED = ("pandas", "pyarrow.parquet", "polars", "dptext_etl.spark.tasks", "torch", "transformers")
+
+if __name__ == "__main__":
+    for name in NEEDED:
+        try:
+            importlib.import_module(name)
+        except ImportError:  # an extra that is not installed
+            continue
+    from pyspark.daemon import manager
+
+    manager()
