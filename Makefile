@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-lanes test-lanes-all test-spark35 lint bench drills leak-drills utility latent-utility score-utility survivors docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-thorough test-lanes test-lanes-all test-spark35 lint bench drills leak-drills utility latent-utility score-utility survivors docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -31,12 +31,17 @@ help: ## List the targets
 demo: $(DONE)/kernel ## Run the whole job on a generated sample, then show a planted bug being stopped
 	@$(BIN)/dptext demo
 
-test: $(DONE)/kernel $(DONE)/dev ## Run all tests (Rust, then Python)
+test: $(DONE)/kernel $(DONE)/dev ## Run the tests (Rust, then Python), but for those marked thorough
 	@{ $(JAVA); } || echo "no Java on this machine: Spark's tests are skipped (on Debian: apt-get install openjdk-17-jre-headless)"
 	@{ $(POSTGRES); } || echo "no PostgreSQL on this machine: tests of that ledger are skipped (on Debian: apt-get install postgresql)"
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --features plugin
-	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m "not alone"
-	@$(BIN)/python -m pytest -m alone
+	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m "not thorough" --durations 40 --durations-min 5
+
+test-thorough: $(DONE)/kernel $(DONE)/dev ## Run every test at its longest, then in every lane (hours)
+	@cargo test --quiet --locked --package dptext-kernel --no-default-features --features plugin
+	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m "not alone" --timeout 7200
+	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m alone
+	@$(MAKE) --no-print-directory test-lanes-all
 
 test-lanes: $(DONE)/kernel $(DONE)/dev ## Run a small part of the tests as other machines would (.ci/lanes says which machines)
 	@.ci/lanes

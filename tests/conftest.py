@@ -31,7 +31,7 @@ import numpy as np  # noqa: E402  (reads the number of threads)
 
 from .computing import PLACES, place_name, settle  # noqa: E402
 
-hypothesis.settings.register_profile("ci", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=100)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

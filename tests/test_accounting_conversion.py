@@ -5,7 +5,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.accounting import (
@@ -19,6 +19,8 @@ from dptext_etl.accounting import (
 )
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import GuaranteeClass, Spend, micro
+
+from .examples import examples
 
 dp_accounting = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed (extra: accounting)")
 
@@ -62,7 +64,7 @@ def test_no_pair_of_range_bounded_laws_does_worse(epsilon, count, delta):
             assert exact_delta(epsilon, t, count, claim) <= delta * (1 + 1e-9), name
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.floats(0.05, 6), st.integers(1, 60), st.sampled_from([1e-3, 1e-6, 1e-9]))
 def test_conversions_are_ordered_and_grow(epsilon, count, delta):
     draws = Draws(epsilon, count)
@@ -72,7 +74,7 @@ def test_conversions_are_ordered_and_grow(epsilon, count, delta):
     assert pld >= bounded_range_epsilon([draws], delta * 10) * (1 - 1e-6)
 
 
-@settings(deadline=None, max_examples=20)
+@examples(20)
 @given(st.floats(0.1, 3), st.integers(1, 20), st.integers(1, 20))
 def test_draws_in_parts_compose_to_the_whole(epsilon, a, b):
     whole = bounded_range_epsilon([Draws(epsilon, a + b)], 1e-6)

@@ -72,9 +72,14 @@ def test_it_obeys_the_house_style(copy, toy):
 
 
 @pytest.mark.slow
-def test_it_passes_the_contract_suite_in_every_engine(copy):
+@pytest.mark.parametrize(
+    ("engines", "count"),
+    [("not spark", 25), pytest.param("spark", 4, marks=pytest.mark.thorough)],
+    ids=["most engines", "the one with servers"],
+)
+def test_it_passes_the_contract_suite_in_every_engine(copy, engines, count):
     suite = [str(ROOT / "tests" / "contract"), "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
-    printed = python(copy, "-m", "pytest", *suite, "-k", NAME, "-p", "no:cacheprovider")
+    printed = python(copy, "-m", "pytest", *suite, "-k", f"{NAME} and {engines}", "-p", "no:cacheprovider")
     passed = re.search(r"(\d+) passed", printed)
     assert passed is not None
-    assert int(passed.group(1)) >= 25
+    assert int(passed.group(1)) >= count

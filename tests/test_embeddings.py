@@ -3,7 +3,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from safetensors.numpy import save_file
@@ -231,7 +231,6 @@ def brute_force(rows, row, k, metric, among):
 
 @pytest.mark.parametrize("metric", ["euclidean", "cosine"])
 @pytest.mark.parametrize("dtype", [np.int8, np.int16])
-@settings(deadline=None)
 @given(data=st.data())
 def test_nearest_is_brute_force_with_ties_to_the_earlier_word(metric, dtype, data):
     array = data.draw(shaped(dtype))

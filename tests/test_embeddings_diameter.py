@@ -4,12 +4,14 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import WordVectors, diameter
 from dptext_etl.embeddings.diameter import largest_squared_distance
+
+from .examples import examples
 
 
 def vectors(grid, tmp_path=None):
@@ -23,7 +25,7 @@ def brute(grid):
     return max(sum((a - b) ** 2 for a, b in zip(x, y, strict=True)) for x, y in pairs)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     n=st.integers(1, 40),
     d=st.integers(1, 12),

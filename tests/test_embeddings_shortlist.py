@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.embeddings import FreeWords, WordVectors
+
+from .examples import examples
 
 
 def grid(tmp_path_factory, reals):
@@ -18,7 +20,7 @@ def plain(vectors, word, k, metric, free):
     return order[:k]
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(0, 2**32), st.sampled_from(["euclidean", "cosine"]), st.integers(1, 7), st.integers(1, 16))
 def test_the_nearest_free_words_are_those_of_exact_arithmetic(tmp_path_factory, seed, metric, k, block):
     random = np.random.default_rng(seed)

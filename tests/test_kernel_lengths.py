@@ -12,13 +12,15 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import ArtifactError, InputError, PolicyError
+
+from .examples import examples
 
 PAD = "<PAD>"
 WORDS = ["alpha", "beta", "gamma", "delta", "don't", "42", "a_word_of_more_than_sixteen", PAD]
@@ -126,7 +128,7 @@ def clamped(n, key, rate, longest):
 
 
 @given(st.sampled_from([0, 1, 2, 3, 5, 9]), st.binary(min_size=32, max_size=32), st.fractions(Fraction(1, 50), 5))
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_noisy_length_is_the_clamped_text_plus_a_discrete_laplace(table, n, key, rate):
     """n0 = clamp(n, 1, N), then clamp(n0 + G, 1, N), G at purpose 6, position 0; the draws are those of any text."""
     rate = rate.limit_denominator(10**6)
@@ -172,7 +174,7 @@ def test_noisy_lengths_have_their_exact_distribution(table):
 @given(
     st.text(max_size=60), st.text(max_size=60), st.binary(min_size=32, max_size=32), st.sampled_from(["oov", "drop"])
 )
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_ni_with_a_fixed_length_nothing_of_a_text_reaches_the_output(table, one, other, key, unknown):
     """One constant row (docs/spec/privacy.md#ni): no disclosure is left, so any two texts give equal bytes."""
     policy = {**STRICT, **(DROP if unknown == "drop" else {}), "length": "fixed"}

@@ -10,13 +10,15 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from polars.plugins import register_plugin_function
 from safetensors.numpy import save
 
 from dptext_etl import _kernel
 from dptext_etl.errors import ArtifactError, PolicyError
+
+from .examples import examples
 
 TOKEN, LIST = 1, 2
 ONE_LEVEL = 4096
@@ -138,7 +140,7 @@ def laws(draw):
 
 
 @given(laws(), st.binary(min_size=32, max_size=32))
-@settings(deadline=None, max_examples=300)
+@examples(300)
 def test_every_draw_is_that_of_the_explicit_law(folder, case, key):
     n, lists, law, words = case
     table = make(folder / "any", names(n), lists, law)
@@ -209,7 +211,7 @@ def test_the_geometric_law_has_its_closed_form(folder):
 
 
 @given(st.text(max_size=60), st.text(max_size=60), st.binary(min_size=32, max_size=32))
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_ni_with_a_fixed_length_and_a_flat_law(folder, one, other, key):
     """With equal keys, unknown words dropped and every weight equal, nothing of a text reaches the output."""
     words = [*names(6), "<PAD>"]
@@ -255,7 +257,7 @@ def ends(lists):
 
 
 @given(uneven(), st.sampled_from([TEM, GEOMETRIC]), st.binary(min_size=32, max_size=32))
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_uneven_lists_choose_among_those_that_hold_the_word(folder, case, law, key):
     n, lists, words = case
     table = make(folder / "uneven", names(n), np.concatenate(lists), law, list_offsets=ends(lists))
@@ -388,7 +390,7 @@ def test_another_format_is_refused(folder):
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_a_file_of_any_bytes_is_refused_or_safe(folder, data):
     """Whatever a file holds, opening it under its own hash ends in an error or in a law that can be used."""
     path = folder / "any-bytes"

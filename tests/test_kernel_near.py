@@ -3,13 +3,15 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import ArtifactError, InputError, PolicyError
 from dptext_etl.sampling import integer_weights, smallest_weight
+
+from .examples import examples
 
 TOKEN = 1
 
@@ -53,7 +55,7 @@ def numpy_of(column):
     st.integers(1, 200),
     st.integers(0, 2**32),
 )
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_weights_are_those_of_the_sampling_module(rows, columns, scale, epsilon, share, dtype, size, seed):
     products, row_norms, column_norms, squared = case(rows, columns, 5, size, seed, dtype)
     diameter = share * float(np.sqrt(squared.max()) * scale) or 1.0  # smaller than some distances too: they are clipped

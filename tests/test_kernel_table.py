@@ -9,12 +9,14 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save
 
 from dptext_etl import _kernel
 from dptext_etl.errors import ArtifactError, InputError, PolicyError
+
+from .examples import examples
 
 WORDS = ["alpha", "beta", "gamma", "delta", "don't", "42", "straße", "a_word_of_more_than_sixteen"]
 STRICT = {
@@ -150,7 +152,7 @@ def test_the_thread_knob(table, monkeypatch, value):
 
 
 @given(st.permutations(range(30)), st.integers(1, 29))
-@settings(deadline=None, max_examples=50)
+@examples(50)
 def test_order_and_batches_do_not_matter(table, order, cut):
     texts = pa.array(TEXTS[:30])
     ids = pa.array([f"r{i}" for i in range(30)])
@@ -244,7 +246,7 @@ def written(kinds, choose):
 
 
 @given(st.data(), st.lists(st.sampled_from(sorted(CLASSES)), max_size=8), st.binary(min_size=32, max_size=32))
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_ni_texts_of_equal_disclosures_give_equal_bytes_under_one_stream(flat, data, kinds, stream):
     """Weights held (docs/spec/privacy.md#ni): with a fixed stream only number, class and kept words may show."""
     texts = pa.array([written(kinds, data.draw), written(kinds, data.draw)])
@@ -351,7 +353,7 @@ def test_truncated_changed_and_foreign_files_are_refused(tmp_path):
 
 
 @given(st.data())
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_a_table_of_any_bytes_is_refused_or_safe(table, tmp_path_factory, data):
     """Whatever a file holds, opening it under its own hash ends in an error or in a table that can be used."""
     path = tmp_path_factory.getbasetemp() / "any.safetensors"

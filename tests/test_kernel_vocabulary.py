@@ -6,13 +6,15 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import sha256_file
 from dptext_etl.errors import ArtifactError, InputError, PolicyError
 from dptext_etl.families.table import TableParts
+
+from .examples import examples
 
 WORDS = ["alpha", "beta", "gamma", "don't", "42", "<PAD>"]
 STRICT = {
@@ -117,7 +119,7 @@ def test_hidden_lengths(vocabulary):
 
 
 @given(st.lists(st.none() | st.text(max_size=40), max_size=8))
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_any_texts_take_as_many_choices_as_draws(vocabulary, texts):
     column = pa.array(texts, pa.string())
     for policy in (STRICT, {**STRICT, "oov": "drop"}, {**STRICT, "length": "fixed"}):

@@ -4,10 +4,12 @@ import json
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import _kernel
+
+from .examples import examples
 
 CASES = {
     "Hello, world!": ["Hello", "world"],
@@ -54,7 +56,7 @@ TEXTS = st.lists(PIECES, max_size=6).map("".join)
 
 
 @given(TEXTS)
-@settings(deadline=None, max_examples=400)
+@examples(400)
 def test_the_segments_joined_are_the_text(text):
     parts = _kernel.split(text)
     assert "".join(segment for segment, _ in parts) == text
@@ -82,7 +84,7 @@ def empty_handed(tmp_path_factory):
 
 
 @given(text=TEXTS)
-@settings(deadline=None, max_examples=400)
+@examples(400)
 def test_the_scan_of_the_hot_loop_finds_the_same_words(empty_handed, text):
     key = _kernel.ReleaseKey(_kernel.Secret.from_bytes(bytes(32)), "d", "c", "r", "ab")
     column, ids = pa.array([text]), pa.array(["1"])

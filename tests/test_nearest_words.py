@@ -4,12 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.search import MOST_BITS, NearestWords, finest_bits
 from dptext_etl.errors import PolicyError
+
+from .examples import examples
 
 
 @pytest.fixture
@@ -89,7 +91,7 @@ def test_a_guess_that_is_too_coarse_is_settled_exactly(words):
 
 
 @given(st.integers(1, 300), st.integers(1, 32767), st.floats(1, 2**50))
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_bits_keep_every_sum_below_2_to_the_53(d, size, reach):
     class Corner:
         vectors = np.full((1, d), size, np.int16)

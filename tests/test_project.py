@@ -159,6 +159,7 @@ def test_help_is_the_default_and_lists_every_target():
         "help",
         "demo",
         "test",
+        "test-thorough",
         "test-lanes",
         "test-lanes-all",
         "test-spark35",

@@ -12,7 +12,7 @@ import pytest
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -29,6 +29,7 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanisms.dpbart import DPBart
 
 from .computing import PLACES, PRECISE, place_name, settle
+from .examples import examples
 
 LENGTH, WIDTH = 7, 16
 TEXTS = ["good film about a doctor", "", "   ", "<s> </s> <mask> <pad>", "x" * 10_000, "😀 naïve", "the " * 500, "a"]
@@ -104,7 +105,7 @@ def test_literals_of_special_tokens_are_ordinary_text(model, tokenizer):
     assert "<mask></s>" in wide._tokens.decode_batch(wide.ids(["<mask></s>"]).ids.tolist())[0]
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(st.lists(st.text(max_size=40), min_size=len(TEXTS), max_size=len(TEXTS)))
 def test_a_latent_is_bit_equal_whatever_its_mates(bart, tokenizer, mates):
     model = SequenceModel(bart, tokenizer, length=LENGTH)
@@ -330,7 +331,7 @@ def blind_encoder(bart):
     return made
 
 
-@settings(deadline=None, max_examples=12)
+@examples(12)
 @given(one=st.one_of(st.text(max_size=200), st.sampled_from(TEXTS)), other=st.sampled_from(TEXTS))
 def test_ni_through_the_whole_model(bart, tokenizer, one, other):
     """Tokenizer, masks and decoder see the text; with an encoder that does not, nothing of it comes out."""

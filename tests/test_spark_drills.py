@@ -40,7 +40,6 @@ def expected(asked):
     return privatize(pa.array([row[1] for row in ROWS]), pa.array([row[0] for row in ROWS]), policy).to_pylist()
 
 
-@pytest.mark.slow
 def test_speculation_in_a_cluster_makes_one_release_and_one_charge(asked, cluster, speculating, tmp_path):
     asked["settings"] |= speculating
     asked |= {"master": cluster, "slow": 60, "one_machine": True}
@@ -66,7 +65,6 @@ if os.environ.get("SPARK_PYTHON_RUNTIME") or "pyspark" in " ".join(__import__("s
 """
 
 
-@pytest.mark.slow
 def test_the_logs_of_failing_queries_quote_no_text_and_no_secret(asked, tmp_path):
     (tmp_path / "events").mkdir()
     (tmp_path / "patch").mkdir()

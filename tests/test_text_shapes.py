@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from dptext_etl import ColumnPolicy, _kernel
 from dptext_etl.column import release
 from dptext_etl.guarantee import GuaranteeClass
+
+from .examples import examples
 
 ROOT = Path(__file__).resolve().parent.parent
 SECRET = _kernel.Secret.from_bytes(bytes(range(7, 39)))
@@ -83,7 +85,7 @@ def test_a_strict_release_is_output_words_and_single_blanks(word_mechanism, rele
     allowed = word_mechanism.output_words()
     assert all(word and not re.search(r"\s", word) and word == word.lower() for word in allowed)
 
-    @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+    @examples(60, suppress_health_check=[HealthCheck.too_slow])
     @given(texts)
     def check(text):
         out, positions = released(text)
@@ -114,7 +116,7 @@ def test_a_faithful_release_changes_nothing_but_words(word_mechanism, released):
     if word_mechanism.mode != "faithful":
         pytest.skip("strict releases have no other marks")
 
-    @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+    @examples(40, suppress_health_check=[HealthCheck.too_slow])
     @given(texts)
     def check(text):
         out, _ = released(text)

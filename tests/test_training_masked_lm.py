@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -41,6 +41,8 @@ from dptext_etl.training.masked_examples import (
 from dptext_etl.training.masked_lm_card import finish
 from dptext_etl.training.masked_lm_figures import SETTINGS, figures
 from dptext_etl.training.vocabulary import END, MASK, SPECIAL, START, build, count_words, whole_words
+
+from .examples import examples
 
 TEXTS = [
     f"The {size} {animal} {verb} the {food} in {place}. It doesn\u2019t {verb} {number} of them!"
@@ -143,7 +145,7 @@ def test_texts_are_cut_between_words(tokenizer):
         assert len(part.asked) == len(part.masked) == len(part)
 
 
-@settings(max_examples=10, deadline=None)
+@examples(10)
 @given(st.integers(0, 5), st.floats(0, 1), st.integers(0, 3))
 def test_batches_are_functions_of_seed_and_number_alone(tokenizer, seed, pairs, number):
     recipe = Recipe(pairs=pairs, short=24, long=40)

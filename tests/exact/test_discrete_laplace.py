@@ -6,12 +6,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
+
+from ..examples import examples
 
 OVERFLOW = 1 << 31
 RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")
@@ -65,7 +67,7 @@ def exact(rate, k):
     st.integers(0, 2**63),
     st.fractions(min_value=Fraction(1, 1000), max_value=50, max_denominator=2**40) | st.integers(1, 9).map(Fraction),
 )
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_every_draw_is_that_of_the_printed_algorithm(key, purpose, position, rate):
     drawn = _kernel.discrete_laplace(key, purpose, position, rate.numerator, rate.denominator)
     assert drawn == Oracle(key, purpose, position).laplace(rate)

@@ -9,13 +9,14 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from dptext_etl import scoring
 from dptext_etl.inference.masked.steps import Answer
 from dptext_etl.mechanisms.dpmlm import DPMLM
 
+from ..examples import examples
 from .toy_scorer import KEY, ToyScorer, ToySession, keys
 
 pytest.importorskip("torch")
@@ -62,7 +63,7 @@ def released(made, text, scorer=None):
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@examples(40, suppress_health_check=list(HealthCheck))
 @given(text=texts)
 def test_texts_of_as_many_words_are_released_alike(variant, text):
     made = mechanism(**VARIANTS[variant])
@@ -71,14 +72,14 @@ def test_texts_of_as_many_words_are_released_alike(variant, text):
 
 
 @pytest.mark.parametrize("hidden", HIDDEN)
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@examples(40, suppress_health_check=list(HealthCheck))
 @given(text=texts)
 def test_any_two_texts_are_released_alike_where_the_length_is_hidden(hidden, text):
     made = mechanism(**HIDDEN[hidden])
     assert released(made, text) == released(made, "good film about a doctor again and again")
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=list(HealthCheck))
+@examples(40, suppress_health_check=list(HealthCheck))
 @given(text=texts)
 def test_as_many_words_are_read_as_are_counted(text):
     for mode in ("strict", "faithful"):

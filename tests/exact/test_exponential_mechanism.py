@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.sampling import (
@@ -17,6 +17,8 @@ from dptext_etl.sampling import (
     weight_bits,
     worst_log_ratio,
 )
+
+from ..examples import examples
 
 EPSILONS = [0.1, 1.0, 5.0, 20.0]
 
@@ -138,7 +140,7 @@ def test_e12_known_values():
     assert attained <= tight_bound(140.0, 2, 4) + 1e-9 <= 140.0
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(st.data())
 def test_e12_adaptive_allocations_stay_within_the_total(data):
     m, n = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 3))

@@ -10,7 +10,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.errors import PolicyError
@@ -19,6 +19,7 @@ from dptext_etl.mechanisms.dp_paraphrase import DPParaphrase
 from dptext_etl.mechanisms.dp_prompt import DPPrompt
 from dptext_etl.sampling import epsilon_implemented
 
+from ..examples import examples
 from .toy_generator import CLIP, END, KEY, Recorded, Toy, ToyGenerator, keys, law, sequences, worst
 
 TEXTS = ["", " ", "a", "b", "a much longer text, of another length", "\x00\u00e9\U0001f600"]
@@ -70,7 +71,7 @@ def test_a_bound_that_follows_the_text_shows_its_length():
     assert not mechanism.publishable
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_ni_under_a_constant_scorer_no_text_reaches_the_answer(one, other):
     generator = ToyGenerator(lambda text, drawn: [0.2, 0.9, 0.4])
@@ -168,7 +169,7 @@ def test_a_text_without_a_prompt_is_drawn_uniformly():
     assert released.positions.to_pylist() == [6, 6, 6]
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.data())
 def test_batches_order_and_partitions_never_change_a_draw(data):
     texts = data.draw(st.lists(st.text(max_size=40), min_size=1, max_size=14))

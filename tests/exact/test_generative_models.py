@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 torch = pytest.importorskip("torch")
@@ -18,7 +18,8 @@ from dptext_etl.inference import language_model  # noqa: E402
 from dptext_etl.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E402
 from dptext_etl.mechanisms.dp_prompt import DPPrompt  # noqa: E402
 
-from ..computing import PLACES, PRECISE, place_name, settle  # noqa: E402, TID252
+from ..computing import PLACES, PRECISE, place_name, settle  # noqa: E402
+from ..examples import examples  # noqa: E402
 from .toy_generator import KEY, keys  # noqa: E402
 
 TEXTS = ["good film about a doctor", "", "the of", "naïve 😀 café", "</s> <pad> it", "word " * 12]
@@ -198,7 +199,7 @@ def test_tokens_that_are_no_text_are_left_out_as_a_function_of_the_answer(precis
     assert "it" in shown
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(one=st.text(max_size=200), other=st.sampled_from(["", "</s><pad>", "x" * 10_000, "1 22 😀", "a@b.org\x00"]))
 def test_ni_under_a_constant_model_no_text_reaches_the_answer(precise, one, other):
     class Blind:

@@ -8,11 +8,12 @@ import traceback
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.errors import PolicyError
 
+from ..examples import examples
 from .latent_toys import MECHANISMS, Toy, adept, constant, dpbart, keys
 
 SENTINEL = "qzxvjkwp"
@@ -42,7 +43,7 @@ def released(mechanism, model, given, record_keys):
     return mechanism.release_with(model, pa.array(given, pa.large_string()), record_keys)
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(one=texts, other=texts, name=st.sampled_from(list(MECHANISMS)))
 def test_ni_any_two_texts_give_equal_bytes(one, other, name):
     mechanism, model = MECHANISMS[name], constant(24)

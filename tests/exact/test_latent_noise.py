@@ -14,7 +14,7 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special, stats
 
@@ -23,6 +23,8 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.gaussian import log_delta, smallest_epsilon
 from dptext_etl.grid_noise import LATENT, STEPS, clipped_steps, laplace_rate, noisy_latents
 from dptext_etl.sampling import analytic_gaussian_sigma
+
+from ..examples import examples
 
 OVERFLOW = 1 << 31
 RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")
@@ -83,7 +85,6 @@ def test_e15_sigma_is_safe_sharp_and_that_of_dp_accounting(epsilon, delta):
 
 
 @given(st.floats(0.01, 3000), st.sampled_from([1e-9, 1e-6, 1e-3]), st.floats(1e-6, 1e6))
-@settings(deadline=None)
 def test_sigma_grows_with_the_sensitivity_and_nothing_of_it_is_lost(epsilon, delta, sensitivity):
     sigma = analytic_gaussian_sigma(epsilon, delta, sensitivity)
     assert smallest_epsilon(sensitivity / sigma, delta) <= epsilon * (1 + 1e-9)
@@ -103,7 +104,6 @@ def test_sizes_out_of_range_are_refused(bad):
     st.floats(1e-3, 1e4),
     st.integers(1, 2**44) | st.fractions(min_value=Fraction(1, 1000), max_value=2**40, max_denominator=10**12),
 )
-@settings(deadline=None)
 def test_rates_never_promise_more_than_epsilon(epsilon, sensitivity):
     try:
         rate = laplace_rate(epsilon, sensitivity)
@@ -303,7 +303,7 @@ def kept(row, clip, norm):
 
 
 @given(ROWS, st.sampled_from([0.1, 1.0, 5.0, 1 / 7]), st.sampled_from(["value", "l1", "l2"]))
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_e14_clipped_rows_keep_their_bound_exactly(row, clip, norm):
     steps = [int(step) for step in kept(row, clip, norm)]
     limit = clipped_steps(clip)
@@ -345,7 +345,7 @@ def test_e14_sensitivities_are_attained_and_never_exceeded():
 
 
 @given(ROWS, ROWS, st.sampled_from([1.0, 10.0, 500.0]))
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_the_discrete_loss_of_any_two_rows_is_within_epsilon(one, other, epsilon):
     """The loss of an outcome is the rate times the difference of l1 distances: at most rate times the rows' own."""
     n = min(len(one), len(other))

@@ -9,12 +9,14 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.families.list_geometric import GRID_BITS, GeometricLaw
 from dptext_etl.families.list_tem import TemLaw
 from dptext_etl.sampling import integer_weights, stated
+
+from ..examples import examples
 
 ROUNDING = 1e-11
 
@@ -138,7 +140,7 @@ def test_e8_tem(places, gamma, epsilon):
 
 
 @given(st.integers(2, 60), st.integers(1, 12), st.integers(1, 4), st.floats(0.01, 8.0), st.integers(0, 99))
-@settings(deadline=None, max_examples=150)
+@examples(150)
 def test_the_realised_loss_is_that_of_all_pairs(places, gamma, lists, epsilon, seed):
     law, orders = TemLaw.of(epsilon, gamma, places), permuted(places, lists, seed)
     weights = np.stack([law.weights(place, places) for place in range(places)]).astype(np.float64)

@@ -8,7 +8,7 @@ import json
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl import _kernel
@@ -16,6 +16,8 @@ from dptext_etl.artifacts import sha256_file
 from dptext_etl.errors import ArtifactError, DPTextError
 from dptext_etl.families.table import TableParts
 from dptext_etl.families.words import STRICT_INPUT
+
+from ..examples import examples
 
 WORDS = [f"{a}{b}" for a in ("ba", "ce", "di", "fo", "gu") for b in ("ka", "le", "mi", "no", "pu", "ra")]
 SETS = [np.arange(i, i + 6) for i in range(0, 30, 6)]
@@ -57,7 +59,7 @@ def neighbours(draw):
     return len(clusters), text(), text()
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(neighbours())
 def test_equal_disclosures_give_equal_bytes(blind, pair):
     positions, one, other = pair
@@ -72,7 +74,7 @@ def test_another_length_or_output_set_is_seen(blind):
     assert release(blind, "baka " * 20)["text"] != release(blind, "ceka " * 20)["text"]
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(st.text(max_size=200))
 def test_any_text_is_released_within_the_vocabulary(blind, text):
     row = release(blind, text)

@@ -7,12 +7,14 @@ output by another road than the scores (length, case, punctuation, order, failur
 
 import pyarrow as pa
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanism import PAD
+
+from ..examples import examples
 
 KEY = pa.array([bytes(range(100, 132))], pa.binary(32))
 MUTE = (1e-12, 1e-6)
@@ -99,7 +101,7 @@ def test_equal_disclosures_give_equal_bytes(mute):
     groups = classes(mute)
     assert any(len(group) > 1 for group in groups)
 
-    @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+    @examples(40, suppress_health_check=[HealthCheck.too_slow])
     @given(st.data())
     def check(data):
         one, other = data.draw(neighbours(mute, groups))

@@ -12,7 +12,7 @@ import math
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -20,6 +20,8 @@ from dptext_etl import _kernel, scoring
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.sampling import epsilon_implemented, integer_weights, smallest_weight, weight_bits, worst_log_ratio
 from dptext_etl.scoring import TOKEN, Slots, choose, choose_uniform, slot_width, weights
+
+from ..examples import examples
 
 OVERFLOW = 1 << 31
 RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")
@@ -103,7 +105,7 @@ def test_e1_every_row_stays_in_the_band_whatever_the_scores(m, epsilon):
     st.tuples(st.floats(-50, 50), st.floats(1e-3, 100)),
     st.data(),
 )
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_weights_are_those_of_the_numpy_oracle_bit_for_bit(n, m, epsilon, range_, data):
     low, high = range_[0], range_[0] + range_[1]
     numbers = (
@@ -251,7 +253,7 @@ def test_s3_integers_below_totals_are_rejected_as_the_rule_says(bound, width):
 
 
 @given(st.lists(st.tuples(st.integers(1, 2**64 - 1), st.integers(1, 2**64 - 1)), min_size=1, max_size=20))
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_the_second_level_goes_on_where_the_first_left_the_overflow(bounds):
     slots = some_slots(len(bounds), first=100)
     first, second = (pa.array(column, pa.uint64()) for column in zip(*bounds, strict=True))

@@ -15,13 +15,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.families.table import TableParts
 from dptext_etl.families.words import STRICT_INPUT
+
+from ..examples import examples
 
 OVERFLOW = 1 << 31
 K = bytes(range(32))
@@ -142,7 +144,7 @@ def test_golden_record_keys(rid, text, nonce, expected):
 @given(
     st.lists(st.text(max_size=20), min_size=6, max_size=6), st.none() | st.text(max_size=50), st.integers(0, 2**64 - 1)
 )
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_record_keys_agree_with_the_oracle_for_any_names(names, text, nonce):
     dataset, column, release, cfg, rid, secret = names
     secret = hashlib.sha256(secret.encode()).digest()
@@ -205,7 +207,7 @@ def test_golden_uniform():
     st.lists(st.integers(0, 2**57), min_size=1, max_size=60).filter(any),
     st.sampled_from([1, 2, 5]),
 )
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_draws_agree_with_the_oracle(key, purpose, position, weights, width):
     assert _kernel.draw(key, purpose, position, weights, width) == oracle_draw(key, purpose, position, weights, width)
     bound = sum(weights)

@@ -9,12 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
+
+from ..examples import examples
 
 VECTOR = 5
 KEYS = [bytes([i]) * 32 for i in range(1, 4)]
@@ -41,7 +43,7 @@ def nearest_float(fraction):
     st.integers(0, 9),
     st.integers(1, 6),
 )
-@settings(deadline=None, max_examples=100)
+@examples(100)
 def test_every_number_is_its_two_words(draws, first, count):
     records, positions = zip(*draws, strict=True)
     width = first + 2 * count + 3

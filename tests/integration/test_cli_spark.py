@@ -72,8 +72,9 @@ def test_a_refusal_of_the_executors_has_its_exit_code(spark, job):
     assert "nothing was computed or charged" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_session_of_its_own(java, job, sentinel):
+    """The command on the page about Spark starts one, too."""
     bare = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     asked = [sys.executable, "-m", "dptext_etl.cli", "run", saved(job), "--engine", "spark", "--json"]
     done = subprocess.run(asked, capture_output=True, text=True, check=False, env=bare)

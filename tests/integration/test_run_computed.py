@@ -10,7 +10,7 @@ from dptext_etl import run
 from dptext_etl.runner import Manifest, plan
 from dptext_etl.runner.layout import Layout
 
-from ..toy_mechanisms import toys  # noqa: F401, TID252  (a fixture)
+from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 
 HERE, THERE = {"device": "cpu", "dtype": "float32"}, {"device": "cpu", "dtype": "bfloat16"}
 

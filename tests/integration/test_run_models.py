@@ -9,7 +9,7 @@ from dptext_etl import run
 from dptext_etl.errors import LedgerError
 from dptext_etl.runner import scan_published
 
-from ..toy_mechanisms import toys  # noqa: F401, TID252  (a fixture)
+from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 
 
 @pytest.fixture

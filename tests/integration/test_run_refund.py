@@ -9,7 +9,7 @@ from dptext_etl.errors import BudgetError
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import scan_published
 
-from ..toy_mechanisms import toys  # noqa: F401, TID252  (a fixture)
+from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
 
 pytestmark = pytest.mark.usefixtures("toys")
 EPSILON = 2.0

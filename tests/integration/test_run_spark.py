@@ -178,6 +178,25 @@ def test_a_kept_column_and_a_column_with_dots(spark, job):
     assert "st.ars `x`" in scan_published(summary.published).collect_schema()
 
 
+def test_the_driver_is_sent_counts_and_no_rows(spark, make_job, reviews, monkeypatch, sentinel):
+    job, sent = make_job("job", reviews(960)), []
+    frame = frame_of(spark, job)
+    collect = type(frame).collect
+
+    def counted(frame):
+        rows = collect(frame)
+        sent.extend(str(row) for row in rows)
+        return rows
+
+    monkeypatch.setattr(type(frame), "collect", counted)
+    for other in ("toLocalIterator", "toPandas", "toArrow", "take", "head", "foreach"):
+        monkeypatch.delattr(type(frame), other, raising=False)
+    summary = privatize_frame(frame, job.policy(shard_rows=400))
+    assert summary.rows["released"] == 960
+    assert 3 <= len(sent) <= 10  # one of each shard, and what was counted before
+    assert sentinel not in "".join(sent)
+
+
 CONNECT = """
 import json, sys
 from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import Policy, _kernel
-from dptext_etl.errors import GateError, LedgerError
+from dptext_etl.errors import DPTextError, GateError, LedgerError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.shard.attempt import Attempt
@@ -72,6 +72,39 @@ def test_every_task_fails_once_after_a_step_and_is_retried(spark, undisturbed, m
     assert used(job) == used(undisturbed)
 
 
+def test_a_run_that_gave_up_half_way_goes_on(spark, undisturbed, make_job):
+    """As below, but the driver lives: tasks fail as often as Spark lets them, and the job ends."""
+    job = make_job("job")
+    for step, times in (("staged", 2), ("committed", 3)):
+        seen = job.folder / step
+        seen.mkdir()
+
+        def checkpoint(name, step=step, times=times, seen=seen):
+            import os
+
+            from pyspark import TaskContext
+
+            if TaskContext.get() is not None and name == step:
+                (seen / os.urandom(4).hex()).touch()
+                if len(list(seen.iterdir())) >= times:
+                    raise ValueError("zzqsentinelqzz")
+
+        with pytest.raises(DPTextError, match="computing on Spark failed"):
+            stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
+        assert not (job.folder / "published" / "manifest.json").exists()
+    went_on(spark, job, undisturbed)
+
+
+def went_on(spark, job, undisturbed):
+    summary = privatize_frame(frame_of(spark, job), job.policy())
+    assert summary.rows["resumed"] + summary.rows["replayed"] > 0
+    assert job.files() == undisturbed.files()
+    assert job.charged() == undisturbed.charged()
+    assert used(job) == used(undisturbed)
+    left = {path.name for path in (job.folder / "published.staging").rglob("*") if path.is_file()}
+    assert left == {"ledger.json", "manifest.draft.json"}
+
+
 DRIVER = """
 import json, os, signal, sys
 values, step, times = json.loads(sys.argv[1])
@@ -96,7 +129,7 @@ stage_frame(spark.read.parquet(policy.source), policy, checkpoint=checkpoint)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_a_driver_killed_half_way_and_a_run_that_goes_on(spark, spark_settings, undisturbed, make_job):
     job = make_job("killed")
     settings = " ".join(f"--conf '{name}={value}'" for name, value in spark_settings.items())
@@ -110,13 +143,7 @@ def test_a_driver_killed_half_way_and_a_run_that_goes_on(spark, spark_settings, 
         done = subprocess.run([sys.executable, "-c", DRIVER, given], capture_output=True, text=True, check=False)
         assert done.returncode in ends, done.stderr[-2000:]
         assert not (job.folder / "published" / "manifest.json").exists()
-    summary = privatize_frame(frame_of(spark, job), job.policy())
-    assert summary.rows["resumed"] + summary.rows["replayed"] > 0
-    assert job.files() == undisturbed.files()
-    assert job.charged() == undisturbed.charged()
-    assert used(job) == used(undisturbed)
-    left = {path.name for path in (job.folder / "published.staging").rglob("*") if path.is_file()}
-    assert left == {"ledger.json", "manifest.draft.json"}
+    went_on(spark, job, undisturbed)
 
 
 def test_a_run_in_one_process_goes_on_with_what_executors_staged(spark, job):
@@ -192,7 +219,6 @@ door.publish(staged, door.check(staged))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", ["reserved", "staged"])
 def test_speculation_in_a_cluster_is_one_release_and_one_charge(
     undisturbed, cluster, postgres, speculating, spark_settings, make_job, step

@@ -1,4 +1,7 @@
-"""A frame of a million rows: the driver's memory does not grow with it, and no rows are collected there."""
+"""A frame of a million rows: the driver's memory does not grow with it, and no rows are collected there.
+
+`test_run_spark.py` sees what the driver is sent, with fewer rows.
+"""
 
 import json
 import subprocess
@@ -46,7 +49,7 @@ print(json.dumps(facts | {"grown": before - small, "judged": peak() - small}))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_the_driver_stays_small(java, spark_settings, make_job):
     job = make_job("million")
     column = job.policy().columns[0].model_dump(mode="json")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -23,6 +22,7 @@ from hypothesis.stateful import (
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import CommitOutcome, Outcome, Scope, State
 
+from ..examples import examples
 from .conftest import Kit
 
 RECORDS = {f"r{i}": f"s{i % 3}" for i in range(7)}
@@ -219,7 +219,7 @@ class Interleavings(RuleBasedStateMachine):
         shutil.rmtree(self.folder)
 
 
-Interleavings.TestCase.settings = settings(max_examples=25, stateful_step_count=30, deadline=None)
+Interleavings.TestCase.settings = examples(25, stateful_step_count=30)
 test_interleavings = Interleavings.TestCase
 
 
@@ -228,4 +228,4 @@ def test_interleavings_in_postgresql(postgres):
         def place(self):
             return postgres.url()
 
-    run_state_machine_as_test(OnServer, settings=settings(max_examples=8, stateful_step_count=30, deadline=None))
+    run_state_machine_as_test(OnServer, settings=examples(8, stateful_step_count=30))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.errors import LedgerError
@@ -11,6 +11,8 @@ from dptext_etl.ledger.storage.cache import PartCache
 from dptext_etl.ledger.storage.keyed_ids import KeyedIds
 from dptext_etl.ledger.storage.sorted_runs import Fold, Part, SortedRuns
 from dptext_etl.ledger.storage.store import open_store
+
+from ..examples import examples
 
 # few distinct first halves: collisions in the first 64 bits are the rule here
 ids = st.tuples(st.sampled_from([0, 1, 5, 1 << 63, (1 << 64) - 1]) | st.integers(0, (1 << 64) - 1), st.integers(0, 3))
@@ -40,7 +42,7 @@ def small(monkeypatch):
     monkeypatch.setattr(module, "FANOUT", 3)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(batches=batches, how=st.sampled_from(list(Fold)), limit=st.sampled_from([0, 200, 1 << 20]))
 def test_runs_are_a_dictionary(store, batches, how, limit):
     cache = PartCache(limit)
