@@ -131,7 +131,7 @@ def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
     assert as_fine == decisions(paid, {"text": CopyCount(0, {1: 500, 2: 1})})[0]  # a decision, never the count
     assert gate_delta(paid) == 2
     assert gate_delta(policy(small_vectors, beta=1e-9)) == 1  # rounded up to a millionth
-    with pytest.raises(InputError, match="1 columns have no copy count or no words"):
+    with pytest.raises(InputError, match="1 columns have no copy count or no bound"):
         decisions(paid, {})
 
 
