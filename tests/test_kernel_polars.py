@@ -147,6 +147,7 @@ REFUSED = {
     "duration": (pl.Series([dt.timedelta(1)] * 2), "duration"),
     "list": (pl.Series([[1], [2]]), "list"),
     "no type": (pl.Series([None, None]), "null"),
+    "objects": (pl.Series([object(), object()], dtype=pl.Object), "Python objects"),
 }
 
 

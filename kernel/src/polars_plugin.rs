@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 use arrow_array::ffi::{FFI_ArrowArray, FFI_ArrowSchema};
 use arrow_array::{Array, ArrayRef};
-use arrow_schema::Field;
+use arrow_schema::{DataType, Field};
 use serde::de::DeserializeOwned;
 
 use crate::columns::c_data::{self, Chunked};
@@ -88,6 +88,11 @@ impl Input {
         };
         // SAFETY: an export holds a valid schema until it is released.
         let field = c_data::field(unsafe { &*self.0.field }).map_err(unreadable)?;
+        if matches!(field.data_type(), DataType::FixedSizeBinary(_)) && c_data::extension(&field).is_none() {
+            // Polars has no such type of its own: these are addresses, which differ in every evaluation.
+            return Err(Error::input("a column holds Python objects, which have no value that stays the same")
+                .hint("make it a column of strings, integers or binary first"));
+        }
         let mut column = Chunked { field: Arc::new(field), chunks: Vec::with_capacity(self.0.len) };
         for &array in self.arrays() {
             // SAFETY: the pointer is valid and the array of the schema's type; an empty one, already released, is left
