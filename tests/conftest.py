@@ -233,18 +233,10 @@ def spark_connect(spark, connect_settings):
     return f"sc://127.0.0.1:{connect_settings['spark.connect.grpc.binding.port']}"
 
 
-WARM = (
-    "polars",
-    "pyarrow.dataset",
-    "pyarrow.parquet",
-    "dptext_etl:run",
-    "dptext_etl.cli:main",
-    "dptext_etl.orchestration:build_definitions",
-    "dptext_etl.orchestration:PolicyComponent",
-    "dagster._cli",
-    "dagster_dg_cli.cli",
-    "alembic.command",
-    "matplotlib.figure",
+WARM = ("polars", "pyarrow.dataset", "pyarrow.parquet", "alembic.command", "dagster._cli", "dagster_dg_cli.cli")
+WARM += ("matplotlib.backends.backend_agg", "matplotlib.figure")
+WARM += tuple(
+    f"dptext_etl.{room}.*" for room in ("cli", "ledger", "runner", "mechanisms", "checks.gates", "orchestration")
 )
 """What a command imports that tests start; a name that is missing costs time alone."""
 

@@ -1,5 +1,6 @@
 """Spark's daemon of Python workers, which imports once what they need and forks, so that a worker begins at once."""
 
+import gc
 import importlib
 
 NEEDED = ("pandas", "pyarrow.parquet", "polars", "dptext_etl.spark.tasks", "torch", "transformers")
@@ -12,4 +13,5 @@ if __name__ == "__main__":
             continue
     from pyspark.daemon import manager
 
+    gc.freeze()  # a worker looks for garbage after every task
     manager()

@@ -1,18 +1,20 @@
 """A Python that has imported what commands need, and forks for each of them: what takes seconds to begin takes none.
 
-Started with a socket's path and what to import (`module`, or `module:name` for what a module loads lazily). An order
-may name more in its variable `WARM`, which stays imported. Every connection (`warm_client.py`) hands over arguments as
-Python takes them (`-m module`, `-c code`, a script), a folder, an environment and three open files, and gets the number
-of the process and, once it has ended, its status. Who hangs up before has the process killed, like a child of its own.
+Started with a socket's path and what to import (`module`, or `package.*` for all that is in it). An order may name more
+in its variable `WARM`, which stays imported. Every connection (`warm_client.py`) hands over arguments as Python takes
+them (`-m module`, `-c code`, a script), a folder, an environment and three open files, and gets the number of the
+process and, once it has ended, its status. Who hangs up before has the process killed, like a child of its own.
 Nothing is run here itself: threads would not live through a fork.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import importlib
 import json
 import os
+import pkgutil
 import random
 import runpy
 import selectors
@@ -46,12 +48,13 @@ def received(connection: socket.socket) -> Order | None:
 
 
 def load(wanted: list[str]) -> None:
-    """Import modules and lazy names; what is not installed is not missed here."""
-    for module, _, name in (one.partition(":") for one in wanted):
+    """Import modules (all of a package: `package.*`); what is not installed is not missed here."""
+    for name in wanted:
+        package = name.removesuffix(".*")
         with contextlib.suppress(ImportError):
-            found = importlib.import_module(module)
-            if name:
-                getattr(found, name)
+            found = importlib.import_module(package)
+            below = pkgutil.walk_packages(found.__path__, f"{package}.") if package != name else ()
+            load([module.name for module in below if not module.name.endswith("__main__")])
 
 
 def serve(place: str) -> Order | None:
@@ -93,6 +96,7 @@ def serve(place: str) -> Order | None:
                 connection.close()
                 continue
             load(order.environment.get("WARM", "").split())
+            gc.freeze()  # what a child never looks at stays shared with it, and its end takes no second
             child = os.fork()
             if not child:
                 listener.close()
