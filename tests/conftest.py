@@ -18,6 +18,7 @@ SMALL = {  # two workers share the machine, no test asks the network for a model
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",
     "DPTEXT_SUITE_SECRET": "6b" * 31 + "01",
+    "DPTEXT_SHAPES_SECRET": bytes(range(7, 39)).hex(),
     "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # Spark starts in two thirds of the time
 }
 for _name, _value in SMALL.items():

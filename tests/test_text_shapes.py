@@ -16,7 +16,7 @@ from dptext_etl.guarantee import GuaranteeClass
 from .examples import examples
 
 ROOT = Path(__file__).resolve().parent.parent
-SECRET = _kernel.Secret.from_bytes(bytes(range(7, 39)))
+KEY = "env:DPTEXT_SHAPES_SECRET"
 
 WORDS = {
     "Don't": ["Don't"],
@@ -62,7 +62,7 @@ def policy(mechanism):
         column="text",
         release="r",
         mechanism=mechanism,
-        key=SECRET,
+        key=KEY,
         allow=mechanism.guarantee.disclosures,
         accept_unbounded={"UMLDP"} if mechanism.guarantee.guarantee_class is GuaranteeClass.UMLDP else set(),
     )

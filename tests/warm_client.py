@@ -19,7 +19,8 @@ def main(place, *arguments):
                 signal.signal(number, lambda number, _: os.kill(child, number))
             status = int(said.readline())
     if status < 0:
-        signal.signal(-status, signal.SIG_DFL)
+        if -status not in {signal.SIGKILL, signal.SIGSTOP}:  # nobody handles these
+            signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     return status
 

@@ -10,7 +10,6 @@ import pytest
 
 from dptext_etl.checks.great_expectations import spark_tallies, tallies
 from dptext_etl.errors import GateError, LedgerError
-from dptext_etl.policy import Policy
 
 gx = pytest.importorskip("great_expectations")
 
@@ -157,7 +156,7 @@ def test_workers_stay_light(bench):
     """What an executor imports for a tally knows nothing of Great Expectations."""
     code = "import sys, dptext_etl.checks.great_expectations.spark_tallies; print('great_expectations' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True).strip() == "False"
-    assert Policy.parse(json.loads(tallies.written(bench.policy))) == bench.policy
+    assert tallies.known(tallies.written(bench.policy)).policy == bench.policy
 
 
 CONNECT = """
@@ -167,8 +166,8 @@ from pyspark.sql import SparkSession
 spark = SparkSession.builder.remote(remote).getOrCreate()
 assert not hasattr(spark, "_jvm")
 from dptext_etl.checks.great_expectations.expectations import validate
-from dptext_etl.policy import Policy
-policy = Policy.parse(json.loads(open(f"{folder}/policy.json").read()))
+from dptext_etl.checks.great_expectations import tallies
+policy = tallies.known(open(f"{folder}/policy.json").read()).policy
 for name in ("published", "raw"):
     record = validate(spark.read.parquet(f"{folder}/{name}.parquet"), policy)
     print(json.dumps(record.as_dict()))
