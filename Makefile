@@ -50,7 +50,7 @@ test-lanes-all: $(DONE)/kernel $(DONE)/dev ## Run all that make test runs as oth
 	@.ci/lanes --all $(LANES)
 
 test-spark35: $(DONE)/kernel $(DONE)/spark35 | require-java ## Run the tests of the pandas form and of whole runs on Spark 3.5, in an environment of their own
-	@.venv-spark35/bin/python -m pytest tests/contract/test_engines.py tests/test_spark_functions.py tests/test_spark_ledger.py \
+	@.venv-spark35/bin/python -m pytest tests/contract/test_engines.py tests/spark/test_functions.py tests/spark/test_ledger.py \
 		tests/integration/test_run_spark.py tests/integration/test_run_spark_refusals.py \
 		-k "spark and not connect and not arrow" -p no:cacheprovider
 

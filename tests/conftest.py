@@ -52,7 +52,7 @@ SERVERS = ("spark", "postgres")
 def scope(nodeid):
     """Which tests go to one worker together: those of a server, or those of a file."""
     path, _, test = nodeid.partition("::")
-    name = f"{path.rpartition('/')[2]}::{test}"
+    name = f"{path.removeprefix('tests/')}::{test}"
     return next((server for server in SERVERS if server in name), path)
 
 

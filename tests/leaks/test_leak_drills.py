@@ -171,7 +171,7 @@ SAID = ("an error message", "Dagster's events", "a failing expectation", "a Rust
 ELSEWHERE = {
     "raw text in Spark's logs": (
         "an exception in a task",
-        "`errors.seam` on the workers; `tests/test_spark_drills.py` searches the logs of failing queries",
+        "`errors.seam` on the workers; `tests/spark/test_drills.py` searches the logs of failing queries",
     ),
 }
 """Drills that need an application of their own, and the test that is them."""
@@ -181,7 +181,7 @@ def test_drills_that_are_elsewhere_are_there(outcomes):
     tests = PAGE.parents[1] / "tests"
     assert (
         "def test_the_logs_of_failing_queries_quote_no_text_and_no_secret"
-        in (tests / "test_spark_drills.py").read_text()
+        in (tests / "spark" / "test_drills.py").read_text()
     )
     outcomes.update({planted: (found, None) for planted, found in ELSEWHERE.items()})
 

@@ -1,0 +1,159 @@
+"""Conversions to (epsilon, delta): the answers of the specification, exact small cases, and never below the truth."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dptext_etl.accounting import (
+    Bound,
+    Draws,
+    bounded_range_epsilon,
+    compose,
+    joint,
+    least,
+    zcdp_epsilon,
+)
+from dptext_etl.errors import PolicyError
+from dptext_etl.guarantee import GuaranteeClass, Spend, micro
+
+from ..examples import examples
+
+dp_accounting = pytest.importorskip("dp_accounting", reason="dp-accounting is not installed (extra: accounting)")
+
+KNOWN = [  # epsilon, k: PLD, zCDP at delta 1e-6 (docs/spec/privacy.md#known-composition)
+    (1.0, 20, 13.43, 13.37),
+    (1.0, 50, 25.42, 23.70),
+    (2.0, 20, 30.53, 32.22),
+    (3.0, 20, 49.35, 56.19),
+]
+
+
+@pytest.mark.parametrize(("epsilon", "count", "pld", "zcdp"), KNOWN)
+def test_known_answers(epsilon, count, pld, zcdp):
+    draws = Draws(epsilon, count)
+    assert bounded_range_epsilon([draws], 1e-6) == pytest.approx(pld, abs=0.006)
+    assert zcdp_epsilon(count * epsilon**2 / 8, 1e-6) == pytest.approx(zcdp, abs=0.006)
+
+
+def exact_delta(epsilon, t, count, total):
+    """Delta of k draws between the two laws of two outcomes whose losses are t and t - epsilon, outcome by outcome."""
+    p = (1 - math.exp(t - epsilon)) / (1 - math.exp(-epsilon))
+    delta = 0.0
+    for outcomes in itertools.product((True, False), repeat=count):
+        loss = sum(t if high else t - epsilon for high in outcomes)
+        mass = math.prod(p if high else 1 - p for high in outcomes)
+        delta += mass * max(0.0, 1 - math.exp(total - loss))
+    return delta
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(0.5, 3), (1.0, 6), (2.3456, 5), (4.0, 4)])
+@pytest.mark.parametrize("delta", [1e-2, 1e-4])
+def test_no_pair_of_range_bounded_laws_does_worse(epsilon, count, delta):
+    """Every pair of laws on two outcomes with this range, composed exactly, keeps each converted statement."""
+    draws = Draws(epsilon, count)
+    claims = {
+        "pld": bounded_range_epsilon([draws], delta),
+        "zcdp": zcdp_epsilon(count * epsilon**2 / 8, delta),
+    }
+    for t in np.linspace(1e-6, epsilon - 1e-6, 60):
+        for name, claim in claims.items():
+            assert exact_delta(epsilon, t, count, claim) <= delta * (1 + 1e-9), name
+
+
+@examples(30)
+@given(st.floats(0.05, 6), st.integers(1, 60), st.sampled_from([1e-3, 1e-6, 1e-9]))
+def test_conversions_are_ordered_and_grow(epsilon, count, delta):
+    draws = Draws(epsilon, count)
+    pld = bounded_range_epsilon([draws], delta)
+    assert pld <= epsilon * count * (1 + 1e-5)
+    assert pld <= bounded_range_epsilon([Draws(epsilon, count + 1)], delta) * (1 + 1e-6)
+    assert pld >= bounded_range_epsilon([draws], delta * 10) * (1 - 1e-6)
+
+
+@examples(20)
+@given(st.floats(0.1, 3), st.integers(1, 20), st.integers(1, 20))
+def test_draws_in_parts_compose_to_the_whole(epsilon, a, b):
+    whole = bounded_range_epsilon([Draws(epsilon, a + b)], 1e-6)
+    assert bounded_range_epsilon([Draws(epsilon, a), Draws(epsilon, b)], 1e-6) == pytest.approx(whole, rel=1e-6)
+    assert bounded_range_epsilon([], 1e-6) == 0
+
+
+@given(st.floats(1e-4, 1e4), st.sampled_from([1e-2, 1e-6, 1e-12]))
+def test_zcdp_is_as_good_as_the_library_and_holds_for_gaussians(rho, delta):
+    from dptext_etl.gaussian import smallest_epsilon
+
+    ours = zcdp_epsilon(rho, delta)
+    accountant = dp_accounting.rdp.RdpAccountant()
+    accountant.compose(dp_accounting.ZCDpEvent(rho))
+    assert ours <= accountant.get_epsilon(delta) * (1 + 1e-6)
+    assert ours >= smallest_epsilon(math.sqrt(2 * rho), delta), "a Gaussian of this rho needs that much"
+    assert zcdp_epsilon(0, delta) == 0
+
+
+def words(count, epsilon=2.0):
+    return Spend(
+        GuaranteeClass.COND_PURE,
+        eps_pure=micro(count * epsilon),
+        eps_tight=micro(count * epsilon * 0.9),
+        eps_approx=micro(count * epsilon),
+        rho=micro(count * epsilon**2 / 8),
+    )
+
+
+def gaussian(epsilon=500.0, delta=1e-5, mu=27.6733118):
+    return Spend(
+        GuaranteeClass.APPROX_LDP,
+        eps_approx=micro(epsilon),
+        delta=micro(delta),
+        rho=micro(mu * mu / 2),
+        mu2=micro(mu * mu),
+    )
+
+
+def by_rule(found):
+    return {bound.rule: bound for bound in found}
+
+
+def test_pure_releases_of_one_subject():
+    found = by_rule(joint([words(10)] * 2, 1e-6, draws=[Draws(2.0, 20)]))
+    assert set(found) == {"pure", "tight", "approx", "zcdp", "pld"}
+    assert found["pld"].epsilon == pytest.approx(30.53e6, rel=1e-3)
+    assert least(found.values()) == found["pld"]
+    assert least(found.values()).delta == 1
+    few = joint([words(1)], 1e-6, draws=[Draws(2.0, 1)])
+    assert least(few).rule == "tight"
+
+
+def test_gaussian_releases_compose_jointly():
+    found = by_rule(joint([gaussian()] * 10, 1e-5))
+    assert found["gaussian"].epsilon == pytest.approx(4201.3e6, rel=1e-4)
+    assert "approx" not in found, "ten deltas are more than the one that was fixed"
+    assert least(found.values()).rule == "gaussian"
+    assert by_rule(joint([gaussian()], 1e-5))["approx"].epsilon == 500_000_000
+
+
+def test_mixtures_take_the_better_of_both_rules():
+    found = by_rule(joint([gaussian(), words(10)], 1e-5))
+    assert found["pure+gaussian"].epsilon == pytest.approx(518e6, rel=1e-5)
+    assert set(found) == {"approx", "zcdp", "pure+gaussian"}
+    assert least(found.values()) == found["pure+gaussian"]
+    unknown = joint([gaussian(), words(10), Spend(GuaranteeClass.NONE)], 1e-5)
+    assert least(unknown) == Bound(math.inf, 0, "none")
+
+
+@given(st.integers(1, 30))
+def test_composing_n_times_equals_count_n(count):
+    together = joint([words(3)] * count, 1e-6)
+    at_once = joint([compose([words(3)] * count)], 1e-6)
+    assert together == at_once
+
+
+@pytest.mark.parametrize("delta", [0, 1, -1e-3, math.nan])
+def test_a_delta_outside_its_range_is_refused(delta):
+    for convert in (lambda: zcdp_epsilon(1, delta), lambda: joint([words(1)], delta)):
+        with pytest.raises(PolicyError, match="delta is"):
+            convert()

@@ -1,0 +1,107 @@
+"""The figures of `docs/latent_utility.py` on texts whose figures are known."""
+
+import importlib.util
+import math
+import sys
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def utility():
+    spec = importlib.util.spec_from_file_location("latent_utility", ROOT / "docs" / "latent_utility.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def corpus(utility):
+    texts = [f"play song number {n}" if n % 2 else f"weather in town {n}" for n in range(40)]
+    labels = ["music" if n % 2 else "weather" for n in range(40)]
+    return utility.Corpus("toy", texts, labels, ["play it", "weather there"] * 10, ["music", "weather"] * 10)
+
+
+def test_f1_is_one_where_words_tell_and_low_where_none_does(utility, corpus):
+    pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+    assert utility.f1(corpus.texts, corpus) == 1.0
+    assert utility.f1(["same"] * 40, corpus) == pytest.approx(1 / 3)
+    assert utility.f1([""] * 40, corpus) == 0.0
+
+
+def test_bleu_is_100_for_equal_texts_and_falls_with_changed_words(utility):
+    pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
+    before = ["Play a very good song for me", "what is the weather like today"]
+    assert utility.bleu(before, [text.lower() for text in before]) == pytest.approx(100.0)
+    assert 20 < utility.bleu(before, ["play a very good song for you", before[1]]) < 95
+    assert utility.bleu(before, ["", ""]) == 0.0
+
+
+def test_no_noise_is_a_clip_between_encoder_and_decoder(utility):
+    class Model:
+        rows = 2
+        size = 4
+        seen: ClassVar[list] = []
+
+        def encode(self, texts):
+            return np.array([[3.0, -4.0, 0.05, 0.0]] * len(texts))
+
+        def decode(self, latents):
+            self.seen.append(latents)
+            return ["x"] * len(latents)
+
+    class Mechanism:
+        norm, clip, latent_model = "value", 0.1, Model()
+
+    assert utility.without_noise(Mechanism, ["a", "b", "c"]) == ["x"] * 3
+    np.testing.assert_allclose(Model.seen[0][0], [0.1, -0.1, 0.05, 0.0], rtol=1e-6)
+    Mechanism.norm, Mechanism.clip = "l2", 1.0
+    utility.without_noise(Mechanism, ["a"])
+    assert np.linalg.norm(Model.seen[-1][0]) == pytest.approx(1.0)
+
+
+def test_releases_of_every_mechanism_are_made(utility, tmp_path):
+    pytest.importorskip("torch")
+    models = utility.Models("example-bart", tmp_path, {}, Path("example-adept"))
+    lines = {
+        name: line for name, line in utility.mechanisms(models, 500.0, 2).items() if name != "DP-BART-PR"
+    }  # no pruned model here
+    assert list(lines) == ["DP-BART-CLV", "ADePT"]
+    for line in lines.values():
+        assert len(utility.released(line, ["good day", "the other"])) == 2
+
+
+def test_a_release_takes_the_model_trained_for_the_nearest_budget(utility):
+    models = utility.Models("b", Path("pr"), {250.0: Path("low"), 1000.0: Path("high")}, Path("a"))
+    taken = {e: utility.mechanisms(models, e, 2)["DP-BART-PR+"].model for e in (10.0, 250.0, 490.0, 510.0, 2500.0)}
+    assert taken == {10.0: "low", 250.0: "low", 490.0: "low", 510.0: "high", 2500.0: "high"}
+
+
+def test_the_verdict_tells_order_from_noise(utility):
+    sizes = dict(zip(utility.ORDER, (0.9, 0.8, 0.5, 0.2), strict=True))
+
+    def rows(**changes):
+        found = {**sizes, **changes}
+        return [
+            {"name": name, "epsilon": e, "f1": found[name], "bleu": 100 * found[name]}
+            for name in utility.ORDER
+            for e in utility.EPSILONS
+        ]
+
+    assert all("holds in 24 of 24" in line and "not hold" not in line for line in utility.verdicts(rows()))
+    swapped = utility.verdicts(rows(ADePT=0.6))
+    assert all("**does not hold**: DP-BART-CLV over ADePT at ε = 2500" in line for line in swapped)
+    assert "level in 8" in utility.verdicts(rows(ADePT=0.52))[0]
+
+
+def test_what_a_latent_tells_is_bounded_by_a_quarter_of_the_ratio_of_signal_to_noise(utility):
+    clip, size = 0.1, 200
+    sigma = 2 * clip * math.sqrt(size) / math.sqrt(8 * utility.nats(500.0))
+    capacity = size / 2 * math.log1p(clip**2 / sigma**2)
+    assert 0.5 * utility.nats(500.0) < capacity < utility.nats(500.0)

@@ -1,0 +1,88 @@
+"""The documentation builds strictly, says every mechanism, and the examples in docstrings run."""
+
+import doctest
+import importlib
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from dptext_etl import available
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+    for package in ("dptext_etl", "udfs")
+    for path in (ROOT / package).rglob("*.py")
+    if path.name != "__main__.py"
+)
+OPTIONAL = {"torch", "transformers", "dagster", "great_expectations", "pandas", "pyspark", "matplotlib", "psycopg"}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_docstring_examples_run(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as exc:
+        if (exc.name or "").partition(".")[0] in OPTIONAL:
+            pytest.skip(f"{exc.name} is not installed")
+        raise
+    failed, _ = doctest.testmod(module, optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    assert failed == 0
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    if importlib.util.find_spec("mkdocs") is None:
+        pytest.skip("mkdocs is not installed")
+    folder = tmp_path_factory.mktemp("docs") / "site"
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_every_mechanism_has_a_page_with_its_facts(site):
+    for name in available():
+        page = (site / "mechanisms" / f"{name}.html").read_text()
+        for fact in ("Released exactly", "neighbours", "log10 odds", "epsilon"):
+            assert fact in page
+
+
+def test_the_reference_pages_are_generated(site):
+    assert "shard_rows" in (site / "policy.html").read_text()
+    assert "dptext ledger verify" in (site / "cli.html").read_text()
+    assert "Weekday" in (site / "contributing.html").read_text()
+
+
+def test_generated_pages_link_to_the_rules(site):
+    assert 'href="../spec/privacy.html#custext"' in (site / "mechanisms" / "custext.html").read_text()
+    assert 'href="spec/privacy.html"' in (site / "contributing.html").read_text()
+    assert not [page.name for page in site.glob("mechanisms/*.html") if "docs/spec/" in page.read_text()]
+
+
+def test_the_design_names_what_exists():
+    page = (ROOT / "docs" / "design.md").read_text()
+    named = re.findall(r"`((?:dptext_etl|kernel|udfs|dagster_project|models|docs|tests|benchmarks)/[\w/.]*)`", page)
+    assert len(named) > 25
+    assert not [path for path in named if not (ROOT / path).exists()]
+
+
+def test_every_room_is_in_the_import_contract():
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"][0]
+    layers = {room.strip(" ()") for layer in contract["layers"] for room in layer.split("|")}
+    here = {path.stem for path in (ROOT / "dptext_etl").iterdir() if (path / "__init__.py").exists()}
+    here |= {path.stem for path in (ROOT / "dptext_etl").glob("[!_]*.py")}
+    assert not {f"dptext_etl.{name}" for name in here} - layers
+
+
+def test_no_page_loads_anything_from_elsewhere(site):
+    for page in site.rglob("*.html"):
+        sources = re.findall(r"<(?:script|link|img|iframe)[^>]+(?:src|href)=[\"'](https?:)?//", page.read_text())
+        assert not sources, page.name

@@ -1,0 +1,109 @@
+"""The figures of `docs/score_utility.py` on texts whose figures are known, and a whole page from a tiny model."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dptext_etl.embeddings import WordVectors
+
+pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def score_utility():
+    spec = importlib.util.spec_from_file_location("score_utility", ROOT / "docs" / "score_utility.py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def corpus(score_utility):
+    good, bad = "this is a good film and a good time", "the people of this city saw it in the year"
+    texts, labels = [good, bad] * 6, ["yes", "no"] * 6
+    return score_utility.Corpus("toy", texts, labels, texts, labels)
+
+
+def test_bleu_is_that_of_equal_and_of_foreign_texts(score_utility):
+    before = ["one two three four five six", "seven eight nine ten eleven twelve"]
+    whole, each = score_utility.overlaps(before, before)
+    assert whole == pytest.approx(100)
+    assert each == pytest.approx([100, 100])
+    whole, each = score_utility.overlaps(before, [before[0], "a b c d e f"])
+    assert 0 < whole < 100
+    assert each[0] == pytest.approx(100)
+    assert each[1] < 1
+
+
+def test_likeness_is_the_cosine_of_means_text_by_text(score_utility):
+    vectors = WordVectors.load(limit=400)
+    good, film = (vectors.vectors[vectors.index[word]].astype(float) for word in ("good", "people"))
+    expected = good @ film / np.linalg.norm(good) / np.linalg.norm(film)
+    found = score_utility.likeness(vectors, ["good", "good people", "zzqzz"], ["people", "people good", "good"])
+    assert found == pytest.approx([expected, 1.0, 0.0])
+
+
+def test_classifiers_find_labels_where_words_tell_them(score_utility, corpus):
+    classifiers = score_utility.Classifiers(corpus)
+    assert classifiers.clean(corpus.texts).tolist() == [1.0] * 12
+    assert classifiers.clean(corpus.texts[1:] + corpus.texts[:1]).tolist() == [0.0] * 12
+    assert classifiers.released(corpus.texts).mean() == 1.0
+    assert classifiers.released(["the same words"] * 12).mean() <= 0.75
+
+
+def rows(score_utility, **changes):
+    random = np.random.default_rng(3)
+    noise = random.normal(0, 0.01, 400)
+    found = []
+    for epsilon in score_utility.EPSILONS:
+        for name in score_utility.DECODINGS:
+            each = {figure: 0.5 + random.permutation(noise) for figure in score_utility.FIGURES}
+            each |= {figure: 0.5 + change + noise for figure, change in changes.items() if name == "parallel"}
+            found.append({"name": name, "epsilon": epsilon, "each": each, "rate": 10.0 if name == "parallel" else 5.0})
+    return found
+
+
+def test_the_verdict_tells_a_difference_from_noise(score_utility):
+    lines = score_utility.verdicts(rows(score_utility, cosine=-0.1, bleu=0.1))
+    told = {line.partition(":")[0]: line for line in lines}
+    assert "level at 0 of 5" in told["*cosine*, parallel against sequential"]
+    assert "**worse** at ε = 10 (-0.1" in told["*cosine*, parallel against sequential"]
+    assert "better at ε = 10 (+0.1" in told["*BLEU*, parallel against sequential"]
+    assert len(lines) == 2 * len(score_utility.FIGURES)
+    assert "parallel 10 words/CPU-s (2.0 x)" in score_utility.speed(rows(score_utility))
+
+
+def test_a_page_is_measured_and_written(score_utility, corpus, monkeypatch):
+    monkeypatch.setattr(score_utility, "EPSILONS", (10.0, 10_000.0))
+    monkeypatch.setattr(score_utility, "FOLDS", 2)
+    found = score_utility.measured(corpus, WordVectors.load(limit=400), "example-masked")
+    raw, uniform, *drawn = found
+    assert (raw["whole"], raw["each"]["cosine"].min()) == (pytest.approx(100), pytest.approx(1.0))
+    assert uniform["whole"] < 20
+    assert [(row["epsilon"], row["name"]) for row in drawn] == [
+        (epsilon, name) for epsilon in (10.0, 10_000.0) for name in score_utility.DECODINGS
+    ]
+    assert all(row["tight"] <= row["epsilon"] for row in drawn)
+    facts = {"model": "example-masked", "low": -6.0, "high": 10.0, "rows": 12}
+    page = score_utility.page({"toy": found}, facts, 60.0)
+    assert page.count("| parallel |") == 2
+    assert "Speed in this run: sequential" in page
+    assert "Last run" in page
+
+
+def test_texts_are_read_as_mechanisms_read_them(score_utility, shared_data):
+    found = score_utility.corpora(shared_data, 20)
+    assert [corpus.name for corpus in found] == ["SST-2", "Snips"]
+    for corpus in found:
+        assert len(corpus.texts) == len(corpus.labels) == 20
+        assert len(corpus.learned) == len(corpus.learned_labels) > 10_000
+        assert all(text == score_utility.plain(text) for text in corpus.texts)
+        assert not set(corpus.texts) & {""}

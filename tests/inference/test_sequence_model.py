@@ -1,0 +1,364 @@
+# ruff: noqa: E402  (what needs torch is imported once it is known to be there)
+"""BART as an autoencoder: constant shapes, all-ones cross-attention, rows that never meet, kept columns."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers.modeling_outputs import BaseModelOutput
+
+from dptext_etl import ColumnPolicy, _kernel, privatize
+from dptext_etl.device import Computing
+from dptext_etl.errors import ArtifactError, PolicyError
+from dptext_etl.inference import language_model
+from dptext_etl.inference.latent import sequence_model
+from dptext_etl.inference.latent.bart_decoding import BartDecoding
+from dptext_etl.inference.latent.beams import Search, beam_search
+from dptext_etl.inference.latent.kept import FILE, read_kept, write_kept
+from dptext_etl.inference.latent.sequence_model import AnyDecoding, SequenceModel
+from dptext_etl.keys import RecordKeys
+from dptext_etl.mechanisms.dpbart import DPBart
+
+from ..computing import PLACES, PRECISE, place_name, settle
+from ..examples import examples
+
+LENGTH, WIDTH = 7, 16
+TEXTS = ["good film about a doctor", "", "   ", "<s> </s> <mask> <pad>", "x" * 10_000, "😀 naïve", "the " * 500, "a"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return language_model.tokenizer(language_model.model_files("example-bart"))
+
+
+@pytest.fixture(scope="module", params=PLACES, ids=place_name)
+def bart(tokenizer, request):
+    sizes = {"layers": 1, "attention_heads": 2, "ffn_dim": 24}
+    config = transformers.BartConfig(
+        vocab_size=len(tokenizer), d_model=WIDTH, max_position_embeddings=24, init_std=0.5, dropout=0.0,
+        forced_eos_token_id=None, pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2,
+        **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()},
+    )  # fmt: skip
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        made = transformers.BartForConditionalGeneration(config).eval().requires_grad_(requires_grad=False)
+    return made.to(request.param.device, getattr(torch, request.param.dtype))
+
+
+@pytest.fixture(autouse=True)
+def _same_place(request, monkeypatch):
+    """A mechanism loads its model where the test has its own."""
+    if "bart" in request.fixturenames:
+        bart = request.getfixturevalue("bart")
+        settle(monkeypatch, Computing(bart.device.type, str(bart.dtype).removeprefix("torch.")))
+
+
+@pytest.fixture
+def model(bart, tokenizer):
+    made = SequenceModel(bart, tokenizer, length=LENGTH, beams=3)
+    made.rows = len(TEXTS)
+    return made
+
+
+@pytest.fixture
+def folder(bart, tokenizer, tmp_path):
+    """The model as a folder; its list of kept columns is written by the tests."""
+    bart.save_pretrained(tmp_path / "bart")
+    tokenizer.save_pretrained(tmp_path / "bart")
+    return tmp_path / "bart"
+
+
+def noise(seed):
+    return np.random.default_rng(seed).normal(size=(len(TEXTS), LENGTH * WIDTH)).astype(np.float32)
+
+
+def test_every_text_has_one_shape(model):
+    read = model.ids(TEXTS)
+    assert read.ids.shape == read.mask.shape == (len(TEXTS), LENGTH)
+    assert model.encode(TEXTS).shape == (len(TEXTS), model.size) == (len(TEXTS), LENGTH * WIDTH)
+    assert read.mask.sum(1).tolist()[4] == LENGTH
+    assert read.mask.sum(1).tolist()[1] == 2  # <s></s>
+
+
+def test_literals_of_special_tokens_are_ordinary_text(model, tokenizer):
+    [ids] = model.ids(["<mask></s>"]).ids.tolist()
+    assert ids[0] == 0
+    assert not set(ids[1:-1]) & {0, 1, 2, 4}
+    wide = SequenceModel(model.model, tokenizer, length=24)
+    assert "<mask></s>" in wide._tokens.decode_batch(wide.ids(["<mask></s>"]).ids.tolist())[0]
+
+
+@examples(15)
+@given(st.lists(st.text(max_size=40), min_size=len(TEXTS), max_size=len(TEXTS)))
+def test_a_latent_is_bit_equal_whatever_its_mates(bart, tokenizer, mates):
+    model = SequenceModel(bart, tokenizer, length=LENGTH)
+    alone = model.encode(["good film", *[""] * (len(TEXTS) - 1)])[0]
+    for place in (0, 3, 7):
+        batch = [*mates]
+        batch[place] = "good film"
+        assert np.array_equal(model.encode(batch)[place], alone)
+
+
+def test_a_decoded_text_is_the_same_whatever_its_mates(model):
+    latents = noise(3)
+    whole = model.decode(latents)
+    order = np.random.default_rng(1).permutation(len(latents))
+    assert model.decode(latents[order]) == [whole[place] for place in order]
+    assert len(set(whole)) > 1
+
+
+class Spy:
+    """The model itself, and what its decoder was asked to attend to."""
+
+    def __init__(self, model):
+        self._model, self.seen = model, []
+
+    def __getattr__(self, name):
+        return getattr(self._model, name)
+
+    def __call__(self, **given):
+        self.seen.append((given["attention_mask"], given["encoder_outputs"].last_hidden_state.shape))
+        return self._model(**given)
+
+
+def spied(model, latents):
+    spy = Spy(model.model)
+    beam_search(AnyDecoding(spy, model.states(torch.from_numpy(latents))), Search(3, LENGTH - 1, 2))
+    return spy.seen
+
+
+def blind(seen):
+    """Whether the decoder attended to every position of every record at every step, in constant shapes."""
+    return all(
+        bool((mask == 1).all()) and shape[1:] == (LENGTH, WIDTH) and mask.shape[1] == LENGTH for mask, shape in seen
+    )
+
+
+def test_the_decoder_attends_to_every_position(model):
+    seen = spied(model, noise(5))
+    assert len(seen) == LENGTH - 1
+    assert blind(seen)
+
+
+def test_a_planted_encoder_mask_is_caught(model, bart, tokenizer, monkeypatch):
+    mask = model.ids(TEXTS).mask
+    monkeypatch.setattr(sequence_model, "KIND", "any other architecture")
+    unseeing = SequenceModel(blind_encoder(bart), tokenizer, length=LENGTH, beams=2)
+    equal = np.repeat(unseeing.encode(["", *TEXTS[1:]])[:1], len(TEXTS), 0) * 30 + noise(5)[:1]
+    assert len(set(unseeing.decode(equal))) == 1
+    monkeypatch.setattr(
+        sequence_model, "everywhere", lambda states: mask.repeat_interleave(len(states) // len(mask), 0)
+    )
+    assert not blind(spied(model, noise(5)))
+    assert len(set(unseeing.decode(equal))) > 1  # equal latents, texts of other lengths: the mask comes out
+
+
+precisely = pytest.mark.parametrize("bart", PRECISE, ids=place_name, indirect=True)
+"""For outputs that are compared id by id: where numbers are short, two of them may score the same but for rounding."""
+
+
+@precisely
+def test_the_search_is_that_of_transformers(model):
+    states = model.states(torch.from_numpy(noise(7)))
+    settings = transformers.GenerationConfig(
+        num_beams=3, max_length=LENGTH, decoder_start_token_id=2, eos_token_id=2, pad_token_id=1, bos_token_id=0
+    )
+    generated = model.model.generate(
+        encoder_outputs=BaseModelOutput(last_hidden_state=states),
+        attention_mask=torch.ones(states.shape[:2], dtype=torch.int64, device=states.device),
+        generation_config=settings,
+    ).tolist()
+    ours = beam_search(AnyDecoding(model.model, states), Search(3, LENGTH - 1, 2)).tolist()
+    until_end = lambda ids: ids[: ids.index(2)] if 2 in ids else [number for number in ids if number != 1]
+    assert [until_end(row) for row in ours] == [until_end(row[1:]) for row in generated]
+
+
+def both_walks(model, beams):
+    """Our walk through BART's layers, and that of transformers."""
+    states = model.states(torch.from_numpy(noise(11)))
+    return BartDecoding(model.model, states, beams, LENGTH - 1), AnyDecoding(model.model, states)
+
+
+@pytest.mark.parametrize("beams", [1, 2, 5])
+def test_our_walk_through_barts_layers_scores_as_transformers_does(model, beams):
+    rows = torch.arange(len(TEXTS) * beams, device=model.model.device)
+    crossed = rows.view(-1, beams).flip(1).flatten()  # beams of a record change places
+
+    def scores(walk):
+        yield walk.first()
+        walk.spread(beams)
+        for step in range(LENGTH - 2):
+            yield walk.following(rows + 9 * step, crossed)
+
+    tolerance = 1e-4 if model.model.dtype is torch.float32 else 0.3
+    for ours, theirs in zip(*map(scores, both_walks(model, beams)), strict=True):
+        assert theirs.std() > 0.2
+        assert torch.allclose(ours, theirs, rtol=0, atol=tolerance)
+
+
+@precisely
+@pytest.mark.parametrize("beams", [1, 2, 5])
+def test_our_walk_through_barts_layers_finds_what_transformers_finds(model, beams):
+    ours, theirs = both_walks(model, beams)
+    search = Search(beams, LENGTH - 1, 2)
+    assert torch.equal(beam_search(ours, search), beam_search(theirs, search))
+
+
+@pytest.mark.parametrize("kind", [BartDecoding, AnyDecoding])
+def test_every_position_moves_what_is_decoded(model, kind):
+    """Nothing of the latents is masked away, at the first step and at later ones."""
+    states = model.states(torch.from_numpy(noise(13)))
+    more = (1, 2) if kind is BartDecoding else ()
+
+    def scores(given):
+        decoding = kind(model.model, given, *more)
+        first = decoding.first().clone()
+        decoding.spread(1)
+        rows = torch.arange(len(given), device=given.device)
+        return first, decoding.following(torch.full_like(rows, 9), rows).clone()
+
+    before = scores(states)
+    for position in range(LENGTH):
+        moved = states.clone()
+        moved[:, position] += 1
+        for one, other in zip(scores(moved), before, strict=True):
+            assert (one != other).any(dim=1).all()
+
+
+def test_batches_have_as_many_records_as_beams_allow(bart, tokenizer):
+    rows = {beams: SequenceModel(bart, tokenizer, length=LENGTH, beams=beams).rows for beams in (1, 4, 10, 64)}
+    assert rows == {1: 64, 4: 32, 10: 16, 64: 16}
+
+
+def test_keys_and_values_of_latents_are_computed_once_per_record(model):
+    layer = model.model.get_decoder().layers[0].encoder_attn
+    calls = []
+    handle = layer.k_proj.register_forward_hook(lambda module, given, out: calls.append(given[0].shape))
+    try:
+        model.decode(noise(9))
+    finally:
+        handle.remove()
+    assert [tuple(shape) for shape in calls] == [(len(TEXTS), LENGTH, WIDTH)]
+
+
+def test_pruned_columns_are_left_out_and_come_back_as_exact_zeros(bart, tokenizer):
+    kept = [1, 4, 5, 15]
+    pruned, whole = (SequenceModel(bart, tokenizer, length=LENGTH, kept=columns) for columns in (kept, None))
+    assert pruned.size == LENGTH * 4
+    latents = pruned.encode(TEXTS)
+    assert np.array_equal(latents, whole.encode(TEXTS).reshape(-1, LENGTH, WIDTH)[:, :, kept].reshape(len(TEXTS), -1))
+    states = pruned.states(torch.from_numpy(latents))
+    assert np.array_equal(states[:, :, kept].flatten(1).float().cpu().numpy(), latents)
+    others = [column for column in range(WIDTH) if column not in kept]
+    assert (states[:, :, others] == 0).all()
+
+
+def test_a_length_beyond_the_models_is_refused(bart, tokenizer):
+    with pytest.raises(PolicyError, match="up to 24"):
+        SequenceModel(bart, tokenizer, length=25)
+
+
+def policy(mechanism, secret_file):
+    allow = mechanism.guarantee.disclosures
+    return ColumnPolicy(dataset="d", column="t", release="r", mechanism=mechanism, key=secret_file, allow=allow)
+
+
+@pytest.fixture
+def secret_file(tmp_path):
+    _kernel.Secret().write(str(tmp_path / "noise.key"))
+    return f"file:{tmp_path / 'noise.key'}"
+
+
+@pytest.mark.parametrize("variant", ["pr", "pr_plus"])
+def test_a_variant_without_its_columns_is_refused(folder, variant):
+    with pytest.raises(PolicyError, match=FILE):
+        DPBart(epsilon=500.0, n_rec=10, model=str(folder), variant=variant).artifacts()
+
+
+def test_kept_columns_are_an_artifact_that_belongs_to_its_weights(folder, secret_file):
+    write_kept(folder, [0, 2, 9], WIDTH, 5, corpus="public")
+    mechanism = DPBart(epsilon=500.0, n_rec=10, model=str(folder), variant="pr", length=LENGTH, num_beams=2)
+    assert mechanism.artifacts()[f"model/{FILE}"].path == folder / FILE
+    assert mechanism.latent_model.size == 3 * LENGTH
+    released = privatize(pa.array(TEXTS), pa.array([str(i) for i in range(8)]), policy(mechanism, secret_file))
+    assert released.null_count == 0
+    whole = DPBart(epsilon=500.0, n_rec=10, model=str(folder), length=LENGTH, num_beams=2)
+    assert whole.cfg() != mechanism.cfg()
+    assert whole.scale(7 * 16).sigma > mechanism.scale(7 * 3).sigma
+    with pytest.raises(PolicyError, match="trained under noise"):
+        mechanism.model_copy(update={"variant": "pr_plus"}).latent_model  # noqa: B018
+    write_kept(folder, [0, 2, 9], WIDTH, 5, noise={"epsilon": "500.0"})
+    assert DPBart(epsilon=500.0, n_rec=10, model=str(folder), variant="pr_plus", length=LENGTH).latent_model.size == 21
+    config = json.loads((folder / FILE).read_bytes())
+    (folder / FILE).write_text(json.dumps({**config, "model": "0" * 64}))
+    with pytest.raises(ArtifactError, match="other weights"):
+        DPBart(epsilon=500.0, n_rec=10, model=str(folder), variant="pr").kept  # noqa: B018
+
+
+@pytest.mark.parametrize("columns", [[], [2, 1], [1, 1], [-1, 2], [0, WIDTH], [0.5], ["1"]])
+def test_lists_of_columns_that_are_none_are_refused(folder, columns):
+    written = {"format": "dptext-kept/1", "kept": columns, "width": WIDTH, "model": "0" * 64, "stage": 1}
+    (folder / FILE).write_text(json.dumps(written))
+    with pytest.raises(ArtifactError, match="no list of kept columns"):
+        read_kept(folder / FILE)
+
+
+def blind_encoder(bart):
+    """The same model, whose encoder gives one vector whatever it reads, padding or not."""
+    import copy
+
+    made = copy.deepcopy(bart)
+    norm = made.get_encoder().layers[-1].final_layer_norm
+    norm.weight.zero_()
+    norm.bias.copy_(torch.linspace(-0.1, 0.1, WIDTH))
+    return made
+
+
+@examples(12)
+@given(one=st.one_of(st.text(max_size=200), st.sampled_from(TEXTS)), other=st.sampled_from(TEXTS))
+def test_ni_through_the_whole_model(bart, tokenizer, one, other):
+    """Tokenizer, masks and decoder see the text; with an encoder that does not, nothing of it comes out."""
+    model = SequenceModel(blind_encoder(bart), tokenizer, length=LENGTH, beams=2)
+    model.rows = 2
+    mechanism = DPBart(epsilon=500.0, n_rec=10, model="example-bart", length=LENGTH)
+    key = pa.array([b"k" * 32], pa.binary(32))
+    first, second = (mechanism.release_with(model, pa.array([text]), key).text[0] for text in (one, other))
+    assert first == second
+
+
+def test_what_was_released_may_be_decoded_again_for_free(folder, secret_file):
+    mechanism = DPBart(epsilon=500.0, n_rec=10, model=str(folder), length=LENGTH, num_beams=2, clip=1.0)
+    given = pa.array(["good film", None, "", "good film"])
+    ids = pa.array(["a", "b", "c", "d"])
+    keys = RecordKeys(policy(mechanism, secret_file).release_key(), ids, 0)
+    noisy = mechanism.noisy(given, keys)
+    assert noisy.equals(mechanism.noisy(given, keys))
+    assert mechanism.decode(noisy).equals(mechanism.release(given, keys).text)
+    assert noisy.is_null().to_pylist() == [False, True, False, False]
+    again = mechanism.model_copy(update={"num_beams": 1}).decode(noisy.slice(2))
+    assert len(again) == 2
+    with pytest.raises(PolicyError, match="numbers"):
+        mechanism.model_copy(update={"length": LENGTH + 1}).decode(noisy)
+
+
+def test_a_configuration_names_the_delta_that_is_used(folder):
+    mechanism = DPBart(epsilon=500.0, n_rec=20_000, model=str(folder))
+    assert mechanism.configuration()["delta"] == "5e-07"
+    assert mechanism.cfg() != mechanism.model_copy(update={"n_rec": 40_000}).cfg()

@@ -1,0 +1,195 @@
+"""A vocabulary alone: numbers of words out, chosen outputs in; together with the kernel's draws they are a table."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dptext_etl import _kernel
+from dptext_etl.artifacts import sha256_file
+from dptext_etl.errors import ArtifactError, InputError, PolicyError
+from dptext_etl.families.table import TableParts
+
+from ..examples import examples
+
+WORDS = ["alpha", "beta", "gamma", "don't", "42", "<PAD>"]
+STRICT = {
+    "case": "lower",
+    "punctuation": "drop",
+    "numbers": "uniform",
+    "oov": "uniform",
+    "null": "pass",
+    "n_max": 6,
+}
+FAITHFUL = {"case": "keep", "punctuation": "keep", "numbers": "keep", "oov": "keep", "null": "pass", "n_max": 50}
+UNKNOWN = 2**32 - 1
+TEXTS = ["Alpha, the unknown BETA 17!", None, "", "42 don\u2019t", "gamma " * 9]
+
+
+@pytest.fixture(scope="module")
+def vocabulary():
+    return _kernel.Vocabulary(WORDS)
+
+
+def keys(count):
+    return pa.array([bytes([i]) * 32 for i in range(count)], pa.binary(32))
+
+
+def encode(vocabulary, texts, policy, record_keys=None, **options):
+    words, offsets = vocabulary.encode(texts, json.dumps(policy), record_keys, **options)
+    return pa.array(words).to_pylist(), pa.array(offsets).to_pylist()
+
+
+def assemble(vocabulary, texts, offsets, choices, policy, **options):
+    columns = pa.array(offsets, pa.uint64()), pa.array(choices, pa.uint32())
+    return pa.array(vocabulary.assemble(texts, *columns, json.dumps(policy), **options)).to_pylist()
+
+
+def test_words_become_numbers_and_offsets(vocabulary):
+    words, offsets = encode(vocabulary, pa.array(TEXTS), STRICT)
+    assert offsets == [0, 5, 5, 5, 7, 13], "the last text is cut after six words"
+    assert words == [0, UNKNOWN, UNKNOWN, 1, UNKNOWN, 4, 3, *[2] * 6]
+    assert encode(vocabulary, pa.array(TEXTS), {**STRICT, "oov": "drop"})[0][:3] == [0, 1, UNKNOWN]
+    assert encode(vocabulary, pa.array([], pa.string()), STRICT) == ([], [0])
+    assert pa.array(vocabulary.positions(pa.array(TEXTS), json.dumps(STRICT))).to_pylist() == [5, 0, 0, 2, 6]
+
+
+def test_kept_words_take_no_number():
+    vocabulary = _kernel.Vocabulary(WORDS, kept=["the", "beta"])
+    assert encode(vocabulary, pa.array(TEXTS[:1]), STRICT)[0] == [0, UNKNOWN, UNKNOWN], "kept words win over inputs"
+    out = assemble(vocabulary, pa.array(TEXTS[:1]), [0, 3], [2, 3, 4], STRICT)
+    assert out == [{"text": "gamma the don't beta 42", "positions": 3}]
+
+
+def test_texts_in_place():
+    vocabulary = _kernel.Vocabulary(WORDS, kept=["the"])
+    words, offsets = encode(vocabulary, pa.array(TEXTS), FAITHFUL)
+    assert words[:2] == [0, 1]
+    out = assemble(vocabulary, pa.array(TEXTS), offsets, [3] * len(words), FAITHFUL)
+    assert out[0]["text"] == "don't, the unknown don't 17!"
+    assert out[1] == {"text": None, "positions": 0}
+
+
+def test_outputs_of_their_own():
+    vocabulary = _kernel.Vocabulary(["alpha"], outputs=["one", "two", "<PAD>"])
+    texts = pa.array(["alpha alpha alpha"])
+    assert assemble(vocabulary, texts, [0, 3], [1, 2, 0], STRICT) == [{"text": "two one", "positions": 3}]
+
+
+@pytest.mark.parametrize("policy", [STRICT, {**STRICT, "length": "fixed"}, {**STRICT, "length": {"noisy": [1, 2]}}])
+@pytest.mark.parametrize("threads", [1, 3])
+def test_with_the_kernels_draws_it_is_a_table(vocabulary, tmp_path, policy, threads):
+    """One row for all words: encode, draw and assemble give the bytes of a table's release."""
+    path = tmp_path / "t"
+    row = np.array([[3, 1, 4, 1, 5, 9]] * len(WORDS), np.uint64)
+    TableParts.partition(WORDS, [np.arange(len(WORDS))], [row]).save(path, {})
+    table = _kernel.Table.open(str(path), sha256_file(path))
+    column, record_keys = pa.array(TEXTS * 30), keys(len(TEXTS) * 30)
+    words, offsets = encode(vocabulary, column, policy, record_keys, threads=threads)
+    choices = []
+    for row, key in enumerate(record_keys.to_pylist()):
+        for position, word in enumerate(words[offsets[row] : offsets[row + 1]]):
+            if word == UNKNOWN:
+                choices.append(_kernel.below(key, 1, position, len(WORDS), 1))
+            else:
+                choices.append(_kernel.draw(key, 1, position, [3, 1, 4, 1, 5, 9], 1))
+    expected = pa.array(table.release_with_keys(record_keys, column, json.dumps(policy))).to_pylist()
+    assert assemble(vocabulary, column, offsets, choices, policy, threads=threads) == expected
+
+
+def test_hidden_lengths(vocabulary):
+    words, offsets = encode(vocabulary, pa.array(TEXTS), {**STRICT, "length": "fixed"})
+    assert offsets == [0, 6, 6, 12, 18, 24]
+    assert words[:6] == [0, UNKNOWN, UNKNOWN, 1, UNKNOWN, 5]
+    assert words[6:12] == [5] * 6
+    noisy = {**STRICT, "length": {"noisy": [1, 2]}}
+    assert pa.array(vocabulary.positions(pa.array(TEXTS), json.dumps(noisy))).to_pylist() == [6, 0, 6, 6, 6]
+    words, offsets = encode(vocabulary, pa.array(TEXTS), noisy, keys(len(TEXTS)))
+    assert np.diff(offsets).tolist()[1] == 0
+    assert all(1 <= n <= 6 for i, n in enumerate(np.diff(offsets)) if i != 1)
+    assert encode(vocabulary, pa.array(TEXTS), noisy, keys(len(TEXTS)), threads=3) == (words, offsets)
+    with pytest.raises(PolicyError, match="record keys"):
+        encode(vocabulary, pa.array(TEXTS), noisy)
+    with pytest.raises(InputError, match="one key each"):
+        encode(vocabulary, pa.array(TEXTS), noisy, keys(2))
+
+
+@given(st.lists(st.none() | st.text(max_size=40), max_size=8))
+@examples(200)
+def test_any_texts_take_as_many_choices_as_draws(vocabulary, texts):
+    column = pa.array(texts, pa.string())
+    for policy in (STRICT, {**STRICT, "oov": "drop"}, {**STRICT, "length": "fixed"}):
+        words, offsets = encode(vocabulary, column, policy)
+        out = assemble(vocabulary, column, offsets, [0] * len(words), policy)
+        assert [row["positions"] for row in out] == np.diff(offsets).tolist()
+        for row in out:
+            if row["text"] is not None:
+                assert row["text"] == " ".join(["alpha"] * row["positions"])
+
+
+def test_layouts(vocabulary):
+    expected = encode(vocabulary, pa.array(TEXTS), STRICT)
+    series = pl.Series(TEXTS)
+    assert encode(vocabulary, series, STRICT) == expected
+    chunks = pa.chunked_array([pa.array(TEXTS[:2]), pa.array(TEXTS[2:])])
+    assert encode(vocabulary, chunks, STRICT) == expected
+    words, offsets = expected
+    choices = pa.chunked_array([pa.array([0] * 4, pa.uint32()), pa.array([0] * (len(words) - 4), pa.uint32())])
+    out = pa.array(vocabulary.assemble(chunks, pa.array(offsets, pa.uint64()), choices, json.dumps(STRICT))).to_pylist()
+    assert out == assemble(vocabulary, series, offsets, [0] * len(words), STRICT)
+
+
+WRONG = {
+    "too few offsets": ([0, 2], [0, 0]),
+    "too few choices": ([0, 2, 3], [0, 0]),
+    "too many choices of a text": ([0, 3, 3], [0, 0, 0]),
+    "offsets fall": ([0, 2, 1], [0, 0]),
+    "offsets far away": ([0, 2, 2**63], [0, 0, 0]),
+    "no such output": ([0, 2, 3], [0, 0, 6]),
+    "an unknown word": ([0, 2, 3], [0, 0, UNKNOWN]),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_choices_of_another_column_are_refused(vocabulary, case):
+    with pytest.raises(InputError):
+        assemble(vocabulary, pa.array(["alpha beta", "gamma"]), *WRONG[case], STRICT)
+
+
+@pytest.mark.parametrize("length", ["fixed", {"noisy": [1, 2]}])
+@pytest.mark.parametrize("count", [0, 7])
+def test_choices_of_a_hidden_length_are_from_one_to_n(vocabulary, length, count):
+    with pytest.raises(InputError):
+        assemble(vocabulary, pa.array(["alpha"]), [0, count], [0] * count, {**STRICT, "length": length})
+
+
+def test_a_fixed_length_takes_n_choices(vocabulary):
+    with pytest.raises(InputError):
+        assemble(vocabulary, pa.array(["alpha"]), [0, 5], [0] * 5, {**STRICT, "length": "fixed"})
+
+
+def test_columns_of_another_kind_are_refused(vocabulary):
+    for offsets, choices in [
+        (pa.array([0, 1], pa.int64()), pa.array([0], pa.uint32())),
+        (pa.array([0, 1], pa.uint64()), pa.array([0], pa.int32())),
+        (pa.array([0, None], pa.uint64()), pa.array([0], pa.uint32())),
+        (pa.array([0, 1], pa.uint64()), pa.array([None], pa.uint32())),
+    ]:
+        with pytest.raises(InputError, match="expected"):
+            vocabulary.assemble(pa.array(["alpha"]), offsets, choices, json.dumps(STRICT))
+
+
+def test_malformed_vocabularies_are_refused():
+    for words in ([], ["alpha", "alpha"], ["alpha", ""]):
+        with pytest.raises(ArtifactError):
+            _kernel.Vocabulary(words)
+    with pytest.raises(ArtifactError):
+        _kernel.Vocabulary(["alpha"], outputs=[])
+    with pytest.raises(ArtifactError, match="PAD"):
+        encode(_kernel.Vocabulary(["alpha"]), pa.array(["alpha"]), {**STRICT, "length": "fixed"})
+    with pytest.raises(ArtifactError, match="kept"):
+        encode(_kernel.Vocabulary(WORDS, kept=["the"]), pa.array(["alpha"]), {**STRICT, "length": "fixed"})

@@ -1,0 +1,120 @@
+"""What is handed out: wheels that a tag builds, versions that agree, extras that name no package of somebody else's."""
+
+import os
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from dptext_etl import _kernel, extras
+
+ROOT = Path(__file__).resolve().parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]
+NAME = re.compile(
+    r"(?:pip install|uv add|install)\s+(?:-\S+\s+)*['\"`]*dptext[-_.]etl(?:[-_.]models)?(?:\[|['\"`\s]|$)", re.MULTILINE
+)
+
+
+def workflow(path):
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed (it comes with the extra dagster)")
+    return yaml.safe_load(path.read_text())
+
+
+def steps(path):
+    return [step for job in workflow(path)["jobs"].values() for step in job["steps"]]
+
+
+def test_there_is_a_workflow_for_changes_and_one_for_tags():
+    changes, tags = (workflow(ROOT / ".github" / "workflows" / f"{name}.yml")[True] for name in ("ci", "wheels"))
+    assert changes["push"]["branches"] == ["main"]
+    assert "pull_request" in changes
+    assert tags == {"push": {"tags": ["v*"]}}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_what_a_workflow_calls_is_there(path):
+    targets = re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), flags=re.MULTILINE)
+    called = [step["run"].split() for step in steps(path) if "run" in step]
+    assert called
+    for program, *arguments in called:
+        if program == "make":
+            assert set(arguments) <= set(targets)
+        elif program.startswith(".ci/"):
+            assert os.access(ROOT / program, os.X_OK)
+        else:
+            assert program == "grep"
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_may_do_little_and_not_for_ever(path):
+    found = workflow(path)
+    assert found["permissions"] == {"contents": "read"}
+    assert all(job["timeout-minutes"] <= 90 for job in found["jobs"].values())
+    assert all(re.fullmatch(r"actions/[a-z-]+@v\d+", step["uses"]) for step in steps(path) if "uses" in step)
+
+
+@pytest.mark.parametrize(("tag", "fits"), [(f"v{PROJECT['version']}", True), ("v0.0.1", False), ("v.*", False)])
+def test_a_tag_of_another_version_builds_nothing(tag, fits):
+    (check,) = (
+        step["run"] for step in steps(ROOT / ".github" / "workflows" / "wheels.yml") if "grep" in step.get("run", "")
+    )
+    done = subprocess.run(
+        ["bash", "-c", check], check=False, cwd=ROOT, env={**os.environ, "GITHUB_REF_NAME": tag}, capture_output=True
+    )
+    assert (done.returncode == 0) == fits
+
+
+def test_wheels_are_built_for_both_kinds_of_machine():
+    job = workflow(ROOT / ".github" / "workflows" / "wheels.yml")["jobs"]["wheels"]
+    assert job["strategy"]["matrix"]["runner"] == ["ubuntu-24.04", "ubuntu-24.04-arm"]
+
+
+def test_all_versions_agree():
+    kernel = tomllib.loads((ROOT / "kernel" / "Cargo.toml").read_text())["package"]["version"]
+    locked = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
+    models = tomllib.loads((ROOT / "models" / "pyproject.toml").read_text())["project"]["version"]
+    versions = [
+        kernel,
+        _kernel.VERSION,
+        models,
+        *(item["version"] for item in locked if item["name"] == "dptext-kernel"),
+    ]
+    assert versions == [PROJECT["version"]] * 4
+
+
+def test_the_readme_begins_with_the_wheel_that_is_built():
+    oldest = re.search(r"^oldest=(\S+)$", (ROOT / ".ci" / "wheel").read_text(), flags=re.MULTILINE)[1]
+    abi = "".join(PROJECT["requires-python"].removeprefix(">=").split("."))
+    wheel = f"dist/dptext_etl-{PROJECT['version']}-cp{abi}-abi3-{oldest}_x86_64.whl"
+    first = re.search(r"^```sh\n(.*?)^```", (ROOT / "README.md").read_text(), flags=re.MULTILINE | re.DOTALL)[1]
+    assert first.startswith(f'WHEEL={wheel}\npip install "$WHEEL"\n')
+
+
+def test_nobody_is_sent_to_an_index_for_a_name_that_is_not_ours():
+    assert NAME.search("pip install 'dptext-etl[spark]'")
+    assert NAME.search("install dptext-etl-models for a small one")
+    texts = [*PAGES, *ROOT.glob("dptext_etl/**/*.py"), *ROOT.glob("udfs/**/*.py")]
+    assert not [str(path) for path in texts if NAME.search(path.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("extra", ["spark", "models", "postgres", "accounting"])
+def test_an_extra_is_installed_by_what_it_brings(extra):
+    said = extras.install(extra)
+    wanted = {re.split(r"[<>=\[]", line)[0] for line in PROJECT["optional-dependencies"][extra]}
+    assert said.startswith("pip install '")
+    assert {re.split(r"[<>=\[]", item.strip("'"))[0] for item in said.split()[2:]} == wanted
+
+
+def test_without_metadata_an_extra_is_named(monkeypatch):
+    monkeypatch.setattr(extras, "DISTRIBUTION", "a-package-that-is-not-installed")
+    assert extras.install("spark").startswith("install the extra 'spark'")
+
+
+def test_packages_say_that_they_are_typed():
+    assert all(
+        (ROOT / package / "py.typed").is_file() for package in ("dptext_etl", "udfs", "models/dptext_etl_models")
+    )

@@ -1,0 +1,91 @@
+"""What a user's own type checker sees: strict mypy passes a client of ten lines, and finds what is wrong in others."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("mypy", reason="mypy is not installed (extra: dev)")
+
+ROOT = Path(__file__).resolve().parents[2]
+CLIENT = """
+import polars as pl
+from pyspark.sql import SparkSession
+
+import dptext_etl.polars
+from dptext_etl import ColumnPolicy
+from dptext_etl.orchestration import build_definitions
+from dptext_etl.spark import register
+
+mechanism = {"name": "custext", "epsilon": 2.0}
+review = ColumnPolicy(dataset="d", column="review", release="r", mechanism=mechanism, key="env:DPTEXT_SECRET")
+out = pl.scan_parquet("raw.parquet").with_columns(pl.col("review").dptext.privatize(review, id=pl.col("id")))
+frame: pl.DataFrame = out.collect().dptext.privatize(review, id="id")
+register(SparkSession.builder.getOrCreate(), "private_review", review)
+defs = build_definitions("privacy.toml")
+"""
+WRONG = """
+import polars as pl
+
+import udfs.polars
+from dptext_etl import ColumnPolicy, Policy
+from dptext_etl.orchestration import build_definitions
+
+
+def wrong(policy: ColumnPolicy, lazy: pl.LazyFrame) -> None:
+    pl.col("x").dptext.privatise(policy, id="id")
+    pl.col("x").str.strip_chars().dptext.privatize(7, id="id")
+    lazy.dptext.privatize(policy)
+    build_definitions(7)
+    pl.col("x").dptxt
+"""
+FOUND = [
+    ('"ExprNamespace" has no attribute "privatise"', "attr-defined"),
+    ('Argument 1 to "privatize" of "ExprNamespace" has incompatible type "int"; expected "Policy | ', "arg-type"),
+    ('Missing named argument "id" for "privatize"', "call-arg"),
+    ('Argument 1 to "build_definitions" has incompatible type "int"', "arg-type"),
+    ('"Expr" has no attribute "dptxt"', "attr-defined"),
+]
+FORGOTTEN = """
+import polars as pl
+
+pl.col("x").dptext
+"""
+SETTINGS = """
+[mypy]
+strict = True
+plugins = dptext_etl.polars_mypy
+
+[mypy-dagster.*,pyspark.*,pyarrow.*,numpy.*]
+follow_imports = skip
+"""
+"""What a client would write, but for the last two lines: they spare mypy libraries that this test does not look at."""
+
+
+@pytest.fixture
+def check(tmp_path):
+    """Check a client's module as its own mypy would; what mypy learns about libraries is kept for the next time."""
+    (tmp_path / "mypy.ini").write_text(SETTINGS)
+
+    def run(source):
+        (tmp_path / "client.py").write_text(source)
+        command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "--no-error-summary", "client.py"]
+        command += ["--cache-dir", str(ROOT / ".mypy_cache" / "client")]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert "INTERNAL ERROR" not in done.stdout, done.stdout
+        return done.stdout.splitlines()
+
+    return run
+
+
+@pytest.mark.slow
+def test_strict_mypy_sees_a_client_as_it_runs(check):
+    assert check(CLIENT) == []
+    errors = [line for line in check(WRONG) if ": error: " in line]
+    assert len(errors) == len(FOUND)
+    for line, (said, code) in zip(errors, FOUND, strict=True):
+        assert said in line
+        assert line.endswith(f"[{code}]")
+    (error,) = check(FORGOTTEN)
+    assert '"dptext" is registered by dptext_etl.polars: import it' in error
