@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from dptext_etl.catalog import available as available
     from dptext_etl.catalog import load as load
     from dptext_etl.column import privatize as privatize
+    from dptext_etl.engines import run as run
     from dptext_etl.ledger import Ledger as Ledger
     from dptext_etl.policy import ColumnPolicy as ColumnPolicy
     from dptext_etl.policy import Policy as Policy
-    from dptext_etl.runner import run as run
 
 _HOMES = {
     "available": "catalog",
@@ -21,7 +21,7 @@ _HOMES = {
     "Ledger": "ledger",
     "ColumnPolicy": "policy",
     "Policy": "policy",
-    "run": "runner",
+    "run": "engines",
 }
 __all__ = ["ColumnPolicy", "Ledger", "Policy", "available", "load", "privatize", "run"]
 __version__ = "0.1.0"

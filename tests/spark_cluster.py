@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from dptext_etl import ColumnPolicy
-from dptext_etl.spark import ledger_url, register
+from dptext_etl.engines.spark import ledger_url
+from dptext_etl.spark import register
 
 
 def slow_first_attempt(folder, seconds):

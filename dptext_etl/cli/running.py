@@ -27,9 +27,9 @@ def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str
     """Run a policy and print what it did: counts, spends and verdicts, never a text or an id."""
     if engine == "polars":
         lean.without_pandas()
-    from dptext_etl import runner
+    from dptext_etl import engines
 
-    run = _on_spark if engine == "spark" else runner.run
+    run = _on_spark if engine == "spark" else engines.run
     try:
         with progress_bar() as progress:
             summary = run(policy, partition=partition, progress=progress).as_dict()
@@ -44,14 +44,16 @@ def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str
 
 def _on_spark(policy: Policy, *, partition: str | None, progress: Listener | None) -> RunSummary:
     """Run a policy on the Spark that is configured here, else on all cores of this machine."""
-    from dptext_etl.spark.session import require_spark, session
+    from dptext_etl.engines.spark.session import require_spark, session
 
     require_spark()
-    from dptext_etl.spark import privatize_frame
-    from dptext_etl.spark.source import read_source
+    from dptext_etl.engines import run
+    from dptext_etl.engines.spark.engine import SparkEngine
+    from dptext_etl.engines.spark.source import read_source
 
     with session() as spark:
-        return privatize_frame(read_source(spark, policy, partition), policy, partition=partition, progress=progress)
+        engine = SparkEngine(read_source(spark, policy, partition))
+        return run(policy, engine=engine, partition=partition, progress=progress)
 
 
 def show(summary: Mapping[str, Any]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import dagster as dg
 
-from dptext_etl import runner
+from dptext_etl import engines, runner
 from dptext_etl.orchestration import facts, handover
 from dptext_etl.orchestration.failures import told
 from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, names, stage_tag
@@ -100,7 +100,7 @@ def _each_partition(context: dg.AssetExecutionContext, policy: Policy, action: s
 
 
 def _stage(policy: Policy, partition: str | None, listener: Listener) -> facts.Metadata:
-    run = runner.stage(policy, partition=partition, progress=listener)
+    run = engines.stage(policy, partition=partition, progress=listener)
     handover.leave_run(run)
     return facts.of_staged(run)
 

@@ -1,6 +1,5 @@
-"""Run a policy: reserve, compute, stage, commit, check and publish, shard by shard; resumable."""
+"""The steps of a run, whichever engine computes its shards: plan, check, publish, read what is published."""
 
-from dptext_etl.runner.pipeline import run as run
 from dptext_etl.runner.planning import PlanSummary as PlanSummary
 from dptext_etl.runner.planning import plan as plan
 from dptext_etl.runner.progress import Progress as Progress
@@ -9,7 +8,6 @@ from dptext_etl.runner.publish.manifest import Manifest as Manifest
 from dptext_etl.runner.publish.publication import Published as Published
 from dptext_etl.runner.publish.publication import publish as publish
 from dptext_etl.runner.publish.reading import scan_published as scan_published
-from dptext_etl.runner.shard.stage import StagedRun as StagedRun
-from dptext_etl.runner.shard.stage import stage as stage
 from dptext_etl.runner.source.first_policy import init as init
+from dptext_etl.runner.staged import StagedRun as StagedRun
 from dptext_etl.runner.summary import RunSummary as RunSummary

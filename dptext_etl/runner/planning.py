@@ -17,8 +17,8 @@ from dptext_etl.runner.costing import costs_of, ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.person import DELTA, INSTALL, installed, least_epsilon
 from dptext_etl.runner.progress import Listener, Meter
-from dptext_etl.runner.source.open import open_source
-from dptext_etl.runner.source.roles import Table
+from dptext_etl.runner.source.examined import examine
+from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import batches
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
@@ -95,13 +95,13 @@ def plan(
     require_delta(delta)
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
-    source = open_source(policy, layout, Table.open(policy, layout), progress)
+    source = examine(open_table(policy, layout), policy, layout, progress)
     columns = policy.column_policies()
     words = held = 0
     meter = Meter("plan", source.wanted, progress)
     with ledger_of(policy) as ledger:
         forecast = Forecast(policy, ledger)
-        for frame in batches(source.frame, policy.shard_rows):
+        for frame in batches(source.rows, policy.shard_rows):
             costs = costs_of(frame, policy, columns, ledger, forecast.components)
             words += costs.words
             held += costs.held

@@ -10,7 +10,7 @@ from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner.amounts import combined, given_back, shown
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.publish.publication import Published
-from dptext_etl.runner.shard.stage import StagedRun
+from dptext_etl.runner.staged import StagedRun
 
 
 @dataclass(frozen=True)

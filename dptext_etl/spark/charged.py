@@ -15,10 +15,10 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import _kernel, column
+from dptext_etl.engines.spark.carried import CarriedLedger
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReleaseRef, ReserveResult
 from dptext_etl.policy import ColumnPolicy
-from dptext_etl.spark.carried import CarriedLedger
 
 
 class Account:

@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
+from dptext_etl.engines.spark.carried import Carried, CarriedLedger
+from dptext_etl.engines.spark.ledger_url import founded
+from dptext_etl.engines.spark.shipping import ship
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve_column
-from dptext_etl.spark.carried import Carried, CarriedLedger
-from dptext_etl.spark.ledger_url import founded
-from dptext_etl.spark.shipping import ship
 from dptext_etl.validation import validated
 
 if TYPE_CHECKING:

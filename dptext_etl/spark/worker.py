@@ -15,10 +15,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import column
+from dptext_etl.engines.spark.carried import Carried
 from dptext_etl.errors import DPTextError, InputError, seam
 from dptext_etl.keys import canonical_ids, id_type
 from dptext_etl.policy import ColumnPolicy
-from dptext_etl.spark.carried import Carried
 from dptext_etl.spark.charged import Account
 
 SPEND = pa.struct(

@@ -18,9 +18,9 @@ from dptext_etl.checks.reports.personal_data import (
     count_survivors,
 )
 from dptext_etl.column import release
+from dptext_etl.engines import stage
 from dptext_etl.errors import InputError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl.runner import stage
 from dptext_etl.runner.publish.raw_reports import QUERIES, sealed, survivors
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from dptext_etl import Policy, _kernel, catalog, run
-from dptext_etl.runner import stage
+from dptext_etl.engines import stage
 
 from . import rows
 

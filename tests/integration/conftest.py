@@ -10,7 +10,8 @@ import polars as pl
 import pytest
 
 from dptext_etl import Ledger, Policy, _kernel
-from dptext_etl.runner import RunSummary, run
+from dptext_etl.engines import run
+from dptext_etl.runner import RunSummary
 from dptext_etl.runner.anchoring import FILE as MEMORY
 
 SENTINEL = "zzqsentinelqzz"

@@ -254,7 +254,7 @@ def test_a_stopped_run_says_how_to_go_on(inited, monkeypatch):
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("dptext_etl.runner.run", stop)
+        patch.setattr("dptext_etl.engines.run", stop)
         done = dptext("run", "privacy.toml")
     assert done.exit_code not in {0, 2, 3, 4}
     assert "goes on from here" in done.stderr

@@ -57,7 +57,7 @@ class AcceleratedPolicy(Policy):
 
 
 policy = {policy}.parse(json.loads((HERE / "policy.json").read_text()))
-stage = assets.runner.stage
+stage = assets.engines.stage
 {body}
 defs = build_definitions(policy, partitions={partitions}, {options})
 """
@@ -172,7 +172,7 @@ def together(policy, *, partition, **options):
     mark(f"there-{partition}")
     marked("there-*", 2)
     return stage(policy, partition=partition, **options)
-assets.runner.stage = together
+assets.engines.stage = together
 """
     location.write(partitioned(location.job, save, reviews), meeting)
     both_ended(location.run("a"), location.run("b"))
@@ -191,7 +191,7 @@ def waiting(policy, *, partition, **options):
     mark(f"there-{os.getpid()}")
     marked("there-*", 2)
     return stage(policy, partition=partition, **options)
-assets.runner.stage = waiting
+assets.engines.stage = waiting
 """
     location.write(partitioned(location.job, save, reviews), waiting)
     outcomes = [ended(run) for run in [location.run("a"), location.run("a")]]
@@ -214,7 +214,7 @@ def until_killed(policy, *, partition, **options):
             marked("never", 1)
     return stage(policy, partition=partition, checkpoint=checkpoint, **options)
 if "DPTEXT_TEST_KILL" in os.environ:
-    assets.runner.stage = until_killed
+    assets.engines.stage = until_killed
 """
 
 
@@ -261,7 +261,7 @@ def counted(policy, *, partition, **options):
     finally:
         mark(f"left-{partition}")
         (HERE / "marks" / f"in-{partition}").unlink()
-assets.runner.stage = counted
+assets.engines.stage = counted
 mark(f"loaded-{os.getpid()}")
 """
 """The first in the pool waits until the second is in it as well, or in the queue."""

@@ -6,10 +6,11 @@ import polars as pl
 import pytest
 
 from dptext_etl.accounting import Draws, bounded_range_epsilon, zcdp_epsilon
+from dptext_etl.engines import stage
 from dptext_etl.errors import BudgetError, PolicyError
 from dptext_etl.guarantee import micro
 from dptext_etl.ledger import Scope
-from dptext_etl.runner import person, plan, planning, scan_published, stage
+from dptext_etl.runner import person, plan, planning, scan_published
 
 
 def released_ids(job):

@@ -3,11 +3,12 @@
 import polars as pl
 import pytest
 
+from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.table import TableMechanism
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
-from dptext_etl.runner import check, publish, scan_published, stage
+from dptext_etl.runner import check, publish, scan_published
 
 
 def published(job):

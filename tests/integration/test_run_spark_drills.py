@@ -10,14 +10,14 @@ import polars as pl
 import pytest
 
 from dptext_etl import Policy, _kernel
+from dptext_etl.engines.spark.carried import Carried
+from dptext_etl.engines.spark.tasks import Order, read, records, written
 from dptext_etl.errors import DPTextError, GateError, LedgerError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.spark import privatize_frame
-from dptext_etl.spark.carried import Carried
 from dptext_etl.spark.frame import stage_frame
-from dptext_etl.spark.tasks import Order, read, records, written
 
 
 def frame_of(spark, job, parts=3):
@@ -204,7 +204,8 @@ values, settings, master, seen, step = json.loads(sys.argv[1])
 from pathlib import Path
 from pyspark.sql import SparkSession
 from dptext_etl import Policy, _kernel
-from dptext_etl.spark import frame as door
+from dptext_etl.runner import check, publish
+from dptext_etl.spark.frame import stage_frame
 def checkpoint(name):
     import time
     from pyspark import TaskContext
@@ -216,8 +217,8 @@ def checkpoint(name):
         time.sleep(30)
 spark = SparkSession.builder.master(master).config(map=settings).getOrCreate()
 policy = Policy.parse(values)
-staged = door.stage_frame(spark.read.parquet(policy.source), policy, checkpoint=checkpoint)
-door.publish(staged, door.check(staged))
+staged = stage_frame(spark.read.parquet(policy.source), policy, checkpoint=checkpoint)
+publish(staged, check(staged))
 """
 
 

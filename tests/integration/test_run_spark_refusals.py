@@ -4,13 +4,14 @@ import polars as pl
 import pytest
 
 from dptext_etl import ColumnPolicy
+from dptext_etl.engines.spark import ledger_url, profile
+from dptext_etl.engines.spark.board import Board
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.runner import scan_published
-from dptext_etl.spark import frame as door
-from dptext_etl.spark import ledger_url, privatize_frame, profile
-from dptext_etl.spark.board import Board
+from dptext_etl.spark import privatize_frame
+from dptext_etl.spark.frame import stage_frame
 
 
 def frame_of(spark, job, parts=3):
@@ -192,7 +193,7 @@ def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
             raise ValueError(sentinel)
 
     with pytest.raises(DPTextError, match=r"computing on Spark failed \(\w+\)") as caught:
-        door.stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
+        stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
     assert caught.value.__cause__ is caught.value.__context__ is None
     assert "run again" in caught.value.hint
     assert sentinel not in "".join([str(caught.value), *capfd.readouterr()])

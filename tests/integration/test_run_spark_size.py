@@ -24,7 +24,8 @@ os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": f"{setti
 from pyspark.sql import SparkSession, functions as F
 from dptext_etl import Policy
 from dptext_etl.spark import privatize_frame
-from dptext_etl.spark import frame as door
+from dptext_etl.runner import check, publish
+from dptext_etl.spark.frame import stage_frame
 
 def frame(first, last):
     numbers = [(F.xxhash64("id", F.lit(i)) % 50 + 50).cast("int") for i in range(words)]
@@ -40,9 +41,9 @@ spark = SparkSession.builder.master("local[2]").getOrCreate()
 policy = Policy.parse(values)
 privatize_frame(frame(rows, rows + 20_000), policy, sink=policy.sink + "-small", release="small")
 small = peak()
-staged = door.stage_frame(frame(0, rows), policy)
+staged = stage_frame(frame(0, rows), policy)
 before = peak()
-published = door.publish(staged, door.check(staged))
+published = publish(staged, check(staged))
 words = sum(shard.counts["words"] for shard in staged.shards)
 facts = {"rows": staged.rows, "words": words, "published": published.rows}
 print(json.dumps(facts | {"grown": before - small, "judged": peak() - small}))

@@ -10,7 +10,8 @@ import pytest
 from dptext_etl import Ledger, Policy, _kernel
 from dptext_etl.checks import CANARY, Candidate, evaluate
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.runner import StagedRun, stage
+from dptext_etl.engines import stage
+from dptext_etl.runner import StagedRun
 
 SENTINEL = "Zqxsentinelword"
 """Stands in every raw text and nowhere else."""

@@ -5,7 +5,7 @@ import pytest
 
 from dptext_etl import Ledger, Policy, _kernel
 from dptext_etl.checks import CANARY, Candidate, evaluate
-from dptext_etl.runner import stage
+from dptext_etl.engines import stage
 
 
 @pytest.fixture

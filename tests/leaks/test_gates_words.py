@@ -5,8 +5,8 @@ import pytest
 
 from dptext_etl import Ledger, Policy, _kernel
 from dptext_etl.checks import CANARY, Candidate, evaluate
+from dptext_etl.engines import stage
 from dptext_etl.guarantee import GuaranteeClass
-from dptext_etl.runner import stage
 
 TEXTS = ["Good word, the good!", "nonesuchword 42 the", "people like the other time", "", "we say no"] * 8
 

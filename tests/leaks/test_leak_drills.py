@@ -15,8 +15,9 @@ import pytest
 
 from dptext_etl import Policy, _kernel, run
 from dptext_etl.embeddings import WordVectors
+from dptext_etl.engines import stage
 from dptext_etl.errors import DPTextError, GateError
-from dptext_etl.runner import check, publish, stage
+from dptext_etl.runner import check, publish
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.shard import computing
 

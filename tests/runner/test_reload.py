@@ -10,8 +10,9 @@ import pytest
 
 from dptext_etl import Policy, _kernel
 from dptext_etl.checks import find
+from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, KeyReferenceError
-from dptext_etl.runner import StagedRun, check, publish, stage
+from dptext_etl.runner import StagedRun, check, publish
 from dptext_etl.runner.reload import from_json, to_json
 
 IDS = {

@@ -20,9 +20,9 @@ from dptext_etl.mechanisms.custext import CusText
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
+from dptext_etl.engines.spark.carried import Carried  # noqa: E402
+from dptext_etl.engines.spark.shipping import Location, add_to_session, is_local, ship  # noqa: E402
 from dptext_etl.spark import register, worker  # noqa: E402
-from dptext_etl.spark.carried import Carried  # noqa: E402
-from dptext_etl.spark.shipping import Location, add_to_session, is_local, ship  # noqa: E402
 
 ARROW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
 FORMS = ["arrow", "pandas"] if ARROW else ["pandas"]

@@ -14,10 +14,10 @@ from dptext_etl.policy import Cap, LedgerSpec
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
+from dptext_etl.engines.spark.carried import Carried  # noqa: E402
+from dptext_etl.engines.spark.ledger_url import founded, is_file  # noqa: E402
 from dptext_etl.spark import register as register_as  # noqa: E402
 from dptext_etl.spark import worker  # noqa: E402
-from dptext_etl.spark.carried import Carried  # noqa: E402
-from dptext_etl.spark.ledger_url import founded, is_file  # noqa: E402
 
 FORM = "arrow" if tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1) else "pandas"
 ROWS = [(f"r{i}", f"a good film number {'again ' * (i % 3)}", f"u{i % 4}", i) for i in range(60)]
@@ -283,8 +283,8 @@ def upper(release):
 
 def register_only(policy, ledger, session=LOCAL, **terms):
     """What `register` would carry, without a session."""
+    from dptext_etl.engines.spark.shipping import ship
     from dptext_etl.spark.functions import _account
-    from dptext_etl.spark.shipping import ship
 
     asked = {"cap": None, "on_cap": "quarantine", "unit": "subject", **terms}
     spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
@@ -317,7 +317,7 @@ def test_a_ledger_in_postgresql_serves_any_master(postgres, policy, key, monkeyp
     monkeypatch.setenv("DPTEXT_THREADS", "1")
     monkeypatch.setenv("DPTEXT_TEST_LEDGER_URL", postgres.url(password=":pass-word"))
     spec = LedgerSpec(url="env:DPTEXT_TEST_LEDGER_URL", id_key=key)
-    monkeypatch.setattr("dptext_etl.spark.shipping.add_to_session", lambda spark, artifact, name: None)
+    monkeypatch.setattr("dptext_etl.engines.spark.shipping.add_to_session", lambda spark, artifact, name: None)
     carried = register_only(policy, spec, session=CLUSTER, unit="record", cap=Cap(epsilon=10_000)).written()
     assert "pass-word" not in carried
     for _ in range(2):

@@ -117,12 +117,12 @@ def _with_dagster(place: DemoFolder) -> list[dict[str, Any]]:
 
 
 def _with_run(policy: Any) -> list[dict[str, Any]]:
-    from dptext_etl import runner
+    from dptext_etl import engines
     from dptext_etl.cli.demo.reviews import PARTITIONS
 
     found = []
     for partition in PARTITIONS:
-        summary = runner.run(policy, partition=partition).as_dict()
+        summary = engines.run(policy, partition=partition).as_dict()
         found += [{"partition": partition, **gate} for gate in summary["gates"]]
     return found
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 from typing import Any
 
-from dptext_etl import runner
+from dptext_etl import engines
 from dptext_etl.cli.demo.folder import DemoFolder
 from dptext_etl.cli.demo.reviews import PARTITIONS
 from dptext_etl.errors import GateError
@@ -44,7 +44,7 @@ def run(place: DemoFolder) -> None:
     Raises:
         GateError: Always, if the gates work.
     """
-    runner.run(LeakyPolicy.load(place.faulty), partition=next(iter(PARTITIONS)))
+    engines.run(LeakyPolicy.load(place.faulty), partition=next(iter(PARTITIONS)))
 
 
 def stopped(place: DemoFolder) -> dict[str, Any]:

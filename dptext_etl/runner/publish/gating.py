@@ -12,11 +12,11 @@ from dptext_etl.checks.reports import copies
 from dptext_etl.checks.reports.copies import CopyCount
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
+from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.publish.manifest import draft
-from dptext_etl.runner.shard.shard import Checkpoint
-from dptext_etl.runner.shard.stage import StagedRun, nothing
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import output_columns
+from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
 

@@ -13,16 +13,16 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember
+from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.replaying import replays
-from dptext_etl.runner.shard.shard import Checkpoint
-from dptext_etl.runner.shard.stage import StagedRun, nothing
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.incremental import continues
+from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
 

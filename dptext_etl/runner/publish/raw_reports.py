@@ -18,8 +18,8 @@ from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.reports.fingerprints import Seal
 from dptext_etl.checks.reports.personal_data import Finder, SurvivorCount, by_patterns, count_survivors
 from dptext_etl.errors import InputError, seam
-from dptext_etl.runner.shard.stage import StagedRun
-from dptext_etl.runner.source.roles import Table
+from dptext_etl.runner.source.roles import open_table
+from dptext_etl.runner.staged import StagedRun
 
 QUERIES = "queries.jsonl"
 """The log of these reports in the staging folder."""
@@ -80,7 +80,7 @@ def _beside(staged: StagedRun) -> Iterator[pl.DataFrame]:
 
 def _raw(staged: StagedRun) -> pl.LazyFrame:
     names = [item.name for item in staged.policy.columns]
-    return Table.open(staged.policy, staged.layout).frame.select(staged.policy.id, *names)
+    return open_table(staged.policy, staged.layout).frame.select(staged.policy.id, *names)
 
 
 def _released(staged: StagedRun, place: int) -> pl.DataFrame:

@@ -15,11 +15,12 @@ from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember, require_same_ledger
+from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.claims import register
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replaying import replays
-from dptext_etl.runner.shard.shard import Checkpoint, Shards
+from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import StagedShard, Staging
 
 
@@ -77,10 +78,6 @@ class Attempt:
             if replays(self.policy):
                 staging.set_aside()
             yield staging
-
-    def numbers(self, first: int, rows: int) -> range:
-        """Return the numbers of the shards that so many rows make."""
-        return range(first, first - (-rows // self.policy.shard_rows))
 
     def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
         """Pin the releases of the text columns.

@@ -9,11 +9,8 @@ import polars as pl
 from dptext_etl._kernel import Secret
 from dptext_etl.checks.canaries import rows as canaries
 from dptext_etl.checks.canaries.rows import CanaryPlan
-from dptext_etl.errors import InputError, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
-from dptext_etl.runner.source.roles import Table
-from dptext_etl.runner.source.table import READ_HINT
 
 Present = Callable[[pl.Series], pl.Series]
 """Takes candidate ids, of the type of the source, and returns those that the source uses."""
@@ -54,18 +51,6 @@ def plan_canaries(  # noqa: PLR0917
         in_use.update({name: name in found for name in _names(candidates)})
         if not found:
             return plans
-
-
-def present_in(table: Table, column: str) -> Present:
-    """Return a function that looks up ids in an opened source."""
-
-    def present(candidates: pl.Series) -> pl.Series:
-        with seam("comparing canary ids with those of the source", InputError, READ_HINT):
-            asked = candidates.to_frame().lazy()
-            found = table.frame.select(column).join(asked, on=column, how="semi").collect(engine="streaming")
-        return found.to_series()
-
-    return present
 
 
 def _names(ids: pl.Series) -> list[str]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import logging
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -25,6 +24,7 @@ from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, ReserveResult, Scope
 from dptext_etl.policy import Policy
+from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.shard import draw_counts
 from dptext_etl.runner.shard.charging import Charged, Column, charge, texts_of
 from dptext_etl.runner.shard.computing import canary_marks, compute
@@ -34,9 +34,6 @@ from dptext_etl.runner.shard.staging import StagedShard, Staging, digest_of
 log = logging.getLogger("dptext_etl.runner")
 
 _DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
-
-Checkpoint = Callable[[str], None]
-"""Called with the name of every finished step; tests stop the process there."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +106,11 @@ class Shards:
     computed: bool = False
     outcomes: Counter[str] = field(default_factory=Counter)
 
-    def reserve(self, planted: pl.DataFrame, *, count: bool = True) -> Reserved:
+    def reserve(self, planted: pl.DataFrame) -> Reserved:
         """Reserve the worst case of a shard.
 
         Args:
             planted: The raw shard with its canary rows.
-            count: Add the outcomes to those of the run.
 
         Raises:
             InputError: The release holds other texts for these record ids (docs/spec/privacy.md#one-text-per-release).
@@ -127,25 +123,23 @@ class Shards:
             self.job, scope, cap, charged.ids, charged.subjects, charged.charges, canary=canary
         )
         self.checkpoint("reserved")
-        if count:
-            self.outcomes.update(ReserveResult(result.outcome[~canary]).counts)
+        self.outcomes.update(ReserveResult(result.outcome[~canary]).counts)
         self._refuse_changed(result)
         return Reserved(planted, charged, result.outcome)
 
-    def release(self, planted: pl.DataFrame, index: int, *, count: bool = True) -> StagedShard:
+    def release(self, planted: pl.DataFrame, index: int) -> StagedShard:
         """Stage and commit a raw shard. What an earlier attempt finished is not done again.
 
         Args:
             planted: The raw shard with its canary rows.
             index: Number of the shard.
-            count: Add the outcomes to those of the run.
 
         Raises:
             InputError: Texts changed, or there is no room to stage.
             LedgerError: A record was computed again and gave other bytes than were committed.
             BudgetError: With on_cap = "refuse", a record is over the cap that was not there before.
         """
-        reserved = self.reserve(planted, count=count)
+        reserved = self.reserve(planted)
         over = reserved.frame.filter(reserved.outcome == Outcome.OVER_CAP).select(self.policy.id)
         if over.height and self.policy.on_cap == "refuse":
             raise BudgetError(f"{over.height} records would exceed the cap", "did the source change? Run again")

@@ -24,7 +24,7 @@ BATCH_ROWS = 1 << 18
 _VERIFIED = 100_000
 
 
-def examine(table: Table, policy: Policy, listener: Listener | None = None) -> int:
+def check(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | None = None) -> int:
     """Check the ids and subjects of a whole source in bounded memory, and return the number of its rows.
 
     Args:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import polars as pl
 
@@ -12,38 +13,41 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.table import Files, schema_of
 
+Rows = TypeVar("Rows")
+"""Rows as an engine holds them: a lazy frame, or a data frame of Spark."""
+
 
 @dataclass(frozen=True)
-class Table:
+class Table(Generic[Rows]):
     """A raw table, projected to the columns of a policy.
 
     Attributes:
         frame: Lazy: id, kept columns, text columns, and last the subject if it is not kept.
-        schema: Types of those columns.
+        schema: Types of those columns, as Polars names them.
         dropped: Names of the columns that the policy does not name; they are never read.
         id_type: The kind of the record ids, as the ledger pins it.
     """
 
-    frame: pl.LazyFrame
+    frame: Rows
     schema: pl.Schema
     dropped: tuple[str, ...]
     id_type: str
 
-    @classmethod
-    def open(cls, policy: Policy, layout: Layout) -> Table:
-        """Find, scan and check the source of a policy.
 
-        Raises:
-            InputError: There is no such file, a column is missing, unnamed (strict_columns), or of a wrong type.
-        """
-        files = Files.find(layout)
-        texts = tuple(item.name for item in policy.columns)
-        scanned = files.scan(_as_written(policy, texts), all_text=layout.sink_format == "csv")
-        found = schema_of(scanned)
-        roles = Roles.of(policy, found)
-        chosen = (_plain(name, found[name]) if name in texts else pl.col(name) for name in wanted_columns(policy))
-        frame = scanned.select(*chosen)
-        return cls(frame, schema_of(frame), roles.dropped, roles.id_type)
+def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
+    """Find, scan and check the source of a policy.
+
+    Raises:
+        InputError: There is no such file, a column is missing, unnamed (strict_columns), or of a wrong type.
+    """
+    files = Files.find(layout)
+    texts = tuple(item.name for item in policy.columns)
+    scanned = files.scan(_as_written(policy, texts), all_text=layout.sink_format == "csv")
+    found = schema_of(scanned)
+    roles = Roles.of(policy, found)
+    chosen = (_plain(name, found[name]) if name in texts else pl.col(name) for name in wanted_columns(policy))
+    frame = scanned.select(*chosen)
+    return Table(frame, schema_of(frame), roles.dropped, roles.id_type)
 
 
 @dataclass(frozen=True)

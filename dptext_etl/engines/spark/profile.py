@@ -5,8 +5,8 @@ from __future__ import annotations
 from inspect import signature
 from typing import Any
 
+from dptext_etl.engines.spark.shipping import is_local
 from dptext_etl.errors import PolicyError, seam
-from dptext_etl.spark.shipping import is_local
 
 
 def gpu_profile(spark: Any, gpus: int) -> Any:

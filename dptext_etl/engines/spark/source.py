@@ -10,7 +10,7 @@ import polars as pl
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.source.roles import Table
+from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import READ_HINT, Files
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def read_source(spark: SparkSession, policy: Policy, partition: str | None = Non
     if files.format == "parquet":
         with seam("opening the source with Spark", InputError, READ_HINT):
             return spark.read.parquet(*paths)
-    table = Table.open(policy, layout)
+    table = open_table(policy, layout)
     reader = spark.read.options(**_TEXT_FORMATS[files.format])
     if files.format == "csv":  # "" is an empty text, nothing at all is null; by default Spark makes both null
         reader = reader.option("nullValue", secrets.token_hex(16))

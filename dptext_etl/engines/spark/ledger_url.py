@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from dptext_etl.engines.spark.shipping import is_local
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.store import POSTGRES, PREFIX, location, resolved
 from dptext_etl.policy import LedgerSpec
-from dptext_etl.spark.shipping import is_local
 
 _KEY_FILE = "file:"
 

@@ -12,28 +12,26 @@ from __future__ import annotations
 import json
 import os
 import secrets
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
 
-import polars as pl
 import pyarrow as pa
 
 from dptext_etl import errors
-from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.engines.spark.board import Board
+from dptext_etl.engines.spark.carried import Carried
+from dptext_etl.engines.spark.ledger_url import told
+from dptext_etl.engines.spark.shards import pieces
 from dptext_etl.errors import DPTextError, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import ColumnPolicy, Policy
+from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.shard.attempt import shards_of
-from dptext_etl.runner.shard.shard import Checkpoint, Shards
-from dptext_etl.runner.shard.staging import StagedShard, Staging
-from dptext_etl.spark.board import Board
-from dptext_etl.spark.carried import Carried
-from dptext_etl.spark.ledger_url import told
-from dptext_etl.spark.sharding import pieces
+from dptext_etl.runner.shard.done import Done, Phase
+from dptext_etl.runner.shard.shard import Shards
+from dptext_etl.runner.shard.staging import Staging
 
 SCHEMA = "record string"
 _DEFECT = "this is a defect; what it said is not repeated, because it may quote a text. Nothing was published"
@@ -52,7 +50,7 @@ class Order:
         staging: The run's staging folder.
         step: Number of shards of the run.
         most: Rows that are computed together at most, canary rows included.
-        phase: "reserve" charges only; "release" does everything.
+        phase: What is done with the shards.
         checkpoint: Called after every step, for tests.
     """
 
@@ -64,37 +62,13 @@ class Order:
     staging: Path
     step: int
     most: int
-    phase: Literal["reserve", "release"]
+    phase: Phase
     checkpoint: Checkpoint
 
     @property
     def board(self) -> Board:
         """The notice board of the phase."""
         return Board.of(self.staging, f"{self.job}-{self.phase}")
-
-    def only_reserve(self) -> Order:
-        """The order of a first pass that charges everything before anything is computed."""
-        return replace(self, phase="reserve")
-
-
-@dataclass(frozen=True)
-class Done:
-    """What became of the rows that were computed together.
-
-    Attributes:
-        rows: Rows of the source among them.
-        outcomes: Records by what the ledger said.
-        shard: What was staged; None where rows were only reserved.
-    """
-
-    rows: int
-    outcomes: Mapping[str, int]
-    shard: Mapping[str, Any] | None
-
-    @property
-    def staged(self) -> StagedShard:
-        """The staged shard."""
-        return StagedShard.from_dict(dict(self.shard or {}))
 
 
 def written(policy: Policy) -> str:
@@ -167,22 +141,12 @@ def _work(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[Done]:
                 shards = _shards(order)
             if order.board.stopped:
                 return
-            done = _done(shards, planted, number, order)
+            done = Done.of(shards, planted, number, order.phase)
             order.board.done(number, done.rows)
             yield done
     finally:
         if shards is not None:
             shards.ledger.close()
-
-
-def _done(shards: Shards, planted: pl.DataFrame, number: int, order: Order) -> Done:
-    shards.outcomes = Counter()
-    if order.phase == "reserve":
-        shards.reserve(planted)
-        staged = None
-    else:
-        staged = shards.release(planted, number).as_dict()
-    return Done(int((~planted[CANARY]).sum()), dict(shards.outcomes), staged)
 
 
 def _shards(order: Order) -> Shards:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
+from dptext_etl.engines.engine import Engine
+from dptext_etl.engines.staging import stage
 from dptext_etl.policy import PolicyLike
+from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.publish.gating import check
 from dptext_etl.runner.publish.publication import publish
-from dptext_etl.runner.shard.shard import Checkpoint
-from dptext_etl.runner.shard.stage import nothing, stage
 from dptext_etl.runner.summary import RunSummary, summarise
 
 
 def run(
     policy: PolicyLike,
     *,
+    engine: Engine[Any] | None = None,
     partition: str | None = None,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
@@ -27,6 +30,7 @@ def run(
 
     Args:
         policy: The policy, or the path of its file.
+        engine: What computes the shards; this process, if None.
         partition: Name of the partition, where the policy has a place for one.
         progress: Called with counts, rate and the time that is left.
         checkpoint: Called after every step, for tests.
@@ -40,7 +44,7 @@ def run(
         GateError: A gate fired (exit code 4): nothing is published, charges stay, the release name is revoked.
     """
     began = time.monotonic()
-    staged = stage(policy, partition=partition, progress=progress, checkpoint=checkpoint)
+    staged = stage(policy, engine=engine, partition=partition, progress=progress, checkpoint=checkpoint)
     verdicts = check(staged, checkpoint=checkpoint)
     published = publish(staged, verdicts, progress=progress, checkpoint=checkpoint)
     return summarise(staged, verdicts, published, time.monotonic() - began)

@@ -12,10 +12,10 @@ from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import catalog
 from dptext_etl.artifacts import canon
+from dptext_etl.engines.spark.shipping import Location
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Cap, ColumnPolicy
-from dptext_etl.spark.shipping import Location
 
 
 class _Plain(BaseModel):

@@ -27,17 +27,19 @@ _DEVIATIONS = 4
 """Shards of hashed rows differ in size: so many standard deviations of room keep them below `shard_rows`."""
 
 
-def shard_numbers(first: int, rows: int, shard_rows: int) -> range:
+def numbers(first: int, rows: int, shard_rows: int) -> range:
     """Number the shards of a frame.
 
     Args:
         first: The first number.
-        rows: Rows of the frame.
+        rows: Rows that the run takes.
         shard_rows: The most rows that a shard holds.
 
-    >>> shard_numbers(0, 1_000_000, 100_000)
+    >>> numbers(0, 1_000_000, 100_000)
     range(0, 11)
     """
+    if not rows:
+        return range(first, first)
     room = max(1, shard_rows - _DEVIATIONS * math.isqrt(shard_rows))
     return range(first, first + (1 if rows <= shard_rows else -(-rows // room)))
 

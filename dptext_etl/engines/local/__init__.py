@@ -1,0 +1,1 @@
+"""Compute the shards of a run in this process, with Polars."""

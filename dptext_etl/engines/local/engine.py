@@ -1,0 +1,42 @@
+"""Compute a run in this process: files are read with Polars, one shard after the other."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from dptext_etl.engines.engine import Engine, Work
+from dptext_etl.engines.local.compute import compute
+from dptext_etl.engines.local.examine import present
+from dptext_etl.engines.local.shards import numbers
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.shard.done import Done, Phase
+from dptext_etl.runner.source.examined import Examined, examine
+from dptext_etl.runner.source.roles import Table, open_table
+
+
+class LocalEngine(Engine[pl.LazyFrame]):
+    """This process."""
+
+    def open(self, policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
+        """Scan the files of the source."""
+        return open_table(policy, layout)
+
+    def examine(
+        self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
+    ) -> Examined[pl.LazyFrame]:
+        """Check the ids in bounded memory."""
+        return examine(table, policy, layout, progress)
+
+    def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
+        """Look the ids up in the files."""
+        return present(source, ids)
+
+    def shards(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
+        """Cut the rows in their order, every shard but the last full."""
+        return numbers(source.first, source.wanted, policy.shard_rows)
+
+    def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
+        """Take one shard after the other."""
+        return compute(work, phase, meter)

@@ -1,0 +1,25 @@
+"""Look ids up in the files of a source."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from dptext_etl.errors import InputError, seam
+from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.table import READ_HINT
+
+
+def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
+    """Return which of these ids the source uses.
+
+    Args:
+        source: The checked source; published rows count, too.
+        ids: Candidates under the name of the id column, of its type.
+
+    Raises:
+        InputError: The files cannot be read.
+    """
+    with seam("comparing canary ids with those of the source", InputError, READ_HINT):
+        asked = ids.to_frame().lazy()
+        used = source.table.frame.select(ids.name)
+        return used.join(asked, on=ids.name, how="semi").collect(engine="streaming").to_series()

@@ -1,0 +1,1 @@
+"""Compute the shards of a run on the executors of Spark."""

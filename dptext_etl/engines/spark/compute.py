@@ -1,0 +1,91 @@
+"""Have the executors take the shards of a run through a phase, and watch how far they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any
+
+from dptext_etl.engines.engine import Work
+from dptext_etl.engines.spark.board import Board
+from dptext_etl.engines.spark.carried import Carried
+from dptext_etl.engines.spark.shards import planted
+from dptext_etl.engines.spark.shipping import ship
+from dptext_etl.engines.spark.tasks import SCHEMA, Order, read, refused_first, task, written
+from dptext_etl.errors import DPTextError, seam
+from dptext_etl.runner.progress import Meter
+from dptext_etl.runner.shard.done import Done, Phase
+from dptext_etl.runner.source.roles import wanted_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+_LOOKS = 0.5
+"""Seconds between two looks at how far the tasks are."""
+_AGAIN = "the executors' logs say more. What is charged is charged once: run again, it goes on from what is committed"
+
+
+def compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> list[Done]:
+    """Take all shards through a phase (see `Engine.compute`).
+
+    Args:
+        work: The shards.
+        phase: What is done with them.
+        meter: Counts finished rows, from a thread of its own.
+        profile: Resources of a task that computes, or None (see `gpu_profile`).
+    """
+    order = _order(work, phase)
+    rows = planted(work.source.rows, work.plans, work.attempt.policy)
+    given = {} if profile is None or phase == "reserve" else {"profile": profile}
+    made = rows.mapInArrow(task(order), SCHEMA, **given)
+    order.board.put_up()
+    try:
+        with _watched(order.board, meter), seam("computing on Spark", DPTextError, _AGAIN):
+            found = [row[0] for row in made.collect()]
+    finally:
+        order.board.take_down()
+    return [read(record) for record in sorted(found, key=refused_first)]
+
+
+def _order(work: Work[DataFrame], phase: Phase) -> Order:
+    attempt, spark = work.attempt, work.source.table.frame.sparkSession
+    policy = attempt.policy
+    carried = (Carried.of(item, ship(spark, item.mechanism.artifacts())).written() for item in attempt.columns)
+    return Order(
+        policy=written(policy),
+        columns=tuple(carried),
+        names=wanted_columns(policy),
+        refs=work.refs,
+        job=attempt.job,
+        staging=work.staging.folder.absolute(),
+        step=len(work.plans),
+        most=policy.shard_rows + max(len(plan.rows) for plan in work.plans),
+        phase=phase,
+        checkpoint=work.checkpoint,
+    )
+
+
+@contextmanager
+def _watched(board: Board, meter: Meter) -> Iterator[None]:
+    """Report how far the tasks are while the block runs."""
+    over = Event()
+
+    def watch() -> None:
+        seen = 0
+        while True:
+            last = over.wait(_LOOKS)
+            now = board.rows_done()
+            if now > seen:
+                meter.add(now - seen)
+                seen = now
+            if last:
+                return
+
+    thread = Thread(target=watch, name="dptext-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

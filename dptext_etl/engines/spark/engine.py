@@ -1,0 +1,68 @@
+"""Compute a run on the executors of Spark: the driver sees counts and hashes; rows never come to it.
+
+Staging folder and sink lie on storage that driver and executors share under one path.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from dptext_etl.engines.engine import Engine, Work
+from dptext_etl.engines.spark.compute import compute
+from dptext_etl.engines.spark.examine import examine, open_table, present
+from dptext_etl.engines.spark.ledger_url import require_reach
+from dptext_etl.engines.spark.profile import gpu_profile
+from dptext_etl.engines.spark.shards import numbers
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.shard.done import Done, Phase
+from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.roles import Table
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+class SparkEngine(Engine["DataFrame"]):
+    """The executors of a Spark session, classic or Connect.
+
+    Args:
+        df: The raw table; it must give the same rows whenever it is evaluated.
+        gpus_per_task: GPUs that every task gets; they come from the cluster's resource scheduling.
+    """
+
+    def __init__(self, df: DataFrame, gpus_per_task: int = 0) -> None:
+        self._frame = df
+        self._gpus = gpus_per_task
+
+    def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:  # noqa: ARG002  (the frame is given)
+        """Check the columns of the frame, and that the executors reach the ledger."""
+        spark = self._frame.sparkSession
+        require_reach(spark, policy.ledger.url)
+        gpu_profile(spark, self._gpus)
+        return open_table(self._frame, policy)
+
+    def examine(
+        self,
+        table: Table[DataFrame],
+        policy: Policy,
+        layout: Layout,
+        progress: Listener | None,  # noqa: ARG002  (Spark has a page of its own)
+    ) -> Examined[DataFrame]:
+        """Check the ids by aggregation on the executors."""
+        return examine(table, policy, layout)
+
+    def present(self, source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
+        """Look the ids up on the executors."""
+        return present(source, ids)
+
+    def shards(self, source: Examined[DataFrame], policy: Policy) -> range:
+        """Spread the rows over shards by their ids."""
+        return numbers(source.first, source.wanted, policy.shard_rows)
+
+    def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[Done]:
+        """Have the executors do it, shard by shard."""
+        return compute(work, phase, meter, gpu_profile(self._frame.sparkSession, self._gpus))

@@ -1,0 +1,100 @@
+"""Look at a frame before anything is drawn, by aggregation on the executors: its rows never come to the driver."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from dptext_etl.checks.great_expectations.spark_tallies import polars_schema
+from dptext_etl.engines.spark.shards import named, require_free_names
+from dptext_etl.errors import InputError, seam
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source.examined import Examined
+from dptext_etl.runner.source.identity import refuse_gaps, refuse_repeated
+from dptext_etl.runner.source.roles import Roles, Table, wanted_columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+HINT = "does the frame itself compute? Spark's own log says more"
+
+
+def open_table(frame: DataFrame, policy: Policy) -> Table[DataFrame]:
+    """Project a frame to the columns of a policy and check their roles.
+
+    Raises:
+        InputError: Columns are missing, unnamed (strict_columns), of a wrong type, twice there, or of our names.
+    """
+    require_free_names(frame, policy)
+    schema = polars_schema(frame, wanted_columns(policy))
+    roles = Roles.of(policy, schema)
+    rows = frame.select(*(named(name) for name in wanted_columns(policy)))
+    return Table(rows, schema, roles.dropped, roles.id_type)
+
+
+def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined[DataFrame]:
+    """Check ids and subjects of a frame, and leave out what an incremental run finds published.
+
+    Raises:
+        InputError: No rows; null or repeated ids; null subjects where caps are per subject.
+        PolicyError: The sink holds something that the run does not fit.
+    """
+    return Examined.of(
+        table,
+        policy,
+        layout,
+        check=partial(_check, table.frame, policy),
+        without=partial(_unpublished, table.frame, policy, layout),
+        count=_count,
+    )
+
+
+def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
+    """Return which of these ids the frame uses, published rows included.
+
+    Args:
+        source: The checked frame.
+        ids: Candidates under the name of the id column, of its type.
+    """
+    from pyspark.sql.types import StructField, StructType
+
+    frame, name = source.table.frame, ids.name
+    with seam("comparing canary ids with those of the frame", InputError, HINT):
+        field = next(field for field in frame.schema.fields if field.name == name)
+        schema = StructType([StructField(name, field.dataType, nullable=True)])
+        asked = frame.sparkSession.createDataFrame([(value,) for value in ids], schema)
+        found = asked.join(frame.select(named(name)), on=name, how="left_semi").collect()
+        return pl.Series(name, [row[0] for row in found], dtype=ids.dtype)
+
+
+def _check(rows: DataFrame, policy: Policy) -> int:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    per_subject = policy.subject is not None and policy.unit == "subject"
+    subject = named(policy.subject).isNull() if per_subject and policy.subject else F.lit(False)
+    with seam("reading the ids of the frame", InputError, HINT):
+        counts = rows.agg(F.count(F.lit(1)), F.count_if(named(policy.id).isNull()), F.count_if(subject)).collect()[0]
+    refuse_gaps(policy, *map(int, counts))
+    with seam("reading the ids of the frame", InputError, HINT):
+        twice = rows.groupBy(named(policy.id)).count().where("count > 1").count()
+    refuse_repeated(policy, twice)
+    return int(counts[0])
+
+
+def _unpublished(rows: DataFrame, policy: Policy, layout: Layout, manifest: Manifest) -> DataFrame:
+    if layout.remote_sink or manifest.file_format != "parquet":
+        msg = "an incremental run on Spark compares with local Parquet parts alone"
+        raise InputError(msg, "set incremental = false: what is published costs nothing again")
+    paths = [f"file://{layout.sink}/{part.path}" for part in manifest.parts]
+    with seam("reading the ids that are published", InputError, "are the published parts all there?"):
+        published = rows.sparkSession.read.parquet(*paths).select(named(policy.id))
+        return rows.join(published, on=policy.id, how="left_anti")
+
+
+def _count(rows: DataFrame) -> int:
+    with seam("comparing the frame with what is published", InputError, HINT):
+        return rows.count()

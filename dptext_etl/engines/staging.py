@@ -1,0 +1,103 @@
+"""Stage and commit the shards of a raw table: all steps of a run before its gates."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from functools import partial
+from typing import Any
+
+from dptext_etl.engines.engine import Engine, Work
+from dptext_etl.engines.local.engine import LocalEngine
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger import Ledger, Outcome
+from dptext_etl.policy import PolicyLike, resolve
+from dptext_etl.runner.checkpoint import Checkpoint, nothing
+from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.shard.attempt import Attempt, refuse_other_rows, refuse_over_cap, row_counts
+from dptext_etl.runner.shard.done import Done, Phase, outcomes
+from dptext_etl.runner.shard.planting import plan_canaries
+from dptext_etl.runner.staged import StagedRun
+
+log = logging.getLogger("dptext_etl.runner")
+
+
+def stage(
+    policy: PolicyLike,
+    *,
+    engine: Engine[Any] | None = None,
+    partition: str | None = None,
+    progress: Listener | None = None,
+    checkpoint: Checkpoint = nothing,
+) -> StagedRun:
+    """Check a source, then charge, compute, stage and commit it shard by shard; `check` and `publish` come next.
+
+    A run that was killed at any point goes on where it stopped: nothing is charged or drawn twice.
+
+    Args:
+        policy: The policy, or the path of its file.
+        engine: What computes the shards; this process, if None.
+        partition: Name of the partition, where the policy has a place for one.
+        progress: Called with counts, rate and the time that is left.
+        checkpoint: Called after every step, for tests.
+
+    Raises:
+        InputError: The source does not fit the policy; nothing was spent.
+        BudgetError: With on_cap = "refuse", records are over the cap; nothing was computed, reservations are given
+            back.
+        LedgerError: The ledger contradicts the policy, is locked or out of reach, or holds other bytes for a record.
+    """
+    policy, engine = resolve(policy), engine or LocalEngine()
+    attempt = Attempt.of(policy, partition)
+    table = engine.open(policy, attempt.layout)
+    with attempt.alone() as staging:
+        source = engine.examine(table, policy, attempt.layout, progress)
+        checkpoint("checked")
+        present = partial(engine.present, source)
+        numbers = engine.shards(source, policy)
+        plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
+            refs = attempt.register(ledger, table.id_type)
+        checkpoint("registered")
+        work = Work(attempt, source, plans, refs, staging, checkpoint)
+        answers = _reserve_all(engine, work, progress) if attempt.refusing else None
+        done = _computed(engine, work, "release", progress)
+        staged = sorted((item.staged for item in done), key=lambda shard: shard.index)
+        staging.keep_only(staged)
+    answers = outcomes(done) if answers is None else answers
+    rows = row_counts(source.total, source.wanted, answers, staged)
+    log.info("staged: %s", rows)
+    seconds = time.monotonic() - attempt.began
+    return StagedRun(policy, partition, tuple(staged), tuple(plans), refs, rows, table.dropped, source.base, seconds)
+
+
+def _computed(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[Done]:
+    """Take all shards through a phase, and refuse a source that changed meanwhile."""
+    wanted = work.source.wanted
+    done = engine.compute(work, phase, Meter(phase, wanted, progress)) if work.plans else []
+    refuse_other_rows(wanted, sum(item.rows for item in done))
+    return done
+
+
+def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> Counter[str]:
+    """Charge a whole run before any of it is computed, or give everything back."""
+    give_back = partial(_give_back, work.attempt)
+    try:
+        answers = outcomes(_computed(engine, work, "reserve", progress))
+    except BaseException:
+        give_back()
+        raise
+    refuse_over_cap(answers[Outcome.OVER_CAP.name], give_back)
+    return answers
+
+
+def _give_back(attempt: Attempt) -> None:
+    ledger = attempt.policy.ledger
+    with Ledger.open(ledger.url, ledger.id_key) as book:
+        try:
+            given = book.abort(attempt.job, compute_never_started=True)
+        except LedgerError:
+            log.warning("reservations of this attempt stay charged: another run relies on them")
+        else:
+            log.info("%d reservations given back", given)

@@ -1,0 +1,91 @@
+"""Examine a source before anything is drawn: check its ids, and leave out what an incremental run finds published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic
+
+import polars as pl
+
+from dptext_etl.errors import InputError, seam
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.progress import Listener
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source import identity
+from dptext_etl.runner.source.incremental import continues, unpublished
+from dptext_etl.runner.source.roles import Rows, Table
+from dptext_etl.runner.source.table import READ_HINT
+
+
+@dataclass(frozen=True)
+class Examined(Generic[Rows]):
+    """A checked source.
+
+    Attributes:
+        table: The source, projected to the columns of the policy.
+        rows: The rows that the run takes, lazily.
+        total: Rows of the source.
+        wanted: Rows that the run takes; fewer where an incremental run finds some published.
+        base: Digest of the manifest that an incremental run adds to, or None.
+        first: Number of the first shard; an incremental run counts on, so that its canary rows are new, too.
+    """
+
+    table: Table[Rows]
+    rows: Rows
+    total: int
+    wanted: int
+    base: str | None
+    first: int
+
+    @classmethod
+    def of(  # noqa: PLR0917
+        cls,
+        table: Table[Rows],
+        policy: Policy,
+        layout: Layout,
+        check: Callable[[], int],
+        without: Callable[[Manifest], Rows],
+        count: Callable[[Rows], int],
+    ) -> Examined[Rows]:
+        """Examine a table with what an engine brings.
+
+        Args:
+            table: The opened source.
+            policy: The policy of the run.
+            layout: The places of the run.
+            check: Checks ids and subjects, and returns the number of rows.
+            without: Returns the rows whose ids the parts of a manifest do not hold.
+            count: Counts rows.
+
+        Raises:
+            InputError: Ids are bad, or rows cannot be read.
+            PolicyError: The sink holds something that the run does not fit.
+        """
+        manifest = Manifest.read(layout)
+        adds = continues(policy, layout, manifest)
+        total = check()
+        if manifest is None or not adds:
+            return cls(table, table.frame, total, total, None, 0)
+        rows = without(manifest)
+        return cls(table, rows, total, count(rows), manifest.digest, len(manifest.parts))
+
+
+def examine(
+    table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None = None
+) -> Examined[pl.LazyFrame]:
+    """Examine the files of a source in this process (see `Examined.of`)."""
+
+    def count(rows: pl.LazyFrame) -> int:
+        with seam("comparing the source with what is published", InputError, READ_HINT):
+            return int(rows.select(pl.len()).collect(engine="streaming").item())
+
+    return Examined.of(
+        table,
+        policy,
+        layout,
+        check=lambda: identity.check(table, policy, progress),
+        without=lambda manifest: unpublished(table.frame, policy, layout, manifest),
+        count=count,
+    )
