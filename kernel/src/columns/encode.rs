@@ -1,7 +1,7 @@
 //! Columns through a vocabulary alone: words become numbers, and outputs that were chosen elsewhere become texts.
 
-use crate::columns::release::{charged, passes, rows_at_once, Released};
-use crate::columns::strings::{Strings, StringsBuilder};
+use crate::columns::release::{by_rows, charged, passes, rows_at_once, Released};
+use crate::columns::strings::Strings;
 use crate::errors::{Error, Result};
 use crate::keys::secrets::Key;
 use crate::text::input_policy::{InputPolicy, Length};
@@ -81,40 +81,28 @@ pub fn assemble(
         let (from, to) = (*offsets.get(row)?, *offsets.get(row + 1)?);
         choices.get(usize::try_from(from).ok()?..usize::try_from(to).ok()?)
     };
-    let parts = threads::over_rows(texts.len(), rows_at_once(texts), threads, |rows| {
-        let mut text = StringsBuilder::with_capacity(rows.len(), 0);
-        let mut positions = Vec::with_capacity(rows.len());
-        let mut reading = Reading::default();
-        for row in rows {
-            let value = texts.get(row)?;
-            let chosen = of_row(row).ok_or_else(|| Error::input("offsets do not rise within the choices"))?;
-            if passes(policy, value) {
-                expect(0, chosen.len())?;
-                text.end_row(false);
-                positions.push(0);
-                continue;
-            }
-            let words = value.unwrap_or_default();
-            match policy.length {
-                Length::Disclose => {
-                    reading.read(vocabulary, policy, words)?;
-                    expect(reading.draws as usize, chosen.len())?;
-                }
-                Length::Fixed => expect(policy.n_max, chosen.len())?,
-                Length::Noisy(..) if (1..=policy.n_max).contains(&chosen.len()) => {}
-                Length::Noisy(..) => return Err(Error::input("a text of noisy length has from 1 to n_max choices")),
-            }
-            if policy.hides_length() {
-                reading.of_choices(chosen.len());
-            }
-            reading.write(vocabulary, policy, words, chosen, &mut text.values)?;
-            text.end_row(true);
-            positions.push(charged(policy, &reading));
+    by_rows(texts, threads, |reading: &mut Reading, row, value, values| {
+        let chosen = of_row(row).ok_or_else(|| Error::input("offsets do not rise within the choices"))?;
+        if passes(policy, value) {
+            expect(0, chosen.len())?;
+            return Ok(None);
         }
-        Ok((text, positions))
-    })?;
-    let (texts, positions): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-    Ok(Released { text: StringsBuilder::join(texts)?, positions: positions.concat() })
+        let words = value.unwrap_or_default();
+        match policy.length {
+            Length::Disclose => {
+                reading.read(vocabulary, policy, words)?;
+                expect(reading.draws as usize, chosen.len())?;
+            }
+            Length::Fixed => expect(policy.n_max, chosen.len())?,
+            Length::Noisy(..) if (1..=policy.n_max).contains(&chosen.len()) => {}
+            Length::Noisy(..) => return Err(Error::input("a text of noisy length has from 1 to n_max choices")),
+        }
+        if policy.hides_length() {
+            reading.of_choices(chosen.len());
+        }
+        reading.write(vocabulary, policy, words, chosen, values)?;
+        Ok(Some(charged(policy, reading)))
+    })
 }
 
 fn expect(draws: usize, choices: usize) -> Result<()> {

@@ -51,26 +51,36 @@ fn release(
     threads: usize,
 ) -> Result<Released> {
     vocabulary.check(policy)?;
+    by_rows(texts, threads, |(reading, room): &mut (Reading, Room), row, value, values| {
+        if passes(policy, value) {
+            return Ok(None);
+        }
+        let words = value.unwrap_or_default();
+        reading.read(vocabulary, policy, words)?;
+        let key = if reading.draws > 0 || policy.hides_length() { key(row, value)? } else { Key::default() };
+        reading.hide_length(vocabulary, policy, &key)?;
+        law.draw(&key, reading, room)?;
+        reading.write(vocabulary, policy, words, &room.drawn, values)?;
+        Ok(Some(charged(policy, reading)))
+    })
+}
+
+/// Releases a column row by row, in parallel. `write` appends a row's text and returns the draws that it is charged, or
+/// returns none for a null; what it keeps from row to row is its first argument.
+pub fn by_rows<Kept: Default>(
+    texts: &Strings,
+    threads: usize,
+    write: impl Fn(&mut Kept, usize, Option<&str>, &mut Vec<u8>) -> Result<Option<u32>> + Sync,
+) -> Result<Released> {
     let parts = threads::over_rows(texts.len(), rows_at_once(texts), threads, |rows| {
         let bytes = texts.bytes() / texts.len().max(1) * rows.len();
         let mut text = StringsBuilder::with_capacity(rows.len(), bytes + bytes / 4);
         let mut positions = Vec::with_capacity(rows.len());
-        let (mut reading, mut room) = (Reading::default(), Room::default());
+        let mut kept = Kept::default();
         for row in rows {
-            let value = texts.get(row)?;
-            if passes(policy, value) {
-                text.end_row(false);
-                positions.push(0);
-                continue;
-            }
-            let words = value.unwrap_or_default();
-            reading.read(vocabulary, policy, words)?;
-            let key = if reading.draws > 0 || policy.hides_length() { key(row, value)? } else { Key::default() };
-            reading.hide_length(vocabulary, policy, &key)?;
-            law.draw(&key, &reading, &mut room)?;
-            reading.write(vocabulary, policy, words, &room.drawn, &mut text.values)?;
-            text.end_row(true);
-            positions.push(charged(policy, &reading));
+            let draws = write(&mut kept, row, texts.get(row)?, &mut text.values)?;
+            text.end_row(draws.is_some());
+            positions.push(draws.unwrap_or(0));
         }
         Ok((text, positions))
     })?;

@@ -5,6 +5,7 @@ mod columns;
 mod draws;
 mod keys;
 mod near;
+mod numbers;
 mod scores;
 mod table;
 mod vocabulary;

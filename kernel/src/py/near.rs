@@ -1,69 +1,14 @@
 //! Draws by distance and uniforms of many draws, in Python; numbers come and go as Arrow arrays.
 
-use std::sync::Arc;
-
-use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type, UInt32Type, UInt64Type};
-use arrow_array::{Array, PrimitiveArray};
-use arrow_buffer::ArrowNativeType;
 use pyo3::prelude::*;
 
 use super::arrow_ffi::{Chunks, Column};
 use super::detached;
-use crate::columns::c_data::type_name;
+use super::numbers::{column, numbers, occurrences};
 use crate::draw::near::{self, Block, Law};
-use crate::draw::occurrences::Occurrences;
 use crate::draw::radial;
 use crate::draw::uniforms::{choices, signed_uniforms};
-use crate::errors::{Error, Result};
 use crate::threads;
-
-/// The array's only chunk.
-fn only<'a>(chunks: &'a Chunks, what: &str) -> Result<&'a dyn Array> {
-    match chunks.0.chunks.as_slice() {
-        [array] if array.null_count() == 0 => Ok(array.as_ref()),
-        _ => Err(Error::input(format!("{what} come in one chunk without nulls"))),
-    }
-}
-
-/// A number that Arrow has an array type for.
-pub trait Number: ArrowNativeType {
-    type Arrow: ArrowPrimitiveType<Native = Self>;
-}
-
-impl Number for f32 {
-    type Arrow = Float32Type;
-}
-
-impl Number for f64 {
-    type Arrow = Float64Type;
-}
-
-impl Number for u32 {
-    type Arrow = UInt32Type;
-}
-
-impl Number for u64 {
-    type Arrow = UInt64Type;
-}
-
-/// The numbers of an array of one type.
-pub fn numbers<'a, T: Number>(chunks: &'a Chunks, what: &str) -> Result<&'a [T]> {
-    let array = only(chunks, what)?;
-    let wrong = || Error::input(format!("{what} are of another type; got {}", type_name(&chunks.0.field)));
-    array.as_primitive_opt::<T::Arrow>().map(|array| array.values().as_ref()).ok_or_else(wrong)
-}
-
-pub fn keys(chunks: &Chunks) -> Result<&[[u8; 32]]> {
-    let array = only(chunks, "record keys")?.as_fixed_size_binary_opt();
-    let wrong = || Error::input("record keys are fixed-size binary rows of 32 bytes");
-    let array = array.filter(|array| array.value_length() == 32).ok_or_else(wrong)?;
-    Ok(array.value_data().as_chunks().0)
-}
-
-pub fn column<T: Number>(values: Vec<T>) -> Column {
-    Column(Arc::new(PrimitiveArray::<T::Arrow>::from_iter_values(values)))
-}
 
 /// Minus the distance to every word as the score of the exponential mechanism: integer weights, and draws from them.
 #[pyclass(frozen, module = "dptext_etl._kernel")]
@@ -128,8 +73,8 @@ impl NearLaw {
     ) -> PyResult<Column> {
         detached(py, || {
             let (norms, threads) = (numbers(&row_norms, "squared lengths")?, threads::count(threads)?);
-            let (rows, keys) = (numbers(&rows, "rows")?, keys(&record_keys)?);
-            let draws = Occurrences::new(keys, numbers(&records, "records")?, numbers(&positions, "positions")?)?;
+            let rows = numbers(&rows, "rows")?;
+            let draws = occurrences(&record_keys, &records, &positions)?;
             let choices = match numbers::<f32>(&products, "products") {
                 Ok(products) => {
                     near::draw(&self.0, &Block::new(&self.0, products, norms)?, rows, &draws, purpose, threads)
@@ -160,8 +105,7 @@ fn uniforms(
     threads: Option<usize>,
 ) -> PyResult<Column> {
     detached(py, || {
-        let keys = keys(&record_keys)?;
-        let draws = Occurrences::new(keys, numbers(&records, "records")?, numbers(&positions, "positions")?)?;
+        let draws = occurrences(&record_keys, &records, &positions)?;
         signed_uniforms(&draws, purpose, width, first, count, threads::count(threads)?).map(column)
     })
 }
@@ -181,8 +125,7 @@ fn uniform_choices(
     threads: Option<usize>,
 ) -> PyResult<Column> {
     detached(py, || {
-        let keys = keys(&record_keys)?;
-        let draws = Occurrences::new(keys, numbers(&records, "records")?, numbers(&positions, "positions")?)?;
+        let draws = occurrences(&record_keys, &records, &positions)?;
         choices(&draws, purpose, width, bound, threads::count(threads)?).map(column)
     })
 }
@@ -200,8 +143,7 @@ fn radial_noise(
     threads: Option<usize>,
 ) -> PyResult<Column> {
     detached(py, || {
-        let keys = keys(&record_keys)?;
-        let draws = Occurrences::new(keys, numbers(&records, "records")?, numbers(&positions, "positions")?)?;
+        let draws = occurrences(&record_keys, &records, &positions)?;
         radial::radial_noise(&draws, purpose, dimensions, threads::count(threads)?).map(column)
     })
 }

@@ -4,9 +4,8 @@ use pyo3::prelude::*;
 
 use super::arrow_ffi::{Chunks, Column};
 use super::detached;
-use super::near::{column, keys, numbers};
+use super::numbers::{column, keys, numbers, occurrences};
 use crate::draw::latents::{self, Clip, Noise, Norm};
-use crate::draw::occurrences::Occurrences;
 use crate::draw::scores::{self, Law};
 use crate::draw::uniforms;
 use crate::errors::{Error, Result};
@@ -32,8 +31,7 @@ fn choose_scores(
 ) -> PyResult<Column> {
     detached(py, || {
         let (law, threads) = (Law::new(m, epsilon, low, high, least)?, threads::count(threads)?);
-        let keys = keys(&record_keys)?;
-        let draws = Occurrences::new(keys, numbers(&records, "records")?, numbers(&positions, "positions")?)?;
+        let draws = occurrences(&record_keys, &records, &positions)?;
         let chosen = match numbers::<f32>(&scores, "scores") {
             Ok(scores) => scores::choose(&law, scores, &draws, purpose, threads),
             Err(_) => scores::choose(&law, numbers::<f64>(&scores, "scores")?, &draws, purpose, threads),
@@ -83,8 +81,7 @@ fn bounded(
     threads: Option<usize>,
 ) -> PyResult<Column> {
     detached(py, || {
-        let keys = keys(&record_keys)?;
-        let draws = Occurrences::new(keys, numbers(&records, "records")?, numbers(&positions, "positions")?)?;
+        let draws = occurrences(&record_keys, &records, &positions)?;
         let totals = numbers(&totals, "totals")?;
         let before = before.as_ref().map(|before| numbers(before, "totals")).transpose()?;
         uniforms::bounded(&draws, purpose, width, totals, before, threads::count(threads)?).map(column)

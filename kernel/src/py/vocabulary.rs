@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 
 use super::arrow_ffi::{Chunks, Column};
 use super::draws::record_key;
-use super::near::Number;
+use super::numbers::Number;
 use super::table::{counts, released};
 use super::{attached, detached};
 use crate::columns::encode;
