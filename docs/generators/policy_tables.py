@@ -1,0 +1,55 @@
+"""Write the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from generators.markdown import table
+
+
+def policy_entries() -> str:
+    """Return the reference of the policy file: types from its JSON schema, meanings from the docstrings."""
+    from dptext_etl import policy
+    from dptext_etl.cli.render import mechanism_facts
+
+    schema = policy.Policy.model_json_schema(by_alias=True)
+    parts = []
+    for title, model, part in (
+        ("Top level", policy.Policy, schema),
+        ("`[[column]]`", policy.ColumnSpec, schema["$defs"]["ColumnSpec"]),
+        ("`ledger`", policy.LedgerSpec, schema["$defs"]["LedgerSpec"]),
+        ("`cap`", policy.Cap, schema["$defs"]["Cap"]),
+    ):
+        meanings = {item["name"]: item["meaning"] for item in mechanism_facts.parameters(model)}
+        aliases = {field.alias: name for name, field in model.model_fields.items() if field.alias}
+        rows = []
+        for name, entry in part["properties"].items():
+            default = "required" if name in part.get("required", ()) else f"`{json.dumps(entry.get('default'))}`"
+            rows.append((f"`{name}`", kind_of(entry), default, meanings.get(aliases.get(name, name), "")))
+        parts += [f"### {title}", table(("entry", "type", "default", "meaning"), rows)]
+    return "\n\n".join(parts)
+
+
+def kind_of(entry: dict[str, Any]) -> str:
+    """Write a JSON schema type for people."""
+    if "enum" in entry:
+        return " or ".join(f"`{json.dumps(value)}`" for value in entry["enum"])
+    if "anyOf" in entry:
+        return " or ".join(kind_of(item) for item in entry["anyOf"] if item.get("type") != "null")
+    if "$ref" in entry:
+        return {
+            "Disclosure": "disclosure",
+            "LedgerSpec": "table `ledger`",
+            "Cap": "table `cap`",
+            "ColumnSpec": "column",
+        }.get(entry["$ref"].rpartition("/")[2], "table")
+    if entry.get("type") == "array":
+        return f"list of {kind_of(entry.get('items', {}))}s"
+    return {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "`true` or `false`",
+        "object": "table",
+    }.get(entry.get("type", ""), "anything")
