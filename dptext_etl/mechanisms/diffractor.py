@@ -29,9 +29,9 @@ from pydantic import Field, field_validator, model_validator
 
 from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, NeighbourLists, stopwords
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.list_geometric import GeometricLaw
-from dptext_etl.families.list_tem import TemLaw
-from dptext_etl.families.listed import ListLaw, ListMechanism
+from dptext_etl.families.lists.geometric import GeometricLaw
+from dptext_etl.families.lists.listed import ListLaw, ListMechanism
+from dptext_etl.families.lists.tem import TemLaw
 from dptext_etl.families.spends import unbounded
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend

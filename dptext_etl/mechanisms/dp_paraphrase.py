@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Self
 
-from dptext_etl.families.generative import GenerativeMechanism
+from dptext_etl.families.score.generative import GenerativeMechanism
 
 
 class DPParaphrase(GenerativeMechanism):

@@ -23,7 +23,7 @@ from dptext_etl import device
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.latent import LatentMechanism
-from dptext_etl.families.latent_noise import Clip
+from dptext_etl.families.latent.noise import Clip
 from dptext_etl.grid_noise import Norm
 from dptext_etl.inference import language_model
 from dptext_etl.inference.latent.kept import FILE, Kept, read_kept

@@ -21,8 +21,8 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from dptext_etl.artifacts import Artifact
-from dptext_etl.families.antonyms import antonyms_among
-from dptext_etl.families.plusminus import PlusMinusMechanism
+from dptext_etl.families.score.antonyms import antonyms_among
+from dptext_etl.families.score.plusminus import PlusMinusMechanism
 from dptext_etl.inference.masked.scorer import Adjustment
 from dptext_etl.inference.sampler import Clip
 

@@ -30,9 +30,9 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.embeddings.search import NearestWords
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.radial import least_tail, longest_noise
-from dptext_etl.families.simulated import radial_collisions, radial_survivals
 from dptext_etl.families.vector import Draws, Indices, VectorMechanism
+from dptext_etl.families.vector.radial import least_tail, longest_noise
+from dptext_etl.families.vector.simulated import radial_collisions, radial_survivals
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee
 

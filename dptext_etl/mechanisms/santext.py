@@ -29,9 +29,9 @@ from pydantic import Field, model_validator
 
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
-from dptext_etl.families.distance_words import DistanceMechanism
 from dptext_etl.families.spends import unbounded
 from dptext_etl.families.vector import Draws, Indices
+from dptext_etl.families.vector.distance_words import DistanceMechanism
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
 from dptext_etl.scoring import Slots, bernoulli
 

@@ -26,7 +26,7 @@ from polars.plugins import register_plugin_function
 
 from dptext_etl import _kernel, column
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.mapped import MappedMechanism
+from dptext_etl.families.table.mapped import MappedMechanism
 from dptext_etl.guarantee import MICRO
 from dptext_etl.polars.plan_guard import RELEASED, RELEASES
 from dptext_etl.polars.version import require_known_polars

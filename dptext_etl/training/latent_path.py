@@ -1,6 +1,6 @@
 """The way of a text through DP-BART while it is trained: encode, clip, prune, add noise, decode.
 
-The same steps as the mechanism takes (`families/latent.py`): the encoder sees its own padding mask, the decoder sees
+The same steps as the mechanism takes (`families/latent/latent.py`): the encoder sees its own padding mask, the decoder sees
 all positions (a mask would tell the length), pruned columns are exact zeros. The noise here comes from torch: the texts
 are public and nothing is released, so that nobody's privacy rests on it (docs/spec/privacy.md#noise-on-cpu,
 docs/spec/privacy.md#dpbart).

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl.families.list_geometric import GRID_BITS, GeometricLaw
-from dptext_etl.families.list_tem import TemLaw
+from dptext_etl.families.lists.geometric import GRID_BITS, GeometricLaw
+from dptext_etl.families.lists.tem import TemLaw
 from dptext_etl.sampling import integer_weights, stated
 
 from ..examples import examples

@@ -14,8 +14,8 @@ from scipy.stats import chi2
 from dptext_etl import _kernel
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import PolicyError
-from dptext_etl.families import distance
-from dptext_etl.families.distance import rounding_within_slack
+from dptext_etl.families.vector import distance
+from dptext_etl.families.vector.distance import rounding_within_slack
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
 from dptext_etl.mechanism import PAD
 from dptext_etl.mechanisms.santext import SanText

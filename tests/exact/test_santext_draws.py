@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import _kernel
-from dptext_etl.families import distance, vector
-from dptext_etl.families.vector import UNKNOWN
+from dptext_etl.families.vector import distance, vector
+from dptext_etl.families.vector.vector import UNKNOWN
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.sampling import integer_weights

@@ -432,7 +432,7 @@ def test_likeness_of_words_moves_the_scores(of_kind, computing):
 
 def test_antonyms_are_wordnet_s(shared_data):
     from dptext_etl.errors import ArtifactError
-    from dptext_etl.families.antonyms import antonyms_among
+    from dptext_etl.families.score.antonyms import antonyms_among
 
     corpora = shared_data / "nltk_data" / "corpora"
     found = antonyms_among(corpora / "wordnet.zip", ["unable", "Large", "late", "film", "big", "large"])

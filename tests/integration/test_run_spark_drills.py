@@ -166,7 +166,7 @@ def test_a_leak_on_the_executors_is_stopped_by_the_gates(spark, job, kind, senti
             return
         import pyarrow as pa
 
-        from dptext_etl.families.mapped import MappedMechanism
+        from dptext_etl.families.table.mapped import MappedMechanism
         from dptext_etl.mechanism import Released
 
         if name == "reserved" and not hasattr(MappedMechanism, "_kept"):
@@ -289,7 +289,7 @@ class Bench:
 @pytest.fixture
 def drifting(monkeypatch):
     """A mechanism that gives other bytes whenever it computes again, as a model on another machine may."""
-    from dptext_etl.families.mapped import MappedMechanism
+    from dptext_etl.families.table.mapped import MappedMechanism
     from dptext_etl.mechanism import Released
 
     real, calls = MappedMechanism.release, []

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from dptext_etl.families.masked import MaskedMechanism
+from dptext_etl.families.score.masked import MaskedMechanism
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend, exact, micro
 from dptext_etl.inference.masked.plan import draw_plans, likely_draws, planned
 from dptext_etl.inference.masked.steps import Script

@@ -1,7 +1,7 @@
 """Draw words by the distances of their vectors, with the exponential mechanism, and state what that guarantees.
 
 P(y | x) is proportional to exp(-epsilon d(x, y) / 2), d the Euclidean distance in the vectors' own units. What is drawn
-from are integers (`families.distance`); unknown words are drawn uniformly.
+from are integers (`families.vector.distance`); unknown words are drawn uniformly.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
 from dptext_etl.families.certificate import Certificate
-from dptext_etl.families.distance import DistanceLaw
-from dptext_etl.families.vector import UNKNOWN, Draws, Indices, VectorMechanism, read_fact, stored_fact
+from dptext_etl.families.vector.distance import DistanceLaw
+from dptext_etl.families.vector.vector import UNKNOWN, Draws, Indices, VectorMechanism, read_fact, stored_fact
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee
 from dptext_etl.mechanism import PAD

@@ -26,9 +26,9 @@ from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl import _kernel, scoring
 from dptext_etl.accounting import Draws
-from dptext_etl.families.masked_outputs import MaskedOutputs
 from dptext_etl.families.parts import parts
-from dptext_etl.families.score import SCORES_LOCAL
+from dptext_etl.families.score.masked_outputs import MaskedOutputs
+from dptext_etl.families.score.score import SCORES_LOCAL
 from dptext_etl.families.words import STRICT_INPUT
 from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.inference import language_model

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.families.vector import Draws, Indices
+from dptext_etl.families.vector.vector import Draws, Indices
 from dptext_etl.sampling import epsilon_implemented, smallest_weight, weight_bits
 
 log = logging.getLogger("dptext_etl.families")

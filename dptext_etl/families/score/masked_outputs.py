@@ -17,7 +17,7 @@ from dptext_etl import sampling
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
 from dptext_etl.families.lengths import HideableLength
-from dptext_etl.families.score import ScoreMechanism
+from dptext_etl.families.score.score import ScoreMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.inference.masked.steps import Numbers
 from dptext_etl.inference.masked.vocabulary import MaskedVocabulary

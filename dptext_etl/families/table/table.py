@@ -19,8 +19,8 @@ from dptext_etl.artifacts import save_tensors
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
 from dptext_etl.families.certificate import Certificate
-from dptext_etl.families.mapped import TABLE_FORMAT, MappedMechanism
-from dptext_etl.families.table_certificate import of_table
+from dptext_etl.families.table.certificate import of_table
+from dptext_etl.families.table.mapped import TABLE_FORMAT, MappedMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.sampling import stated, worst_log_ratio
 

@@ -15,7 +15,7 @@ from dptext_etl.sampling import worst_log_ratio
 
 
 def of_table(path: Path, *, sets_are_disclosed: bool) -> Certificate:
-    """Compute the certificate of a table (`families.table`).
+    """Compute the certificate of a table (`families.table.table`).
 
     Args:
         path: The stored table.

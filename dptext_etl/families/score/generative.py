@@ -30,7 +30,7 @@ from dptext_etl import device, scoring
 from dptext_etl.accounting import Draws
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError
-from dptext_etl.families.score import SCORES_LOCAL, ScoreMechanism
+from dptext_etl.families.score.score import SCORES_LOCAL, ScoreMechanism
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
 from dptext_etl.inference import language_model
 from dptext_etl.inference.generative.prompts import FIELD, Prompts

@@ -23,7 +23,7 @@ from pydantic import Field, PositiveInt
 
 from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.latent_noise import LatentNoise
+from dptext_etl.families.latent.noise import LatentNoise
 from dptext_etl.families.model import ModelMechanism
 from dptext_etl.grid_noise import noisy_latents
 from dptext_etl.inference.latent.batches import Progress

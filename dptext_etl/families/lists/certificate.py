@@ -8,12 +8,12 @@ from fractions import Fraction
 from pathlib import Path
 
 from dptext_etl.families.certificate import Certificate, read_table, word_list
-from dptext_etl.families.list_tem import TemLaw
+from dptext_etl.families.lists.tem import TemLaw
 from dptext_etl.mechanism import PAD
 
 
 def of_lists(path: Path) -> Certificate:
-    """Compute the certificate of lists (`families.listed`).
+    """Compute the certificate of lists (`families.lists.listed`).
 
     Args:
         path: The stored lists.

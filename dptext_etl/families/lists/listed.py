@@ -24,8 +24,8 @@ from dptext_etl.embeddings import NeighbourLists
 from dptext_etl.embeddings.grid import written
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.certificate import Certificate
-from dptext_etl.families.list_certificate import of_lists
-from dptext_etl.families.mapped import MappedMechanism
+from dptext_etl.families.lists.certificate import of_lists
+from dptext_etl.families.table.mapped import MappedMechanism
 from dptext_etl.mechanism import PAD
 
 LISTS_FORMAT = "dptext-lists/1"
