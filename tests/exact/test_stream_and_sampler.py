@@ -6,105 +6,33 @@ Specification: docs/spec/privacy.md#s1, docs/spec/privacy.md#s3.
 """
 
 import hashlib
-import hmac
-import itertools
-import json
-import struct
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
 from dptext_etl import _kernel
-from dptext_etl.families.table import TableParts
-from dptext_etl.families.words import STRICT_INPUT
 
 from ..examples import examples
-
-OVERFLOW = 1 << 31
-K = bytes(range(32))
-CONFIG = {
-    "epsilon": "2.0",
-    "mechanism": "custext",
-    "mechanism_version": 1,
-    "segmentation": "unicode-16",
-    "table": "ab" * 32,
-}
-CFG = "eadb3298c3f7b613c8ccfb0b0d7541474901682a1f314bb679743103a029cbd3"
-RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")
-WIDE = [1 + (i * 2654435761) % 1000003 for i in range(10000)]
-HEAVY = [2**52 - 1] * 255 + [2**62 // 3] + [2**50] * 5000
-
-
-def oracle_hmac(key, message):
-    return hmac.new(key, message, hashlib.sha256).digest()
-
-
-def oracle_canon(value):
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True).encode()
-
-
-def oracle_fingerprint(secret, text):
-    key = oracle_hmac(secret, b"dptext/fp/v1\0")
-    return oracle_hmac(key, b"\x00" if text is None else b"\x01" + text.encode())
-
-
-def oracle_record(secret, dataset, column, release, cfg, rid, text, nonce):
-    context = {"v": 1, "ds": dataset, "col": column, "rel": release, "mech": cfg}
-    key = oracle_hmac(secret, b"dptext/rel/v1\0" + oracle_canon(context))
-    name = rid.encode()
-    parts = struct.pack("<Q", len(name)) + name + oracle_fingerprint(secret, text) + struct.pack("<Q", nonce)
-    return oracle_hmac(key, b"dptext/rec/v1\0" + parts)
-
-
-def oracle_words(key, purpose, position, first, n):
-    block, skip = divmod(first, 8)
-    nonce = struct.pack("<I", block) + struct.pack("<IQ", purpose, position)
-    stream = Cipher(algorithms.ChaCha20(key, nonce), None).encryptor()
-    return list(struct.unpack(f"<{skip + n}Q", stream.update(bytes(8 * (skip + n))))[skip:])
-
-
-def oracle_overflow(key, purpose, position):
-    for i in itertools.count():
-        yield oracle_words(key, purpose | OVERFLOW, position, i, 1)[0]
-
-
-def oracle_below(bound, word, more):
-    while word > (2**64 // bound) * bound - 1:
-        word = next(more)
-    return word % bound
-
-
-def oracle_index(weights, rest):
-    for i, weight in enumerate(weights):
-        if rest < weight:
-            return i
-        rest -= weight
-    raise AssertionError
-
-
-def oracle_draw(key, purpose, position, weights, width):
-    more = oracle_overflow(key, purpose, position)
-    slot = oracle_words(key, purpose, 0, position * width, width)
-    if len(weights) <= 4096:
-        return oracle_index(weights, oracle_below(sum(weights), slot[0], more))
-    blocks = [weights[i : i + 256] for i in range(0, len(weights), 256)]
-    block = oracle_index([sum(b) for b in blocks], oracle_below(sum(weights), slot[0], more))
-    return 256 * block + oracle_index(blocks[block], oracle_below(sum(blocks[block]), slot[1], more))
-
-
-def oracle_uniform(key, purpose, position, m, width):
-    slot = oracle_words(key, purpose, 0, position * width, width)
-    return oracle_below(m, slot[0], oracle_overflow(key, purpose, position))
-
-
-def record_key(rid, text, nonce=0, cfg=CFG):
-    release = _kernel.ReleaseKey(_kernel.Secret.from_bytes(K), "demo", "text", "2025-01", cfg)
-    return pa.array(_kernel.record_keys(release, pa.array([rid]), pa.array([text]), nonce))[0].as_py()
+from .stream_oracle import (
+    CFG,
+    CONFIG,
+    HEAVY,
+    OVERFLOW,
+    RECORD,
+    WIDE,
+    K,
+    oracle_canon,
+    oracle_draw,
+    oracle_fingerprint,
+    oracle_record,
+    oracle_uniform,
+    oracle_words,
+    record_key,
+)
 
 
 def test_golden_configuration():
@@ -278,79 +206,3 @@ def test_s3_uniform_integers_below(bound):
     sizes = np.array([-(-(i + 1) * bound // cells) - -(-i * bound // cells) for i in range(cells)], float)
     if cells > 1:
         assert stats.chisquare(counts, n * sizes / sizes.sum()).pvalue > 1e-6
-
-
-SMALL = ["alpha", "beta", "gamma", "delta", "don't", "42", "straße", "a-word-of-more-than-sixteen", "epsilon"]
-
-
-def small_parts(kept=()):
-    sets = [np.array([0, 1, 2, 3, 4]), np.array([5, 6, 7, 8])]
-    weights = [
-        1 + np.arange(25, dtype=np.uint64).reshape(5, 5) ** 3,
-        2**40 + np.arange(16, dtype=np.uint64).reshape(4, 4),
-    ]
-    return TableParts.partition(SMALL, sets, weights, kept=kept), sets, weights
-
-
-def wide_parts():
-    words = [f"word{i}x" for i in range(4400)]
-    row = np.array([1 + (i * 7919) % 1009 for i in range(4400)], dtype=np.uint64)
-    sets = [np.arange(4400)]
-    return TableParts(words, sets, np.zeros(4400, np.uint32), [np.stack([np.roll(row, i % 5) for i in range(4400)])])
-
-
-def opened(parts, path):
-    parts.save(path, {})
-    return _kernel.Table.open(str(path), hashlib.sha256(path.read_bytes()).hexdigest())
-
-
-def test_a_release_is_the_oracle_word_by_word(tmp_path):
-    parts, sets, weights = small_parts(kept=["the"])
-    table = opened(parts, tmp_path / "small.safetensors")
-    texts = [
-        "Alpha, beta! The unknown GAMMA 42 17 don\u2019t A-word",
-        "STRASSE straße Straße",
-        "",
-        None,
-        "…",
-        "the",
-        "Delta " * 50,
-    ]
-    key = _kernel.ReleaseKey(_kernel.Secret.from_bytes(K), "demo", "text", "2025-01", CFG)
-    policy = json.dumps({**STRICT_INPUT, "n_max": 40})
-    out = pa.array(table.release(key, pa.array(texts), pa.array([f"r{i}" for i in range(len(texts))]), policy))
-    for i, text in enumerate(texts):
-        if text is None:
-            assert out[i].as_py() == {"text": None, "positions": 0}
-            continue
-        record = oracle_record(K, "demo", "text", "2025-01", CFG, f"r{i}", text, 0)
-        words = [word.lower().replace("\u2019", "'") for word, is_word in _kernel.split(text) if is_word][:40]
-        expected, position = [], 0
-        for word in words:
-            if word == "the":
-                expected.append(word)
-                continue
-            if word in SMALL:
-                members, rows = next((m, w) for m, w in zip(sets, weights, strict=True) if SMALL.index(word) in m)
-                row = [int(w) for w in rows[list(members).index(SMALL.index(word))]]
-                expected.append(SMALL[members[oracle_draw(record, 1, position, row, 1)]])
-            else:
-                expected.append(SMALL[oracle_uniform(record, 1, position, len(SMALL), 1)])
-            position += 1
-        assert out[i].as_py() == {"text": " ".join(expected), "positions": position}
-
-
-def test_a_release_from_a_wide_table_is_the_oracle(tmp_path):
-    parts = wide_parts()
-    table = opened(parts, tmp_path / "wide.safetensors")
-    assert (table.width, table.max_set, table.sets) == (2, 4400, 1)
-    key = _kernel.ReleaseKey(_kernel.Secret.from_bytes(K), "d", "c", "r", CFG)
-    text = "word0x unknown word7x WORD4399X 12 word3x"
-    out = pa.array(table.release(key, pa.array([text]), pa.array(["a"]), json.dumps({**STRICT_INPUT, "n_max": 100})))
-    record = oracle_record(K, "d", "c", "r", CFG, "a", text, 0)
-    rows = {i: [int(w) for w in parts.weights[0][i]] for i in (0, 7, 4399, 3)}
-    draws = [
-        oracle_draw(record, 1, p, rows[i], 2) if i is not None else oracle_uniform(record, 1, p, 4400, 2)
-        for p, i in enumerate([0, None, 7, 4399, None, 3])
-    ]
-    assert out[0].as_py() == {"text": " ".join(f"word{i}x" for i in draws), "positions": 6}

@@ -1,0 +1,17 @@
+"""Ask the command line for its facts."""
+
+import json
+
+from typer.testing import CliRunner
+
+from dptext_etl.cli.app import app
+
+
+def dptext(*words):
+    return CliRunner().invoke(app, [str(word) for word in words])
+
+
+def facts(*words):
+    done = dptext(*words, "--json")
+    assert (done.exit_code, done.stderr) == (0, "")
+    return json.loads(done.stdout)

@@ -1,0 +1,173 @@
+"""`dptext explain`: what it says of every mechanism."""
+
+import math
+from fractions import Fraction
+
+import pytest
+
+from dptext_etl.cli.commands import explain
+from dptext_etl.cli.render import word_facts
+from dptext_etl.device import Computing
+from dptext_etl.mechanisms.custext import CusText
+
+from .saying import dptext, facts
+
+
+def test_explain_states_the_exact_law(small_vectors):
+    found = facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "-p", "epsilon=1.5")
+    assert tuple(found) == explain.KEYS
+    mechanism = CusText(epsilon=1.5, k=5, vectors=small_vectors)
+    assert found["cfg"] == mechanism.cfg()
+    words, law = mechanism.transition("good")
+    assert {item["word"]: Fraction(item["exact"]) for item in found["example"]["outputs"]} == dict(
+        zip(words, law, strict=True)
+    )
+    assert found["law"]["epsilon_table"] == found["law"]["epsilon_worst"] == mechanism.epsilon_table <= 1.5
+    telling = found["example"]["most_telling"]
+    worst = max(
+        (own / other, seen, word)
+        for word in words
+        for seen, other in zip(*mechanism.transition(word), strict=True)
+        for own in [dict(zip(words, law, strict=True))[seen]]
+    )
+    assert (telling["ratio"], telling["seen"], telling["instead_of"]) == (float(worst[0]), *worst[1:])
+    assert telling["ratio"] <= math.exp(mechanism.epsilon_table) * (1 + 1e-12)
+    assert found["spend"]["epsilon"] == 150
+    assert found["spend"]["log10_odds"] == pytest.approx(150 / math.log(10))
+    claim = found["guarantee"]
+    assert claim["class"] == "COND_PURE"
+    assert claim["unit"] == "word"
+    assert "cluster" in claim["disclosures"]
+    assert all(item["meaning"] for item in found["parameters"])
+    assert {item["name"] for item in found["parameters"]} == set(CusText.model_fields)
+
+
+def test_explain_is_readable(small_vectors):
+    shown = dptext("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5").stdout
+    for words in (
+        "epsilon is per",
+        "neighbours",
+        "the output set of every word",
+        "bits per word",
+        "10^",
+        "probability",
+    ):
+        assert words in shown
+
+
+def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
+    """From the mechanism itself: exact where it is exact, a bound where it is not, and it says which."""
+    law = word_facts.law(word_mechanism)
+    assert law["epsilon_worst"] <= law["epsilon_word"] * (1 + 1e-12)
+    assert law["epsilon_word"] == pytest.approx(law["times_epsilon"] * word_mechanism.epsilon) or math.isinf(
+        law["epsilon_word"]
+    )
+    if law["is_exact"]:
+        assert law["epsilon_worst"] == law["epsilon_table"]
+    claim = word_mechanism.metric_claim
+    assert (law["metric"] is None) is (claim is None)
+    if claim is not None:
+        assert law["epsilon_word"] <= float(claim.epsilon) * float(claim.diameter) * (1 + 1e-9)
+    example = word_facts.worked(word_mechanism, "good")
+    listed = math.fsum(item["probability"] for item in example["outputs"])
+    assert listed + example["others"]["probability"] == pytest.approx(1.0)
+    assert 0 <= example["stays"] <= 1
+    if example["most_telling"] is not None:
+        assert example["most_telling"]["log10_odds"] <= law["log10_odds"] * (1 + 1e-9)
+
+
+def test_explain_says_what_each_length_gives(word_mechanism):
+    told = word_facts.lengths(word_mechanism)
+    assert [item["length"] for item in told] == list(word_facts.LENGTHS)
+    by = {item["length"]: item for item in told}
+    if word_mechanism.hides_length:
+        assert by["fixed"]["class"] == by["noisy"]["class"] == "PURE_LDP"
+        assert by["fixed"]["disclosures"] == ["nullness"]
+    assert "length" in by["disclose"]["disclosures"]
+    for item in told:
+        assert (item["class"] is None) is ("refused" in item)
+        assert item.get("refused", "would hide nothing: x").partition(": ")[0].endswith("would hide nothing")
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "instead"),
+    [
+        (("custext", "length=fixed", "n_max=9"), "its words disclose cluster", 'use length "disclose"'),
+        (("custext", "norm=row"), "the published code, not the paper", 'norm "cluster" or mode "faithful"'),
+        (("santext", "length=fixed"), "needs n_max", "from 1 to 100000"),
+        (("santext", "length=noisy", "n_max=9"), "the price of length", "both or neither"),
+        (
+            ("santext", "variant=plus", "length=fixed", "n_max=9"),
+            "its words disclose sens_class",
+            'use length "disclose"',
+        ),
+        (("diffractor", "mode=faithful", "length=fixed", "n_max=9"), "would hide nothing", 'use length "disclose"'),
+        (("diffractor", "variant=geometric", "gamma=9"), "gamma belongs to variant", "tem"),
+    ],
+)
+def test_what_has_no_theorem_is_refused_with_the_reason_and_what_has_one(given, said, instead):
+    name, *parameters = given
+    done = dptext("explain", name, *(word for item in parameters for word in ("-p", item)))
+    assert done.exit_code == 2
+    assert said in done.stderr
+    assert instead in done.stderr
+    assert f"Hint: parameters of {name}" in done.stderr
+    assert "Value error" not in done.stderr
+
+
+def test_explain_prints_the_lines_that_a_policy_needs():
+    assert facts("explain", "custext")["consent"] == ['allow = ["cluster"]']
+    plus = ("explain", "santext", "-p", "variant=plus", "-p", "limit=300")
+    assert facts(*plus)["consent"] == ['allow = ["sens_class"]', 'accept_unbounded = ["UMLDP"]']
+    assert facts(*plus, "-p", "p=1")["consent"] == []
+    assert facts("explain", "santext", "-p", "mode=faithful", "-p", "limit=300")["consent"][-1] == "publish = false"
+
+
+def test_a_word_outside_the_vocabulary_is_uniform(small_vectors):
+    found = facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--word", "unheardof")
+    assert {item["exact"] for item in found["example"]["outputs"]} == {"1/103"}
+    assert found["example"]["most_telling"] is None
+
+
+MODELS = ["adept", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_explain_states_what_a_model_can_tell(name):
+    """Offline: the usual models are not here, so the small example stands in, and that is said."""
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    found = facts("explain", name)
+    assert tuple(found) == explain.KEYS
+    assert "small example" in found["note"]
+    assert found["law"] is None
+    assert (found["draw"] is None) is (found["guarantee"]["unit"] == "record")
+    assert (found["noise"] is None) is (found["guarantee"]["unit"] != "record")
+    for item in found["conversions"]:
+        assert 0 < item["epsilon"] < math.inf
+        assert item["rule"]
+    one, _, ten, _ = found["conversions"]
+    assert one["epsilon"] < ten["epsilon"] <= 10 * one["epsilon"] * (1 + 1e-9)
+    shown = dptext("explain", name).stdout
+    assert f"computes here on {Computing(**found['computing'])}" in shown
+    assert "at a fixed delta" in shown
+    assert ("standard deviation" in shown) is (found["noise"] is not None)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_explain_says_where_a_model_computes(name, computing):
+    """As it is set; the LSTM of adept knows float32 alone."""
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    dtype = "float32" if name == "adept" else computing.dtype
+    assert facts("explain", name)["computing"] == {"device": computing.device, "dtype": dtype, "auto": []}
+
+
+def test_explain_says_where_no_table_computes(small_vectors):
+    assert facts("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")["computing"] is None
+
+
+def test_records_of_one_person_lose_less_together_under_gaussian_noise():
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    one, _, ten, _ = facts("explain", "dpbart", "-p", "epsilon=500")["conversions"]
+    assert one["epsilon"] == pytest.approx(500)
+    assert ten["rule"] == "gaussian"
+    assert ten["epsilon"] < 10 * one["epsilon"]

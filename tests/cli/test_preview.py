@@ -1,0 +1,98 @@
+"""`dptext preview`: before and after, on public sentences."""
+
+import json
+
+import pytest
+
+from dptext_etl import available, load
+from dptext_etl.cli import samples
+from dptext_etl.cli.commands import preview
+from dptext_etl.errors import PolicyError
+from dptext_etl.inference import language_model
+from dptext_etl.mechanisms.custext import CusText
+
+from .saying import dptext, facts
+
+SENTINEL = "zzqsentinelqzz"
+
+
+def test_preview_draws_on_public_sentences_at_several_epsilons(small_vectors):
+    found = facts("preview", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5")
+    assert tuple(found) == preview.KEYS
+    assert found["ledgered"] is False
+    assert [row["before"] for row in found["sentences"]] == list(samples.PUBLIC)
+    assert all([item["epsilon"] for item in row["after"]] == list(CusText.shown_epsilons) for row in found["sentences"])
+
+
+@pytest.mark.parametrize("name", available())
+def test_every_mechanism_has_a_preview_or_says_what_it_lacks(name, monkeypatch):
+    """With what is installed, offline: nothing is downloaded, and what is drawn is another text."""
+    monkeypatch.setattr(language_model, "_downloaded", None)
+    done = dptext("preview", name, "--public-text", "the good hotel was clean", "--epsilon", 3, "--json")
+    if done.exit_code:
+        assert done.exit_code == 2
+        said, hint = done.stderr.splitlines()
+        assert "needs a language model" in said or "is not installed" in said
+        assert hint.startswith("Hint: ")
+        return
+    found = json.loads(done.stdout)
+    assert ("model" in found["taken"]) is ("model" in load(name).model_fields)
+    (row,) = found["sentences"]
+    (item,) = row["after"]
+    assert item["spend"] > 0
+    assert item["text"] != row["before"]
+
+
+def test_a_preview_takes_the_usual_model_before_the_small_one(monkeypatch):
+    """What is on the machine decides: a model of the hub's cache, else the one that ships, else a sentence."""
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    kind, here = load("dpmlm"), set()
+    monkeypatch.setattr(language_model, "is_here", lambda model: model in here)
+    with pytest.raises(
+        PolicyError, match=r"none for it: it is meant for FacebookAI(.|\n)*pip install ./models"
+    ) as caught:
+        kind.first_look({})
+    assert "hf download" in caught.value.hint
+    here.add("english-small")
+    assert kind.first_look({}) == {"model": "english-small"}
+    here.add("FacebookAI/roberta-base")
+    assert kind.first_look({}) == {"model": "FacebookAI/roberta-base"}
+    assert kind.first_look({"model": "elsewhere"}) == {}
+
+
+def test_a_preview_of_gaussian_noise_assumes_a_bound_on_the_records():
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    kind = load("dpbart")
+    assert kind.first_look({"model": "m"}) == {"n_rec": 10_000}
+    assert kind.first_look({"model": "m", "noise": "laplace"}) == {}
+    assert kind.first_look({"model": "m", "n_rec": 5}) == {}
+
+
+def test_a_model_is_here_by_folder_by_name_or_from_the_hubs_cache(tmp_path, monkeypatch):
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert language_model.is_here(str(tmp_path))
+    assert not language_model.is_here(str(tmp_path / "nowhere"))
+    assert not language_model.is_here("a/b")
+    snapshot = tmp_path / "hub" / "models--a--b" / "snapshots" / "c0ffee"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").touch()
+    refs = tmp_path / "hub" / "models--a--b" / "refs"
+    refs.mkdir()
+    (refs / "main").write_text("c0ffee")
+    assert language_model.is_here("a/b")
+
+
+def test_a_preview_takes_no_text_unless_it_is_called_public(small_vectors):
+    refused = dptext("preview", "--text", SENTINEL)
+    assert refused.exit_code == 2
+    assert SENTINEL not in refused.output
+    base = ("preview", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", "the good words", "--epsilon", 3)
+    (row,) = facts(*base)["sentences"]
+    assert row["before"] == "the good words"
+    assert [(item["epsilon"], item["spend"]) for item in row["after"]] == [(3.0, 9.0)]
+
+
+def test_two_previews_have_different_keys(small_vectors):
+    words = ("preview", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", "the good " * 50)
+    assert facts(*words) != facts(*words)
