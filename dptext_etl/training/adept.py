@@ -1,7 +1,7 @@
-"""The LSTM autoencoder of ADePT, trained with its latents clipped (paper 003, sections 3.2 and 4.2, appendix I).
+"""Train the LSTM autoencoder of ADePT with clipped latents (paper 003, sections 3.2 and 4.2, appendix I).
 
-The latent z = [h; c] is clipped to Euclidean norm C while training: a decoder that never saw clipped latents cannot
-read them. The words of the vocabulary are the most frequent of the public texts.
+Training clips the latent z = [h; c] to Euclidean norm C, because a decoder that never saw clipped latents cannot read
+them. The vocabulary consists of the most frequent words of the public texts.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from dptext_etl.training.token_rows import batch, token_rows
 
 @dataclass(frozen=True)
 class Settings:
-    """Paper 003's settings where it states them; the embeddings are trained, not GloVe's.
+    """Hold the settings of paper 003 where it states them; the embeddings are trained and do not come from GloVe.
 
     Attributes:
-        vocabulary: Ids, the special ones included.
-        embedding: Numbers per word.
-        hidden: Numbers in h and in c.
-        length: Places of a text, its end included.
+        vocabulary: Number of token ids, the special ones included.
+        embedding: Coordinates per word.
+        hidden: Coordinates of h, and of c.
+        length: Positions of a text, its end included.
         clip: C, the bound on the latent's Euclidean norm.
-        rows: Of a batch.
-        steps: Most steps.
+        rows: Rows per batch.
+        steps: Largest number of steps.
         rate: Learning rate at its peak; it falls along a cosine.
         warmup: Steps until the peak.
-        minutes: Stop by then.
-        seed: Of everything.
+        minutes: Time limit in minutes.
+        seed: Seed of weights, batches and dropout.
     """
 
     vocabulary: int = 20_000
@@ -54,7 +54,7 @@ class Settings:
 
 
 SMALL = Settings(vocabulary=4_000, embedding=96, hidden=192, steps=20_000, rate=3e-3, warmup=100)
-"""For small machines: some minutes on one core."""
+"""Settings for small machines: a training takes some minutes on one core."""
 
 
 def train(
@@ -66,18 +66,18 @@ def train(
     every: int = 1000,
     listener: resumable.Listener | None = None,
 ) -> int:
-    """Train an autoencoder and write it after every checkpoint; a training that was stopped goes on.
+    """Train an autoencoder and write it after every checkpoint; resume a training that was stopped.
 
     Args:
         texts: Public texts.
-        settings: See there.
-        folder: Gets config.json, model.safetensors and tokenizer.json; checkpoints lie in it.
-        facts: About the corpus, written into config.json.
+        settings: Sizes and schedule of the training.
+        folder: Output folder for config.json, model.safetensors, tokenizer.json and the checkpoints.
+        facts: Facts about the corpus, written into config.json.
         every: Steps between checkpoints.
-        listener: Told of progress.
+        listener: Called with the progress.
 
     Returns:
-        The steps done.
+        Number of steps done.
     """
     tokenizer = autoencoder.word_tokenizer(common_words(texts, settings.vocabulary - len(autoencoder.SPECIAL)))
     torch.manual_seed(settings.seed)
@@ -105,9 +105,9 @@ def loss(model: Autoencoder, rows: np.ndarray[Any, np.dtype[np.int32]], clip: fl
     """Return the mean cross-entropy of writing the rows from their clipped latents.
 
     Args:
-        model: Trained.
-        rows: What is to be written, shape (rows, length): words, an end, padding behind.
-        clip: C.
+        model: The model that is trained.
+        rows: Target token ids, shape (rows, length): words, then an end, then padding.
+        clip: C, the bound on the latent's Euclidean norm.
     """
     targets = torch.from_numpy(rows.astype(np.int64))
     latents = autoencoder.clipped(model.encode(in_front(targets)), clip)
@@ -119,13 +119,13 @@ def loss(model: Autoencoder, rows: np.ndarray[Any, np.dtype[np.int32]], clip: fl
 
 
 def in_front(targets: Tensor) -> Tensor:
-    """Return the rows with their padding moved to the front, as the encoder reads them."""
+    """Move the padding of the rows to the front, as the encoder reads them."""
     padding = (targets == autoencoder.PAD).long()
     return targets.gather(1, padding.argsort(dim=1, descending=True, stable=True))
 
 
 def common_words(texts: Sequence[str], count: int) -> list[str]:
-    """Return the most frequent words and punctuation marks, lower-cased; ties in the alphabet's order."""
+    """Return the most frequent words and punctuation marks in lower case; ties are in alphabetical order."""
     plain = autoencoder.word_tokenizer(())
     counts: Counter[str] = Counter()
     for text in texts:

@@ -1,4 +1,4 @@
-"""The checkpoint that a training starts from, and the folder that it writes."""
+"""Load the checkpoint that a training starts from, and write the folder of the trained model."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _WEIGHTS = f"{language_model.ROLE}model.safetensors"
 
 @dataclass(frozen=True)
 class Base:
-    """A BART model that is to be trained on.
+    """Hold a BART model that a training continues from.
 
     Attributes:
-        model: In float32, its weights with gradients.
-        tokenizer: Its own.
-        dtype: The type of numbers that its file has; what is written has it again.
-        sha256: Of its weights.
-        kept: The columns that an earlier pruning kept; None for all.
+        model: The model in float32, its weights with gradients.
+        tokenizer: The model's tokenizer.
+        dtype: Number type of the weights file; the trained model is written in the same type.
+        sha256: Hash of the weights.
+        kept: Columns that an earlier pruning kept; None if it kept all.
     """
 
     model: Any
@@ -39,11 +39,11 @@ class Base:
 
     @classmethod
     def load(cls, name: str, revision: str | None = None) -> Base:
-        """Load a model by folder, by the name of one that ships, or by hub name.
+        """Load a model by folder, by the name of a model that ships, or by hub name.
 
         Raises:
-            PolicyError: Not found, weights in several files, or no model like BART.
-            ArtifactError: Its list of kept columns belongs to other weights.
+            PolicyError: The model was not found, has its weights in several files, or is no model like BART.
+            ArtifactError: The model's list of kept columns belongs to other weights.
         """
         files = language_model.model_files(name, revision)
         weights = files.get(_WEIGHTS)
@@ -66,12 +66,12 @@ class Base:
         return cls(model, language_model.tokenizer(files), dtype, weights.sha256, kept)
 
     def rows(self, texts: Sequence[str], length: int) -> Rows:
-        """Encode texts as a release does."""
+        """Encode texts to rows of token ids, as a release does."""
         read = SequenceModel(self.model, self.tokenizer, length=length)
         return token_rows(lambda some: read.ids(some).ids.numpy(), texts, length)
 
     def write(self, folder: Path, facts: Mapping[str, Any]) -> None:
-        """Write the model as it is now, its tokenizer, and what made it."""
+        """Write the model in its present state, its tokenizer, and the facts of its training."""
         import copy
 
         copy.deepcopy(self.model).to(self.dtype).save_pretrained(folder)

@@ -1,10 +1,11 @@
 """Estimate the range that a model's scores are clipped to, from public text.
 
-The range is (mean, mean + 4 standard deviations) of the scores, as paper 000 has it: most tokens of a vocabulary are
-unfit anywhere, so their scores may fall together at the lower end, and those that fit stand out up to the upper end.
-Where scores have a long upper end, 4 is too few: all words that fit then score the same, whatever epsilon is.
-What is looked at is what a mechanism draws from: whole words behind masks of a pair of texts (DP-MLM), the next token
-of an answer (DP-Prompt, DP-Paraphrase), here the text itself. Nothing is held but sums (`training.moments`).
+The range is (mean, mean + 4 standard deviations) of the scores, as in paper 000. Most tokens of a vocabulary fit
+nowhere, so their scores may all be clipped to the lower end; the scores of fitting tokens reach up to the upper end. If
+the scores have a long upper tail, 4 deviations are too few: all fitting words then score the same, whatever epsilon is.
+The calibration scores the same candidates as the mechanism: whole words behind masks of a pair of texts (DP-MLM), or
+the next token of an answer (DP-Prompt, DP-Paraphrase); the answer here is the text itself. Only sums are kept
+(`training.moments`).
 """
 
 from __future__ import annotations
@@ -28,25 +29,25 @@ from dptext_etl.training.moments import Moments
 
 Kind = Literal["masked", "causal", "seq2seq"]
 TEMPLATES = {"causal": "{text} >>>>> ", "seq2seq": "Document : {text}\nParaphrase of the document :"}
-"""Prompts of DP-Paraphrase and DP-Prompt, as their mechanisms have them by default."""
+"""Default prompts of the mechanisms DP-Paraphrase and DP-Prompt."""
 PERCENTILES = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9, 99.99)
 DTYPE = "float32"
-"""In what is estimated, whatever `DPTEXT_DTYPE` says: a range is that of a model, not of a machine."""
+"""Number type of the estimate, whatever `DPTEXT_DTYPE` says: the range belongs to a model, not to a machine."""
 SPREAD = 4.0
-"""Standard deviations above the mean that the range goes up to, as the papers have it."""
-_MASKS = 4  # words of a text that are masked, each in a row of its own
-_LONGEST = 128  # words of a text that are looked at
+"""Upper end of the range, in standard deviations above the mean, as in the papers."""
+_MASKS = 4  # masked words per text, each in a row of its own
+_LONGEST = 128  # words of a text that are read
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What was found.
+    """Hold the estimated moments of a model's scores.
 
     Attributes:
-        kind: How the model was read.
-        texts: Public texts that were scored.
-        moments: Of their scores.
-        deviations: Standard deviations above the mean that the range goes up to.
+        kind: Kind of model.
+        texts: Number of public texts that were scored.
+        moments: Moments of their scores.
+        deviations: Upper end of the range, in standard deviations above the mean.
     """
 
     kind: Kind
@@ -56,11 +57,11 @@ class Estimate:
 
     @property
     def clip(self) -> tuple[float, float]:
-        """The mean, and so many standard deviations above it."""
+        """Return the range: the mean, and the mean plus `deviations` standard deviations."""
         return self.moments.mean, self.moments.mean + self.deviations * self.moments.sd
 
     def facts(self, corpora: Mapping[str, str]) -> dict[str, Any]:
-        """Return what stands in the file beside the range; `corpora` are hashes by file name."""
+        """Return the facts that the file states beside the range; `corpora` maps file names to hashes."""
         return {
             "method": f"mean, mean + {self.deviations:g} standard deviations",
             "kind": self.kind,
@@ -78,10 +79,10 @@ class Estimate:
 
 
 def kind_of(files: Mapping[str, Artifact]) -> Kind:
-    """Return what a model is by its configuration.
+    """Read the kind of a model from its configuration.
 
     Raises:
-        PolicyError: Neither a masked or causal language model nor an encoder-decoder.
+        PolicyError: The model is neither a masked language model, nor a causal one, nor an encoder-decoder.
     """
     found = json.loads(files[language_model.ROLE + language_model.CONFIG].path.read_bytes())
     names = " ".join(found.get("architectures") or ())
@@ -108,13 +109,13 @@ def estimate(
     Args:
         files: The model's files by role.
         texts: Public texts.
-        kind: How the model is read; by its configuration where None.
-        template: Prompt of a causal model or an encoder-decoder, with "{text}" in it; of the mechanism where None.
-        deviations: Standard deviations above the mean that the range goes up to.
-        progress: Told how many texts are done, and of how many.
+        kind: Kind of model; None reads it from the configuration.
+        template: Prompt of a causal model or an encoder-decoder, with "{text}" in it; None takes the mechanism's.
+        deviations: Upper end of the range, in standard deviations above the mean.
+        progress: Called with the number of texts done and the number of all texts.
 
     Raises:
-        InputError: None of the texts has anything to score.
+        InputError: No text has anything to score.
     """
     read: Kind = kind or kind_of(files)
     batches = _masked(files, texts) if read == "masked" else _answers(files, texts, read, template or TEMPLATES[read])
@@ -141,7 +142,24 @@ def calibrate(
     deviations: float = SPREAD,
     progress: Callable[[int, int], None] | None = None,
 ) -> Estimate:
-    """Estimate a model's range from texts spread evenly over a public corpus, and write it to the file `out`."""
+    """Estimate a model's range from texts spread evenly over a public corpus, and write it to the file `out`.
+
+    Args:
+        files: The model's files by role.
+        corpus: Public corpus.
+        out: File to write, `dptext_clip.json` by convention.
+        texts: Number of texts to score, at least 1.
+        kind: Kind of model; None reads it from the configuration.
+        template: Prompt of a causal model or an encoder-decoder, with "{text}" in it; None takes the mechanism's.
+        deviations: Upper end of the range, in standard deviations above the mean.
+        progress: Called with the number of texts done and the number of all texts.
+
+    Returns:
+        The estimate.
+
+    Raises:
+        InputError: No text has anything to score.
+    """
     found = estimate(
         files, spread(corpus, texts), kind=kind, template=template, deviations=deviations, progress=progress
     )
@@ -150,7 +168,7 @@ def calibrate(
 
 
 def spread(corpus: Corpus, number: int) -> list[str]:
-    """Return texts spread evenly over a corpus: the same ones whenever it is the same."""
+    """Return texts spread evenly over a corpus; the same corpus always gives the same texts."""
     step = max(1, len(corpus) // number)
     return [text for place, text in enumerate(corpus.texts()) if place % step == 0][:number]
 
@@ -159,7 +177,7 @@ Batches = Iterator[tuple[int, npt.NDArray[np.floating]]]
 
 
 def _masked(files: Mapping[str, Artifact], texts: Sequence[str]) -> Batches:
-    """Yield scores of whole words behind masks: the text, then the text with one word masked."""
+    """Yield scores of whole words behind masks; the model reads the text, then the text with one word masked."""
     from dptext_etl.inference.masked.model import MaskedModel
     from dptext_etl.inference.masked.vocabulary import MaskedVocabulary
 
@@ -194,7 +212,7 @@ def _masked(files: Mapping[str, Artifact], texts: Sequence[str]) -> Batches:
 
 
 def _answers(files: Mapping[str, Artifact], texts: Sequence[str], kind: Kind, template: str) -> Batches:
-    """Yield scores of the next token at every place of an answer: the text itself, after its prompt."""
+    """Yield scores of the next token at every position of an answer, which is the text itself after its prompt."""
     import torch
 
     from dptext_etl.inference.generative.prompts import Prompts

@@ -1,8 +1,8 @@
-"""The choice of C for DP-BART from latents of public text (paper 003, appendix B).
+"""Choose C for DP-BART from latents of public text (paper 003, appendix B).
 
-The paper takes the values of the encoder's output for normally distributed, estimates mean and standard deviation, and
-clips half a deviation from the mean, which is 0: C = 0.1 for bart-base. How much that costs differs between models, so
-the loss of rebuilding public text is reported for other choices, too.
+The paper assumes that the values of the encoder's output are normally distributed. It estimates their mean and standard
+deviation, and clips half a deviation from the mean, which is 0: C = 0.1 for bart-base. The cost of clipping differs
+between models, so this module also reports the loss of rebuilding public text for other values of C.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dptext_etl.training import latent_path
 from dptext_etl.training.base_model import Base
 
 DEVIATIONS = 0.5
-"""The paper's choice: half a standard deviation."""
+"""Distance of C from the mean, in standard deviations, as the paper chooses it."""
 _OTHERS = (0.25, 0.5, 1.0, 2.0, 3.0)
 _ROWS = 64
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One value of C.
+    """Describe one value of C.
 
     Attributes:
-        deviations: Standard deviations from the mean.
+        deviations: Distance from the mean in standard deviations.
         clip: C.
-        inside: Share of the values that it leaves as they are.
-        loss: Mean cross-entropy per token of rebuilding public texts, no noise.
+        inside: Share of the values that clipping leaves unchanged.
+        loss: Mean cross-entropy per token of rebuilding public texts without noise.
     """
 
     deviations: float
@@ -42,14 +42,14 @@ class Choice:
 
 @dataclass(frozen=True)
 class Found:
-    """What the latents of public text say.
+    """Hold the chosen C and the statistics of the latents of public text.
 
     Attributes:
-        clip: C as chosen.
-        mean: Of all values.
-        deviation: Their standard deviation.
-        values: How many were looked at: texts x length x width.
-        choices: Other values of C and what they cost, the chosen one among them.
+        clip: The chosen C.
+        mean: Mean of all values.
+        deviation: Standard deviation of all values.
+        values: Number of values: texts x length x width.
+        choices: Several values of C with their losses, the chosen one among them.
     """
 
     clip: float
@@ -64,13 +64,13 @@ class Found:
 
 
 def choose(base: Base, texts: Sequence[str], *, length: int = 20, deviations: float = DEVIATIONS) -> Found:
-    """Choose C: |mean| + `deviations` standard deviations of all values, those at padding among them.
+    """Choose C as |mean| + `deviations` standard deviations of all values, those at padding included.
 
     Args:
-        base: The model; if it was pruned, the kept columns alone count.
+        base: The model; if it was pruned, only the kept columns count.
         texts: Public texts.
-        length: Tokens of a row.
-        deviations: How far from the mean.
+        length: Tokens per row.
+        deviations: Distance from the mean in standard deviations.
     """
     rows = base.rows(texts, length)
     model, kept = base.model.eval(), None if base.kept is None else base.kept.columns

@@ -1,7 +1,7 @@
-"""Public corpora as streams of texts: what trainings and calibrations read, and what they keep for the examination.
+"""Read public corpora as streams of texts, and hold some texts out for evaluation.
 
-A corpus is public text that belongs to nobody's release (docs/spec/privacy.md#public-parameters). Which texts are held
-out is decided by the text's own hash, so every command and every machine holds out the same ones.
+A corpus is public text that belongs to nobody's release (docs/spec/privacy.md#public-parameters). The hash of a text
+decides whether it is held out, so every command and every machine holds out the same texts.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ _HELD_OUT = 50
 
 @dataclass(frozen=True)
 class Corpus:
-    """One Parquet file of public texts.
+    """Name a Parquet file of public texts.
 
     Attributes:
         path: The file.
-        share: What part of a training it is, beside the shares of the other files.
-        column: Which column holds the texts.
+        share: Weight of this file in a training, relative to the weights of the other files.
+        column: Name of the column of texts.
     """
 
     path: Path
@@ -46,7 +46,7 @@ class Corpus:
         """Read "PATH" or "PATH=SHARE".
 
         Raises:
-            PolicyError: The share is no positive number.
+            PolicyError: The share is not a positive number.
         """
         path, separator, share = given.rpartition("=")
         if not separator:
@@ -61,22 +61,22 @@ class Corpus:
 
     @property
     def name(self) -> str:
-        """The file's name without its suffix."""
+        """Return the file's name without its suffix."""
         return self.path.stem
 
     @property
     def sha256(self) -> str:
-        """The hash of the file."""
+        """Return the hash of the file."""
         return sha256_file(self.path)
 
     def __len__(self) -> int:
         return int(self._open().metadata.num_rows)
 
     def texts(self) -> Iterator[str]:
-        """Yield the texts that are no nulls, in the file's order, reading a few thousand rows at a time.
+        """Yield the texts in the file's order without nulls, reading a few thousand rows at a time.
 
         Raises:
-            InputError: The file is no Parquet file, or has no such column of text.
+            InputError: The file is not a Parquet file, or has no such column of text.
         """
         file = self._open()
         for batch in file.iter_batches(batch_size=4096, columns=[self.column]):
@@ -105,17 +105,17 @@ class Corpus:
 
 
 def held_out(text: str) -> bool:
-    """Say whether a text is kept for the examination: two in a hundred, by its own hash."""
+    """Say whether a text is held out for evaluation: its hash holds out two texts in a hundred."""
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") % _HELD_OUT == 0
 
 
 def clean(text: str) -> str:
-    """Drop what is no language: line breaks of HTML, WikiText's marks; the typographic apostrophe becomes the plain."""
+    """Remove HTML line breaks and the marks of WikiText, and replace the typographic apostrophe by the plain one."""
     return " ".join(_JOINED.sub(r"\1", _MARKUP.sub(" ", text.replace("\u2019", "'"))).split())
 
 
 def sentences(text: str) -> list[str]:
-    """Split a clean text after full stops, question and exclamation marks; rough, and good enough to train on."""
+    """Split a clean text after full stops, question and exclamation marks; the split is rough."""
     return [part for part in _SENTENCE_END.split(text) if part]
 
 

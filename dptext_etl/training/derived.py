@@ -1,8 +1,9 @@
-"""What the vectors that ship take seconds to give, whatever epsilon: kept in the package beside them.
+"""Build the cache entries that ship in the package beside the word vectors, because computing them takes seconds.
 
     python -m dptext_etl.training.derived
 
-writes the entries anew, or leaves them as they are: they follow from the vectors alone, exactly, on every machine.
+writes the entries again, or leaves them as they are. They depend on the vectors alone, not on epsilon, and are the same
+bytes on every machine.
 """
 
 from __future__ import annotations
@@ -17,17 +18,17 @@ from pathlib import Path
 from dptext_etl import artifacts
 
 FORMATS = ("dptext-neighbour-lists/1", "dptext-sets/1", "dptext-span/1")
-"""What an entry can be: 1-Diffractor's list, CusText's output sets, the largest distance of two words."""
+"""Kinds of entries: neighbour lists of 1-Diffractor, output sets of CusText, largest distance of two words."""
 
 
 def derive(out: Path) -> list[Path]:
-    """Build the entries of the mechanisms' defaults from the vectors.
+    """Build the entries that mechanisms with default parameters use.
 
     Args:
         out: An empty or missing folder.
 
     Returns:
-        The entries, laid out like those of the artifact cache.
+        Folders of the entries, with the layout of the artifact cache.
     """
     from dptext_etl.mechanisms.custext import CusText
     from dptext_etl.mechanisms.diffractor import Diffractor
@@ -53,7 +54,7 @@ def derive(out: Path) -> list[Path]:
 
 
 def main() -> None:
-    """Put the entries in the place of those that are there."""
+    """Build the entries and replace those in the package."""
     with tempfile.TemporaryDirectory(dir=artifacts.DERIVED.parent) as folder:
         made = derive(Path(folder) / "derived")
         shutil.rmtree(artifacts.DERIVED, ignore_errors=True)

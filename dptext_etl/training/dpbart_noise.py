@@ -1,8 +1,8 @@
-"""Training under noise for DP-BART-PR+ (paper 003, section 3.5): the decoder learns to read latents at one epsilon.
+"""Train DP-BART-PR+ under noise, so that the decoder learns to read latents at one epsilon (paper 003, section 3.5).
 
-The latents are clipped as a release clips them and get Gaussian noise of the size that a release at (epsilon, delta)
-adds to the columns that are kept. The noise comes from torch and not from a keyed stream: the texts are public and
-nothing is released, so no guarantee rests on it, and the trained model costs nothing
+Training clips the latents as a release does, and adds Gaussian noise to the kept columns, of the size that a release at
+(epsilon, delta) adds. The noise comes from torch and not from a keyed stream: the texts are public and nothing is
+released. So no guarantee depends on this noise, and the trained model costs no budget
 (docs/spec/privacy.md#dpbart-pruning).
 """
 
@@ -27,21 +27,21 @@ from dptext_etl.training.token_rows import batch
 
 @dataclass(frozen=True)
 class Settings:
-    """The paper's settings at one epsilon; the learning rate is that of its code.
+    """Hold the paper's settings at one epsilon; the learning rate is the one in the paper's code.
 
     Attributes:
-        epsilon: Of a release.
-        delta: Of a release.
-        length: Tokens of a row.
+        epsilon: Epsilon of a release.
+        delta: Delta of a release.
+        length: Tokens per row.
         clip: C of a release.
-        epochs: Of `steps` steps each; the paper takes 100 at epsilon 2500 to 500 at epsilon 10.
-        steps: Of an epoch.
-        rows: Of a batch.
+        epochs: Number of epochs; the paper takes between 100 (epsilon 2500) and 500 (epsilon 10).
+        steps: Steps per epoch.
+        rows: Rows per batch.
         rate: Learning rate.
         warmup: Steps until that rate.
-        constant: The rate stays; else it falls to zero along a cosine.
-        minutes: Stop by then.
-        seed: Of batches, noise and dropout.
+        constant: Keep the rate; otherwise it falls to zero along a cosine.
+        minutes: Time limit in minutes.
+        seed: Seed of batches, noise and dropout.
     """
 
     epsilon: float = 500.0
@@ -59,14 +59,14 @@ class Settings:
 
 
 SMALL = Settings(epochs=3, steps=500, rate=1e-3, warmup=50, constant=False)
-"""For models of a few million weights on a small machine."""
+"""Settings for models of a few million weights on a small machine."""
 
 
 def sigma(settings: Settings, columns: int) -> float:
-    """Return the standard deviation of the noise on every number: 2 C sqrt(n) / mu, n = length x columns.
+    """Return the standard deviation of the noise on every coordinate: 2 C sqrt(n) / mu, n = length x columns.
 
     Raises:
-        PolicyError: No budget that Gaussian noise could keep.
+        PolicyError: Gaussian noise cannot keep this epsilon and delta.
     """
     if not (0 < settings.epsilon < math.inf and 0 < settings.delta < 1):
         raise PolicyError(f"epsilon {settings.epsilon} and delta {settings.delta} are no budget; both are above 0")
@@ -83,19 +83,19 @@ def train(
     every: int = 500,
     listener: resumable.Listener | None = None,
 ) -> int:
-    """Train a pruned model under noise and write it with the same kept columns; a stopped training goes on.
+    """Train a pruned model under noise and write it with the same kept columns; resume a training that was stopped.
 
     Args:
-        base: Trained in place. Where no column was pruned, all are kept.
+        base: Model that is trained in place. If no column was pruned, all are kept.
         texts: Public texts.
-        settings: See there.
-        folder: Gets the model and `dptext_kept.json`; checkpoints lie in it.
-        facts: About the corpus, written beside the model.
+        settings: Budget, sizes and schedule of the training.
+        folder: Output folder for the model, `dptext_kept.json` and the checkpoints.
+        facts: Facts about the corpus, written beside the model.
         every: Steps between checkpoints.
-        listener: Told of progress.
+        listener: Called with the progress.
 
     Returns:
-        The steps done.
+        Number of steps done.
     """
     rows = base.rows(texts, settings.length)
     width = base.model.config.d_model
@@ -103,7 +103,7 @@ def train(
     path = latent_path.Path(settings.clip, kept=columns, sigma=sigma(settings, len(columns)))
 
     def loss_at(step: int) -> Tensor:
-        torch.manual_seed(settings.seed * 1_000_003 + step)  # of noise and dropout
+        torch.manual_seed(settings.seed * 1_000_003 + step)  # noise and dropout depend on the step alone
         return latent_path.loss(base.model, batch(rows, settings.rows, settings.seed, step), path)
 
     schedule = resumable.Schedule(

@@ -1,9 +1,9 @@
-"""Pruning of latent columns for DP-BART-PR (paper 003, section 3.4, algorithm 1 of appendix E, appendix F).
+"""Prune latent columns for DP-BART-PR (paper 003, section 3.4, algorithm 1 of appendix E, appendix F).
 
-A column's importance is the sum of absolute weights that the key projection of the first decoder layer's
-cross-attention gives it. Each stage prunes what lies below the 25 % quantile of the columns that are left, then trains
-encoder and decoder on public text with those columns at zero and latents clipped at 0.2. A release uses the weights
-after the last stage with the columns of the stage before (768 x 0.75^5: 182 are kept).
+The importance of a column is the sum of its absolute weights in the key projection of the first decoder layer's
+cross-attention. Each stage prunes the columns whose importance is below the 25 % quantile of the remaining columns.
+Then it trains encoder and decoder on public text, with the pruned columns at zero and the latents clipped at 0.2. A
+release uses the weights after the last stage and the columns of the stage before it (768 x 0.75^5: 182 are kept).
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ _STAGES = "stages.json"
 
 @dataclass(frozen=True)
 class Settings:
-    """The paper's settings; the learning rate is that of its code.
+    """Hold the paper's settings; the learning rate is the one in the paper's code.
 
     Attributes:
-        length: Tokens of a row.
-        stages: Of pruning and training.
-        steps: Of each stage.
-        rows: Of a batch.
-        clip: Latents are clipped to [-clip, clip] while training; a release clips at half of it.
-        quantile: Share of the columns left that a stage prunes.
-        rate: Learning rate, constant.
-        seed: Of batches and dropout.
+        length: Tokens per row.
+        stages: Number of stages, each pruning and then training.
+        steps: Steps per stage.
+        rows: Rows per batch.
+        clip: Training clips latents to [-clip, clip]; a release clips at half of it.
+        quantile: Share of the remaining columns that a stage prunes, between 0 and 1.
+        rate: Constant learning rate.
+        seed: Seed of batches and dropout.
     """
 
     length: int = 20
@@ -53,7 +53,7 @@ class Settings:
 
 
 SMALL = Settings(steps=40, rate=5e-4)
-"""For models of a few million weights on a small machine."""
+"""Settings for models of a few million weights on a small machine."""
 
 
 def importance(model: Any) -> npt.NDArray[np.float64]:
@@ -67,9 +67,9 @@ def prune(kept: Sequence[int], scores: npt.NDArray[np.float64], quantile: float)
     """Return the columns of `kept` whose score is not below the quantile of the scores of `kept`.
 
     Args:
-        kept: Columns left, increasing.
+        kept: Remaining columns in increasing order.
         scores: Importance of every column, shape (width,).
-        quantile: Between 0 and 1, interpolated between neighbours.
+        quantile: Between 0 and 1; the quantile is interpolated linearly.
     """
     left = scores[list(kept)]
     threshold = np.quantile(left, quantile)
@@ -86,19 +86,19 @@ def train(
     every: int = 500,
     listener: resumable.Listener | None = None,
 ) -> list[list[int]]:
-    """Prune and train stage after stage, and write the model with its kept columns; a stopped training goes on.
+    """Prune and train in stages, and write the model with its kept columns; resume a training that was stopped.
 
     Args:
-        base: Trained in place.
+        base: Model that is trained in place.
         texts: Public texts.
-        settings: See there.
-        folder: Gets the model and `dptext_kept.json`; checkpoints lie in it.
-        facts: About the corpus, written beside the model.
+        settings: Stages, sizes and schedule of the training.
+        folder: Output folder for the model, `dptext_kept.json` and the checkpoints.
+        facts: Facts about the corpus, written beside the model.
         every: Steps between checkpoints.
-        listener: Told of progress.
+        listener: Called with the progress.
 
     Returns:
-        The columns kept at every stage; the release's are the last but one.
+        Columns kept at every stage; a release uses those of the last stage but one.
     """
     rows = base.rows(texts, settings.length)
     identity = resumable.identity(asdict(settings), rows, base.sha256)
@@ -108,7 +108,7 @@ def train(
         stage = step // settings.steps
         if step % settings.steps == 0:
             history.begin(stage, prune(history.before(stage), importance(base.model), settings.quantile))
-        torch.manual_seed(settings.seed * 1_000_003 + step)  # of dropout
+        torch.manual_seed(settings.seed * 1_000_003 + step)  # dropout depends on the step alone
         path = latent_path.Path(settings.clip, kept=history.kept[stage])
         return latent_path.loss(base.model, batch(rows, settings.rows, settings.seed, step), path)
 
@@ -127,7 +127,7 @@ def train(
 
 
 class _Stages:
-    """The columns kept at every stage, on disk, so that a training that goes on knows them."""
+    """Store the kept columns of every stage on disk, so that a resumed training knows them."""
 
     def __init__(self, path: Path, identity: str, columns: list[int]) -> None:
         self._path, self._identity, self._columns = path, identity, columns
@@ -138,15 +138,15 @@ class _Stages:
                 self.kept = written["kept"]
 
     def before(self, stage: int) -> list[int]:
-        """Return the columns that were left when a stage begins."""
+        """Return the columns that remain when a stage begins."""
         return self._columns if stage == 0 else self.kept[stage - 1]
 
     def begin(self, stage: int, kept: list[int]) -> None:
-        """Note the columns of a stage; what was noted of later ones is forgotten."""
+        """Store the columns of a stage and delete those of later stages."""
         self.kept = [*self.kept[:stage], kept]
         self._path.write_text(json.dumps({"identity": self._identity, "kept": self.kept}), encoding="utf-8")
 
 
 def _plain(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Numbers as text: a hash does not depend on how a float is written."""
+    """Convert numbers to text, so that a hash does not depend on the format of floats."""
     return {name: repr(value) for name, value in settings.items()}

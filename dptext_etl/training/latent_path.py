@@ -1,8 +1,8 @@
-"""The way of a text through DP-BART while it is trained: encode, clip, prune, add noise, decode.
+"""Take texts through DP-BART in training: encode, clip, prune, add noise, decode.
 
-The same steps as the mechanism takes (`families/latent/latent.py`): the encoder sees its own padding mask, the decoder sees
-all positions (a mask would tell the length), pruned columns are exact zeros. The noise here comes from torch: the texts
-are public and nothing is released, so that nobody's privacy rests on it (docs/spec/privacy.md#noise-on-cpu,
+These are the steps of the mechanism (`families/latent/latent.py`). The encoder sees its own padding mask. The decoder sees all
+positions, because a mask would disclose the length. Pruned columns are exact zeros. The noise here comes from torch:
+the texts are public and nothing is released, so nobody's privacy depends on it (docs/spec/privacy.md#noise-on-cpu,
 docs/spec/privacy.md#dpbart).
 """
 
@@ -20,13 +20,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Path:
-    """What lies between encoder and decoder.
+    """Transform the latents between encoder and decoder.
 
     Attributes:
-        clip: Every coordinate is clipped to [-clip, clip].
+        clip: Bound of every coordinate: it is clipped to [-clip, clip].
         kept: Columns of the latent that are not pruned; None keeps all.
         sigma: Standard deviation of the noise on kept columns.
-        spread: Every row takes a share of `sigma` that is drawn uniformly, instead of all of it.
+        spread: Draw a share of `sigma` uniformly for every row, instead of taking all of it.
     """
 
     clip: float
@@ -35,7 +35,7 @@ class Path:
     spread: bool = False
 
     def apply(self, latents: Tensor, noise: torch.Generator | None = None) -> Tensor:
-        """Clip, add noise and prune; shape (rows, length, width) stays."""
+        """Clip, add noise and prune; the shape (rows, length, width) stays the same."""
         between = latents.clamp(-self.clip, self.clip)
         if self.sigma > 0:
             scale = torch.full((latents.shape[0], 1, 1), self.sigma)
@@ -50,7 +50,7 @@ class Path:
 
 
 def encode(model: Any, rows: Tensor) -> Tensor:
-    """Return the encoder's output, shape (rows, length, width); padding is masked for the encoder alone."""
+    """Return the encoder's output, shape (rows, length, width); only the encoder sees the padding mask."""
     latents: Tensor = model.get_encoder()(
         input_ids=rows, attention_mask=(rows != model.config.pad_token_id).long()
     ).last_hidden_state
@@ -60,14 +60,14 @@ def encode(model: Any, rows: Tensor) -> Tensor:
 def loss(
     model: Any, rows: npt.NDArray[np.int32], path: Path, noise: torch.Generator | None = None, smoothing: float = 0.0
 ) -> Tensor:
-    """Return the mean cross-entropy of rebuilding every token of the rows, the end among them, padding not.
+    """Return the mean cross-entropy of rebuilding every token of the rows, with the end and without padding.
 
     Args:
         model: A BART model with a head (`BartForConditionalGeneration`).
         rows: Token ids, shape (rows, length).
-        path: What lies between encoder and decoder.
-        noise: Where noise comes from; None is torch's own.
-        smoothing: Of the labels.
+        path: Transformation of the latents.
+        noise: Generator of the noise; None takes torch's default.
+        smoothing: Label smoothing, from 0 to 1.
     """
     config = model.config
     tokens = torch.from_numpy(rows.astype(np.int64))

@@ -1,9 +1,9 @@
-"""What a masked language model is trained on: words behind one mask each, alone or beside a plain first copy.
+"""Make the training examples of a masked language model: texts with masked words, alone or after a plain copy.
 
 DP-MLM gives the model a pair, `<s> original </s></s> original with a mask </s>`, and draws one id for the mask
-(paper 000, algorithms 1 and 2). A part of the examples are such pairs; in the second copy some of the other words are
-exchanged for random ones, as earlier draws do. A word is one mask whatever its number of pieces; a word that is no
-single id is masked too but asked for nothing. Everything is a function of the seed and the number of the pool.
+(paper 000, algorithms 1 and 2). Some of the examples are such pairs. In their second copy, random words replace some of
+the other words, as earlier draws do. One mask replaces a word, whatever its number of pieces. A word that is no single
+id may be masked too, but the loss does not count it. All examples depend only on the seed and the number of the pool.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ if TYPE_CHECKING:
 
 Ids = npt.NDArray[np.int64]
 Example = tuple[list[int], list[int]]
-"""Ids, and at masks what stood there."""
-_WORDS = 0.8  # words that are drawn for one id in a batch
+"""Token ids, and labels: the masked id at every mask, `NOTHING` elsewhere."""
+_WORDS = 0.8  # words to draw per token id of a batch
 NOTHING = -100
-"""The label of a position at which nothing is asked."""
+"""Label of a position that the loss does not count."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """How examples are made.
+    """Say how examples are made.
 
     Attributes:
-        single: Share of words behind masks where a text stands alone, and in a first copy of pairs.
-        first: Share of masks in the first copy of a pair: these words must be found from what is around them.
-        second: Least and largest share of masks in a second copy.
-        noise: Share of the second copy's other words that are random ones.
+        single: Share of masked words in a text that stands alone, and in the first copy of a pair.
+        first: Share of masks in the first copy of a pair; the model must find these words from their context.
+        second: Smallest and largest share of masked words in a second copy.
+        noise: Share of random words among the other words of the second copy.
         pairs: Share of examples that are pairs.
         plain: Share of examples without punctuation, as strict mechanisms read them.
-        short: Ids of most examples; `long` those of the rest.
-        long: Ids of the longest examples.
-        longs: Share of examples up to `long` ids.
+        short: Largest number of ids of most examples.
+        long: Largest number of ids of the other examples.
+        longs: Share of examples with up to `long` ids.
     """
 
     single: float = 0.25
@@ -59,20 +59,20 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Masked:
-    """A batch: ids with masks, shape (rows, length), and what stood behind them (`NOTHING` elsewhere)."""
+    """Hold a batch: ids with masks, shape (rows, length), and the masked ids as labels (`NOTHING` elsewhere)."""
 
     ids: Ids
     labels: Ids
 
     @property
     def attended(self) -> npt.NDArray[np.bool_]:
-        """Which positions are no padding."""
+        """Return True at every position that is not padding, shape (rows, length)."""
         found: npt.NDArray[np.bool_] = self.ids != PADDING
         return found
 
     @property
     def types(self) -> Ids:
-        """The copy that each position belongs to, 0 or 1: what comes after the second end is the second copy."""
+        """Return the copy of each position, 0 or 1: the second copy begins after the second end."""
         ends = self.ids == END
         found: Ids = (np.cumsum(ends, axis=1) - ends >= 2).astype(np.int64)
         return found
@@ -80,13 +80,13 @@ class Masked:
 
 @dataclass
 class Words:
-    """The words of one text as ids: word i has the ids `ids[starts[i]:starts[i + 1]]`.
+    """Hold the words of one text as ids: word i has the ids `ids[starts[i]:starts[i + 1]]`.
 
     Attributes:
         ids: Ids of pieces in order.
-        starts: Where words begin, and the end.
-        asked: Per word, whether it is one id that a mechanism could draw.
-        masked: Per word, whether it may stand behind a mask: punctuation may not.
+        starts: Index of the first id of each word, and the number of ids.
+        asked: True for each word that is one id, which a mechanism could draw.
+        masked: True for each word that may be masked; it is False for punctuation.
     """
 
     ids: Ids
@@ -98,13 +98,13 @@ class Words:
         return len(self.starts) - 1
 
     def cut(self, limit: int) -> Words:
-        """Return the first words that take at most `limit` ids."""
+        """Return the longest run of first words that has at most `limit` ids."""
         kept = int(np.searchsorted(self.starts, limit, side="right")) - 1
         return Words(self.ids[: self.starts[kept]], self.starts[: kept + 1], self.asked[:kept], self.masked[:kept])
 
 
 def drawable(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
-    """Return per id whether it is a whole word."""
+    """Return True for each id that is a whole word, shape (ids,)."""
     found = np.zeros(tokenizer.get_vocab_size(), dtype=bool)
     found[whole_words(tokenizer)] = True
     return found
@@ -115,8 +115,8 @@ def segment(texts: Sequence[str], tokenizer: Tokenizer, whole: npt.NDArray[np.bo
 
     Args:
         texts: Clean texts.
-        tokenizer: See `training.vocabulary`.
-        whole: Per id, whether it is a whole word.
+        tokenizer: A tokenizer of `training.vocabulary`.
+        whole: True for each id that is a whole word.
     """
     found = []
     for encoded in tokenizer.encode_batch(list(texts), add_special_tokens=False):
@@ -131,12 +131,12 @@ def segment(texts: Sequence[str], tokenizer: Tokenizer, whole: npt.NDArray[np.bo
 
 
 def masking(text: Words, chosen: Ids, exchanged: Mapping[int, int] | None = None) -> Example:
-    """Put one mask for each chosen word; return ids and labels.
+    """Replace each chosen word by one mask; return ids and labels.
 
     Args:
-        text: Words.
-        chosen: Numbers of the words that are masked.
-        exchanged: Ids that stand for other words instead.
+        text: The words.
+        chosen: Indices of the words to mask.
+        exchanged: Random ids by the index of the word that they replace.
     """
     hidden = set(chosen.tolist())
     exchanged = exchanged or {}
@@ -179,15 +179,15 @@ def padded(examples: Sequence[Example]) -> Masked:
 
 
 class Examples:
-    """Makes batches from public texts: batch number i is a function of the texts, the settings and i alone.
+    """Make batches from public texts; batch number i depends on the texts, the settings and i alone.
 
     Args:
-        corpora: Texts and the share of each corpus, in words.
-        tokenizer: See `training.vocabulary`.
-        recipe: See there.
-        tokens: Ids in a batch at most, padding counted.
-        seed: Of all choices.
-        pool: Batches that are made at once, so that those of one length find together.
+        corpora: Texts and share of each corpus; shares are measured in words.
+        tokenizer: A tokenizer of `training.vocabulary`.
+        recipe: Shares of masks and pairs, and lengths.
+        tokens: Largest number of ids in a batch, padding included.
+        seed: Seed of all choices.
+        pool: Batches that are made together, so that a batch holds examples of similar length.
     """
 
     def __init__(
@@ -217,7 +217,7 @@ class Examples:
         return self._held[1][place]
 
     def _batches(self, rng: np.random.Generator) -> list[Masked]:
-        """Make a pool in a mixed order, each batch of examples of about one length."""
+        """Make a pool of batches in random order; the examples of a batch have about one length."""
         made: list[Example] = []
         total = sum(share for _, share in self._corpora)
         groups: list[list[Example]] = []
@@ -234,7 +234,7 @@ class Examples:
         return [padded(groups[number]) for number in rng.permutation(len(groups))[: self._pool]]
 
     def _draw(self, texts: Sequence[str], least: float, rng: np.random.Generator) -> Iterator[str]:
-        """Draw texts until they hold enough words; yield runs of their sentences."""
+        """Draw texts until they hold enough words; yield sequences of their sentences."""
         drawn = 0
         while drawn < least:
             for piece in self._cut(clean(texts[int(rng.integers(len(texts)))]), rng):
@@ -252,7 +252,7 @@ class Examples:
             yield group
 
     def _cut(self, text: str, rng: np.random.Generator) -> Iterator[str]:
-        """Cut a text into runs of sentences of very different lengths."""
+        """Cut a text into sequences of sentences of very different lengths."""
         plain = rng.random() < self._recipe.plain
         run: list[str] = []
         limit = rng.integers(1, self._recipe.short)

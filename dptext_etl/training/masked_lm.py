@@ -1,8 +1,9 @@
 """Train a small masked language model on public text, so that DP-MLM runs without a hub.
 
-A RoBERTa of a few million weights whose vocabulary is whole words. What makes it learn quickly on a CPU: short
-examples, the head at masked positions alone, word vectors to start from (the embedded `english-20k`), and a bias that
-starts at the words' frequencies. It is small: docs/models.md says which models to use for real work.
+The model is a RoBERTa of a few million weights whose vocabulary consists of whole words. It learns quickly on a CPU for
+four reasons: examples are short, the head runs at masked positions alone, the embeddings start from word vectors (the
+embedded `english-20k`), and the bias starts at the words' frequencies. docs/models.md says which larger models to use
+for real work.
 """
 
 from __future__ import annotations
@@ -30,31 +31,31 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dptext_etl.training")
 FACTS = "training.json"
-"""File in the output folder: how the model was made."""
+"""File in the output folder that says how the model was made."""
 _TOKENIZER = "tokenizer.json"
 _COUNTS = "words.json"
-_POOL = 100  # batches that are made at once
+_POOL = 100  # batches that are made together
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the model depends on beside the corpora; the defaults made the model that ships.
+    """Hold the settings of a training; the model that ships was made with the defaults.
 
     Attributes:
-        vocabulary: Entries of the tokeniser.
-        pieces: Of these, pieces of words.
-        hidden: Width.
-        layers: Depth.
-        heads: Attention heads of a layer.
-        inner: Width inside a layer.
+        vocabulary: Number of entries of the tokenizer.
+        pieces: Number of these entries that are pieces of words.
+        hidden: Width of the model.
+        layers: Number of layers.
+        heads: Attention heads per layer.
+        inner: Width of the feed-forward layers.
         recipe: How examples are made; its `long` is the longest input.
-        tokens: Ids in a batch.
-        steps: Most steps.
-        minutes: Stop by then, too; None: never.
+        tokens: Ids per batch.
+        steps: Largest number of steps.
+        minutes: Time limit in minutes; None for no limit.
         rate: Learning rate at its peak.
         warmup: Steps until the peak.
         decay: Weight decay.
-        seed: Of weights and examples.
+        seed: Seed of weights and examples.
     """
 
     vocabulary: int = 14_000
@@ -75,11 +76,11 @@ class Settings:
 
 @dataclass(frozen=True)
 class Held:
-    """Texts of corpora, those to train on and those kept back.
+    """Hold the texts of corpora: those to train on, and those held out.
 
     Attributes:
-        train: Texts and the share of each corpus.
-        examined: Texts kept back, by the name of the corpus.
+        train: Texts and share of each corpus.
+        examined: Held-out texts by the name of the corpus.
         hashes: Hash of every file.
     """
 
@@ -89,10 +90,10 @@ class Held:
 
 
 def read(corpora: Sequence[Corpus], examined: Sequence[Corpus] = ()) -> Held:
-    """Read the corpora into memory: two in a hundred texts are kept back, and all of the corpora `examined`.
+    """Read the corpora into memory; hold out two texts in a hundred, and all texts of the corpora `examined`.
 
     Raises:
-        InputError: A file that cannot be read, or a corpus without texts.
+        InputError: A file cannot be read, or a corpus has no texts.
     """
     train, kept = [], {}
     for corpus in corpora:
@@ -109,7 +110,7 @@ def read(corpora: Sequence[Corpus], examined: Sequence[Corpus] = ()) -> Held:
 
 
 def frequencies(held: Held) -> Counter[str]:
-    """Count the words of the texts to train on, every corpus weighing what its share is."""
+    """Count the words of the texts to train on, each corpus weighted by its share."""
     counted = [(count_words(map(clean, texts)), share) for texts, share in held.train]
     whole = sum(counts.total() for counts, _ in counted)
     parts = sum(share for _, share in held.train)
@@ -124,14 +125,15 @@ def frequencies(held: Held) -> Counter[str]:
 def train(
     held: Held, out: Path, settings: Settings, *, listener: Listener | None = None, every: int = 500, told: int = 50
 ) -> dict[str, Any]:
-    """Train, or go on from the checkpoint in `out`; write the model in half precision.
+    """Train, or resume from the checkpoint in `out`; write the model in half precision.
 
     Args:
-        held: See `read`.
-        out: Folder: `config.json`, `model.safetensors`, the tokeniser, `training.json`; `checkpoint/` while it lasts.
-        settings: See there.
-        listener: Told of progress.
-        every: Steps between checkpoints; with each, the model as it is by then is written.
+        held: Texts from `read`.
+        out: Output folder for `config.json`, `model.safetensors`, the tokenizer and `training.json`; it holds
+            `checkpoint/` until the training ends.
+        settings: Sizes and schedule of the training.
+        listener: Called with the progress.
+        every: Steps between checkpoints; the model is written with each of them.
         told: Steps between reports.
 
     Returns:
@@ -174,7 +176,7 @@ def train(
 
 
 def _most(counts: Counter[str]) -> list[str]:
-    """Return the ten most frequent words: what a guess without any context is worth."""
+    """Return the ten most frequent words, which are the best guesses without context."""
     return [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:10]]
 
 
@@ -189,7 +191,7 @@ def _same_training(path: Path, about: dict[str, Any]) -> None:
 
 
 def _tokenizer(work: Path, held: Held, settings: Settings) -> tuple[Tokenizer, Counter[str]]:
-    """Build the tokeniser, or read the one of the training that goes on."""
+    """Build the tokenizer, or read the one of the training that is resumed."""
     from tokenizers import Tokenizer
 
     if (work / _COUNTS).exists():
@@ -231,7 +233,7 @@ def _shape(size: int, settings: Settings) -> RobertaConfig:
 def _write(
     out: Path, model: RobertaForMaskedLM, tokenizer: Tokenizer, settings: Settings, facts: dict[str, Any]
 ) -> None:
-    """Write the model as it is, in half precision, as transformers reads it."""
+    """Write the model in its present state, in half precision, in the format of transformers."""
     import copy
 
     from transformers import PreTrainedTokenizerFast

@@ -1,4 +1,4 @@
-"""The card of a small masked language model: data, licence, settings, figures, and the range of its scores."""
+"""Write the card of a small masked language model: data, licence, settings, figures, and the range of its scores."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from dptext_etl.training.masked_lm_figures import Score, figures
 CARD = "README.md"
 WEIGHTS = "model.safetensors"
 LICENCE = "The licence of the weights follows from that of the corpora."
-_CALIBRATED = 500  # texts that were kept back
+_CALIBRATED = 500  # held-out texts
 _DEVIATIONS = 7.0
-"""Of the range. Scores of these models have a long upper end, because they begin as logarithms of frequencies: with 4
-deviations, which the papers take, the right word of a pair scored like six others; 7 were best on texts kept back."""
+"""Upper end of the range, in standard deviations above the mean. Scores of these models have a long upper tail, because
+they start as logarithms of frequencies: with the 4 deviations of the papers, the right word of a pair scored like six
+other words. 7 deviations were best on held-out texts."""
 
 
 def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 300) -> dict[str, Any]:
-    """Examine a trained model, estimate the range of its scores on texts that were kept back, and write its card.
+    """Evaluate a trained model, estimate the range of its scores on held-out texts, and write its card.
 
     Args:
         out: Folder of the model.
-        held: The corpora that it was trained on.
-        licence: What their licences ask, a paragraph for the card.
-        pieces: Runs of sentences that are looked at per corpus.
+        held: The corpora of the training.
+        licence: Paragraph for the card about the terms of the corpora's licences.
+        pieces: Sequences of sentences to evaluate per corpus.
 
     Returns:
         Facts: `out`, `steps`, `bytes`, `held_out` (shares of words found, by setting), `clip`.

@@ -1,9 +1,9 @@
-"""How well a masked language model finds words on texts that it has not seen, beside a guess without any context.
+"""Measure how well a masked language model finds words on held-out texts, and compare it with a guess without context.
 
-Three settings, each in the form of strict releases (words in lower case, no punctuation): a text alone with 15 % of its
-words behind masks; the pair that DP-MLM shows, the plain text and then the text with masks, which is mostly copying;
-and the pair in which every word of the second copy is a mask, as parallel decoding has it. All masked words count,
-those outside the vocabulary as missed.
+There are three settings, each in the form of strict releases (words in lower case, no punctuation). In the first, a
+text stands alone with 15 % of its words masked. In the second, the model sees the pair of DP-MLM: the plain text, then
+the text with masks, so that finding a word is mostly copying. In the third, every word of the second copy is masked, as
+in parallel decoding. All masked words count; words outside the vocabulary count as missed.
 """
 
 from __future__ import annotations
@@ -33,22 +33,22 @@ from dptext_etl.training.vocabulary import MASK
 
 SETTINGS = ("alone", "pair", "pair, all masked")
 _SHARE = 0.15
-_PIECES = 300  # of a corpus, about
-_WORDS = (8, 40)  # of a piece, at least and at most
+_PIECES = 300  # pieces per corpus, about
+_WORDS = (8, 40)  # smallest and largest number of words of a piece
 _ROWS = 16
 _TEN = 10
 
 
 @dataclass
 class Score:
-    """Masked words of one setting, and in how many the answer was first, or among the first ten.
+    """Count the masked words of one setting, and how many of them were found.
 
     Attributes:
         words: Masked words.
-        first: Found at once.
-        ten: Found among ten.
-        guess: Found by always saying the most frequent word.
-        guess_ten: Found among the ten most frequent words.
+        first: Words with the highest score.
+        ten: Words among the ten highest scores.
+        guess: Words that equal the most frequent word.
+        guess_ten: Words among the ten most frequent words.
     """
 
     words: int = 0
@@ -65,16 +65,16 @@ class Score:
 def figures(
     folder: Path, examined: Mapping[str, Sequence[str]], unigrams: Sequence[str], pieces: int = _PIECES
 ) -> dict[str, dict[str, Score]]:
-    """Examine the model in a folder.
+    """Evaluate the model in a folder.
 
     Args:
-        folder: As `masked_lm.train` wrote it.
-        examined: Texts that were not trained on, by the name of their corpus.
+        folder: Folder that `masked_lm.train` wrote.
+        examined: Held-out texts by the name of their corpus.
         unigrams: The most frequent words of the training, most frequent first.
-        pieces: Runs of sentences that are looked at per corpus.
+        pieces: Sequences of sentences to evaluate per corpus.
 
     Returns:
-        Scores by corpus and setting, and of all corpora together as "all".
+        Scores by corpus and setting; "all" sums up all corpora.
     """
     import torch
     from tokenizers import Tokenizer
@@ -100,7 +100,7 @@ def figures(
 
 
 def _best(model: Any, batch: Masked, asked: npt.NDArray[np.bool_]) -> Ids:
-    """Return the ten ids that score highest at every mask, shape (masks, 10)."""
+    """Return the ten ids with the highest scores at every mask, shape (masks, 10)."""
     import torch
 
     ids, attended, types = (torch.from_numpy(part) for part in (batch.ids, batch.attended, batch.types))
@@ -120,7 +120,7 @@ def _count(score: Score, truth: Ids, best: Ids, guesses: Ids) -> None:
 
 
 def _runs(texts: Sequence[str], pieces: int) -> Iterator[str]:
-    """Yield runs of sentences of texts spread evenly over a corpus, one of each text."""
+    """Yield one sequence of sentences per text, of texts spread evenly over a corpus."""
     least, most = _WORDS
     step = max(1, len(texts) // pieces)
     left = pieces
@@ -142,7 +142,7 @@ def _grouped(texts: Sequence[Words]) -> Iterator[list[Words]]:
 
 
 def _examples(group: Sequence[Words], rng: np.random.Generator) -> dict[str, list[tuple[Example, Ids]]]:
-    """Return what each setting shows of some texts, and what stood behind the masks, in order."""
+    """Return the examples of some texts by setting, and the masked ids in order."""
     made: dict[str, list[tuple[Example, Ids]]] = {name: [] for name in SETTINGS}
     for text in group:
         possible = np.flatnonzero(text.masked)
@@ -156,5 +156,5 @@ def _examples(group: Sequence[Words], rng: np.random.Generator) -> dict[str, lis
 
 
 def _truth(text: Words, chosen: Ids) -> Ids:
-    """Return the ids of words; -1 where a word is none."""
+    """Return the ids of words; -1 for a word that is no single id."""
     return np.where(text.asked[chosen], text.ids[text.starts[:-1][chosen]], -1)

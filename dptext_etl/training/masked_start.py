@@ -1,9 +1,9 @@
-"""The weights that a small masked language model starts from, so that an hour on a CPU is not spent on the beginning.
+"""Make the initial weights of a small masked language model, which save about an hour of training on a CPU.
 
-A transformer that starts from small random weights sees nothing of what is around a mask and learns the words'
-frequencies first, for thousands of steps. This one starts with what is known before: frequencies as the head's bias,
-the embedded word vectors as embeddings, positions as sinusoids, and attention that hands on the average of what it
-looks at (value and output matrices are each other's transpose). All of it is trained afterwards.
+A transformer with small random weights ignores the context of a mask at first. It learns the words' frequencies for
+thousands of steps. This model starts with known things: frequencies as the head's bias, the embedded word vectors as
+embeddings, positions as sinusoids, and attention that averages over the positions it attends to (the value matrix and
+the output matrix are transposes of each other). Training then changes all of these weights.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import RobertaConfig, RobertaForMaskedLM
 
-_LENGTH = 2.0  # of an embedding; much longer than what a step of the optimiser moves it
-_SHARP = 0.5  # scores of the beginning spread about as much
-_RARE = 0.5  # times that an entry counts which was never counted
+_LENGTH = 2.0  # length of an embedding; much longer than a step of the optimiser
+_SHARP = 0.5  # approximate standard deviation of the initial scores
+_RARE = 0.5  # count of an entry that never occurs
 
 
 def started(config: RobertaConfig, tokenizer: Tokenizer, counts: Counter[str], seed: int) -> RobertaForMaskedLM:
-    """Make the model as the training begins; the state of torch's generators stays what it was.
+    """Make the initial model; the state of torch's generators does not change.
 
     Args:
-        config: Its shape.
-        tokenizer: Its entries.
-        counts: How often its words occur.
-        seed: Of what is random.
+        config: Shape of the model.
+        tokenizer: Tokenizer with the entries of the model.
+        counts: Frequencies of the words.
+        seed: Seed of the random weights.
     """
     import torch
     from transformers import RobertaForMaskedLM
@@ -59,7 +59,7 @@ def started(config: RobertaConfig, tokenizer: Tokenizer, counts: Counter[str], s
 
 
 def _averaging(attention: torch.nn.Module) -> None:
-    """Let attention hand on an average of what is around, each head looking elsewhere."""
+    """Set attention to average over positions, with another pattern in each head."""
     import torch
 
     inside, out = attention.self, attention.output.dense
@@ -71,7 +71,7 @@ def _averaging(attention: torch.nn.Module) -> None:
 
 
 def _sinusoids(weight: torch.Tensor, first: int, size: float) -> None:
-    """Write positions as sinusoids of falling frequency, `size` being the root of their mean square."""
+    """Write positions as sinusoids of falling frequency; `size` is their root mean square."""
     import torch
 
     rows, width = weight.shape
@@ -82,7 +82,7 @@ def _sinusoids(weight: torch.Tensor, first: int, size: float) -> None:
 
 
 def _words(weight: torch.Tensor, tokenizer: Tokenizer) -> None:
-    """Write word vectors, centred and of one length, into the embeddings of the words that have one."""
+    """Write centred word vectors of equal length into the embeddings of the words that have a vector."""
     import torch
 
     vectors, entries = WordVectors.load(), tokenizer.get_vocab()
@@ -97,7 +97,7 @@ def _words(weight: torch.Tensor, tokenizer: Tokenizer) -> None:
 
 
 def _log_shares(tokenizer: Tokenizer, counts: Counter[str]) -> npt.NDArray[np.float32]:
-    """Return the logarithm of how often every entry occurs."""
+    """Return the logarithm of the relative frequency of every entry."""
     share = np.full(tokenizer.get_vocab_size(), _RARE)
     for entry, number in tokenizer.get_vocab().items():
         share[number] = max(_RARE, counts[entry])

@@ -1,7 +1,7 @@
-"""Mean and spread of numbers that come in batches and are never held together.
+"""Compute mean and standard deviation of numbers that come in batches, without holding them all in memory.
 
-Batches are merged by the pairwise formulas of Chan, Golub and LeVeque (1983, "Algorithms for computing the sample
-variance"), in float64: the scores of a thousand texts by a large vocabulary are billions of numbers.
+The pairwise formulas of Chan, Golub and LeVeque (1983, "Algorithms for computing the sample variance") merge batches in
+float64. The scores of a thousand texts over a large vocabulary are billions of numbers.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-_SAMPLE = 4_096  # numbers of a batch that percentiles are read from
+_SAMPLE = 4_096  # numbers kept per batch for percentiles
 _HELD = 2**20
 
 
 class Moments:
-    """Count, mean and variance of all numbers seen; percentiles of an even sample of them.
+    """Compute count, mean and variance of all numbers, and percentiles of an even sample of them.
 
-    Numbers that are not finite are counted and left out.
+    Numbers that are not finite are counted apart and left out.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Moments:
         self._sample: list[npt.NDArray[np.float64]] = []
 
     def add(self, numbers: npt.NDArray[np.floating]) -> None:
-        """Take in a batch of any shape."""
+        """Add a batch of any shape."""
         flat = np.asarray(numbers, dtype=np.float64).ravel()
         finite = flat[np.isfinite(flat)]
         self.left_out += len(flat) - len(finite)
@@ -48,11 +48,11 @@ class Moments:
 
     @property
     def sd(self) -> float:
-        """Standard deviation of all numbers seen (divided by their count)."""
+        """Return the standard deviation of all numbers (the divisor is their count)."""
         return math.sqrt(self._squares / self.count) if self.count else math.nan
 
     def percentiles(self, shares: tuple[float, ...]) -> dict[str, float]:
-        """Return percentiles of the sample by their names, {"50": 1.2}."""
+        """Return percentiles of the sample by name, such as {"50": 1.2}."""
         every = np.concatenate(self._sample) if self._sample else np.zeros(0)
         if not len(every):
             return {}
@@ -60,5 +60,5 @@ class Moments:
 
     def _keep(self, some: npt.NDArray[np.float64]) -> None:
         self._sample.append(some)
-        if sum(map(len, self._sample)) > _HELD:  # every second number, of all batches alike
+        if sum(map(len, self._sample)) > _HELD:  # keep every second number of all batches
             self._sample = [np.concatenate(self._sample)[::2]]

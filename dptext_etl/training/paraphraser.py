@@ -1,8 +1,9 @@
-"""Fine-tune a causal model on public pairs of sentences, so that DP-Paraphrase has something to draw from.
+"""Fine-tune a causal model on public pairs of sentences for DP-Paraphrase.
 
-As paper 000 has it (after Mattern et al. 2022, section 4): GPT-2, three epochs over pairs of sentences of which one
-follows from the other, written as text, " >>>>> ", paraphrase and the end. The loss is that of the paraphrase and its
-end alone: nothing else is ever drawn. Any causal model can be trained, by the prompt that it will be asked with.
+Paper 000 (after Mattern et al. 2022, section 4) trains GPT-2 for three epochs on pairs of sentences, one of which
+follows from the other. A pair is written as text, " >>>>> ", paraphrase and the end. The loss counts only the
+paraphrase and its end, because only these are drawn. Any causal model can be trained, with the prompt that the
+mechanism will use.
 """
 
 from __future__ import annotations
@@ -32,27 +33,28 @@ if TYPE_CHECKING:
     from dptext_etl.training.resumable import Listener
 
 FACTS = "training.json"
-"""File in the output folder: how the model was made."""
-_NOTHING = -100  # label of what the loss does not count
-_EXAMINED = 512  # pairs kept back that are scored before and after
-_CLIPPED = 500  # texts that the range of scores is estimated from
+"""File in the output folder that says how the model was made."""
+_NOTHING = -100  # label of a position that the loss does not count
+_EXAMINED = 512  # held-out pairs that are scored before and after the training
+_CLIPPED = 500  # texts for the estimate of the range of scores
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the model depends on beside its base and the pairs.
+    """Hold the settings of a fine-tuning.
 
     Attributes:
-        template: Prompt, as DP-Paraphrase will have it.
-        epochs: Times that every pair is seen.
-        steps: Most steps; the epochs' where None.
-        minutes: Stop by then, too; None: never.
-        rows: Pairs in a batch.
-        longest: Most tokens of a prompt, and of a paraphrase: longer prompts are cut, longer paraphrases left out.
+        template: Prompt that DP-Paraphrase will use.
+        epochs: Number of passes over the pairs.
+        steps: Largest number of steps; None takes as many as the epochs need.
+        minutes: Time limit in minutes; None for no limit.
+        rows: Pairs per batch.
+        longest: Largest number of tokens of a prompt, and of a paraphrase. Longer prompts are cut, longer paraphrases
+            are left out.
         rate: Learning rate at its peak.
         warmup: Steps until the peak.
         decay: Weight decay.
-        seed: Of the order and of dropout.
+        seed: Seed of the order and of dropout.
     """
 
     template: str = "{text} >>>>> "
@@ -68,14 +70,14 @@ class Settings:
 
 
 class Examples:
-    """Pairs as rows of tokens: prompt, paraphrase, end.
+    """Turn pairs into rows of tokens: prompt, paraphrase, end.
 
     Args:
-        pairs: See `SentencePairs`.
-        prompts: How texts become prompts.
-        answers: How paraphrases become tokens.
-        end: The token that ends an answer.
-        longest: Most tokens of a paraphrase, the end included.
+        pairs: Pairs of a text and its paraphrase.
+        prompts: Encoder of texts to prompts.
+        answers: Encoder of paraphrases to tokens.
+        end: Token id that ends an answer.
+        longest: Largest number of tokens of a paraphrase, the end included.
     """
 
     def __init__(self, pairs: Sequence[Pair], prompts: Prompts, answers: Prompts, end: int, longest: int) -> None:
@@ -90,7 +92,7 @@ class Examples:
         return len(self._rows)
 
     def batch(self, chosen: Sequence[int]) -> tuple[np.ndarray[Any, np.dtype[np.int64]], ...]:
-        """Return token numbers, labels (`_NOTHING` where the loss does not count) and which places are tokens."""
+        """Return token ids, labels (`_NOTHING` where the loss does not count) and the attention mask of some pairs."""
         rows = [self._rows[number] for number in chosen]
         width = max(len(prompt) + len(answer) for prompt, answer in rows)
         ids, labels = np.zeros((len(rows), width), np.int64), np.full((len(rows), width), _NOTHING, np.int64)
@@ -102,7 +104,13 @@ class Examples:
         return ids, labels, attended
 
     def at(self, step: int, rows: int, seed: int) -> list[int]:
-        """Return the numbers of a step's pairs: every epoch is an order of its own, cut into batches."""
+        """Return the indices of a step's pairs; every epoch has an order of its own.
+
+        Args:
+            step: Number of the step, from 0.
+            rows: Pairs per batch.
+            seed: Seed of the orders.
+        """
         per_epoch = math.ceil(len(self._rows) / rows)
         epoch, place = divmod(step, per_epoch)
         chosen: list[int] = _order(seed, epoch, len(self._rows))[place * rows : (place + 1) * rows].tolist()
@@ -124,24 +132,24 @@ def train(
     listener: Listener | None = None,
     every: int = 500,
 ) -> dict[str, Any]:
-    """Fine-tune, or go on from the checkpoint in `out`; write a folder that `dp_paraphrase` takes as its model.
+    """Fine-tune, or resume from the checkpoint in `out`; write a folder that `dp_paraphrase` takes as its model.
 
     Args:
         base: Files of the causal model to start from, by role.
         pairs: Public pairs.
-        out: Folder: `config.json`, `model.safetensors`, the tokenizer, `training.json`, `dptext_clip.json`; and
-            `checkpoint/` until the last step.
-        settings: See there.
+        out: Output folder for `config.json`, `model.safetensors`, the tokenizer, `training.json` and
+            `dptext_clip.json`; it holds `checkpoint/` until the last step.
+        settings: Prompt, sizes and schedule of the training.
         clip: Estimate the public range of the scores from the pairs.
-        listener: Told of progress.
+        listener: Called with the progress.
         every: Steps between checkpoints.
 
     Returns:
-        Facts: settings, base, pairs, steps, mean loss per token of pairs kept back, before and after.
+        Facts: settings, base, pairs, steps, mean loss per token of held-out pairs before and after.
 
     Raises:
         InputError: No pair fits into `longest` tokens.
-        PolicyError: The model is no causal model, or names no end token.
+        PolicyError: The model is not a causal model, or names no end token.
     """
     import torch
     from transformers.utils import logging as library
@@ -170,7 +178,7 @@ def train(
         return torch.nn.functional.cross_entropy(logits[:, :-1][counted].float(), labels[:, 1:][counted])
 
     def loss_at(step: int) -> Tensor:
-        torch.manual_seed(settings.seed * 1_000_003 + step)  # dropout, too, is a function of the step
+        torch.manual_seed(settings.seed * 1_000_003 + step)  # dropout depends on the step alone
         return loss_of(examples.at(step, settings.rows, settings.seed), examples)
 
     def examined() -> float | None:
@@ -208,7 +216,7 @@ def train(
 
 
 def _trainable(folder: Path) -> Any:
-    """Read a causal model whose weights may change: nobody else's copy."""
+    """Read a new copy of a causal model, whose weights may change."""
     import torch
     from transformers import AutoModelForCausalLM
 
@@ -218,7 +226,7 @@ def _trainable(folder: Path) -> Any:
 
 
 def _write(out: Path, model: Any, base: Mapping[str, Artifact]) -> None:
-    """Write the model as transformers reads it, with its base's tokenizer."""
+    """Write the model in the format of transformers, with the tokenizer of its base."""
     model.save_pretrained(out)
     for role, item in base.items():
         name = role.removeprefix(language_model.ROLE)

@@ -1,7 +1,8 @@
-"""A training loop that can be stopped and goes on where it was: steps, schedule, checkpoints, progress.
+"""Run a training loop that can be stopped and resumed: steps, schedule, checkpoints, progress.
 
-A step's loss is a function of its number, checkpoints hold weights and the optimiser's state, so that a training that
-was resumed ends with the weights of one that was not. Checkpoints are safetensors files: none is unpickled.
+The loss of a step depends on the step's number alone, and checkpoints hold the weights and the optimiser's state. So a
+resumed training ends with the same weights as one that was never stopped. Checkpoints are safetensors files; nothing is
+unpickled.
 """
 
 from __future__ import annotations
@@ -26,21 +27,21 @@ from dptext_etl.artifacts import canon
 log = logging.getLogger("dptext_etl.training")
 
 FOLDER = "checkpoint"
-"""Name of the folder in a model's folder where checkpoints lie."""
+"""Name of the folder of checkpoints inside a model's folder."""
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long a training lasts and how fast it learns.
+    """Set the duration and the learning rate of a training.
 
     Attributes:
-        steps: Most steps.
+        steps: Largest number of steps.
         rate: Learning rate at its peak.
         warmup: Steps until the peak.
-        constant: Keep the rate after the warm-up; else it falls along a cosine to zero.
+        constant: Keep the rate after the warm-up; otherwise it falls to zero along a cosine.
         decay: Weight decay.
-        minutes: Stop by then, too; the rate falls with the time that is used up. None: never.
+        minutes: Time limit in minutes, over which the rate falls as well; None for no limit.
     """
 
     steps: int
@@ -51,7 +52,7 @@ class Schedule:
     minutes: float | None = None
 
     def share(self, step: int, seconds: float) -> float:
-        """Return how much of the training is done, 0 to 1."""
+        """Return the share of the training that is done, from 0 to 1."""
         used = 0.0 if self.minutes is None else seconds / (60 * self.minutes)
         return min(1.0, max(step / self.steps, used))
 
@@ -65,15 +66,15 @@ class Schedule:
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """How far a training is: counts and a loss on public text, nothing else.
+    """Report the progress of a training: counts and a loss on public text, nothing else.
 
     Attributes:
-        name: Of the training or its stage.
+        name: Name of the training or its stage.
         step: Steps done.
-        steps: Steps in all.
-        loss: Mean over the steps since the last report.
-        seconds: Used so far, those before a stop among them.
-        eta: Seconds left.
+        steps: Steps in total.
+        loss: Mean loss over the steps since the last report.
+        seconds: Seconds used so far, also before a stop.
+        eta: Estimate of the seconds left.
     """
 
     name: str
@@ -95,18 +96,25 @@ Listener = Callable[[TrainingProgress], None]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where the state of a training lies.
+    """Store and restore the state of a training.
 
     Attributes:
         path: The file.
-        identity: Of what is trained on what; the state of another identity is not gone on with.
+        identity: Hash of model, data and settings. A state with another identity is ignored.
     """
 
     path: Path
     identity: str
 
     def save(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer, step: int, seconds: float) -> None:
-        """Write the state; the file is replaced whole."""
+        """Write the state; the file is replaced atomically.
+
+        Args:
+            model: Model whose trainable weights are saved.
+            optimiser: Optimiser whose moments are saved.
+            step: Steps done.
+            seconds: Seconds used so far.
+        """
         tensors: dict[str, Tensor] = {}
         steps: dict[str, float] = {}
         for key, weight in model.named_parameters():
@@ -121,7 +129,7 @@ class Checkpoint:
         aside.replace(self.path)
 
     def restore(self, model: torch.nn.Module, optimiser: torch.optim.Optimizer) -> tuple[int, float]:
-        """Load the state if it is there; return the steps done and the seconds that they took."""
+        """Load the state if there is one; return the steps done and the seconds used."""
         if not self.path.exists():
             return 0, 0.0
         with safe_open(self.path, framework="pt") as file, torch.no_grad():
@@ -139,13 +147,13 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Reports:
-    """What is told, and when.
+    """Report the progress of a training to a log and a listener.
 
     Attributes:
-        name: Of the training or its stage.
+        name: Name of the training or its stage.
         every: Steps between checkpoints.
         told: Steps between reports.
-        listener: Told of progress; None to only log.
+        listener: Called with the progress; None to only log it.
         saved: Called with the number of steps after every checkpoint.
     """
 
@@ -156,7 +164,14 @@ class Reports:
     saved: Callable[[int], None] | None = None
 
     def tell(self, step: int, schedule: Schedule, loss: float, seconds: float) -> None:
-        """Report and log how far the training is."""
+        """Log the progress and call the listener.
+
+        Args:
+            step: Steps done, at least 1.
+            schedule: Schedule of the training.
+            loss: Mean loss over the steps since the last report.
+            seconds: Seconds used so far.
+        """
         share = schedule.share(step, seconds)
         progress = TrainingProgress(self.name, step, schedule.steps, loss, seconds, seconds * (1 - share) / share)
         log.info("%s", progress)
@@ -171,17 +186,17 @@ def run(
     checkpoint: Checkpoint,
     reports: Reports,
 ) -> int:
-    """Train until the schedule's end, from the checkpoint if there is one.
+    """Train until the schedule's end, starting from the checkpoint if there is one.
 
     Args:
-        model: Trained in place.
-        loss_at: The loss of a step, by its number alone.
-        schedule: See there.
-        checkpoint: See there; its folder is made.
-        reports: See there.
+        model: Model that is trained in place.
+        loss_at: Returns the loss of a step from the step's number alone.
+        schedule: Duration and learning rate.
+        checkpoint: Place of the state; its folder is created.
+        reports: Receiver of the progress.
 
     Returns:
-        The number of steps done.
+        Number of steps done.
     """
     checkpoint.path.parent.mkdir(parents=True, exist_ok=True)
     optimiser = torch.optim.AdamW(model.parameters(), lr=schedule.rate, betas=(0.9, 0.98), weight_decay=schedule.decay)

@@ -1,4 +1,4 @@
-"""Public pairs of sentences: what a paraphraser is trained on, and which of them are kept back."""
+"""Read the public pairs of sentences that a paraphraser is trained on, and hold some of them out."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True)
 class SentencePairs:
-    """Pairs of a file, those to train on and those kept back.
+    """Hold the pairs of a file: those to train on, and those held out.
 
     Attributes:
         train: Pairs of a text and its paraphrase.
-        held: Pairs kept back: two texts in a hundred, by their own hash.
-        name: Of the file.
-        sha256: Of its bytes.
+        held: Held-out pairs: the text's hash holds out two pairs in a hundred.
+        name: Name of the file.
+        sha256: Hash of its bytes.
     """
 
     train: tuple[Pair, ...]
@@ -32,14 +32,14 @@ class SentencePairs:
 
     @classmethod
     def read(cls, path: Path, columns: tuple[str, str] = ("text", "paraphrase")) -> Self:
-        """Read a Parquet, CSV, TSV or NDJSON file; rows with a null or an empty side are left out.
+        """Read a Parquet, CSV, TSV or NDJSON file; leave out rows with a null or an empty text.
 
         Args:
             path: The file.
-            columns: Which hold the texts and their paraphrases.
+            columns: Names of the columns of texts and of paraphrases.
 
         Raises:
-            InputError: Missing, of another kind, without these columns, or without pairs to train on.
+            InputError: The file is missing, of another kind, or has no such columns or no pairs to train on.
         """
         import polars as pl
 

@@ -1,9 +1,9 @@
-"""A small BART model that rebuilds short English texts, trained from scratch on public text.
+"""Train a small BART model from scratch on public text, so that it rebuilds short English texts.
 
-DP-BART (paper 003, section 3.3) needs a checkpoint whose decoder rebuilds the input from clipped latents. This trains a
-small one on the very path that the mechanism takes: rows of constant length, an encoder with its own mask, latents
-clipped by value with a little noise on them, a decoder that attends to every position. A part of every batch are rows
-of random tokens: what is copied then does not depend on what was seen, so that unknown names come through.
+DP-BART (paper 003, section 3.3) needs a checkpoint whose decoder rebuilds the input from clipped latents. This module
+trains a small one with the steps of the mechanism: rows have constant length, the encoder has its own mask, the latents
+are clipped by value and get a little noise, and the decoder attends to every position. A part of every batch consists
+of rows of random tokens, so that the model learns to copy unknown names as well.
 """
 
 from __future__ import annotations
@@ -32,24 +32,24 @@ _PAD, _END = 1, 2
 
 @dataclass(frozen=True)
 class Settings:
-    """What the model depends on beside the corpus; the defaults made the one that ships.
+    """Hold the settings of a training; the model that ships was made with the defaults.
 
     Attributes:
-        vocabulary: Tokens, those of the tokenizer's alphabet of bytes among them.
-        length: Tokens of a row, the end among them; the latent has this many rows.
+        vocabulary: Number of tokens, the tokenizer's alphabet of bytes included.
+        length: Tokens per row, the end included; the latent has this many rows.
         width: Columns of the latent.
-        layers: Of the encoder, and of the decoder.
-        heads: Of attention.
+        layers: Layers of the encoder, and of the decoder.
+        heads: Attention heads per layer.
         inner: Width of the feed-forward layers.
-        clip: The latents are clipped to [-clip, clip].
-        noise: Largest standard deviation of the noise on them, in units of `clip`.
-        random: Share of a batch that is random tokens.
-        rows: Of a batch.
-        steps: Most steps.
+        clip: Bound of the latents: they are clipped to [-clip, clip].
+        noise: Largest standard deviation of the noise on the latents, in units of `clip`.
+        random: Share of rows of random tokens in a batch, from 0 to 1.
+        rows: Rows per batch.
+        steps: Largest number of steps.
         rate: Learning rate at its peak.
         warmup: Steps until the peak.
-        minutes: Stop by then.
-        seed: Of everything.
+        minutes: Time limit in minutes.
+        seed: Seed of weights, batches, noise and dropout.
     """
 
     vocabulary: int = 6144
@@ -70,15 +70,15 @@ class Settings:
 
 
 def train_tokenizer(texts: Iterable[str], size: int) -> Any:
-    """Train a byte-level BPE tokenizer that lower-cases; any text can be encoded, none becomes unknown.
+    """Train a byte-level BPE tokenizer that lower-cases; it encodes any text without unknown tokens.
 
     Args:
         texts: Public texts.
-        size: Tokens in all.
+        size: Number of tokens.
 
     Returns:
-        A tokenizer of transformers; it ends every row with `</s>` and puts nothing before it, since every position of
-        the latent costs noise.
+        A tokenizer of transformers. It ends every row with `</s>` and puts nothing at the start, since every position
+        of the latent costs noise.
     """
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
@@ -100,7 +100,13 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Any:
 
 
 def tokenizer_in(folder: Path, texts: Sequence[str], size: int) -> Any:
-    """Return the tokenizer that an earlier training left in the folder, or train one and leave it there."""
+    """Return the tokenizer that an earlier training left in the folder, or train one and save it there.
+
+    Args:
+        folder: Folder of the model.
+        texts: Public texts.
+        size: Number of tokens.
+    """
     from transformers import PreTrainedTokenizerFast
 
     if (folder / "tokenizer.json").exists():
@@ -111,10 +117,10 @@ def tokenizer_in(folder: Path, texts: Sequence[str], size: int) -> Any:
 
 
 def new_model(tokenizer: Any, settings: Settings) -> Any:
-    """Return an untrained model: latents of unit size, positions as sinusoids, queries that look where keys are.
+    """Return an untrained model whose positions are sinusoids and whose latents have unit size.
 
-    The first decoder layer starts with equal projections of queries and keys, so that attention begins near the
-    position that is to be copied; all weights are trained.
+    The first decoder layer starts with equal projections of queries and keys, so that attention starts near the
+    position to copy. Training then changes all weights.
     """
     from transformers import BartConfig, BartForConditionalGeneration
 
@@ -149,7 +155,7 @@ def new_model(tokenizer: Any, settings: Settings) -> Any:
 
 
 def scale_latents(model: Any, factor: float) -> None:
-    """Multiply the latents by `factor` and what reads them by its inverse: the model computes the same."""
+    """Multiply the latents by `factor`, and the weights that read them by its inverse; the output stays the same."""
     with torch.no_grad():
         norm = model.model.encoder.layers[-1].final_layer_norm
         norm.weight.mul_(factor)
@@ -169,19 +175,19 @@ def train(
     every: int = 500,
     listener: resumable.Listener | None = None,
 ) -> int:
-    """Train a model and write it to `folder`; a training that was stopped goes on.
+    """Train a model and write it to `folder`; resume a training that was stopped.
 
     Args:
-        tokenizer: From `train_tokenizer`.
-        texts: Public texts; beyond `settings.length` tokens they are cut.
-        settings: See there.
-        folder: Gets the model (config.json, model.safetensors, tokenizer) after every checkpoint.
-        facts: About the corpus, written beside the model.
+        tokenizer: Tokenizer of `train_tokenizer`.
+        texts: Public texts; they are cut after `settings.length` tokens.
+        settings: Sizes and schedule of the training.
+        folder: Output folder; the model (config.json, model.safetensors, tokenizer) is written after every checkpoint.
+        facts: Facts about the corpus, written beside the model.
         every: Steps between checkpoints.
-        listener: Told of progress.
+        listener: Called with the progress.
 
     Returns:
-        The steps done.
+        Number of steps done.
     """
     model = new_model(tokenizer, settings)
     read = SequenceModel(model, tokenizer, length=settings.length)
@@ -207,7 +213,15 @@ def train(
 
 
 def write(model: Any, tokenizer: Any, settings: Settings, folder: Path, facts: Mapping[str, Any]) -> None:
-    """Write the model as it is, at the latents' size of `settings.clip`, in half precision, and what made it."""
+    """Write the model in its present state, in half precision, with its tokenizer and the facts of its training.
+
+    Args:
+        model: The model; a copy is scaled so that its latents have the size of `settings.clip`.
+        tokenizer: The model's tokenizer.
+        settings: Settings of the training.
+        folder: Output folder.
+        facts: Facts about the corpus and the training.
+    """
     scaled = copy.deepcopy(model)
     scale_latents(scaled, settings.clip)
     scaled.half().save_pretrained(folder)

@@ -1,7 +1,7 @@
-"""Public texts as rows of token ids that all have one length, and the batches that a training step sees.
+"""Encode public texts as rows of token ids of one length, and draw the batches of training steps.
 
-A batch is a function of the seed and the step alone, so that a training that was stopped goes on with the batches
-that it would have seen.
+A batch depends on the seed and the step alone, so a resumed training sees the same batches as one that was never
+stopped.
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ def token_rows(read: Callable[[Sequence[str]], npt.NDArray[np.integer]], texts: 
     """Encode texts, some thousands at a time.
 
     Args:
-        read: Cuts and pads texts to rows of ids, as the release does (`families.sequence_model`).
+        read: Cuts and pads texts to rows of ids, as a release does (`inference.latent`).
         texts: Public texts.
-        length: Tokens of a row.
+        length: Tokens per row.
 
     Returns:
-        Shape (texts, length).
+        Token ids, shape (texts, length).
     """
     found = [np.asarray(read(chunk), dtype=np.int32) for chunk in _chunks(texts)]
     return np.concatenate(found) if found else np.zeros((0, length), dtype=np.int32)
 
 
 def public_texts(corpora: Sequence[Corpus], words: int, count: int, seed: int) -> list[str]:
-    """Draw short texts from corpora by their shares; what is held out for examinations stays out.
+    """Draw short texts from corpora by their shares; leave out texts that are held out for evaluation.
 
     Args:
-        corpora: Public ones.
-        words: Most words of a text.
-        count: Texts wanted in all.
-        seed: Of all choices.
+        corpora: Public corpora.
+        words: Largest number of words of a text.
+        count: Number of texts wanted.
+        seed: Seed of all choices.
 
     Returns:
         About `count` texts, corpus after corpus.
@@ -60,16 +60,16 @@ def public_texts(corpora: Sequence[Corpus], words: int, count: int, seed: int) -
 
 
 def short_texts(texts: Sequence[str], words: int, count: int, seed: int) -> list[str]:
-    """Draw short public texts: whole ones if they are short, else one of their sentences, or a run of its words.
+    """Draw short public texts: a whole text if it is short, otherwise one of its sentences or some words in a row.
 
     Args:
         texts: Public texts of any length; long ones are drawn more often.
-        words: Most words of a short text.
-        count: Texts wanted.
-        seed: Of all choices.
+        words: Largest number of words of a short text.
+        count: Number of texts wanted.
+        seed: Seed of all choices.
 
     Returns:
-        At most `count` texts, fewer where punctuation was all there is; every other one is without punctuation.
+        At most `count` texts; draws that hold only punctuation are left out. Every second text has no punctuation.
     """
     if not texts:
         return []
@@ -82,24 +82,34 @@ def short_texts(texts: Sequence[str], words: int, count: int, seed: int) -> list
 
 
 def bare(text: str) -> str:
-    """Return the text with every character that is neither letter nor digit turned into a blank, blanks joined."""
+    """Replace every character that is neither letter nor digit by a blank, and join adjacent blanks."""
     return " ".join("".join(character if character.isalnum() else " " for character in text).split())
 
 
 def batch(rows: Rows, size: int, seed: int, step: int) -> Rows:
-    """Return the rows of a step, drawn with replacement; shape (size, length)."""
+    """Draw the rows of a step with replacement.
+
+    Args:
+        rows: All rows, shape (rows, length).
+        size: Rows per batch.
+        seed: Seed of the training.
+        step: Number of the step, from 0.
+
+    Returns:
+        Rows of the step, shape (size, length).
+    """
     draw = np.random.default_rng((seed, step))
     return rows[draw.integers(0, len(rows), size=size)]
 
 
 def random_rows(shape: tuple[int, int], ids: range, marks: tuple[int, int], draw: np.random.Generator) -> Rows:
-    """Return rows of ids drawn uniformly, of every number of tokens alike; they teach to copy what was never seen.
+    """Draw rows of uniform ids and uniform lengths; they teach the model to copy tokens that it never saw.
 
     Args:
-        shape: Rows, and the tokens of each.
-        ids: The ids to draw from.
-        marks: The id that ends a row, and the one that fills it.
-        draw: Where the draws come from.
+        shape: Number of rows, and tokens per row.
+        ids: Ids to draw from.
+        marks: Id that ends a row, and id that pads it.
+        draw: Random generator.
     """
     count, length = shape
     rows = draw.integers(ids.start, ids.stop, size=shape, dtype=np.int32)

@@ -1,8 +1,9 @@
-"""A tokeniser whose entries are whole words as far as they go: a word that it knows is one id.
+"""Build a tokenizer whose entries are mostly whole words, so that each word it knows is one id.
 
-A masked language model that privatises text draws one id per word, so what is one id decides what can be released.
-The most frequent words come in whole; pieces, all marked by "##" but single characters, only spell the rest. Lower
-case, contractions in one piece, nothing else is changed: words are nearly those of the kernel (docs/words.md).
+A masked language model that privatises text draws one id per word, so only words with an id of their own can be
+released. The most frequent words are whole entries. All other words are spelled by pieces, which are marked by "##", or
+by single characters. Words are in lower case, and contractions stay whole; otherwise they are nearly the words of the
+kernel (docs/words.md).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
 SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-"""Start, padding, end, unknown and mask: ids 0 to 4, as RoBERTa has them."""
+"""Start, padding, end, unknown and mask, with ids 0 to 4 as in RoBERTa."""
 START, PADDING, END, UNKNOWN, MASK = range(5)
 PIECE = "##"
 _PATTERN = rf"{WORD.pattern}|[^\w\s]"
@@ -37,12 +38,13 @@ def count_words(texts: Iterable[str]) -> Counter[str]:
 
 
 def build(counts: Counter[str], size: int, pieces: int) -> Tokenizer:
-    """Make a tokeniser with `size` entries.
+    """Make a tokenizer with `size` entries.
 
     Args:
-        counts: How often every word occurs; ties fall to the earlier word in the alphabet.
-        size: Entries: special ones, single characters and punctuation, pieces, and the rest whole words.
-        pieces: Pieces of two and more characters that spell unknown words, trained on the words that do not get in.
+        counts: Frequency of every word; of two equal ones, the earlier in the alphabet goes first.
+        size: Number of entries: special ones, single characters and punctuation, pieces; the rest are whole words.
+        pieces: Number of pieces of two or more characters that spell unknown words; they are trained on the words that
+            get no entry.
 
     Returns:
         A `tokenizers.Tokenizer` with the pair template of RoBERTa; words have no "##" and more than one character
@@ -59,7 +61,7 @@ def build(counts: Counter[str], size: int, pieces: int) -> Tokenizer:
 
 
 def assemble(entries: list[str]) -> Tokenizer:
-    """Make the tokeniser of the given entries, the first five being `SPECIAL`."""
+    """Make the tokenizer of the given entries; the first five are `SPECIAL`."""
     from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
     vocabulary = {entry: number for number, entry in enumerate(entries)}
@@ -83,7 +85,7 @@ def assemble(entries: list[str]) -> Tokenizer:
 
 
 def whole_words(tokenizer: Tokenizer) -> list[int]:
-    """Return the ids that are words: no special entry, no piece, at least one letter or digit."""
+    """Return the ids of words: entries that are not special, no pieces, and have a letter or digit."""
     return sorted(
         number
         for entry, number in tokenizer.get_vocab().items()
@@ -101,7 +103,7 @@ def _characters(counts: Counter[str]) -> list[str]:
 
 
 def _pieces(counts: dict[str, int], size: int) -> list[str]:
-    """Train word pieces on unknown words; those that continue a word only, most useful first."""
+    """Train word pieces on unknown words; return only those that continue a word, the most useful first."""
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
     trained = Tokenizer(models.WordPiece(unk_token=SPECIAL[UNKNOWN]))

@@ -1,4 +1,4 @@
-"""The figures on the card of word vectors: similarity judgements, neighbours beside other sets, coverage."""
+"""Compute the figures on the card of word vectors: similarity judgements, neighbours in other sets, coverage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def figures(path: Path, data: Path) -> str:
 
     Args:
         path: A grid file.
-        data: Folder that holds `word_lists`, `word_vectors` and labelled data sets; what is missing is left out.
+        data: Folder of `word_lists`, `word_vectors` and labelled data sets; missing ones are left out.
     """
     vectors = WordVectors.load(path)
     n, d = vectors.vectors.shape
@@ -41,12 +41,12 @@ def figures(path: Path, data: Path) -> str:
 
 
 def correlation(vectors: WordVectors, path: Path, column: int) -> tuple[float, int]:
-    """Spearman correlation of cosines with human judgements, and the pairs whose words are both known.
+    """Return the Spearman correlation of cosines with human judgements, and the number of pairs of known words.
 
     Args:
-        vectors: Any.
-        path: Gzipped table, tab-separated below a header: two words first, the judgement in `column`.
-        column: Counted from 0.
+        vectors: The word vectors.
+        path: Gzipped, tab-separated table with a header: two words first, the judgement in `column`.
+        column: Index of the judgement's column, from 0.
     """
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t") for line in file][1:]
@@ -57,7 +57,13 @@ def correlation(vectors: WordVectors, path: Path, column: int) -> tuple[float, i
 
 
 def overlap(vectors: WordVectors, other: WordVectors, k: int = _K) -> tuple[float, int]:
-    """Share of k nearest words by cosine that two sets agree on, over the words that both know; the number of those."""
+    """Return the share of k nearest words by cosine on which two sets agree, and the number of words in both sets.
+
+    Args:
+        vectors: One set of word vectors.
+        other: Another set.
+        k: Number of neighbours per word, at least 1.
+    """
     common = [word for word in vectors.words if word in other.index]
     first, second = (held.take(common).nearest(slice(None), k, "cosine") for held in (vectors, other))
     shared = [len(set(one) & set(two)) for one, two in zip(first.tolist(), second.tolist(), strict=True)]
@@ -65,12 +71,12 @@ def overlap(vectors: WordVectors, other: WordVectors, k: int = _K) -> tuple[floa
 
 
 def recall(vectors: WordVectors, path: Path, k: int = _K) -> tuple[float, int]:
-    """Share of published neighbour lists found among the k nearest by cosine; the number of lists.
+    """Return the share of published neighbours found among the k nearest by cosine, and the number of lists.
 
     Args:
-        vectors: Any.
-        path: Gzipped JSON, word to neighbours; neighbours that `vectors` does not know do not count.
-        k: Neighbours looked at.
+        vectors: The word vectors.
+        path: Gzipped JSON that maps words to neighbours; neighbours without a vector do not count.
+        k: Number of nearest words, at least 1.
     """
     with gzip.open(path, "rt", encoding="utf-8") as file:
         lists: dict[str, list[str]] = json.load(file)
@@ -83,7 +89,7 @@ def recall(vectors: WordVectors, path: Path, k: int = _K) -> tuple[float, int]:
 
 
 def coverage(vectors: WordVectors, path: Path) -> tuple[float, float]:
-    """Share of the words of a Parquet column "text" that are known: of all words, and of those made of letters."""
+    """Return the share of known words in a Parquet column "text": of all words, and of words made of letters."""
     counts: Counter[str] = Counter()
     for text in pq.read_table(path, columns=["text"])["text"].to_pylist():
         counts.update(_TOKEN.findall((text or "").replace("\u2019", "'").lower()))

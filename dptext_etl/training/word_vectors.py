@@ -1,8 +1,9 @@
 """Train the embedded word vectors on public text: `python -m dptext_etl.training.word_vectors --help`.
 
-Positive pointwise mutual information of words and their neighbours, factorised (Levy, Goldberg and Dagan 2015,
-"Improving Distributional Similarity with Lessons Learned from Word Embeddings", sections 2 and 3). Counting is exact,
-the factorisation starts from a fixed vector: the same corpus, machine and number of BLAS threads give the same bytes.
+The vectors are a factorisation of the positive pointwise mutual information of words and their neighbours (Levy,
+Goldberg and Dagan 2015, "Improving Distributional Similarity with Lessons Learned from Word Embeddings", sections 2 and
+3). Counting is exact, and the factorisation starts from a fixed vector: the same corpus, machine and number of BLAS
+threads give the same bytes.
 """
 
 from __future__ import annotations
@@ -30,23 +31,23 @@ Reals = npt.NDArray[np.float32]
 
 _TOKEN = re.compile(r"\w+(?:'\w+)*")
 _WORD = re.compile(r"[a-zà-öø-ÿ]+(?:'[a-zà-öø-ÿ]+)*")
-_END = -1  # between two texts
+_END = -1  # mark between two texts
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What the vectors depend on beside the corpus; the defaults made the file that ships.
+    """Hold the settings of a training; the file that ships was made with the defaults.
 
     Attributes:
         words: Size of the vocabulary.
-        dimensions: Coordinates of a vector.
-        contexts: The most frequent words and numbers that count as neighbours.
+        dimensions: Coordinates per vector.
+        contexts: Number of the most frequent words and numbers that count as neighbours.
         window: Neighbours on either side.
-        smoothing: Power of the context counts; below 1 it plays down rare contexts.
-        shift: Added to every pointwise mutual information before negative values are cut off.
+        smoothing: Power of the context counts; below 1 it gives rare contexts less weight.
+        shift: Number added to every pointwise mutual information before negative values are set to 0.
         weight: Power of the singular values.
-        capital: What a capitalised occurrence counts for when the vocabulary is chosen: names are rarer that way.
-        seed: Of the final rotation.
+        capital: Weight of a capitalised occurrence in the choice of the vocabulary; a small one makes names rarer.
+        seed: Seed of the final rotation.
     """
 
     words: int = 20_000
@@ -65,11 +66,11 @@ def train(texts: Iterable[str], settings: Settings) -> tuple[tuple[str, ...], np
 
     Args:
         texts: Public texts.
-        settings: See there.
+        settings: Sizes and weights.
 
     Returns:
-        Words, most frequent first; their vectors of nearly equal length on a grid, shape (words, dimensions); the
-        scale at which they have length 1.
+        Words, most frequent first; their vectors on a grid, of nearly equal length, shape (words, dimensions); the
+        scale that gives them length 1.
     """
     forms, tokens = _read(texts)
     lowered: dict[str, int] = {}
@@ -93,7 +94,7 @@ def train(texts: Iterable[str], settings: Settings) -> tuple[tuple[str, ...], np
 
 
 def _read(texts: Iterable[str]) -> tuple[list[str], Ids]:
-    """Split texts into words as the product does, nearly; return the forms and their ids in running text."""
+    """Split texts into words nearly as releases do; return the different words and the ids of the running text."""
     forms: dict[str, int] = {}
     running = array("i")
     for text in texts:
@@ -103,21 +104,21 @@ def _read(texts: Iterable[str]) -> tuple[list[str], Ids]:
 
 
 def _vocabulary(kinds: Sequence[str], frequency: npt.NDArray[Any], evidence: npt.NDArray[Any], size: int) -> list[int]:
-    """Choose letters-only words by evidence, single letters only "a" and "i"; order them by frequency."""
+    """Choose words of letters by evidence, of single letters only "a" and "i", and order them by frequency."""
     possible = [kind for kind, word in enumerate(kinds) if _WORD.fullmatch(word) and (len(word) > 1 or word in "ai")]
     chosen = sorted(possible, key=lambda kind: (-evidence[kind], kinds[kind]))[:size]
     return sorted(chosen, key=lambda kind: (-frequency[kind], kinds[kind]))
 
 
 def _position(chosen: Sequence[int] | npt.NDArray[Any], size: int) -> Ids:
-    """Where each kind stands among the chosen ones, or -1; one more entry so that `_END` is nowhere."""
+    """Return the position of each word among the chosen ones, or -1; one more entry maps `_END` to -1."""
     position = np.full(size + 1, -1, dtype=np.int32)
     position[np.asarray(chosen, dtype=np.int64)] = np.arange(len(chosen))
     return position
 
 
 def _cooccurrence(tokens: Ids, rows: Ids, columns: Ids, window: int) -> sparse.csr_array:
-    """Count how often a context stands within `window` words of a word, in the same text."""
+    """Count the occurrences of a context within `window` words of a word in the same text."""
     text = np.cumsum(tokens == _END)
     word, context = rows[tokens], columns[tokens]
     shape = (int(rows.max()) + 1, int(columns.max()) + 1)
@@ -132,7 +133,7 @@ def _cooccurrence(tokens: Ids, rows: Ids, columns: Ids, window: int) -> sparse.c
 
 
 def _information(pairs: sparse.csr_array, smoothing: float, shift: float) -> sparse.csr_array:
-    """Positive pointwise mutual information of every pair that occurs."""
+    """Return the positive pointwise mutual information of every pair that occurs."""
     counts = pairs.astype(np.float64).tocoo()
     of_words = counts.sum(axis=1)
     of_contexts = counts.sum(axis=0) ** smoothing
