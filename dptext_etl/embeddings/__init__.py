@@ -1,4 +1,4 @@
-"""Word vectors on an integer grid, exact neighbours, and word lists: public inputs of the word-level mechanisms."""
+"""Provide the public inputs of word-level mechanisms: word vectors on an integer grid, neighbours, and word lists."""
 
 from dptext_etl.embeddings.neighbour_lists import NeighbourLists
 from dptext_etl.embeddings.shortlist import FreeWords

@@ -1,8 +1,9 @@
-"""The diameter of a vocabulary: exact, from a guess in float32 and pruning by the distance from a centre.
+"""Compute the diameter of a vocabulary exactly, with estimates in float32 and pruning by the distance from a centre.
 
-No two words are farther apart than the sum of their distances from any centre. Words are taken farthest first, so the
-search ends where twice the distance of the next one is no more than what was found. What is left is guessed in float32,
-whose error is bounded (Higham 2002, section 3.1), and what could be the largest is computed in integers.
+The distance of two words is at most the sum of their distances from any centre. The search takes the words farthest
+from the centre first. It ends when twice the distance of the next word is no more than the largest distance found.
+Until then it estimates distances in float32, with a bounded error (Higham 2002, section 3.1), and computes those that
+could be the largest in integers.
 """
 
 from __future__ import annotations
@@ -12,17 +13,17 @@ import numpy.typing as npt
 
 from dptext_etl.embeddings.vectors import Integers, WordVectors
 
-_CELLS = 2**24  # guesses held at once
+_CELLS = 2**24  # estimates held at once
 _PAIRS = 2**14  # pairs compared exactly at once
 _UNIT = 2.0**-24  # rounding of float32
-_WIDER = 1 + 2.0**-40  # more than the rounding of a square root
+_WIDER = 1 + 2.0**-40  # above the rounding error of a square root
 
 
 def largest_squared_distance(vectors: WordVectors) -> int:
     """Return the largest squared distance of two words, in squared grid steps: an exact integer.
 
     Args:
-        vectors: n words, n >= 1. Time is at most quadratic in n, memory linear.
+        vectors: n words, n >= 1. The time is at most quadratic in n, the memory linear.
     """
     grid = vectors.vectors
     radii = _radii(grid)
@@ -32,7 +33,7 @@ def largest_squared_distance(vectors: WordVectors) -> int:
     coordinates = grid.astype(np.float32)
     norms = np.einsum("ij,ij->i", coordinates, coordinates, dtype=np.float64).astype(np.float32)
     longest, terms = float(norms.max(initial=0)), (grid.shape[1] + 8) * _UNIT
-    slack = 0.0 if 4 * longest < 2**24 else 4 * terms / (1 - terms) * longest * _WIDER  # below, float32 is exact
+    slack = 0.0 if 4 * longest < 2**24 else 4 * terms / (1 - terms) * longest * _WIDER  # float32 is exact below 2**24
     step = max(1, _CELLS // len(grid))
     for first in range(0, len(grid), step):
         if 2 * radii[first] < np.sqrt(best):
@@ -48,7 +49,7 @@ def largest_squared_distance(vectors: WordVectors) -> int:
 
 
 def _radii(grid: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
-    """Distances from the rounded mean, shape (n,): square roots of exact integers."""
+    """Return the distances from the rounded mean, shape (n,), as square roots of exact integers."""
     centre = np.rint(grid.mean(axis=0, dtype=np.float64))
     away = grid - centre
     radii: npt.NDArray[np.float64] = np.sqrt(np.einsum("ij,ij->i", away, away))
@@ -56,7 +57,7 @@ def _radii(grid: npt.NDArray[np.integer]) -> npt.NDArray[np.float64]:
 
 
 def _sweep(grid: npt.NDArray[np.integer]) -> int:
-    """A large distance to begin with: from the word that is farthest out, again and again to the farthest from it."""
+    """Find a large distance to start with: begin at the outermost word and step to the farthest word several times."""
     best, at = 0, 0
     while True:
         squared = _squared(grid, grid[at])
@@ -73,7 +74,7 @@ def _larger(
     best: int,
     slack: float,
 ) -> int:
-    """Return the larger of `best` and the largest squared distance of rows and columns."""
+    """Return the maximum of `best` and the largest squared distance between rows and columns."""
     at = np.unravel_index(int(guess.argmax()), guess.shape)
     best = max(best, int(_squared(rows[at[0]], columns[at[1]])))
     pairs = np.flatnonzero(guess.ravel() > best - slack) if guess.max() > best - slack else np.empty(0, np.int64)

@@ -1,10 +1,10 @@
-"""Files of word vectors, as others publish them.
+"""Read files of word vectors in the published formats, and convert them to an integer grid.
 
 Rules for all formats:
 
-* Words are lower-cased, U+2019 becomes an apostrophe, as in the product's lookups. Of equal words the first stays.
-* Entries with white space inside, and empty ones, can never be a word of a text: they are left out. Both are counted.
-* Numbers are read as float32 and must be finite; then they go to an integer grid (`embeddings.grid`).
+* Words are lower-cased, and U+2019 becomes an apostrophe, as in lookups. Of equal words, the first one stays.
+* Empty entries and entries with white space can never be a word of a text: they are left out. Both are counted.
+* Numbers are read as float32 and must be finite; then they are rounded to an integer grid (`embeddings.grid`).
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ Kind = Literal["text", "binary", "npz", "grid"]
 Entry = tuple[str, Reals]
 
 _KINDS: dict[str, Kind] = {".bin": "binary", ".npz": "npz", ".safetensors": "grid"}
-_PREFIX = "en_"  # of counter-fitted and attract-repel vectors
+_PREFIX = "en_"  # prefix of words in counter-fitted and attract-repel vectors
 _FORMS = 'allowed: "word x1 … xd" per line, with or without a first line "n d"; .bin; .npz; .safetensors'
 _HEADER_MAX = 100
 
 
 def kind_of(path: Path) -> Kind:
-    """Return how a file is read: by its suffix, text where it has no other."""
+    """Return the format of a file from its suffix; an unknown suffix means text."""
     return _KINDS.get(path.suffix.lower(), "text")
 
 
@@ -38,12 +38,12 @@ def convert(path: Path, kind: Kind, limit: int | None, out: Path) -> None:
 
     Args:
         path: The source.
-        kind: How to read it.
-        limit: Take the first words only, after equal and impossible ones were left out.
+        kind: Format of the source.
+        limit: Number of words to take, after equal and impossible entries were left out; None takes all.
         out: The new file.
 
     Raises:
-        ArtifactError: Malformed; names the line or row, never quotes it.
+        ArtifactError: The file is malformed. The error names the line or row and never quotes it.
     """
     if kind == "grid":
         words, vectors, facts = read_grid(path)

@@ -1,7 +1,7 @@
-"""The integer grid that word vectors live on, and its file.
+"""Round word vectors to an integer grid, and read and write the grid's file.
 
-Quantisation to int16 uses one scale for the whole file, the smallest power of two at which the largest coordinate
-fits; a coordinate moves by at most half a step, which is at most 2**-15 of the largest coordinate.
+Quantisation to int16 uses one scale for the whole file: the smallest power of two at which the largest coordinate fits.
+A coordinate moves by at most half a step, which is at most 2**-15 of the largest coordinate.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HINT = "such files are written by dptext_etl; other formats are told apart by t
 
 
 def written(word: str) -> str | None:
-    r"""Return a word as vocabularies hold it, or None for what cannot be a word: empty or with white space.
+    r"""Return a word in the form of vocabularies, or None if it is empty or has white space, so that it is no word.
 
     >>> written("Don\u2019t"), written("New York"), written("")
     ("don't", None, None)
@@ -59,19 +59,26 @@ def quantise(vectors: Reals) -> tuple[npt.NDArray[np.int16], float]:
 
 
 def write_grid(path: Path, words: tuple[str, ...], vectors: Grid, facts: dict[str, Any]) -> None:
-    """Write words and an integer grid as safetensors: tensors "words" (UTF-8, one per line) and "vectors"."""
+    """Write words and an integer grid as safetensors: tensors "words" (UTF-8, one per line) and "vectors".
+
+    Args:
+        path: The new file.
+        words: n words.
+        vectors: The grid, int8 or int16, shape (n, d).
+        facts: Facts about the vectors, plain data, with "scale" among them.
+    """
     blob = np.frombuffer("\n".join(words).encode(), dtype=np.uint8)
     save_tensors(path, {"words": blob, "vectors": vectors}, {"format": FORMAT, "description": canon(facts).decode()})
 
 
 def read_grid(path: Path) -> tuple[tuple[str, ...], Grid, dict[str, Any]]:
-    """Read what `write_grid` wrote.
+    """Read a file of `write_grid`.
 
     Returns:
-        Words; vectors, read-only; facts, among them "scale".
+        Words; read-only vectors; facts, with "scale" among them.
 
     Raises:
-        ArtifactError: Another format, or words and vectors that do not fit together.
+        ArtifactError: The file has another format, or its words and vectors do not fit together.
     """
     with seam(f"reading the word vectors {path.name}", ArtifactError, _HINT):
         with safe_open(path, "np") as file:

@@ -1,8 +1,8 @@
-"""A vocabulary as one list in which neighbours stand beside each other: a greedy walk from word to nearest unused word.
+"""Order a vocabulary as one list of neighbours by a greedy walk from each word to its nearest unused word.
 
-Every step asks for the nearest unused word of the current one. Its own short list of near words, made for a block of
-words around it, mostly answers; where all are used, a new block is made. Together the blocks take about what one
-product of the vocabulary with itself takes, since used words leave the matrix.
+Every step asks for the nearest unused word of the current one. Usually a short list of near words gives the answer;
+such lists are made for blocks of words. If all words of a short list are used, a new block is made. Used words leave
+the matrix, so all blocks together take about as long as one product of the vocabulary with itself.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from dptext_etl.embeddings.vectors import Metric, WordVectors
 
 Order = npt.NDArray[np.uint32]
 
-_NEAR = 48  # words that a short list holds
-_FEW = 4  # of them unused: the list is made again when a word near by needs one
-_BLOCK = 512  # words whose short lists are made at once, at most
+_NEAR = 48  # words of a short list
+_FEW = 4  # a list with fewer unused words is made again together with that of a near word
+_BLOCK = 512  # largest number of short lists that are made at once
 _REPORT_SECONDS = 5
 
 log = logging.getLogger("dptext_etl.embeddings")
 
 
 def nearest_walk(vectors: WordVectors, start: int = 0, metric: Metric = "euclidean") -> Order:
-    """Order a vocabulary: the start, then always the nearest word that is not in the list yet.
+    """Order a vocabulary: begin with the start, then always append the nearest word that is not in the list yet.
 
-    Distances are compared as exact integers and ties fall to the earlier word, so the list is the same on every
-    machine. Time grows with the square of the vocabulary, memory with the vocabulary alone.
+    Distances are compared as exact integers, and of equal ones the earlier word wins, so the list is the same on every
+    machine. The time grows with the square of the vocabulary's size, the memory only with its size.
 
     Args:
         vectors: The vocabulary, in public order.
@@ -57,10 +57,10 @@ def nearest_walk(vectors: WordVectors, start: int = 0, metric: Metric = "euclide
 
 
 class _Walk:
-    """Unused words, and a short list of near ones for most of them."""
+    """Hold the unused words, and short lists of near words for most of them."""
 
     def __init__(self, vectors: WordVectors, metric: Metric) -> None:
-        self._none = len(vectors)  # fills short lists; counts as used
+        self._none = len(vectors)  # padding of short lists; counts as used
         self._free = FreeWords(vectors, metric)
         self._used = np.zeros(len(vectors) + 1, dtype=bool)
         self._used[self._none] = True
@@ -71,7 +71,7 @@ class _Walk:
         self._free.use(np.array([word]))
 
     def after(self, word: int) -> int:
-        """The nearest unused word: the first unused one of its short list, which holds all that were nearer."""
+        """Return the nearest unused word: the first one of the short list, since no nearer word is missing in it."""
         unused = ~self._used[self._near[word]]
         first = int(unused.argmax())
         return int(self._near[word, first]) if unused[first] else self._look(word)
@@ -81,7 +81,7 @@ class _Walk:
         (guess,) = self._free.guesses(np.array([word]))
         around = self._free.nearest(word, min(_BLOCK, self._free.left), guess)
         block = around[(~self._used[self._near[around]]).sum(axis=1) <= _FEW]
-        count = min(_NEAR + 1, self._free.left)  # one more: an unused word is its own neighbour
+        count = min(_NEAR + 1, self._free.left)  # one more, since an unused word is its own neighbour
         for near, guess in zip(block.tolist(), self._free.guesses(block), strict=True):
             found = self._free.nearest(near, count, guess)
             found = found[found != near][:_NEAR]

@@ -1,9 +1,10 @@
-"""Lists of words in which neighbours stand beside each other: public inputs of 1-Diffractor, one file, one hash.
+"""Build the lists of neighbouring words that 1-Diffractor draws from: public inputs in one file with one hash.
 
 Paper: Meisenbacher et al. 2024, "1-Diffractor: Efficient and Utility-Preserving Text Obfuscation Leveraging
-Word-Level Metric Differential Privacy" (section 3). The paper has five lists, one of each of five embeddings; so has
-whoever names five files of vectors. One embedding gives several lists too: walks from other public words pass through
-the same neighbourhoods in another order (our addition; the lists are public, so every theorem holds for them alike).
+Word-Level Metric Differential Privacy" (section 3). The paper makes five lists, one from each of five embeddings; name
+five files of vectors to get the same. One embedding can give several lists as well: walks from different public words
+pass through the same neighbourhoods in another order. This is our addition. The lists are public, so every theorem
+holds for them, too.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ _HINT = "such files are written by NeighbourLists.build(…).save(path)"
 
 @dataclass(frozen=True, eq=False)
 class NeighbourLists:
-    """Words and lists of them.
+    """Hold words and lists of them.
 
     Attributes:
-        words: Unique, in public order: that of the first embedding, then what the next ones add.
-        lists: One array of word ids per list, each id at most once; every word is in at least one list.
-        artifact: The file: its hash is the identity, its provenance names the embeddings.
+        words: Unique words in public order: those of the first embedding, then those that the next ones add.
+        lists: One array of word ids per list. A list holds an id at most once; every word is in at least one list.
+        artifact: The file. Its hash is the identity, its provenance names the embeddings.
     """
 
     words: tuple[str, ...]
@@ -50,12 +51,12 @@ class NeighbourLists:
 
     @property
     def even(self) -> bool:
-        """Whether every list holds every word, which is what the guarantee of a mixture of lists rests on."""
+        """Return True if every list holds every word; the guarantee of a mixture of lists needs this."""
         return all(len(order) == len(self.words) for order in self.lists)
 
     @cached_property
     def content(self) -> str:
-        """SHA-256 of words and lists alone: the same wherever the embeddings lie and whatever they are called."""
+        """Return the SHA-256 of words and lists; paths and names of the embeddings do not change it."""
         parts = ["\n".join(self.words).encode(), *(order.astype("<u4").tobytes() for order in self.lists)]
         return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
@@ -72,19 +73,19 @@ class NeighbourLists:
         limit: int | None = None,
         vocabulary: Vocabulary = "common",
     ) -> Self:
-        """Make lists of embeddings, once per machine: `walks` of each, by greedy nearest neighbours.
+        """Make `walks` lists of each embedding by greedy nearest neighbours, once per machine.
 
         Args:
             sources: Names or paths of word vectors, each once.
             metric: "euclidean" (the paper) or "cosine".
-            walks: Lists of each embedding; walk k begins at word k * n // walks of its public order.
-            limit: Take the first words only.
-            vocabulary: "common": the words that all embeddings have, in every list. "own": every list has the words
-                of its own embedding (the published code; no guarantee).
+            walks: Lists per embedding; walk k begins at word k * n // walks of its public order.
+            limit: Number of first words to take; None takes all.
+            vocabulary: "common" puts the words that all embeddings have into every list. "own" gives every list the
+                words of its own embedding (as the published code does; without guarantee).
 
         Raises:
-            ArtifactError: An embedding that cannot be read or is named twice, fewer than two words, more walks than
-                words.
+            ArtifactError: An embedding cannot be read or is named twice, or there are fewer than two words, or more
+                walks than words.
         """
         embeddings = [WordVectors.load(source) for source in sources]
         hashes = [vectors.artifact.sha256 for vectors in embeddings]
@@ -117,7 +118,7 @@ class NeighbourLists:
         """Read lists from a file.
 
         Raises:
-            ArtifactError: Missing, another format, or lists that repeat or miss words.
+            ArtifactError: The file is missing or has another format, or the lists repeat or miss words.
         """
         artifact = Artifact.open(path)
         words, lists, facts = _read(artifact.path, artifact.sha256)
@@ -126,7 +127,7 @@ class NeighbourLists:
         return cls(words, lists, replace(artifact, provenance=provenance, licence=licence, description=facts))
 
     def save(self, path: str | Path) -> Path:
-        """Copy the file to a place of one's own, from where `open` reads it."""
+        """Copy the file to `path`, where `open` can read it."""
         with seam(f"writing the lists to {Path(path).name}", ArtifactError, "check the folder and its permissions"):
             return Path(shutil.copyfile(self.artifact.path, path))
 
@@ -162,7 +163,7 @@ def _save(path: Path, embeddings: list[WordVectors], walks: int, limit: int | No
 
 @lru_cache(maxsize=4)
 def _read(path: Path, sha256: str) -> tuple[tuple[str, ...], tuple[Order, ...], dict[str, Any]]:  # noqa: ARG001
-    """Read a file once per content: the hash, taken before every call, is its identity; the arrays are read-only."""
+    """Read a file once per content; the caller computes the hash before every call. The arrays are read-only."""
     with seam(f"reading the lists {path.name}", ArtifactError, _HINT):
         with safe_open(path, "np") as file:
             metadata = file.metadata() or {}
@@ -182,7 +183,7 @@ def _read(path: Path, sha256: str) -> tuple[tuple[str, ...], tuple[Order, ...], 
 
 
 def _cover(words: tuple[str, ...], lists: tuple[Order, ...]) -> bool:
-    """Whether the lists hold known words, each at most once per list and all of them somewhere."""
+    """Say whether the lists hold only known words, each at most once per list, and together all of them."""
     if not lists or len(set(words)) != len(words):
         return False
     seen = np.zeros(len(words), dtype=bool)

@@ -1,13 +1,13 @@
-"""The word nearest to any point: exact, whatever the batch, the BLAS or the device.
+"""Find the word nearest to any point exactly, with the same answer in every batch, BLAS and device.
 
 Points lie on a grid 2**bits times as fine as the words' own. For a word y and a point z, both in units of that finer
-grid, |2**bits y - z|^2 orders words as the integer 2**bits |y|^2 - 2 y·z does. `bits` is chosen so that this integer
-and every partial sum of its products stay below 2**53: |sum of some y_i z_i| <= |y| |z| (Cauchy and Schwarz), so
-float64 holds all of them exactly, in whatever order they are added. Ties fall to the earlier word.
+grid, |2**bits y - z|^2 orders words in the same way as the integer 2**bits |y|^2 - 2 y·z. `bits` is chosen so that this
+integer and every partial sum of its products stay below 2**53: |sum of some y_i z_i| <= |y| |z| (Cauchy and Schwarz).
+So float64 holds all of them exactly, in any order of addition. Of equally near words, the earlier one wins.
 
-On the processor, a product in float32 finds the few words that can be nearest: it is wrong by no more than
-gamma_n (|y| |z| + |a|), n the number of its terms and a the one that holds the length of y (Higham 2002, section 3.1,
-any order of summation). What lies within twice that bound of the best is compared exactly.
+On the processor, a product in float32 finds the few words that can be nearest. Its error is at most gamma_n (|y| |z| +
+|a|), where n is the number of its terms and a is the term of the length of y (Higham 2002, section 3.1, any order of
+summation). Words within twice that bound of the best are compared exactly.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ Points = npt.NDArray[np.float64]
 Nearest = npt.NDArray[np.uint32]
 
 MOST_BITS = 16
-"""A finer grid than 2**-16 steps of the words' own changes no answer that matters."""
+"""Largest number of bits: a grid finer than 2**-16 steps of the words' grid changes no answer that matters."""
 
 _EXACT = 2**53
-_ROWS, _CELLS = 256, 2**24  # points and guesses held at once, at most
+_ROWS, _CELLS = 256, 2**24  # largest numbers of points and of estimates held at once
 _CELLS_CUDA = 2**26  # exact products held at once on a GPU
 _UNIT = 2.0**-24  # rounding of float32
-_WIDER = 1 + 2.0**-40  # more than the rounding of the few steps that make a bound
+_WIDER = 1 + 2.0**-40  # above the rounding error of the few steps of a bound
 
 
 def finest_bits(vectors: WordVectors, reach: float) -> int:
-    """Return how many bits finer than the words' own grid points may lie so that everything stays exact.
+    """Return by how many bits the grid of points may be finer than the words' grid, so that everything stays exact.
 
     Args:
         vectors: The words.
         reach: Upper bound of the length of a point, in steps of the words' grid.
 
     Returns:
-        At most `MOST_BITS`; negative where points that far out cannot be compared exactly at all.
+        At most `MOST_BITS`; negative if points that far out cannot be compared exactly.
     """
     longest = math.isqrt(int(vectors.norms.max(initial=0))) + 1
-    beside = math.isqrt(vectors.vectors.shape[1]) + 1  # rounding a point moves it by half its diagonal at most
+    beside = math.isqrt(vectors.vectors.shape[1]) + 1  # rounding moves a point by at most half a diagonal of the grid
     for bits in range(MOST_BITS, -1, -1):
         point = math.ceil(2**bits * reach) + beside
         if 2**bits * longest**2 + 2 * longest * point < _EXACT:
@@ -56,14 +56,14 @@ def finest_bits(vectors: WordVectors, reach: float) -> int:
 
 
 class NearestWords:
-    """The exact search among the words of a vocabulary.
+    """Search the words of a vocabulary exactly.
 
     Args:
         vectors: The words.
         reach: Upper bound of the length of every point, in steps of the words' grid.
 
     Attributes:
-        bits: Points are integers in units of 2**-bits steps.
+        bits: Fineness of the points: they are integers in units of 2**-bits steps.
 
     Raises:
         PolicyError: Points that far out cannot be compared exactly.
@@ -80,21 +80,21 @@ class NearestWords:
         self._step = 2.0**self.bits
 
     def rounded(self, points: Points) -> Points:
-        """Return points, given in steps of the words' grid, as integers on the finer one."""
+        """Round points, given in steps of the words' grid, to integers on the finer grid."""
         return np.rint(points * self._step)
 
     def nearest(self, points: Points, where: Device | None = None) -> Nearest:
-        """Return the number of the word nearest to each point; ties to the earlier word.
+        """Return the index of the word nearest to each point; of equally near words, the earlier one.
 
         Args:
-            points: Shape (n, d): whole numbers, in units of the finer grid, no longer than `reach`.
-            where: The device; what `DPTEXT_DEVICE` says where None.
+            points: Integers in units of the finer grid, shape (n, d), no longer than `reach`.
+            where: The device; None takes what `DPTEXT_DEVICE` says.
         """
         where = device() if where is None else where
         return self._by_guess(points) if where == "cpu" else self.by_torch(points, where)
 
     def exact_keys(self, point: Points, words: npt.NDArray[np.integer[Any]]) -> npt.NDArray[np.float64]:
-        """Return whole numbers that order words by their distance from one point; smaller is nearer."""
+        """Return integers that order words by their distance from one point; smaller is nearer."""
         products = self._vectors.vectors[words].astype(np.float64) * point
         keys: npt.NDArray[np.float64] = self._step * self._vectors.norms[words] - 2 * products.sum(axis=1)
         return keys
@@ -112,7 +112,7 @@ class NearestWords:
         return found
 
     def _decided(self, points: Points, scores: npt.NDArray[np.float32], longest: float) -> Nearest:
-        """Settle each row of guesses; they are overwritten."""
+        """Decide each row of estimates exactly; the estimates are overwritten."""
         terms = (points.shape[1] + 8) * _UNIT
         lengths = np.sqrt(np.einsum("ij,ij->i", points, points))
         wrong = terms / (1 - terms) * (longest * lengths + self._step * longest**2 / 2) * _WIDER
@@ -129,7 +129,7 @@ class NearestWords:
         return found
 
     def by_torch(self, points: Points, where: str) -> Nearest:
-        """Return the same from exact products in float64 on a device of torch."""
+        """Return the nearest words by exact products in float64 on a device of torch."""
         import torch
 
         matrix, norms = _on_device(self._vectors, where)
@@ -138,7 +138,7 @@ class NearestWords:
         for start in range(0, len(points), rows):
             some = torch.from_numpy(np.ascontiguousarray(points[start : start + rows])).to(where)
             keys = (some @ matrix).mul_(-2).add_(norms, alpha=self._step)
-            # the first of equal ones, which argmin does not promise on every device
+            # take the first of equal ones: argmin does not promise that on every device
             ties = keys == keys.min(dim=1, keepdim=True).values
             numbers = torch.arange(len(norms), device=where)
             first = torch.where(ties, numbers, len(norms)).min(dim=1).values
@@ -148,7 +148,7 @@ class NearestWords:
 
 @lru_cache(maxsize=4)
 def _guessing(vectors: WordVectors) -> tuple[npt.NDArray[np.float32], float]:
-    """Each word's vector and minus half its squared length, float32 of shape (n, d + 1); and the longest length."""
+    """Return every word's vector and minus half its squared length, float32, (n, d + 1), and the largest length."""
     matrix = np.empty((len(vectors), vectors.vectors.shape[1] + 1), np.float32)
     matrix[:, :-1], matrix[:, -1] = vectors.vectors, -vectors.norms / 2
     return matrix, math.isqrt(int(vectors.norms.max(initial=0))) + 1.0
@@ -156,7 +156,7 @@ def _guessing(vectors: WordVectors) -> tuple[npt.NDArray[np.float32], float]:
 
 @lru_cache(maxsize=2)
 def _on_device(vectors: WordVectors, where: str) -> tuple[Any, Any]:
-    """All vectors as columns and their squared lengths, float64."""
+    """Return all vectors as columns, and their squared lengths, in float64."""
     import torch
 
     matrix = torch.from_numpy(vectors.vectors.astype(np.float64)).to(where).T

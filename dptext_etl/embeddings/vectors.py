@@ -1,8 +1,8 @@
-"""Word vectors whose coordinates are integers, so that every machine finds the same neighbours.
+"""Hold word vectors with integer coordinates, so that every machine finds the same neighbours.
 
-Sums of products of small integers are exact in floating point, whatever the order in which a BLAS adds them: in
-float32 below 2**24, in float64 below 2**53. Distances are therefore exact integers, equal distances are equal, ties
-fall to the earlier word, and a table made from these vectors has the same bytes everywhere.
+Sums of products of small integers are exact in floating point, in any order of addition: in float32 below 2**24, in
+float64 below 2**53. Distances are therefore exact integers, and equal distances are equal numbers. Of equally near
+words the earlier one wins, and a table made from these vectors has the same bytes everywhere.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ Floats = npt.NDArray[np.floating[Any]]
 
 DEFAULT_VECTORS = "english-20k"
 DATA = Path(__file__).parent.parent / "data"
-_CELLS = 2**24  # of a block of distances held at once
-_SLACK = 2.0**-48  # cosine keys nearer than this are compared as fractions
+_CELLS = 2**24  # distances held at once
+_SLACK = 2.0**-48  # cosine keys that differ by less are compared as fractions
 
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """Words in public order and their vectors: `vectors * scale` are the real coordinates.
+    """Hold words in public order and their vectors; `vectors * scale` are the real coordinates.
 
     Attributes:
-        words: n words, unique, lower case, without blanks; most frequent first where the source says so.
-        vectors: int8 or int16, shape (n, d), read-only.
-        scale: Length of one grid step; never enters a distance here.
-        artifact: The grid's file: its hash is the identity; its provenance names the source.
+        words: n unique words in lower case without blanks; the most frequent first, if the source has that order.
+        vectors: The grid, int8 or int16, shape (n, d), read-only.
+        scale: Length of one grid step; distances here never use it.
+        artifact: The grid's file. Its hash is the identity, its provenance names the source.
     """
 
     words: tuple[str, ...]
@@ -51,7 +51,7 @@ class WordVectors:
 
     @classmethod
     def load(cls, source: str | Path = DEFAULT_VECTORS, *, limit: int | None = None) -> Self:
-        """Read "english-20k" or a file, quantised once and kept in the artifact cache.
+        """Read "english-20k" or a file; a file is quantised once and then kept in the artifact cache.
 
         Formats: GloVe and counter-fitted text ("word x1 … xd" per line), word2vec text (the same below a line "n d"),
         word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here. See
@@ -59,10 +59,10 @@ class WordVectors:
 
         Args:
             source: Name or path.
-            limit: Take the first words of the file only.
+            limit: Number of first words to take, at least 1; None takes all.
 
         Raises:
-            ArtifactError: Missing, unreadable or malformed; names the line, never quotes it.
+            ArtifactError: The file is missing, unreadable or malformed. The error names the line and never quotes it.
         """
         if limit is not None and limit < 1:
             raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to take all words")
@@ -97,29 +97,29 @@ class WordVectors:
 
     @cached_property
     def index(self) -> dict[str, int]:
-        """Row of every word."""
+        """Return the row of every word."""
         return {word: row for row, word in enumerate(self.words)}
 
     def take(self, words: Iterable[str]) -> Self:
-        """Return the vectors of some of the words, in the order given; `artifact` stays that of the whole."""
+        """Return the vectors of some of the words in the given order; `artifact` stays that of the whole."""
         chosen = tuple(words)
         rows = [self.index[word] for word in chosen]
         vectors = self.vectors[rows]
         vectors.flags.writeable = False
         taken = replace(self, words=chosen, vectors=vectors)
-        for name in {"norms", "_floats"} & self.__dict__.keys():  # cached properties: nothing is computed twice
+        for name in {"norms", "_floats"} & self.__dict__.keys():  # take over the cached properties
             taken.__dict__[name] = self.__dict__[name][rows]
         return taken
 
     def with_origin(self, word: str) -> Self:
-        """Return these words and, last, one more at the origin; `artifact` stays that of the words."""
+        """Return these words and one more at the origin, as the last one; `artifact` stays the same."""
         vectors = np.concatenate([self.vectors, np.zeros((1, self.vectors.shape[1]), self.vectors.dtype)])
         vectors.flags.writeable = False
         return replace(self, words=(*self.words, word), vectors=vectors)
 
     @cached_property
     def norms(self) -> Integers:
-        """Squared length of every vector in grid steps, shape (n,)."""
+        """Return the squared length of every vector in squared grid steps, shape (n,)."""
         coordinates = self.vectors.astype(np.float64)  # sums of their squares are integers below 2**53: exact
         norms: Integers = np.einsum("ij,ij->i", coordinates, coordinates).astype(np.int64)
         return norms
@@ -142,31 +142,33 @@ class WordVectors:
         return squared
 
     def products(self, rows: Rows, others: WordVectors) -> Floats:
-        """Exact dot products of some words with all words of `others`, as the BLAS gives them, shape (rows, others).
+        """Return exact dot products of some words with all words of `others`, shape (rows, others), contiguous rows.
 
-        float32 where integers that large are exact in it, else float64; contiguous rows.
+        The type is float32 if integers of that size are exact in it, otherwise float64.
         """
         product: Floats = self._floats[rows] @ others._floats.T
         return product
 
     def dots(self, rows: Rows, columns: Rows) -> Integers:
-        """Exact dot products in squared grid steps, shape (rows, columns)."""
+        """Return exact dot products in squared grid steps, shape (rows, columns)."""
         return self._dots(rows, columns).astype(np.int64)
 
     def squared_distances(self, rows: Rows, columns: Rows) -> Integers:
-        """Exact squared Euclidean distances in squared grid steps, shape (rows, columns)."""
+        """Return exact squared Euclidean distances in squared grid steps, shape (rows, columns)."""
         return self._squared(rows, columns).astype(np.int64)
 
     def closeness(self, rows: Rows, columns: Rows, metric: Metric = "euclidean") -> npt.NDArray[np.float64]:
-        """Minus the distance, or the cosine, from exact integers by correctly rounded operations: the same everywhere.
+        """Return minus the distance, or the cosine, with the same bits on every machine.
+
+        The numbers come from exact integers by correctly rounded operations.
 
         Args:
             rows: Word ids.
             columns: Word ids.
-            metric: "euclidean" (in grid steps, largest value 0) or "cosine" (0 where a vector is zero).
+            metric: "euclidean" (in grid steps, largest value 0) or "cosine" (0 if a vector is zero).
 
         Returns:
-            Shape (rows, columns), larger is nearer.
+            Closeness, shape (rows, columns); larger is nearer.
         """
         if metric == "euclidean":
             return -np.sqrt(self._squared(rows, columns).astype(np.float64))
@@ -175,14 +177,14 @@ class WordVectors:
         return self._dots(rows, columns).astype(np.float64) / np.where(lengths > 0, lengths, 1.0)
 
     def closeness_within(self, sets: Integers, metric: Metric = "euclidean") -> npt.NDArray[np.float64]:
-        """The closeness of all pairs inside each set: `closeness(members, members)` of many sets at once.
+        """Return the closeness of all pairs inside each set: `closeness(members, members)` of many sets at once.
 
         Args:
             sets: Word ids, shape (sets, members).
             metric: "euclidean" or "cosine".
 
         Returns:
-            Shape (sets, members, members).
+            Closeness, shape (sets, members, members).
         """
         vectors, norms = self._floats[sets], self.norms[sets].astype(np.float64)
         dots = (vectors @ vectors.swapaxes(1, 2)).astype(np.float64)
@@ -192,7 +194,7 @@ class WordVectors:
         return dots / np.where(lengths > 0, lengths, 1.0)
 
     def rank_keys(self, rows: Rows, columns: Rows, metric: Metric = "euclidean") -> Iterator[Floats]:
-        """Numbers that order the columns of each row by nearness, the same on every machine; smaller is nearer.
+        """Yield numbers that order the columns of each row by nearness, the same on every machine; smaller is nearer.
 
         Euclidean keys are the exact squared distances. Cosine keys are `-dot * |dot| / norm`: equal vectors have equal
         keys, and vectors of different lengths whose cosines agree to 15 digits may come in either order.
@@ -203,8 +205,8 @@ class WordVectors:
             metric: "euclidean" or "cosine".
 
         Yields:
-            One array per row, shape (columns,), the caller's own; keys compare within a row only. The products of all
-            rows are made at once, the rest row by row, where it stays in the processor's cache.
+            One new array per row, shape (columns,); keys are comparable within a row only. The products of all rows
+            are computed at once, the rest row by row, so that it stays in the processor's cache.
         """
         if metric == "euclidean":
             yield from self._squared(rows, columns)
@@ -221,19 +223,20 @@ class WordVectors:
     def nearest(
         self, rows: Rows, k: int, metric: Metric = "euclidean", among: npt.NDArray[np.bool_] | None = None
     ) -> Integers:
-        """Return the k nearest other words of each row, nearest first; exact, ties to the earlier word.
+        """Return the k nearest other words of each row exactly, nearest first; the earlier one of equals.
 
         Args:
             rows: Word ids.
             k: Neighbours per row.
             metric: "euclidean" or "cosine".
-            among: Shape (n,): which words may be neighbours; all where None. A row is never its own neighbour.
+            among: True for each word that may be a neighbour, shape (n,); None allows all. A row is never its own
+                neighbour.
 
         Returns:
             Word ids, shape (rows, k).
 
         Raises:
-            ArtifactError: Fewer than k candidates.
+            ArtifactError: There are fewer than k candidates.
         """
         ids = np.arange(len(self))[rows]
         columns = np.arange(len(self)) if among is None else np.flatnonzero(among)
@@ -266,5 +269,5 @@ class WordVectors:
 
 @lru_cache(maxsize=4)
 def _grid(path: Path, sha256: str) -> tuple[tuple[str, ...], Grid, dict[str, Any]]:  # noqa: ARG001
-    """Read a grid once per content: the hash, taken before every call, is its identity; the arrays are read-only."""
+    """Read a grid once per content; the caller computes the hash before every call. The arrays are read-only."""
     return read_grid(path)

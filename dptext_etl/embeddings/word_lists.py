@@ -1,4 +1,4 @@
-"""Word lists: public artifacts that say which words a mechanism treats apart."""
+"""Read word lists, public artifacts that name the words which a mechanism treats in a special way."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _ENGLISH = Path(__file__).parent.parent / "data" / "stopwords_en.txt"
 
 @dataclass(frozen=True)
 class WordList:
-    """Words of a file, in its order.
+    """Hold the words of a file in their order.
 
     Attributes:
-        words: Unique, lower case, without blanks.
+        words: Unique words in lower case without blanks.
         artifact: The file and its hash.
     """
 
@@ -26,15 +26,16 @@ class WordList:
 
 
 def stopwords(source: str | Path = "english") -> WordList:
-    """Read a list of stopwords: our own English one, or any UTF-8 file with one word per line (such as NLTK's).
+    """Read a list of stopwords: our own English list, or any UTF-8 file with one word per line (such as NLTK's).
 
-    Lines that begin with "#" and empty lines are skipped; words are lower-cased and U+2019 becomes an apostrophe.
+    Empty lines and lines that begin with "#" are skipped; words are lower-cased, and U+2019 becomes an apostrophe.
 
     Args:
         source: "english" or a path.
 
     Raises:
-        ArtifactError: Missing, not UTF-8, or a line that is more than one word; names the line, never quotes it.
+        ArtifactError: The file is missing or not UTF-8, or a line has more than one word. The error names the line and
+            never quotes it.
 
     >>> "the" in stopwords().words
     True

@@ -1,1 +1,1 @@
-"""Training of the public artifacts that ship with dptext_etl, on public text only."""
+"""Train the public artifacts that ship with dptext_etl, on public text only."""
