@@ -16,7 +16,7 @@ from dptext_etl.cli.commands import (
     explain,
     init,
     key,
-    ledger_keeping,
+    ledger_ending,
     mechanisms,
     plan,
     preview,
@@ -59,7 +59,7 @@ def dptext(
 for module in (init, plan, run, privatize, check, audit, calibrate, mechanisms, explain, preview, schema, demo):
     name = module.__name__.rpartition(".")[2]
     app.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
-app.add_typer(ledger_keeping.commands, name="ledger")
+app.add_typer(ledger_ending.commands, name="ledger")
 app.add_typer(key.app, name="key")
 app.add_typer(train.app, name="train")
 

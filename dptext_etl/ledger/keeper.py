@@ -161,9 +161,23 @@ class Keeper(Reader):
         Raises:
             LedgerError: The release is unknown, or the reason is long or holds other signs.
         """
-        _require_plain(reason, "revocation")
+        self.revoke_name(ref.dataset, ref.release, reason)
+
+    def revoke_name(self, dataset: str, release: str, reason: str) -> None:
+        """Revoke a release name, as `revoke` does, by what it is called.
+
+        Args:
+            dataset: Name of the dataset.
+            release: The release name.
+            reason: The name of the gate that fired, or a few plain words; never a text.
+
+        Raises:
+            LedgerError: The release is unknown, or the reason is long or holds other signs.
+        """
+        require_plain(reason, "revocation")
         with self._book.store.transaction():
-            self._book.releases.revoke(ref, reason)
+            self._book.releases.require_known(dataset, release)
+            self._book.releases.revoke_name(dataset, release, reason)
 
     def freeze(self, dataset: str, reason: str, *, in_use: Sequence[str] = (), missing: Anchor | None = None) -> None:
         """Freeze a dataset: until it is thawed, nothing in it is registered, charged, committed or published.
@@ -177,7 +191,7 @@ class Keeper(Reader):
         Raises:
             LedgerError: The reason is long or holds other signs.
         """
-        _require_plain(reason, "freeze")
+        require_plain(reason, "freeze")
         with self._book.store.transaction():
             self._book.freezes.freeze(dataset, reason, in_use, missing)
 
@@ -212,7 +226,12 @@ class Keeper(Reader):
         return capped
 
 
-def _require_plain(reason: str, what: str) -> None:
+def require_plain(reason: str, what: str) -> None:
+    """Refuse a reason that could hold a text.
+
+    Raises:
+        LedgerError: It is long, or holds other signs than those of plain words.
+    """
     if not _REASON.fullmatch(reason):
         allowed = "at most 200 letters, digits, blanks and . : , ( ) / + -"
         raise LedgerError(f"the reason of a {what} must be short and plain: {allowed}")

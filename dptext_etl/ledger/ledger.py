@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from dptext_etl import keys
 from dptext_etl.errors import InputError, LedgerError
-from dptext_etl.ledger.keeper import Keeper
+from dptext_etl.ledger.keeper import Keeper, require_plain
 from dptext_etl.ledger.operations.batch import column, distinct_order, identify, record_ids, whole
 from dptext_etl.ledger.operations.book import Book, found
 from dptext_etl.ledger.operations.commit import Outputs, commit
@@ -194,26 +194,39 @@ class Ledger(Keeper):
             self._book.forget_dead_runs()
             return commit(self._book, job, ref, Outputs(records, order, identities, staged, draw_counts, used))
 
-    def expire(self, job: str) -> int:
+    def expire(self, job: str, *, reason: str | None = None) -> int:
         """Turn the open reservations of a job into lasting charges, and return how many records that were.
 
         An expired record can still be committed with the same identity. It can never be given back.
-        """
-        with self._book.store.transaction():
-            return expire(self._book, job)
 
-    def abort(self, job: str, *, compute_never_started: bool) -> int:
+        Args:
+            job: The job.
+            reason: Why, in a few plain words that the journal keeps; never a text.
+
+        Raises:
+            LedgerError: The reason is long or holds other signs.
+        """
+        if reason is not None:
+            require_plain(reason, "expiry")
+        with self._book.store.transaction():
+            return expire(self._book, job, reason)
+
+    def abort(self, job: str, *, compute_never_started: bool, reason: str | None = None) -> int:
         """Give back the open reservations of a job, and return how many records that were.
 
         Args:
             job: The job.
             compute_never_started: The caller confirms that no text of the job was scored.
+            reason: Why, in a few plain words that the journal keeps; never a text.
 
         Raises:
-            LedgerError: The caller does not confirm it, or the ledger holds a commit of the job.
+            LedgerError: The caller does not confirm it, the ledger holds a commit of the job, or the reason is long or
+                holds other signs.
         """
+        if reason is not None:
+            require_plain(reason, "refund")
         if not compute_never_started:
             raise LedgerError("a reservation is given back only if compute never started", "expire it: charges stay")
         with self._book.store.transaction():
             self._book.forget_dead_runs()
-            return abort(self._book, job)
+            return abort(self._book, job, reason)

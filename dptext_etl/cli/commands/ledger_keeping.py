@@ -1,4 +1,4 @@
-"""`dptext ledger init|migrate|anchor|freeze|thaw`: what a ledger's keepers do with it."""
+"""`dptext ledger init|migrate|anchor|backup|freeze|thaw`: what a ledger's keepers do with it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dptext_etl.cli.commands.ledger import app as _commands
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl
 
 commands = _commands
-"""All of `dptext ledger`: reading (`cli.ledger`) and keeping."""
+"""Reading (`commands.ledger`) and keeping; `commands.ledger_ending` adds the rest."""
 _MILLION = 1_000_000
 
 Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset, as policies write it.")]
@@ -27,7 +27,7 @@ def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
     made = not there_is(ledger)
     with Ledger.open(ledger, id_key) as book:
         found = {"ledger_id": book.ledger_id, "made": made}
-    _tell(found, "made a new ledger" if made else "there is a ledger already; nothing was changed", as_json=as_json)
+    tell(found, "made a new ledger" if made else "there is a ledger already; nothing was changed", as_json=as_json)
 
 
 @commands.command(cls=Command, epilog=epilog("dptext ledger migrate --ledger ledger.db", ("from", "to")))
@@ -38,7 +38,7 @@ def migrate(*, ledger: LedgerUrl, as_json: Json = False) -> None:
 
     before = Ledger.migrate(ledger)
     said = "nothing to do" if before == VERSION else f"brought from schema {before} to {VERSION}"
-    _tell({"from": before, "to": VERSION}, said, as_json=as_json)
+    tell({"from": before, "to": VERSION}, said, as_json=as_json)
 
 
 @commands.command(cls=Command, epilog=epilog("dptext ledger anchor --ledger ledger.db >> safe/anchors", ("anchor",)))
@@ -46,7 +46,24 @@ def anchor(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) ->
     """Print the head of the journal, to be kept where the ledger's keepers cannot change it, for `verify --anchor`."""
     with opened(ledger, id_key) as book:
         head = str(book.anchor())
-    _tell({"anchor": head}, head, as_json=as_json)
+    tell({"anchor": head}, head, as_json=as_json)
+
+
+@commands.command(cls=Command, epilog=epilog("dptext ledger backup copy.db --ledger ledger.db", ("copy", "anchor")))
+def backup(
+    to: Annotated[
+        str,
+        typer.Argument(metavar="URL", help="A place without a ledger: a path, postgresql://…, or env:NAME."),
+    ],
+    *,
+    ledger: LedgerUrl,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Copy a ledger as it is at one moment, while runs go on; from SQLite or PostgreSQL, to either. Not its id key."""
+    with opened(ledger, id_key) as book:
+        head = str(book.backup(to))
+    tell({"copy": to, "anchor": head}, f"copied, without the id key, up to {head}", as_json=as_json)
 
 
 @commands.command(
@@ -72,7 +89,7 @@ def freeze(
     with Ledger.open(ledger, id_key, create=False) as book:
         book.freeze(dataset, reason, in_use=in_use or ())
         frozen = book.frozen()
-    _tell({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
+    tell({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
 
 
 @commands.command(
@@ -104,7 +121,7 @@ def thaw(
         for scope, cap in caps.items()
     ]
     told = "; ".join(said) or "no cap was set"
-    _tell(
+    tell(
         {"amounts": AMOUNTS, "caps": caps},
         f"thawed under new caps ({told}); write them into the policy, and a new release name",
         as_json=as_json,
@@ -124,7 +141,8 @@ def _amount(text: str) -> tuple[str, float]:
     return name, value
 
 
-def _tell(found: dict[str, Any], said: str, *, as_json: bool) -> None:
+def tell(found: dict[str, Any], said: str, *, as_json: bool) -> None:
+    """Print facts as JSON, or a line for people."""
     from dptext_etl.cli.render import terminal
 
     if as_json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from dptext_etl.ledger.audit.remaining import Remaining, remaining, used
 from dptext_etl.ledger.audit.verify import verify
 from dptext_etl.ledger.operations.batch import record_ids
 from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.storage.copying import copy
 from dptext_etl.ledger.storage.keyed_ids import binaries
 from dptext_etl.ledger.terms import I64, Anchor, Committed, Mask, ReleaseRef, Scope, State, VerifyReport
 
@@ -100,6 +102,11 @@ class Reader:
         with self._book.store.snapshot():
             return views.releases(self._book)
 
+    def jobs(self) -> list[dict[str, Any]]:
+        """List the jobs that reserved something, with what became of it. Internal: never publish it."""
+        with self._book.store.snapshot():
+            return views.jobs(self._book)
+
     def caps(self) -> list[dict[str, Any]]:
         """List the scopes with their caps."""
         with self._book.store.snapshot():
@@ -118,6 +125,21 @@ class Reader:
         with self._book.store.snapshot():
             seq, head = self._book.journal.head()
         return Anchor(self._book.ledger_id, seq, head.hex())
+
+    def backup(self, to: str | Path) -> Anchor:
+        """Copy the ledger as it is at one moment, while others may write. The id key is not copied.
+
+        Args:
+            to: A place without a ledger: "sqlite:///PATH", a path, "postgresql://…", or "env:NAME". The copy may be of
+                another kind than the ledger.
+
+        Returns:
+            The head of the journal of the copy.
+
+        Raises:
+            LedgerError: Something is there already, or it cannot be written.
+        """
+        return copy(self._book.store, str(to))
 
     def holds(self, anchor: Anchor) -> bool:
         """Return whether the journal still holds an anchor. If not, it was cut or rewritten, or it is an old copy."""

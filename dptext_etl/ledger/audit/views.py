@@ -53,6 +53,24 @@ def releases(book: Book) -> list[dict[str, Any]]:
     return shown
 
 
+def jobs(book: Book) -> list[dict[str, Any]]:
+    """List the jobs that reserved something, in order: when they began, for what, and how many records are pending."""
+    found: dict[str, dict[str, Any]] = {}
+    for job, release, seq, rows, pending in book.store.rows(
+        "select job, release, min(seq), cast(sum(rows) as bigint), cast(sum(open) as bigint)"
+        " from batch group by job, release order by 3"
+    ):
+        dataset, name = book.store.rows("select dataset, release from release where id=?", (release,))[0]
+        if job not in found:
+            since = book.journal.facts(seq)["ts"]
+            found[job] = {"job": job, "since": since, "dataset": dataset, "releases": [], "records": 0, "pending": 0}
+        held = found[job]
+        held["releases"] += [] if name in held["releases"] else [name]
+        held["records"] += rows
+        held["pending"] += pending
+    return list(found.values())
+
+
 def caps(book: Book) -> list[dict[str, Any]]:
     """List the scopes with their caps, amounts in millionths."""
     shown = []

@@ -132,20 +132,15 @@ class Releases:
             hint = "leave `spent` out; the worst case stays charged, because the number of steps may tell of a text"
             raise LedgerError(f"{ref} is not refundable: it was pinned without refundable=True", hint)
 
-    def revoke(self, ref: ReleaseRef, reason: str) -> None:
-        """Revoke a release name in all columns of its dataset. Nothing more happens under it; its charges stay.
-
-        Args:
-            ref: Any release of that name.
-            reason: Why, in plain words.
+    def require_known(self, dataset: str, release: str) -> None:
+        """Refuse a release name that this ledger does not know: it would be a slip of the pen.
 
         Raises:
             LedgerError: The name is not registered here.
         """
-        known = self._store.row("select 1 from release where dataset=? and release=?", (ref.dataset, ref.release))
-        if known is None:
-            raise LedgerError(f"{ref} is not registered in this ledger")
-        self.revoke_name(ref.dataset, ref.release, reason)
+        if self._store.row("select 1 from release where dataset=? and release=?", (dataset, release)) is None:
+            msg = f"release {release!r} of {dataset} is not registered in this ledger"
+            raise LedgerError(msg, "`dptext ledger show` lists the releases")
 
     def revoke_all(self, dataset: str, reason: str) -> None:
         """Revoke all release names of a dataset."""

@@ -29,18 +29,18 @@ class Reserved(NamedTuple):
     states: U8
 
 
-def expire(book: Book, job: str) -> int:
+def expire(book: Book, job: str, reason: str | None) -> int:
     """Turn the open reservations of a job into lasting charges, and return how many records that were."""
     moved = 0
     for batch in _batches(book, job):
         rows = np.flatnonzero(batch.states == State.RESERVED)
         if len(rows):
-            _move(book, job, batch, Event.EXPIRE, rows)
+            _move(book, job, batch, Event.EXPIRE, rows, reason)
             moved += len(rows)
     return moved
 
 
-def abort(book: Book, job: str) -> int:
+def abort(book: Book, job: str, reason: str | None) -> int:
     """Give back the open reservations of a job that never computed, and return how many records that were.
 
     Raises:
@@ -55,7 +55,7 @@ def abort(book: Book, job: str) -> int:
     for batch in batches:
         rows = np.flatnonzero(batch.states == State.RESERVED)
         if len(rows):
-            _move(book, job, batch, Event.ABORT, rows)
+            _move(book, job, batch, Event.ABORT, rows, reason)
             _refund(book, batch, rows)
             moved += len(rows)
     return moved
@@ -79,10 +79,13 @@ def _batches(book: Book, job: str) -> list[Reserved]:
     return [Reserved(row[0], row[1], row[2], row[3], row[4], np.frombuffer(row[5], np.uint8)) for row in found]
 
 
-def _move(book: Book, job: str, batch: Reserved, kind: Event, rows: Index) -> None:
+def _move(  # noqa: PLR0917
+    book: Book, job: str, batch: Reserved, kind: Event, rows: Index, reason: str | None
+) -> None:
     state, column = _ENDS[kind]
     places = Places(np.full(len(rows), batch.seq, np.int64), rows.astype(np.int64))
     facts, blobs = seal(LAYOUTS[kind], {"batch": places.batch, "row": places.row})
+    facts |= {} if reason is None else {"reason": reason}
     seq = book.journal.append(kind, job=job, release=batch.release, nonce=batch.nonce, **facts)
     book.segments.write(seq, blobs)
     book.records.move(places, state)

@@ -168,6 +168,13 @@ class PostgresStore(Store):
         with self._lock, self._translated():
             return self._run(sql, tuple(values)).fetchall()
 
+    def columns(self) -> dict[str, list[str]]:
+        """Return the columns of every table of the ledger, in their order."""
+        found: dict[str, list[str]] = {}
+        for table, column in self.rows(_COLUMNS, (self.schema,)):
+            found.setdefault(table, []).append(column)
+        return found
+
     def close(self) -> None:
         """Close the connection."""
         with self._lock:
@@ -245,6 +252,10 @@ def there_is(url: str) -> bool:
 
 _INHERITED: list[Any] = []
 _TABLES = "select tablename from pg_tables where schemaname=?"
+_COLUMNS = (
+    "select table_name::text, column_name::text from information_schema.columns where table_schema=?"
+    " order by table_name, ordinal_position"
+)
 _MEANINGS = {
     "55P03": ("is locked: another writer has been busy for {timeout:g} s", NOTHING),
     "40P01": ("is locked by two writers in turn", NOTHING),

@@ -188,6 +188,26 @@ class SqliteStore(Store):
         with self._lock, self._translated():
             return self._execute(sql, tuple(values)).fetchall()
 
+    def columns(self) -> dict[str, list[str]]:
+        """Return the columns of every table of the ledger, in their order."""
+        found: dict[str, list[str]] = {}
+        for table, column in self.rows(_COLUMNS):
+            found.setdefault(table, []).append(column)
+        return found
+
+    def copy_pages(self, target: SqliteStore) -> None:
+        """Make another file a copy of this one, as it is at one moment; others may write meanwhile.
+
+        Args:
+            target: A new file.
+
+        Raises:
+            LedgerError: There is no room, or a disk fails.
+        """
+        with self._lock, self._translated(), target._lock:
+            self._execute("select 1")  # after a fork: a connection of its own
+            self._connection.backup(target._connection)
+
     def close(self) -> None:
         """Close the file; the last process to do so folds the log into it."""
         with self._lock:
@@ -220,6 +240,8 @@ class SqliteStore(Store):
         return LedgerError(f"the ledger {self.path} {said.format(timeout=self._timeout)}", hint)
 
 
+_COLUMNS = """select t.name, c.name from sqlite_schema t join pragma_table_info(t.name) c
+    where t.type='table' order by t.name, c.cid"""
 _INHERITED: list[sqlite3.Connection] = []
 _MEANINGS = {
     sqlite3.SQLITE_BUSY: ("is locked: another process has been writing for {timeout:g} s", NOTHING),

@@ -62,6 +62,10 @@ class Store(ABC):
     def rows(self, sql: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one query and return all its rows."""
 
+    @abstractmethod
+    def columns(self) -> dict[str, list[str]]:
+        """Return the columns of every table of the ledger, in their order."""
+
     def row(self, sql: str, values: Iterable[Any] = ()) -> tuple[Any, ...] | None:
         """Run one query and return its first row."""
         found = self.rows(sql, values)

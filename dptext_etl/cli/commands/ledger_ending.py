@@ -1,0 +1,133 @@
+"""`dptext ledger jobs|revoke|expire|abort`: end what nobody finishes, by hand; each is confirmed and journaled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dptext_etl.cli.command import Command, epilog
+from dptext_etl.cli.commands.ledger import opened
+from dptext_etl.cli.commands.ledger_keeping import Dataset, tell
+from dptext_etl.cli.commands.ledger_keeping import commands as _commands
+from dptext_etl.cli.confirming import Yes, require_confirmation
+from dptext_etl.cli.options import IdKey, Json, LedgerUrl
+
+if TYPE_CHECKING:
+    from dptext_etl.ledger import Ledger
+
+commands = _commands
+"""All of `dptext ledger`: reading (`commands.ledger`), keeping (`commands.ledger_keeping`) and ending."""
+
+Job = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job; `dptext ledger jobs` lists them.")]
+Reason = Annotated[str, typer.Option(metavar="WORDS", help="Why, in a few plain words; the journal keeps them.")]
+
+
+@commands.command(cls=Command, epilog=epilog("dptext ledger jobs --ledger ledger.db", ("jobs",)))
+def jobs(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
+    """List the jobs that have open reservations: reserved, and neither committed, expired nor given back."""
+    from dptext_etl.cli.render import terminal
+
+    with opened(ledger, id_key) as book:
+        found = [job for job in book.jobs() if job["pending"]]
+    if as_json:
+        terminal.emit({"jobs": found})
+        return
+    columns = ("job", "since", "dataset", "releases", "records", "pending")
+    terminal.table(columns, [[job[name] for name in columns] for job in found])
+    if not found:
+        terminal.say("nothing is open")
+
+
+@commands.command(
+    cls=Command,
+    epilog=epilog(
+        'dptext ledger revoke reviews 2026-11 --reason "wrong table" --ledger ledger.db',
+        ("revoked", "dataset", "records", "published"),
+    ),
+)
+def revoke(
+    dataset: Dataset,
+    release: Annotated[str, typer.Argument(metavar="RELEASE", help="The release name, in all columns of the dataset.")],
+    *,
+    ledger: LedgerUrl,
+    reason: Reason,
+    yes: Yes = False,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Revoke a release name for good: nothing more happens under it. Its charges stay."""
+    from dptext_etl.ledger import Ledger
+
+    with Ledger.open(ledger, id_key, create=False) as book:
+        held = [row for row in book.show() if (row["dataset"], row["release"]) == (dataset, release)]
+        records = sum(row["records"] for row in held)
+        versions = sorted({version["version"] for row in held for version in row["published"]})
+        if held and not all(row["burnt"] for row in held):
+            shown = f", published as {' and '.join(versions)}" if versions else ""
+            question = f"Revoke release {release!r} of {dataset} ({records:,} charged records{shown}) for good?"
+            require_confirmation(question, yes=yes)
+        book.revoke_name(dataset, release, reason)
+    said = f"release {release!r} of {dataset} is revoked; its charges stay"
+    facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
+    tell(facts, said + (", and what was published must be taken down by hand" if versions else ""), as_json=as_json)
+
+
+@commands.command(
+    cls=Command,
+    epilog=epilog('dptext ledger expire JOB --reason "will not be run again" --ledger ledger.db', ("job", "expired")),
+)
+def expire(
+    job: Job, *, ledger: LedgerUrl, reason: Reason, yes: Yes = False, id_key: IdKey = None, as_json: Json = False
+) -> None:
+    """Make the open reservations of a job charges for good. They can still be committed, and never be given back."""
+    from dptext_etl.ledger import Ledger
+
+    with Ledger.open(ledger, id_key, create=False) as book:
+        found = _job(book, job)
+        question = f"Make {found['pending']:,} open reservations of job {job} ({_whose(found)}) charges for good?"
+        require_confirmation(question, yes=yes)
+        count = book.expire(job, reason=reason)
+    tell({"job": job, "expired": count}, f"{count:,} reservations expired: their charges stay", as_json=as_json)
+
+
+@commands.command(
+    cls=Command,
+    epilog=epilog('dptext ledger abort JOB --reason "never computed" --ledger ledger.db', ("job", "given_back")),
+)
+def abort(
+    job: Job, *, ledger: LedgerUrl, reason: Reason, yes: Yes = False, id_key: IdKey = None, as_json: Json = False
+) -> None:
+    """Give back the open reservations of a job, on your word that no text of it was ever scored.
+
+    It is refused where the ledger knows better: where records of the job are committed, or another job relies on them.
+    """
+    from dptext_etl.ledger import Ledger
+
+    with Ledger.open(ledger, id_key, create=False) as book:
+        found = _job(book, job)
+        question = (
+            f"Do you know that the job {job} ({_whose(found)}) has ended, and that it scored no text? "
+            f"Then {found['pending']:,} reservations are given back"
+        )
+        require_confirmation(question, yes=yes)
+        count = book.abort(job, compute_never_started=True, reason=reason)
+    tell({"job": job, "given_back": count}, f"{count:,} reservations given back", as_json=as_json)
+
+
+def _job(book: Ledger, name: str) -> dict[str, Any]:
+    """Return what the ledger knows of a job.
+
+    Raises:
+        LedgerError: It knows no job of this name.
+    """
+    from dptext_etl.errors import LedgerError
+
+    for job in book.jobs():
+        if job["job"] == name:
+            return job
+    raise LedgerError("the ledger knows no job of this name", "`dptext ledger jobs` lists those with open reservations")
+
+
+def _whose(job: dict[str, Any]) -> str:
+    return f"{job['dataset']}, release {' and '.join(job['releases'])}, since {job['since']}"

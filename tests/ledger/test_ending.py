@@ -1,0 +1,106 @@
+"""`dptext ledger jobs|revoke|expire|abort`: asked for, done, and written into the journal; on both stores."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl.cli.app import app
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.terms import Event
+
+from .conftest import ID_KEY
+
+
+@pytest.fixture
+def dptext(kit):
+    """Run `dptext ledger …` on the ledger of the kit."""
+
+    def run(*words, answer=None, code=0):
+        key = ("--id-key", f"env:{ID_KEY}") if "://" in kit.place else ()
+        outcome = CliRunner().invoke(app, ["ledger", *words, "--ledger", kit.place, *key], input=answer)
+        assert outcome.exit_code == code, outcome.output
+        return outcome
+
+    return run
+
+
+def last(kit):
+    *_, entry = kit.ledger._book.journal.entries()
+    return entry.kind, entry.facts.get("reason")
+
+
+def test_jobs_lists_what_is_open(kit, dptext):
+    assert "nothing is open" in dptext("jobs").stdout
+    kit.reserve(["a", "b"], refs=[kit.ref(), kit.ref("title")], cap=9, job="one")
+    kit.reserve(["c"], cap=9, job="two")
+    kit.commit(["c"], job="two")
+    (found,) = json.loads(dptext("jobs", "--json").stdout)["jobs"]
+    since = kit.ledger._book.journal.facts(4)["ts"]
+    assert found == {
+        "job": "one",
+        "since": since,
+        "dataset": "reviews",
+        "releases": ["r1"],
+        "records": 4,
+        "pending": 4,
+    }
+    assert "one" in dptext("jobs").stdout
+
+
+@pytest.mark.parametrize(("answer", "yes"), [("y\n", ()), (None, ("--yes",))])
+def test_a_release_is_revoked(kit, dptext, answer, yes):
+    kit.reserve(["a"], cap=9)
+    kit.commit(["a"])
+    kit.ledger.record_publication(kit.ref(), "v1", "ab" * 32, 1)
+    done = dptext("revoke", "reviews", "r1", "--reason", "wrong table", "--json", *yes, answer=answer)
+    assert json.loads(done.stdout) == {"revoked": "r1", "dataset": "reviews", "records": 1, "published": ["v1"]}
+    assert ("(1 charged records, published as v1) for good?" in done.stderr) == (not yes)
+    assert last(kit) == (Event.BURN, "wrong table")
+    with pytest.raises(LedgerError, match="is revoked"):
+        kit.ref()
+    again = dptext("revoke", "reviews", "r1", "--reason", "again")
+    assert "is revoked; its charges stay, and what was published must be taken down" in again.output
+    assert last(kit) == (Event.BURN, "wrong table")
+    assert kit.used("of-a") == [1]
+    kit.sound()
+
+
+@pytest.mark.parametrize(
+    ("command", "counted", "kind", "left"), [("expire", "expired", "EXPIRE", 1), ("abort", "given_back", "ABORT", 0)]
+)
+def test_a_job_is_ended(kit, dptext, command, counted, kind, left):
+    kit.reserve(["a", "b"], cap=9)
+    done = dptext(command, "job", "--reason", "machine gone", "--json", answer="y\n")
+    assert json.loads(done.stdout) == {"job": "job", counted: 2}
+    assert "(reviews, release r1, since 20" in done.stderr
+    assert last(kit) == (kind, "machine gone")
+    assert kit.used("of-a", "of-b") == [left, left]
+    assert json.loads(dptext("jobs", "--json").stdout) == {"jobs": []}
+    kit.sound()
+
+
+@pytest.mark.parametrize("answer", ["n\n", "\n", ""])
+def test_without_a_yes_nothing_happens(kit, dptext, answer):
+    kit.reserve(["a"], cap=9)
+    before = kit.ledger.anchor()
+    for words in (("revoke", "reviews", "r1"), ("expire", "job"), ("abort", "job")):
+        refused = dptext(*words, "--reason", "x", answer=answer, code=2)
+        assert "this was not confirmed; nothing was changed\nHint: answer y, or give --yes" in refused.output
+    assert kit.ledger.anchor() == before
+
+
+def test_slips_of_the_pen_and_lies_are_refused(kit, dptext):
+    kit.reserve(["a", "b"], cap=9)
+    kit.commit(["a"])
+    before = kit.ledger.anchor()
+    for words, said in (
+        (("revoke", "reviews", "r2"), "release 'r2' of reviews is not registered in this ledger"),
+        (("expire", "jab"), "the ledger knows no job of this name"),
+        (("abort", "jab"), "the ledger knows no job of this name"),
+        (("abort", "job"), "the job has committed records: its computation has started"),
+    ):
+        assert said in dptext(*words, "--reason", "x", "--yes", code=2).output
+    for words in (("revoke", "reviews", "r1"), ("expire", "job"), ("abort", "job")):
+        assert "must be short and plain" in dptext(*words, "--reason", "<a text>", "--yes", code=2).output
+    assert kit.ledger.anchor() == before
