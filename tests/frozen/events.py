@@ -98,9 +98,9 @@ def _write(book):
     said["replayed"] = book.reserve(first, people[: len(first)], [book.charge(review, first, words[: len(first)])])
     said["aborted"] = [
         book.reserve(["y", "z"], ["u7", "u8"], [book.charge(review, ["y", "z"], [1, 2])], job="job-3"),
-        ledger.abort("job-3", compute_never_started=True),
+        ledger.abort("job-3", compute_never_started=True, reason="never computed"),
     ]
-    said["expired"] = ledger.expire("job-1")
+    said["expired"] = ledger.expire("job-1", reason="will not be run again")
     ledger.record_publication([review, note], "v1-0123456789ab", digest("manifest").hex(), 4)
     said["caps"] = _caps(book)
     book.ledger.revoke(book.release("r0"), "canaries_native")
