@@ -9,6 +9,7 @@ from typing import Any
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.ledger.audit.reader import Reader
+from dptext_etl.ledger.operations.freezing import Loss
 from dptext_etl.ledger.operations.publish import publish
 from dptext_etl.ledger.operations.releases import stated
 from dptext_etl.ledger.operations.scopes import Pinned
@@ -179,33 +180,52 @@ class Keeper(Reader):
             self._book.releases.require_known(dataset, release)
             self._book.releases.revoke_name(dataset, release, reason)
 
-    def freeze(self, dataset: str, reason: str, *, in_use: Sequence[str] = (), missing: Anchor | None = None) -> None:
+    def freeze(
+        self,
+        dataset: str,
+        reason: str,
+        *,
+        in_use: Sequence[str] = (),
+        missing: Anchor | None = None,
+        groups: Sequence[str] = (),
+        alone: bool = False,
+    ) -> None:
         """Freeze a dataset: until it is thawed, nothing in it is registered, charged, committed or published.
+
+        Where charges may be forgotten, they may be forgotten in every scope that the dataset shares. So its groups
+        freeze with it, for all periods, and all datasets in them.
 
         Args:
             dataset: Its name; the ledger need not know it yet.
             reason: Why, in a few plain words; never a text.
             in_use: Release names that are in use and that this ledger may not know; they are revoked.
             missing: An anchor that the ledger should hold and does not.
+            groups: Groups that the dataset was charged in and that this ledger may not know.
+            alone: No charge is forgotten, so nothing else freezes: such as after a key leaked.
 
         Raises:
-            LedgerError: The reason is long or holds other signs.
+            LedgerError: The reason is long or holds other signs, or `alone` contradicts what is said of a loss.
         """
         require_plain(reason, "freeze")
+        if alone and (in_use or missing is not None or groups):
+            raise LedgerError("a dataset freezes alone only where nothing was lost", "leave `alone` out")
+        loss = None if alone else Loss(in_use, missing, groups)
         with self._book.store.transaction():
-            self._book.freezes.freeze(dataset, reason, in_use, missing)
+            self._book.freezes.freeze(dataset, reason, loss)
 
     def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
-        """Let a frozen dataset go on: revoke its releases and lower its caps by what may have been lost.
+        """Let a frozen dataset and all that froze with it go on.
+
+        Their releases are revoked, and their caps are lowered by what may have been lost.
 
         Args:
             dataset: A frozen dataset.
-            lost: The most that a unit may have been charged since the copy that is in use now, by component of the
-                caps:
+            lost: The most that a unit may have been charged since the copy that is in use now, in all these datasets
+                together, by component of the caps:
                 {"eps_pure": 40.0}, {"rho": …} or {"eps_approx": …, "delta": …}.
 
         Returns:
-            The caps that hold now, in millionths, by scope. The policy must ask for no more.
+            The caps that hold now, in millionths, by scope. The policies must ask for no more.
 
         Raises:
             LedgerError: The dataset is not frozen, or a component is not stated.

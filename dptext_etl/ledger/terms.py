@@ -15,6 +15,8 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.policy import Policy
 
 Unit = Literal["subject", "record"]
+GROUP = "group:"
+"""What the name of a group's scope begins with."""
 U8 = npt.NDArray[np.uint8]
 I64 = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -136,7 +138,7 @@ class Scope:
     @property
     def name(self) -> str:
         """The name of the scope in the ledger, without its period."""
-        return f"dataset:{self.dataset}" if self.group is None else f"group:{self.group}"
+        return f"dataset:{self.dataset}" if self.group is None else f"{GROUP}{self.group}"
 
     def __str__(self) -> str:
         return f"{self.name}, period {self.period}"

@@ -145,3 +145,139 @@ def test_a_ledger_of_the_first_schema_is_migrated(kit):
         kit.ref(release="gone")
     assert kit.reserve(["a"], cap=9) == [Outcome.PENDING]
     kit.sound()
+
+
+def shared(kit, dataset, period="2026", group="people"):
+    """Return the scope and the cap of a dataset in a group."""
+    return Scope(dataset, period, group), Cap(epsilon=60, period=period, group=group)
+
+
+def group_kit(kit):
+    """Datasets a and b share a group in two periods, b and c another one; d stands alone."""
+    refs = {name: kit.ref(dataset=name) for name in "abcd"}
+    for name, period, group in (
+        ("a", "2026", "people"),
+        ("b", "2026", "people"),
+        ("b", "2025", "old"),
+        ("c", "2025", "old"),
+    ):
+        scope, cap = shared(kit, name, period, group)
+        kit.reserve([f"{name}-{period}"], ["ann"], 2, cap, refs=[refs[name]], scope=scope)
+    kit.reserve(["d"], ["ann"], 2, Cap(epsilon=9, period="2026"), refs=[refs["d"]])
+    return refs
+
+
+def lost(kit):
+    """An anchor that the ledger should hold and does not."""
+    head = kit.ledger.anchor()
+    return Anchor(head.ledger, head.seq + 50, "0" * 64)
+
+
+def test_freezing_covers_what_shares_a_scope(kit):
+    refs = group_kit(kit)
+    kit.ledger.freeze("a", "restored", in_use=["r9"], missing=lost(kit))
+    assert kit.ledger.frozen() == ["a", "b", "c"], "b shares people with a, and old with c"
+    for name in "abc":
+        scope, cap = shared(kit, name)
+        for attempt in (
+            lambda name=name: kit.ref(dataset=name, release="new"),
+            lambda name=name, s=scope, c=cap: kit.reserve(["x"], ["ann"], 1, c, refs=[refs[name]], scope=s),
+            lambda name=name: kit.commit([f"{name}-2026"], ref=refs[name]),
+        ):
+            with pytest.raises(LedgerError, match=f"the dataset {name} is frozen: restored"):
+                attempt()
+    assert kit.reserve(["d2"], ["ann"], 1, Cap(epsilon=9, period="2026"), refs=[refs["d"]]) == [Outcome.RESERVED]
+    kit.sound()
+
+
+@pytest.mark.parametrize(("group", "period"), [("people", "2026"), ("people", "2027"), ("old", "2025")])
+def test_a_frozen_group_is_closed_to_datasets_and_periods_that_the_copy_never_saw(kit, group, period):
+    group_kit(kit)
+    kit.ledger.freeze("a", "restored", missing=lost(kit))
+    new = kit.ref(dataset="new")
+    scope, cap = shared(kit, "new", period, group)
+    with pytest.raises(LedgerError, match=rf"the group {group} is frozen with the dataset a: restored\nHint: .*thaw a"):
+        kit.reserve(["x"], ["ann"], 1, cap, refs=[new], scope=scope)
+    assert kit.ledger.thaw("a", {"eps_pure": 32}).keys() == {
+        "group:people, period 2026",
+        "group:old, period 2025",
+    }
+    if period == "2027":
+        with pytest.raises(LedgerError, match=r"was thawed, .* knows no cap of group:people, period 2027"):
+            kit.reserve(["x"], ["ann"], 1, cap, refs=[new], scope=scope)
+        return
+    with pytest.raises(LedgerError, match="pinned at 28; the policy asks for more"):
+        kit.reserve(["x"], ["ann"], 1, cap, refs=[new], scope=scope)
+    less = cap.model_copy(update={"epsilon": 28.0})
+    taken = kit.reserve(["x", "y"], ["ann", "ann"], [24, 1], less, refs=[new], scope=scope)
+    assert taken == [Outcome.RESERVED, Outcome.OVER_CAP], "ann had 4 of 60: now 4 of 28"
+    kit.sound()
+
+
+def test_thawing_one_settles_all_that_froze_with_it(kit):
+    group_kit(kit)
+    kit.ledger.freeze("a", "restored", missing=lost(kit))
+    kit.ledger.freeze("d", "key leaked", alone=True)
+    caps = kit.ledger.thaw("c", {"eps_pure": 32})
+    assert caps == {
+        "group:people, period 2026": {"eps_pure": 28_000_000},
+        "group:old, period 2025": {"eps_pure": 28_000_000},
+    }, "each cap is lowered once"
+    assert kit.ledger.frozen() == ["d"]
+    for name in "abc":
+        with pytest.raises(LedgerError, match="is revoked"):
+            kit.ref(dataset=name)
+    kit.sound()
+
+
+def test_groups_that_the_copy_never_saw_are_named(kit):
+    kit.ledger.freeze("a", "a new ledger", groups=["people"])
+    scope, cap = shared(kit, "b")
+    with pytest.raises(LedgerError, match="the group people is frozen with the dataset a"):
+        kit.reserve(["x"], ["ann"], 1, cap, refs=[kit.ref(dataset="b")], scope=scope)
+    kit.ledger.thaw("a", {})
+    with pytest.raises(LedgerError, match=r"the dataset a was thawed, .* knows no cap of group:people"):
+        kit.reserve(["x"], ["ann"], 1, cap, refs=[kit.ref(dataset="b")], scope=scope)
+    kit.sound()
+
+
+def test_a_dataset_freezes_alone_where_nothing_was_lost(kit):
+    refs = group_kit(kit)
+    kit.ledger.freeze("a", "key leaked", alone=True)
+    scope, cap = shared(kit, "b")
+    assert kit.reserve(["x"], ["ann"], 1, cap, refs=[refs["b"]], scope=scope) == [Outcome.RESERVED]
+    with pytest.raises(LedgerError, match="freezes alone only where nothing was lost"):
+        kit.ledger.freeze("a", "x", alone=True, missing=lost(kit))
+    kit.ledger.freeze("a", "restored", missing=lost(kit))
+    assert kit.ledger.frozen() == ["a", "b", "c"], "a loss freezes the others, too"
+    kit.sound()
+
+
+def test_a_loss_that_was_settled_covers_anchors_from_before(kit):
+    group_kit(kit)
+    mine, other, later = (
+        lost(kit),
+        Anchor(kit.ledger.ledger_id, 90, "1" * 64),
+        Anchor(kit.ledger.ledger_id, 95, "2" * 64),
+    )
+    assert [kit.ledger.losses(name) for name in "abd"] == [0, 0, 0]
+    kit.ledger.freeze("a", "restored", missing=mine)
+    kit.ledger.freeze("a", "restored", missing=mine)
+    assert [kit.ledger.losses(name) for name in "abd"] == [1, 1, 0]
+    assert not kit.ledger.settled("b", other, 0), "frozen still"
+    kit.ledger.thaw("a", {"eps_pure": 1})
+    assert kit.ledger.settled("b", mine)
+    assert kit.ledger.settled("b", other, 0), "what b kept before the loss was lost with it"
+    assert not kit.ledger.settled("b", other), "nobody knows when it was kept"
+    assert not kit.ledger.settled("b", later, 1), "kept after the loss: another loss"
+    assert not kit.ledger.settled("d", other, 0)
+
+
+def test_a_charge_of_a_frozen_group_is_found(kit):
+    refs = group_kit(kit)
+    kit.ledger.freeze("a", "restored", missing=lost(kit))
+    store = kit.ledger._book.store
+    store.execute("delete from frozen")
+    scope, cap = shared(kit, "d", "2029")
+    kit.reserve(["x"], ["ann"], 1, cap, refs=[refs["d"]], scope=scope)
+    assert any("the group:people was frozen before" in problem for problem in kit.ledger.verify().problems)

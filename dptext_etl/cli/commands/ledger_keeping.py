@@ -80,20 +80,30 @@ def freeze(
             metavar="RELEASE", help="A release name that is in use and that this ledger may not know: revoked."
         ),
     ] = None,
+    group: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="GROUP", help="A group that was charged and that this ledger may not know: it freezes, too."
+        ),
+    ] = None,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="No charge was lost (a key leaked, say): nothing else freezes with it.")
+    ] = False,
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Stop everything in a dataset, such as after a ledger was lost or restored from a copy."""
+    """Stop everything in a dataset, and in all datasets that share a cap with it, as after a restore."""
     from dptext_etl.ledger import Ledger
 
     with Ledger.open(ledger, id_key, create=False) as book:
-        book.freeze(dataset, reason, in_use=in_use or ())
+        book.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
         frozen = book.frozen()
     tell({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
 
 
 @commands.command(
-    cls=Command, epilog=epilog("dptext ledger thaw reviews --lost eps_pure=40 --ledger ledger.db", ("amounts", "caps"))
+    cls=Command,
+    epilog=epilog("dptext ledger thaw reviews --lost eps_pure=40 --ledger ledger.db", ("amounts", "caps", "thawed")),
 )
 def thaw(
     dataset: Dataset,
@@ -103,27 +113,32 @@ def thaw(
         list[str] | None,
         typer.Option(
             metavar="COMPONENT=AMOUNT",
-            help="The most that a subject may have been charged since the copy was made, such as eps_pure=40; one for "
-            "each component of the dataset's caps.",
+            help="The most that a subject may have been charged since the copy was made, in all datasets that froze "
+            "together, such as eps_pure=40; one for each component of their caps.",
         ),
     ] = None,
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Let a frozen dataset go on: its release names are revoked, and its caps sink by what may have been lost."""
+    """Let a frozen dataset go on, and all that froze with it.
+
+    Their release names are revoked, and their caps sink by what may have been lost.
+    """
     from dptext_etl.ledger import Ledger
 
     amounts = dict(_amount(text) for text in lost or ())
     with Ledger.open(ledger, id_key, create=False) as book:
+        before = book.frozen()
         caps = book.thaw(dataset, amounts)
+        thawed = sorted({*before} - {*book.frozen()})
     said = [
         f"{scope}: {', '.join(f'{name} {left / _MILLION:g}' for name, left in cap.items())}"
         for scope, cap in caps.items()
     ]
     told = "; ".join(said) or "no cap was set"
     tell(
-        {"amounts": AMOUNTS, "caps": caps},
-        f"thawed under new caps ({told}); write them into the policy, and a new release name",
+        {"amounts": AMOUNTS, "caps": caps, "thawed": thawed},
+        f"thawed {', '.join(thawed)} under new caps ({told}); write them into the policies, and new release names",
         as_json=as_json,
     )
 

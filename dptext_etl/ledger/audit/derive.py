@@ -16,7 +16,7 @@ from dptext_etl.ledger.storage.columns import Column
 from dptext_etl.ledger.storage.journal import Entry, genesis, link
 from dptext_etl.ledger.storage.records import Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, root
-from dptext_etl.ledger.terms import I64, U8, Event, State
+from dptext_etl.ledger.terms import GROUP, I64, U8, Event, State
 
 _TO = {Event.COMMIT: State.COMMITTED, Event.EXPIRE: State.EXPIRED, Event.ABORT: State.ABORTED}
 _FROM = {
@@ -59,6 +59,7 @@ class Derived:
     releases: dict[int, dict[str, Any]] = field(default_factory=dict)
     revoked: dict[tuple[str, str], int] = field(default_factory=dict)
     frozen: dict[str, int] = field(default_factory=dict)
+    frozen_groups: dict[str, list[str]] = field(default_factory=dict)
     scopes: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     caps: dict[int, list[tuple[int, str, list[int]]]] = field(default_factory=dict)
     members: set[tuple[int, str]] = field(default_factory=set)
@@ -164,10 +165,12 @@ def _revoke(event: Happening) -> None:
 
 def _freeze(event: Happening) -> None:
     event.derived.frozen[event.facts["dataset"]] = event.seq
+    event.derived.frozen_groups[event.facts["dataset"]] = event.facts.get("groups", [])
 
 
 def _thaw(event: Happening) -> None:
     del event.derived.frozen[event.facts["dataset"]]
+    del event.derived.frozen_groups[event.facts["dataset"]]
 
 
 def _cap_set(event: Happening) -> None:
@@ -185,6 +188,8 @@ def _scope(event: Happening) -> None:
 def _reserve(event: Happening) -> None:
     facts, columns = event.facts, event.columns
     event.require_usable(facts["release"])
+    if any(facts["name"] == f"{GROUP}{group}" for groups in event.derived.frozen_groups.values() for group in groups):
+        event.problem(f"the {facts['name']} was frozen before")
     _scope(event)
     states = np.zeros(facts["rows"], np.uint8)
     names = (facts["release"], facts["nonce"], facts["scope"], facts["job"])

@@ -148,10 +148,21 @@ class Reader:
         with self._book.store.snapshot():
             return self._book.journal.hash_of(anchor.seq) == bytes.fromhex(anchor.hash)
 
-    def settled(self, dataset: str, missing: Anchor) -> bool:
-        """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since."""
+    def losses(self, dataset: str) -> int:
+        """Count how often charges of a dataset were found to be missing; keep it beside an anchor, for `settled`."""
         with self._book.store.snapshot():
-            return self._book.freezes.settled(dataset, missing)
+            return self._book.freezes.losses(dataset)
+
+    def settled(self, dataset: str, missing: Anchor, losses: int | None = None) -> bool:
+        """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since.
+
+        Args:
+            dataset: Its name.
+            missing: The anchor.
+            losses: What `losses` said when the anchor was taken; then any loss that was settled since covers it.
+        """
+        with self._book.store.snapshot():
+            return self._book.freezes.settled(dataset, missing, losses)
 
     def frozen(self) -> list[str]:
         """List the frozen datasets."""

@@ -1,15 +1,19 @@
-"""Freeze a dataset after its ledger was lost or restored, and thaw it when the loss is settled.
+"""Freeze datasets after their ledger was lost or restored, and thaw them when the loss is settled.
 
-An old copy of a ledger has forgotten charges. Its balances may be too low, and its release names may be in use. So
-thawing revokes all release names, and lowers each cap of the dataset by what may have been forgotten. That is the same
-as charging the amount to everybody.
+An old copy of a ledger has forgotten charges. Its balances may be too low, and its release names may be in use. What
+was forgotten may stand in every scope that the dataset shares with others. So freezing covers all members of its
+groups, and the groups themselves: also for datasets and periods that the copy never saw. Thawing settles all of them at
+once: it revokes all their release names, and lowers each of their caps by what may have been forgotten. That is the
+same as charging the amount to everybody.
 
 Specification: docs/spec/privacy.md#lost-ledger.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import micro
@@ -17,7 +21,21 @@ from dptext_etl.ledger.operations.releases import Releases
 from dptext_etl.ledger.operations.scopes import Scopes, components
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
-from dptext_etl.ledger.terms import Anchor, Event
+from dptext_etl.ledger.terms import GROUP, Anchor, Event
+
+
+class Loss(NamedTuple):
+    """What is known of charges that a ledger may have forgotten.
+
+    Attributes:
+        in_use: Release names that are in use elsewhere.
+        missing: An anchor that the ledger should hold and does not.
+        groups: Groups whose caps the dataset may have charged, beside those that this ledger knows.
+    """
+
+    in_use: Sequence[str] = ()
+    missing: Anchor | None = None
+    groups: Sequence[str] = ()
 
 
 class Freezes:
@@ -36,36 +54,86 @@ class Freezes:
         self._releases = releases
         self._scopes = scopes
 
-    def freeze(self, dataset: str, reason: str, in_use: Sequence[str], missing: Anchor | None) -> None:
+    def freeze(self, dataset: str, reason: str, loss: Loss | None) -> None:
         """Freeze a dataset, unless it is frozen, and revoke release names that are in use elsewhere.
 
         Args:
             dataset: Its name.
             reason: Why, in plain words.
-            in_use: Release names to revoke.
-            missing: An anchor that the ledger should hold and does not.
+            loss: What may have been forgotten: all that shares a scope with the dataset freezes, too. None if nothing
+                was: then the dataset freezes alone.
         """
-        for release in in_use:
-            self._releases.revoke_name(dataset, release, reason)
-        if self._store.row("select 1 from frozen where dataset=?", (dataset,)) is None:
-            lost = {} if missing is None else {"missing": str(missing)}
-            seq = self._journal.append(Event.FREEZE, dataset=dataset, reason=reason, **lost)
-            self._store.execute("insert into frozen values(?,?)", (dataset, seq))
+        datasets, groups = {dataset}, set[str]()
+        if loss is not None:
+            for release in loss.in_use:
+                self._releases.revoke_name(dataset, release, reason)
+            datasets, groups = self._sharing(dataset, loss.groups)
+        for name in sorted(datasets):
+            self._freeze(name, reason, groups, None if loss is None else loss.missing)
 
-    def settled(self, dataset: str, missing: Anchor) -> bool:
-        """Return whether the dataset was frozen for this anchor and thawed since."""
+    def _freeze(self, dataset: str, reason: str, groups: set[str], missing: Anchor | None) -> None:
+        """Write that a dataset is frozen, unless all of it is written already."""
+        held = self._frozen().get(dataset)
+        if held is not None and groups <= held and (missing is None or self._noted(dataset, missing)):
+            return
+        together = sorted(groups | (held or set()))
+        said = ({"groups": together} if together else {}) | ({} if missing is None else {"missing": str(missing)})
+        seq = self._journal.append(Event.FREEZE, dataset=dataset, reason=reason, **said)
+        self._store.execute("delete from frozen where dataset=?", (dataset,))
+        self._store.execute("insert into frozen values(?,?)", (dataset, seq))
+
+    def _sharing(self, dataset: str, groups: Iterable[str]) -> tuple[set[str], set[str]]:
+        """Return all datasets and groups that share scopes with a dataset, directly or by way of others."""
+        members = self._store.rows(
+            "select distinct member.dataset, scope.name from member join scope on scope.id = member.scope"
+        )
+        pairs = [(name, scope.removeprefix(GROUP)) for name, scope in members if scope.startswith(GROUP)]
+        datasets, joined = {dataset}, set(groups)
+        while True:
+            wider = {group for name, group in pairs if name in datasets} | joined
+            more = {name for name, group in pairs if group in wider} | datasets
+            if (wider, more) == (joined, datasets):
+                return datasets, joined
+            joined, datasets = wider, more
+
+    def _frozen(self) -> dict[str, set[str]]:
+        """Return the frozen datasets, each with the groups that froze with it."""
+        found = self._store.rows("select dataset, body from frozen join event on event.seq = frozen.seq")
+        return {dataset: set(json.loads(body).get("groups", ())) for dataset, body in found}
+
+    def _noted(self, dataset: str, missing: Anchor) -> bool:
+        return str(missing) in self._missed(dataset)
+
+    def _missed(self, dataset: str) -> list[str]:
+        """Return the anchors that were missed in a dataset, in order."""
+        said = (entry.facts for entry in self._journal.entries(Event.FREEZE))
+        return [facts["missing"] for facts in said if facts["dataset"] == dataset and "missing" in facts]
+
+    def losses(self, dataset: str) -> int:
+        """Count how often charges of a dataset were found to be missing."""
+        return len(self._missed(dataset))
+
+    def settled(self, dataset: str, missing: Anchor, losses: int | None) -> bool:
+        """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since.
+
+        Args:
+            dataset: Its name.
+            missing: The anchor.
+            losses: What `losses` said when the anchor was taken, if that is known. If the dataset was frozen for a loss
+                since, the anchor was lost with it, whichever anchor showed it.
+        """
         if self._store.row("select 1 from frozen where dataset=?", (dataset,)) is not None:
             return False
-        said = (entry.facts for entry in self._journal.entries(Event.FREEZE))
-        return any((facts["dataset"], facts.get("missing")) == (dataset, str(missing)) for facts in said)
+        missed = self._missed(dataset)
+        return str(missing) in missed or (losses is not None and len(missed) > losses)
 
     def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
-        """Revoke the releases of a dataset, lower its caps by what may have been lost, and let it go on.
+        """Settle a loss: for a dataset, and for all that froze with it.
 
         Args:
             dataset: A frozen dataset.
-            lost: The most that a unit may have been charged since the copy was made, by component of the caps
-                (eps_pure; or rho; or eps_approx and delta).
+            lost: The most that a unit may have been charged since the copy was made, in all these datasets together, by
+                component of the caps (eps_pure; or rho; or eps_approx and delta).
 
         Returns:
             The caps that hold now, in millionths, by scope.
@@ -73,23 +141,50 @@ class Freezes:
         Raises:
             LedgerError: The dataset is not frozen, or a component of one of its caps is not stated.
         """
-        if self._store.row("select 1 from frozen where dataset=?", (dataset,)) is None:
+        frozen = self._frozen()
+        if dataset not in frozen:
             raise LedgerError(f"the dataset {dataset} is not frozen")
-        members = self._store.rows("select scope from member where dataset=? order by scope", (dataset,))
+        datasets, groups = {dataset}, frozen[dataset]
+        while more := {name for name, theirs in frozen.items() if theirs & groups} - datasets:
+            datasets |= more
+            groups = groups.union(*(frozen[name] for name in more))
+        lowered = self._lower(datasets, lost)
+        amounts = {name: int(micro(float(amount))) for name, amount in lost.items()}
+        for name in sorted(datasets):
+            self._releases.revoke_all(name, "the ledger was lost or restored")
+            together = {"groups": sorted(groups)} if groups else {}
+            self._journal.append(Event.THAW, dataset=name, lost=amounts, **together)
+            self._store.execute("delete from frozen where dataset=?", (name,))
+        return lowered
+
+    def _lower(self, datasets: set[str], lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
+        """Lower every cap of some datasets, each once."""
+        rows = self._store.rows("select scope, dataset from member order by scope, dataset")
+        first = {scope: name for scope, name in reversed(rows) if name in datasets}
         lowered = {}
-        for (number,) in members:
+        for number, name in sorted(first.items()):
             pinned = self._scopes.by_id(number)
             missing = set(components(pinned)) - set(lost)
             if missing:
                 asked = " and ".join(sorted(missing))
-                raise LedgerError(f"a cap of {dataset} counts {asked}: state how much of it may have been lost")
+                raise LedgerError(f"a cap of {name} counts {asked}: state how much of it may have been lost")
             if pinned.measure is not None:
-                taken = [int(micro(float(lost[name]))) for name in components(pinned)]
+                taken = [int(micro(float(lost[part]))) for part in components(pinned)]
                 limits = [max(0, limit - less) for limit, less in zip(pinned.limits, taken, strict=True)]
-                lowered[self._scopes.lower(pinned, limits, dataset)] = dict(
-                    zip(components(pinned), limits, strict=True)
-                )
-        self._releases.revoke_all(dataset, "the ledger was lost or restored")
-        self._journal.append(Event.THAW, dataset=dataset, lost={name: int(micro(float(x))) for name, x in lost.items()})
-        self._store.execute("delete from frozen where dataset=?", (dataset,))
+                scope = self._scopes.lower(pinned, limits, name)
+                lowered[scope] = dict(zip(components(pinned), limits, strict=True))
         return lowered
+
+
+def refuse_frozen_group(store: Store, group: str) -> None:
+    """Refuse to charge a group that froze with a dataset: some of its charges may be forgotten.
+
+    Raises:
+        LedgerError: The group is frozen; the message names a dataset to thaw.
+    """
+    for dataset, body in store.rows("select dataset, body from frozen join event on event.seq = frozen.seq"):
+        facts = json.loads(body)
+        if group in facts.get("groups", ()):
+            msg = f"the group {group} is frozen with the dataset {dataset}: {facts['reason']}"
+            hint = f"`dptext ledger thaw {dataset}` settles it for all datasets of the group"
+            raise LedgerError(msg, hint)

@@ -15,6 +15,7 @@ from dptext_etl.errors import BudgetError, LedgerError
 from dptext_etl.ledger.operations.balances import admit, balances, charged
 from dptext_etl.ledger.operations.batch import BatchIds, ColumnCharge
 from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.freezing import refuse_frozen_group
 from dptext_etl.ledger.operations.scopes import Pinned, components
 from dptext_etl.ledger.storage.keyed_ids import Index
 from dptext_etl.ledger.storage.records import Held
@@ -61,9 +62,11 @@ def reserve(request: Request, columns: list[ColumnCharge], *, refuse: bool) -> U
 
     Raises:
         BudgetError: A record is over the cap and `refuse` is set; nothing is charged.
-        LedgerError: A spend is infinite on the capped measure.
+        LedgerError: A spend is infinite on the capped measure, or the group of the scope is frozen.
     """
     seen = [_look(request, column) for column in columns]
+    if request.scope.group is not None:
+        refuse_frozen_group(request.book.store, request.scope.group)
     outcome = _compared(seen, request.batch.size)
     if request.pinned.measure is not None:
         _charge(request, seen, outcome, refuse=refuse)

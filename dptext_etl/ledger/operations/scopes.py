@@ -151,11 +151,14 @@ class Scopes:
         return pinned._replace(measure=cap.measure, limits=asked)
 
     def _refuse_after_a_loss(self, scope: Scope) -> None:
-        """Refuse a first cap in a thawed dataset: thawing could not lower it, and charges are forgotten."""
-        if any(entry.facts["dataset"] == scope.dataset for entry in self._journal.entries(Event.THAW)):
-            msg = f"the dataset {scope.dataset} was thawed, and this ledger knows no cap of {scope} that it lowered"
-            hint = "lower the cap by what may have been lost, and set it on purpose: "
-            raise LedgerError(msg, hint + "Ledger.set_cap(scope, cap, raising=True)")
+        """Refuse a first cap where a loss was settled: thawing could not lower it, and charges are forgotten."""
+        for entry in self._journal.entries(Event.THAW):
+            facts = entry.facts
+            if facts["dataset"] == scope.dataset or scope.group in facts.get("groups", ()):
+                thawed = f"the dataset {facts['dataset']} was thawed"
+                msg = f"{thawed}, and this ledger knows no cap of {scope} that it lowered"
+                hint = "lower the cap by what may have been lost, and set it on purpose: "
+                raise LedgerError(msg, hint + "Ledger.set_cap(scope, cap, raising=True)")
 
     def lower(self, pinned: Pinned, limits: list[int], dataset: str) -> str:
         """Lower the limits of a capped scope, and return the scope in words.
