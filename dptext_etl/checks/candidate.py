@@ -60,7 +60,7 @@ class Candidate:
     quarantined: int
     ledger: Ledger | None
     refs: Mapping[str, ReleaseRef]
-    texts: tuple[Path, ...] = ()
+    texts: tuple[Path | bytes, ...] = ()
     lineage: Lineage | None = None
     copies: Mapping[str, CopyCount] = field(default_factory=dict)
     stage: Stage = Stage.STAGED
@@ -82,7 +82,7 @@ class Candidate:
             refs: Registered release of each text column; None for none.
             manifest: The manifest, where a whole folder is judged.
         """
-        texts = () if manifest is None else (manifest.path,)
+        texts = () if manifest is None else (manifest.content,)
         return cls(policy, (), (), 0, ledger, refs or {}, texts, stage=Stage.PUBLISHED, manifest=manifest)
 
     @property

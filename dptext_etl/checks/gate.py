@@ -73,8 +73,8 @@ class Gate(ABC):
     def feed(self, batch: pl.DataFrame) -> None:  # noqa: B027
         """Take a batch of released rows; a staged batch holds the canary rows and their marker."""
 
-    def search(self, artefact: Path) -> None:  # noqa: B027
-        """Take a file that leaves the run beside the rows: a manifest, a log."""
+    def search(self, artefact: Path | bytes) -> None:  # noqa: B027
+        """Take a file, or its bytes, that leaves the run beside the rows: a manifest, a log."""
 
     @abstractmethod
     def verdict(self) -> Verdict:

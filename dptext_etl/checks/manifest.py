@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, Self
 
+from dptext_etl.checks.sink import MANIFEST, LocalSink, shown_name
 from dptext_etl.errors import InputError, seam
 
-MANIFEST = "manifest.json"
 HINT = "give the folder that `dptext run` published, one of its files, or a table"
 
 
@@ -18,11 +19,13 @@ class PublishedManifest:
     """What a published folder says about itself.
 
     Attributes:
-        folder: The folder.
+        sink: The folder.
+        content: The bytes of the manifest.
         facts: The manifest, as it was read.
     """
 
-    folder: Path
+    sink: LocalSink
+    content: bytes = field(repr=False)
     facts: dict[str, Any] = field(repr=False)
 
     @classmethod
@@ -32,16 +35,19 @@ class PublishedManifest:
         Raises:
             InputError: There is none, or it is no manifest of ours.
         """
+        sink = LocalSink.at(folder)
         with seam(f"reading {MANIFEST}", InputError, HINT):
-            facts = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+            content = sink.read_manifest()
+            facts = json.loads(content)
             for part in facts["parts"]:
                 _ = part["path"], int(part["rows"]), part["sha256"]
-            return cls(folder, facts)
+            _ = str(facts["file_format"])
+            return cls(sink, content, facts)
 
     @property
-    def path(self) -> Path:
-        """The manifest's file."""
-        return self.folder / MANIFEST
+    def digest(self) -> str:
+        """The SHA-256 of the manifest, 64 hex digits: what the ledger recorded of the publication."""
+        return hashlib.sha256(self.content).hexdigest()
 
     @property
     def parts(self) -> list[dict[str, Any]]:
@@ -52,10 +58,17 @@ class PublishedManifest:
     def file(self, part: dict[str, Any]) -> Path | None:
         """Return the file of an entry; None if it is missing or lies outside the folder."""
         relative = PurePosixPath(part["path"])
-        path = self.folder / relative
+        path = self.sink.parts / relative
         inside = not relative.is_absolute() and ".." not in relative.parts
         return path if inside and path.is_file() else None
 
     def present(self) -> list[Path]:
         """Return the files that are there."""
         return [path for part in self.parts if (path := self.file(part)) is not None]
+
+    def shown(self) -> dict[Path, dict[str, Any]]:
+        """Return where readers of the folder find entries; nothing in the older layout, which shows all versions."""
+        if self.sink.old:
+            return {}
+        names = (shown_name(number, self.facts["file_format"]) for number in range(len(self.parts)))
+        return dict(zip((self.sink.path / name for name in names), self.parts, strict=True))

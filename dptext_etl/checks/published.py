@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TypeGuard
 
 import polars as pl
 
@@ -17,13 +18,12 @@ from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import search
-from dptext_etl.checks.manifest import HINT, MANIFEST, PublishedManifest
+from dptext_etl.checks.manifest import HINT, PublishedManifest
+from dptext_etl.checks.sink import LocalSink
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError, InputError, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PolicyLike, resolve
-
-__all__ = ["MANIFEST", "check_published"]
 
 Table = Path | pl.DataFrame
 
@@ -49,7 +49,7 @@ def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None =
         if ledger is None:
             opened = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
             ledger = stack.enter_context(opened)
-        manifest = PublishedManifest.read(released) if isinstance(released, Path) and released.is_dir() else None
+        manifest = PublishedManifest.read(released) if _is_sink(released) else None
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]
         columns = zip(policy.columns, policy.column_policies(), strict=True)
         found = {spec.name: ledger.find(column) for spec, column in columns}
@@ -61,6 +61,10 @@ def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None =
             for table in tables:
                 _judge(table, gates)
         return tuple(gate.verdict() for gate in gates)
+
+
+def _is_sink(released: Table) -> TypeGuard[Path]:
+    return isinstance(released, Path) and (released.is_dir() or LocalSink.at(released).manifest.is_file())
 
 
 def _judge(table: Table, gates: list[Gate]) -> None:

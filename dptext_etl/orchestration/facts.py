@@ -75,7 +75,7 @@ def of_published(staged: StagedRun, summary: RunSummary) -> Metadata:
     if summary.published and manifest:
         facts |= {
             "dagster/uri": summary.published,
-            "manifest": dg.MetadataValue.path(f"{summary.published}/manifest.json"),
+            "manifest": dg.MetadataValue.path(staged.layout.manifest),
             "manifest sha256": summary.manifest or "",
             **_columns(staged.policy, manifest.schema),
         }

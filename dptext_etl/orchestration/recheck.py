@@ -18,6 +18,7 @@ from dptext_etl.orchestration.partitions import to_judge
 from dptext_etl.orchestration.resources import deployed, needed
 from dptext_etl.orchestration.settings import Settings
 from dptext_etl.policy import Policy
+from dptext_etl.runner import Manifest
 from dptext_etl.runner.layout import Layout, is_remote
 
 _NOTHING = ("nothing is published that could be checked", "materialise the published asset first")
@@ -43,7 +44,7 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
     def recheck(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         with told("checking the published table"):
             here = deployed(policy, context)
-            partitions = to_judge(context, settings.partitions, lambda partition: _manifest(here, partition).exists())
+            partitions = to_judge(context, settings.partitions, lambda partition: _published(here, partition))
             found = Findings(name.published, partitions)
             for partition in partitions:
                 found.add(partition, _verdicts(here, partition))
@@ -56,15 +57,14 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
     return recheck
 
 
-def _manifest(policy: Policy, partition: str | None) -> Path:
-    return Path(Layout.of(policy, partition).sink) / published.MANIFEST
+def _published(policy: Policy, partition: str | None) -> bool:
+    return Manifest.read(Layout.of(policy, partition)) is not None
 
 
 def _verdicts(policy: Policy, partition: str | None) -> tuple[Verdict, ...]:
-    manifest = _manifest(policy, partition)
-    if not manifest.exists():
+    if not _published(policy, partition):
         raise InputError(*_NOTHING)
-    return published.check_published(manifest.parent, policy)
+    return published.check_published(Path(Layout.of(policy, partition).sink), policy)
 
 
 def _require(found: Findings) -> None:

@@ -49,10 +49,15 @@ def write(
         flush(path.parent)
 
 
-def name_again(path: Path, again: Path) -> None:
+def name_again(path: Path, again: Path, *, mode: int = PRIVATE_FILE) -> None:
     """Give a file a second name that outlives the first, durably.
 
     Nothing happens if the file is gone or the name is taken.
+
+    Args:
+        path: The file.
+        again: Its second name.
+        mode: Permissions of the copy that is made where the file system has no links.
 
     Raises:
         InputError: There is no room or no access.
@@ -67,7 +72,7 @@ def name_again(path: Path, again: Path) -> None:
         except FileExistsError:
             return
         except OSError:  # a file system without links
-            write(again, lambda file: file.write(path.read_bytes()), action="keeping what was staged")
+            write(again, lambda file: file.write(path.read_bytes()), mode=mode, action="keeping what was staged")
     flush(again.parent)
 
 

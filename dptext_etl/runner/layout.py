@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
+from dptext_etl.checks.sink import MANIFEST, LocalSink
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
 
@@ -74,6 +75,20 @@ class Layout:
     def remote_sink(self) -> bool:
         """Whether the sink is an object store."""
         return is_remote(self.sink)
+
+    @property
+    def local(self) -> LocalSink:
+        """The places of a sink that is a folder."""
+        return LocalSink.at(self.sink)
+
+    @property
+    def manifest(self) -> str:
+        """Path or URL of the manifest that a publication writes."""
+        return f"{self.sink}/{MANIFEST}" if self.remote_sink else str(self.local.manifest)
+
+    def part(self, path: str) -> str:
+        """Return the full path or URL of a file that a manifest names."""
+        return f"{self.sink if self.remote_sink else self.local.parts}/{path}"
 
 
 def is_remote(path: str) -> bool:

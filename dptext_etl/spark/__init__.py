@@ -1,6 +1,6 @@
 """Spark: SQL functions that release a text column (`register`), whole runs over a data frame (`privatize_frame`).
 
-`guard` refuses a plan in which raw text gets around them.
+`guard` refuses a plan in which raw text gets around them; `published` reads what a run published.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from dptext_etl.spark.frame import privatize_frame as privatize_frame
     from dptext_etl.spark.functions import register as register
     from dptext_etl.spark.plan_guard import guard as guard
+    from dptext_etl.spark.reading import published as published
 
-_WHERE = {"guard": "plan_guard", "privatize_frame": "frame", "register": "functions"}
+_WHERE = {"guard": "plan_guard", "privatize_frame": "frame", "published": "reading", "register": "functions"}
 
-__all__ = ["guard", "privatize_frame", "register"]
+__all__ = ["guard", "privatize_frame", "published", "register"]
 
 
 def __getattr__(name: str) -> Any:

@@ -63,7 +63,7 @@ def of_folder(folder):
     places = [path for path in sorted(folder.rglob("*")) if path.is_file()]
     found["files"] = sorted({NUMBER.sub("#", str(path.relative_to(folder))) for path in places})
     for path in places:
-        name = NUMBER.sub("#", path.name)
+        name = "manifest.json" if path.name.endswith(".manifest.json") else NUMBER.sub("#", path.name)
         if path.suffix == ".json":
             found.setdefault(name, set()).update(paths(json.loads(path.read_text())))
         elif path.suffix == ".draws":

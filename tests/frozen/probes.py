@@ -8,6 +8,7 @@ import pyarrow as pa
 
 from dptext_etl import Ledger, _kernel, run
 from dptext_etl.checks.published import check_published
+from dptext_etl.checks.sink import LocalSink
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import scan_published
 
@@ -67,7 +68,7 @@ def of_sink(sink):
     """Manifest and rows as readers see them."""
     rows = scan_published(sink).collect()
     return {
-        "manifest": json.loads((Path(sink) / "manifest.json").read_text()),
+        "manifest": json.loads(LocalSink.at(sink).read_manifest()),
         "schema": {name: str(dtype) for name, dtype in rows.schema.items()},
         "rows": json.loads(rows.write_json()),
     }

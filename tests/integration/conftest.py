@@ -81,10 +81,15 @@ class Job:
         return Ledger.open(str(self.folder / "ledger.db"), read_only=True, create=False)
 
     def files(self, below: str = "published") -> dict[str, bytes]:
-        """Every file of a folder, by its path; not what staging remembers of its ledger, which no two ledgers share."""
+        """Every file of a folder and of what a publication puts beside it, by its path.
+
+        Not what staging remembers of its ledger, which no two ledgers share.
+        """
         root = self.folder / below
-        found = (path for path in sorted(root.rglob("*")) if path.is_file() and path.name != MEMORY)
-        return {str(path.relative_to(root)): path.read_bytes() for path in found}
+        beside = [root.with_name(f"{root.name}{suffix}") for suffix in (".versions", ".manifest.json")]
+        found = [*root.rglob("*"), *beside[0].rglob("*"), beside[1]]
+        found = (path for path in sorted(found) if path.is_file() and path.name != MEMORY)
+        return {str(path.relative_to(self.folder)): path.read_bytes() for path in found}
 
     def charged(self) -> dict[str, tuple[int, int]]:
         """Reserved and committed records per column, canaries included."""

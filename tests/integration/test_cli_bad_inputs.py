@@ -71,7 +71,7 @@ class Place:
         for hidden in (SENTINEL, self.secret, "Traceback", "zzq"):
             assert hidden not in done.output
         assert self.charged() == 0
-        assert not (self.folder / "published" / "manifest.json").exists()
+        assert not (self.folder / "published.manifest.json").exists()
 
 
 @pytest.fixture

@@ -49,22 +49,22 @@ def test_everything_is_told(done):
     assert facts["verify"]["ok"]
     assert facts["left_out"] > 0
     assert facts["remaining"]["limits"]
-    assert (folder / "published" / "2026-09" / "manifest.json").is_file()
+    assert (folder / "published" / "2026-09.manifest.json").is_file()
 
 
 def test_the_planted_bug_is_stopped_by_real_gates(done):
     folder, facts = done
     assert facts["planted_bug"]["exit_code"] == 4
     assert "canaries_foreign" in facts["planted_bug"]["message"]
-    assert not list((folder / "planted-bug").glob("published/*/manifest.json"))
+    assert not list((folder / "planted-bug").glob("published/*.manifest.json"))
     again = dptext("demo", folder, "--planted-bug")
     assert again.exit_code in {2, 4}  # the release name is revoked by now
-    assert not list((folder / "planted-bug").glob("published/*/manifest.json"))
+    assert not list((folder / "planted-bug").glob("published/*.manifest.json"))
 
 
 def test_nothing_personal_is_published(done):
     folder, _ = done
-    published = pl.read_parquet(folder / "published" / "*" / "v*" / "*.parquet")
+    published = pl.read_parquet(folder / "published" / "*" / "*.parquet")
     words = {word for text in published["review"].drop_nulls() for word in text.split()}
     assert not words & {"zorvex", "plimbotron", "achterberg", "fjellheim", "grzybowska", "555"}
     assert set(published.columns) == {"id", "stars", "date", "review"}

@@ -52,7 +52,7 @@ def test_every_format_is_read_as_polars_reads_it(spark, make_job, reviews, suffi
     assert_frame_equal(published(job), published(other))
     assert summary.rows == expected.rows
     assert summary.notes[1:] == expected.notes[1:]
-    assert {path.suffix for path in (job.folder / "published" / "v1").iterdir()} == {suffix}
+    assert {path.suffix for path in (job.folder / "published").iterdir()} == {suffix}
 
 
 def test_the_command(spark, make_job):

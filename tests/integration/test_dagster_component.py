@@ -107,7 +107,7 @@ def test_from_nothing_to_a_published_partition(project, dg, small_vectors, senti
     code, said = dg("launch", "--assets", "*", "--partition", "2026-02")
     assert code == 0, said
     assert sentinel not in said
-    assert (project / "published" / "2026-02" / "manifest.json").exists()
+    assert (project / "published" / "2026-02.manifest.json").exists()
     assert not (project / "published" / "2026-01").exists()
 
 

@@ -85,7 +85,7 @@ def test_metadata_says_counts_spends_and_places(job):
     assert staged["columns dropped unread"] == "secret"
     assert published["version"] == 1
     assert published["largest epsilon of a record"] >= published["log10 odds of that record"] > 0
-    assert published["manifest"] == str(job.folder / "published" / "manifest.json")
+    assert published["manifest"] == str(job.folder / "published.manifest.json")
 
 
 def test_pages_show_pictures_schema_and_lineage(job):
@@ -127,8 +127,8 @@ def test_every_partition_is_a_run_of_its_own(make_job, save, reviews):
     assert summary.success
     assert len(summary.gates) == 2 * len(GATES)
     assert {name for name in job.files() if name.endswith("manifest.json")} == {
-        "2026-01/manifest.json",
-        "2026-02/manifest.json",
+        "published/2026-01.manifest.json",
+        "published/2026-02.manifest.json",
     }
     charged = job.charged()
     one = materialize(job.policy(**places), partitions=["2026-02"])
@@ -176,7 +176,7 @@ def test_steps_can_be_taken_one_by_one(job):
     with dg.DagsterInstance.ephemeral() as instance:
         assert execute(policy, STAGED, instance=instance).success
         assert execute(policy, PUBLISHED, instance=instance).success
-    assert (job.folder / "published" / "manifest.json").exists()
+    assert (job.folder / "published.manifest.json").exists()
 
 
 def test_nothing_is_published_that_was_not_staged_and_judged(job):
@@ -201,7 +201,7 @@ def test_verdicts_hold_for_the_files_that_were_judged(job):
         assert "has changed since it was staged" in changed.description
         assert execute(job.policy(), STAGED, instance=instance, gates=False).success
         assert "not judged" in failure(execute(job.policy(), PUBLISHED, instance=instance)).description
-    assert not (job.folder / "published" / "manifest.json").exists()
+    assert not (job.folder / "published.manifest.json").exists()
 
 
 def other_mechanism(job):

@@ -45,7 +45,7 @@ def instance():
 
 
 def published(job):
-    return sorted(path.parent.name for path in job.folder.glob("published/*/manifest.json"))
+    return sorted(path.name.partition(".")[0] for path in job.folder.glob("published/*.manifest.json"))
 
 
 def parts(job):

@@ -230,7 +230,7 @@ def test_a_backfill_that_was_killed_goes_on(undisturbed, make_job, locate, save,
         time.sleep(0.05)
     os.kill(backfill[0].pid, signal.SIGKILL)
     assert ended(backfill)[0] == -signal.SIGKILL
-    assert not (location.folder / "published").exists() or not list(location.folder.glob("published/*/manifest.json"))
+    assert not (location.folder / "published").exists() or not list(location.folder.glob("published/*.manifest.json"))
     monkeypatch.delenv("DPTEXT_TEST_KILL")
     code, said = ended(location.start(*everything))
     assert code == 0, said
@@ -277,5 +277,5 @@ def test_a_pool_lets_runs_on_a_gpu_take_turns(make_job, locate, save, reviews, s
     assert ("both" in location.marks()) == both
     assert location.marks("in-*") == []
     assert len(location.marks("loaded-*")) == 2
-    manifests = location.folder.glob("published/*/manifest.json")
+    manifests = location.folder.glob("published/*.manifest.json")
     assert sorted(path.parent.name for path in manifests) == ["a", "b"]

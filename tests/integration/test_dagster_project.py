@@ -49,11 +49,11 @@ def test_dagster_materialises_a_partition_by_one_command(checkout):
     chosen = ("--select", "*", "-m", "dagster_project.definitions", "--partition", "2026-01")
     done = shell(checkout, "dagster", "asset", "materialize", *chosen)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (checkout / "dagster_project/data/published/2026-01/manifest.json").exists()
+    assert (checkout / "dagster_project/data/published/2026-01.manifest.json").exists()
     assert not (checkout / "dagster_project/data/published/2026-02").exists()
     assert "topics" in done.stdout + done.stderr
     models = importlib.util.find_spec("transformers") is not None
-    assert (checkout / "dagster_project/data/comments/2026-01/manifest.json").exists() is models
+    assert (checkout / "dagster_project/data/comments/2026-01.manifest.json").exists() is models
     said = (done.stdout + done.stderr).encode() + everything(checkout / "dagster_project/home")
     notes = raw_notes(checkout)
     assert len(notes) > 500
@@ -93,7 +93,7 @@ def test_dg_launches_a_partition(checkout, warm):
     chosen = ("-m", "dagster_project.definitions", "--assets", "*", "--partition", "2026-02")
     done = shell(checkout, "dagster_dg_cli.cli", "launch", *chosen, python=warm)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert (checkout / "dagster_project/data/published/2026-02/manifest.json").exists()
+    assert (checkout / "dagster_project/data/published/2026-02.manifest.json").exists()
 
 
 def test_loading_the_project_imports_nothing_heavy(checkout):

@@ -26,7 +26,7 @@ def refused(job, kind, *said, code=2, **changes):
     assert "zzqsentinelqzz" not in str(error)
     assert "r00003" not in str(error)
     assert spent(job) == 0
-    assert not (job.folder / "published" / "manifest.json").exists()
+    assert not (job.folder / "published.manifest.json").exists()
 
 
 def spent(job):
@@ -252,7 +252,7 @@ def test_a_full_disk(make_job, step):
     assert code == "2"
     assert "Hint: " in done.stdout
     assert "zzqsentinelqzz" not in done.stdout + done.stderr
-    assert not (job.folder / "published" / "manifest.json").exists()
+    assert not (job.folder / "published.manifest.json").exists()
     job.run()
     assert job.files() == other.files()
     assert job.charged() == other.charged()
@@ -299,7 +299,7 @@ def test_a_mechanism_that_fails_passes_nothing_on(job, monkeypatch, caplog):
         job.run()
     assert "zzqsentinelqzz" not in str(caught.value) + caplog.text
     assert caught.value.__context__ is None
-    assert not (job.folder / "published" / "manifest.json").exists()
+    assert not (job.folder / "published.manifest.json").exists()
     monkeypatch.undo()
     assert job.run().rows["released"] == 240
 

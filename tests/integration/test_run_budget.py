@@ -74,7 +74,7 @@ def test_refusal_computes_and_charges_nothing(job, monkeypatch):
         assert left.exhausted == 0
         assert all(amount == 0 for amount in left.used["eps_pure"].values())
         assert ledger.verify().ok
-    assert not (job.folder / "published" / "manifest.json").exists()
+    assert not (job.folder / "published.manifest.json").exists()
     assert not list((job.folder / "published.staging").rglob("shard-*"))
 
 
@@ -203,7 +203,7 @@ def test_a_copy_gate_costs_delta_and_makes_the_claim_approximate(job):
     assert summary.spend["largest_record"]["delta"] == pytest.approx(2 * 2 * beta)
     assert summary.spend["largest_record"]["eps_pure"] == "inf"
     assert summary.remaining["used"]["delta"]["max"] == 6 * 2 * 2 * beta * 1e6
-    manifest = json.loads((job.folder / "published" / "manifest.json").read_text())
+    manifest = json.loads((job.folder / "published.manifest.json").read_text())
     assert {column["class"] for column in manifest["columns"]} == {"COND_APPROX"}
     assert {column["largest_delta"] for column in manifest["columns"]} == {2 * beta}
     with job.ledger() as ledger:

@@ -57,7 +57,7 @@ def test_changed_data_under_a_new_release_name(job, reviews, save):
     assert summary.version == 2
     assert summary.rows["new"] == 240
     assert published(job)["review"].to_list() != first["review"].to_list()
-    assert (job.folder / "published/v1/part-00000.parquet").exists()
+    assert (job.folder / "published.versions/v1/part-00000.parquet").exists()
 
 
 def test_kept_values_may_change(job, reviews, save):
@@ -85,7 +85,10 @@ def test_incremental_takes_new_ids_only(job, reviews, save):
     assert (second.version, second.rows["already_published"], second.rows["new"]) == (2, 240, 60)
     assert second.published_rows == 300
     assert published(job)["id"].to_list() == reviews(300)["id"].to_list()
-    assert sorted(path.name for path in (job.folder / "published").iterdir()) == ["manifest.json", "v1", "v2"]
+    assert sorted(path.name for path in (job.folder / "published.versions").iterdir()) == ["v1", "v2", "v2.files"]
+    assert sorted(path.name for path in (job.folder / "published").iterdir()) == [
+        f"part-{i:05d}.parquet" for i in range(4)
+    ]
     third = job.run(incremental=True)
     assert not third.changed
     assert third.rows["already_published"] == 300
@@ -134,7 +137,7 @@ def test_a_publication_in_between_is_noticed(job, reviews, save):
     save(reviews(300), job.folder / "raw.parquet")
     staged = stage(job.policy(incremental=True))
     verdicts = check(staged)
-    (job.folder / "published" / "manifest.json").unlink()
+    (job.folder / "published.manifest.json").unlink()
     with pytest.raises(PolicyError, match="another run has published here"):
         publish(staged, verdicts)
 
@@ -184,7 +187,7 @@ def test_a_gate_stops_a_pass_through_and_revokes_the_name(job, monkeypatch, sent
     assert caught.value.exit_code == 4
     assert "canaries_foreign" in str(caught.value)
     assert sentinel not in str(caught.value) + caplog.text
-    assert not (job.folder / "published" / "manifest.json").exists()
+    assert not (job.folder / "published.manifest.json").exists()
     assert min(records for records, _ in job.charged().values()) == 264
     with pytest.raises(LedgerError, match="revoked"):
         job.run()
@@ -232,4 +235,4 @@ def test_a_revoked_name_between_check_and_publish(job):
         ledger.revoke(next(iter(staged.refs.values())), "operator")
     with pytest.raises(LedgerError, match="revoked"):
         publish(staged, verdicts)
-    assert not (job.folder / "published" / "manifest.json").exists()
+    assert not (job.folder / "published.manifest.json").exists()

@@ -32,7 +32,7 @@ def test_the_policy_works(tmp_path, reviews, save, small_vectors, suffix):
     assert plan(policy).over_cap == {"records": 0, "units": 0}
     summary = run(policy)
     assert summary.rows["released"] == 240
-    assert (tmp_path / "published" / "raw" / "manifest.json").exists()
+    assert (tmp_path / "published" / "raw.manifest.json").exists()
     assert (tmp_path / "ledger.db").exists()
 
 

@@ -21,9 +21,10 @@ STEPS = [
     ("committed", 6),
     ("gated", 1),
     ("parts written", 1),
-    ("version written", 1),
     ("recorded", 1),
+    ("version written", 1),
     ("manifest written", 1),
+    ("shown", 1),
     ("cleared", 1),
 ]
 """A step, and after how many times of it the process dies; three shards of two columns."""
@@ -66,8 +67,8 @@ def test_a_killed_run_goes_on(undisturbed, make_job, killed, step, times):
     job = make_job("killed")
     died, said = killed(job.policy(), step, times)
     assert died, said
-    reached = step in {"manifest written", "cleared"}
-    assert (job.folder / "published" / "manifest.json").exists() == reached
+    reached = step in {"manifest written", "shown", "cleared"}
+    assert (job.folder / "published.manifest.json").exists() == reached
     summary = job.run()
     assert summary.version == 1
     assert summary.rows["new"] + summary.rows["resumed"] + summary.rows["replayed"] == 240
@@ -110,12 +111,15 @@ def test_readers_never_see_half_a_version(make_job, killed, reviews, save):
     job.run()
     before = scan_published(str(job.folder / "published")).collect()
     save(reviews().with_columns(stars=0), job.folder / "raw.parquet")
-    for step in ("parts written", "version written", "recorded"):
+    for step in ("parts written", "recorded", "version written"):
         assert killed(job.policy(), step, 1)[0]
         assert scan_published(str(job.folder / "published")).collect().equals(before)
     job.run()
     assert scan_published(str(job.folder / "published")).collect()["stars"].unique().to_list() == [0]
-    assert sorted(path.name for path in (job.folder / "published").iterdir()) == ["manifest.json", "v1", "v2"]
+    assert sorted(path.name for path in (job.folder / "published.versions").iterdir()) == ["v1", "v2", "v2.files"]
+    assert sorted(path.name for path in (job.folder / "published").iterdir()) == [
+        f"part-{i:05d}.parquet" for i in range(3)
+    ]
 
 
 def test_a_killed_incremental_run_loses_no_row(make_job, killed, reviews, save):

@@ -223,3 +223,24 @@ def test_spark_connect(spark_connect, make_job, reviews):
     assert (first["new"], second["new"], second["replayed"]) == (240, 0, 240)
     assert_frame_equal(published(job), published(other))
     assert used(job) == used(other)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv"])
+def test_spark_reads_one_version_by_its_manifest(spark, make_job, reviews, save, suffix):
+    from dptext_etl.errors import InputError
+    from dptext_etl.spark import published as read
+
+    job = make_job(suffix=suffix)
+    job.run()
+    sink = str(job.folder / "published")
+    before = read(spark, sink)
+    save(reviews(300), job.folder / f"raw{suffix}")
+    job.run()
+    ids = reviews(300)["id"].to_list()
+    assert sorted(row.id for row in read(spark, sink).collect()) == ids
+    assert before.count() == 240
+    if suffix == ".parquet":
+        assert sorted(row.id for row in spark.read.parquet(sink).collect()) == ids
+    (job.folder / f"published/part-00000{suffix}").write_bytes(b"")
+    with pytest.raises(InputError, match="not those of their manifest"):
+        read(spark, sink)

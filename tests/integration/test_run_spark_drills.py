@@ -93,7 +93,7 @@ def test_a_run_that_gave_up_half_way_goes_on(spark, undisturbed, make_job):
 
         with pytest.raises(DPTextError, match="computing on Spark failed"):
             stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
-        assert not (job.folder / "published" / "manifest.json").exists()
+        assert not (job.folder / "published.manifest.json").exists()
     went_on(spark, job, undisturbed)
 
 
@@ -144,7 +144,7 @@ def test_a_driver_killed_half_way_and_a_run_that_goes_on(spark, spark_settings, 
         given = json.dumps([values, step, times])
         done = subprocess.run([sys.executable, "-c", DRIVER, given], capture_output=True, text=True, check=False)
         assert done.returncode in ends, done.stderr[-2000:]
-        assert not (job.folder / "published" / "manifest.json").exists()
+        assert not (job.folder / "published.manifest.json").exists()
     went_on(spark, job, undisturbed)
 
 
@@ -193,7 +193,7 @@ def test_a_leak_on_the_executors_is_stopped_by_the_gates(spark, job, kind, senti
     with pytest.raises(GateError) as caught:
         publish(staged, verdicts)
     assert sentinel not in str(caught.value)
-    assert not (job.folder / "published" / "manifest.json").exists()
+    assert not (job.folder / "published.manifest.json").exists()
     with pytest.raises(LedgerError, match="revoked"):
         privatize_frame(frame_of(spark, job), job.policy())
 

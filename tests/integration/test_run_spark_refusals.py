@@ -50,7 +50,7 @@ def test_the_words_are_those_of_a_run(spark, make_job, reviews, case):
     said = refusal(lambda: privatize_frame(frame_of(spark, job), job.policy(**changes)))
     assert said == refusal(lambda: job.run(**changes))
     assert not (job.folder / "ledger.db").exists()
-    assert not (job.folder / "published" / "manifest.json").exists()
+    assert not (job.folder / "published.manifest.json").exists()
 
 
 def test_changed_texts(spark, make_job, reviews, save):
@@ -125,7 +125,7 @@ def test_a_frame_that_gives_other_rows_every_time(spark, job):
     frame = frame.mapInArrow(some, frame.schema)
     with pytest.raises(InputError, match="changed while it was read"):
         privatize_frame(frame, job.policy())
-    assert not (job.folder / "published" / "manifest.json").exists()
+    assert not (job.folder / "published.manifest.json").exists()
 
 
 def test_columns_of_ours_and_columns_of_one_name(spark, job):

@@ -29,7 +29,7 @@ def test_every_format_gives_the_release_of_the_expression(make_job, reviews, suf
         assert published[item.column].to_list() == expected.to_pylist()
     assert published["id"].to_list() == raw["id"].to_list()
     assert published["stars"].cast(pl.Int64).to_list() == raw["stars"].to_list()
-    assert [path.suffix for path in sorted((job.folder / "published" / "v1").iterdir())] == [suffix] * 3
+    assert [path.suffix for path in sorted((job.folder / "published").iterdir())] == [suffix] * 3
 
 
 def test_the_summary_counts(job, reviews):
@@ -88,12 +88,12 @@ def test_published_files_are_what_the_manifest_says(job):
     import hashlib
 
     summary = job.run()
-    text = (job.folder / "published" / "manifest.json").read_bytes()
+    text = (job.folder / "published.manifest.json").read_bytes()
     manifest = json.loads(text)
     assert hashlib.sha256(text).hexdigest() == summary.manifest
     assert manifest["rows"] == 240
     for part in manifest["parts"]:
-        path = job.folder / "published" / part["path"]
+        path = job.folder / "published.versions" / part["path"]
         assert hashlib.sha256(path.read_bytes()).hexdigest() == part["sha256"]
         assert pl.read_parquet(path).height == part["rows"]
     assert [item["name"] for item in manifest["columns"]] == ["review", "note"]
@@ -103,8 +103,8 @@ def test_published_files_are_what_the_manifest_says(job):
 def test_missing_and_damaged_parts_come_back(job):
     job.run()
     before = job.files()
-    (job.folder / "published/v1/part-00000.parquet").unlink()
-    (job.folder / "published/v1/part-00001.parquet").write_bytes(b"damaged")
+    (job.folder / "published.versions/v1/part-00000.parquet").unlink()
+    (job.folder / "published/part-00001.parquet").write_bytes(b"damaged")
     summary = job.run()
     assert job.files() == before
     assert "2 damaged or missing parts" in summary.notes[0]
@@ -153,7 +153,7 @@ def test_without_verdicts_nothing_is_published(job):
     staged = stage(job.policy())
     with pytest.raises(GateError, match="no gate"):
         publish(staged, ())
-    assert not (job.folder / "published" / "manifest.json").exists()
+    assert not (job.folder / "published.manifest.json").exists()
 
 
 def test_publish_false_stays_staged_and_can_be_published_later(job):
@@ -161,7 +161,8 @@ def test_publish_false_stays_staged_and_can_be_published_later(job):
     assert summary.version is None
     assert summary.published is None
     assert "publish = false" in summary.notes[0]
-    assert not list((job.folder / "published").iterdir())
+    assert not (job.folder / "published").exists()
+    assert not list((job.folder / "published.versions").iterdir())
     charged = job.charged()
     later = job.run()
     assert later.version == 1
@@ -201,7 +202,7 @@ def test_csv_keeps_the_spelling_of_ids_and_kept_values(make_job, reviews):
     )
     job = make_job(frame=frame, suffix=".csv")
     job.run()
-    published = pl.read_csv(job.folder / "published/v1/part-00000.csv", infer_schema=False)
+    published = pl.read_csv(job.folder / "published/part-00000.csv", infer_schema=False)
     assert published["id"].to_list() == frame["id"].to_list()
     assert set(published["stars"]) == {"1.50"}
 
@@ -209,7 +210,7 @@ def test_csv_keeps_the_spelling_of_ids_and_kept_values(make_job, reviews):
 def test_a_csv_can_be_published_as_parquet(make_job):
     job = make_job(suffix=".csv")
     job.run(sink=str(job.folder / "published.parquet"))
-    published = pl.read_parquet(job.folder / "published.parquet/v1/*.parquet")
+    published = pl.read_parquet(job.folder / "published.parquet/*.parquet")
     assert published.schema["stars"] == pl.Int64
 
 

@@ -51,7 +51,7 @@ def test_a_whole_run(job, reviews, sentinel):
     known = {f"word{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(100)} | {"the", "good", "don't"}
     assert {word for text in published["review"] for word in text.split(" ")} <= known
     assert sentinel.encode() not in b"".join(job.files().values())
-    manifest = json.loads(job.files()["manifest.json"])
+    manifest = json.loads(job.files()["published.manifest.json"])
     assert '"UMLDP"' in json.dumps(manifest)
     with job.ledger() as ledger:
         assert ledger.verify().ok

@@ -10,6 +10,7 @@ from dptext_etl import Ledger, run
 from dptext_etl.checks import CANARY, Stage, catalogue
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import GateError, InputError, KeyReferenceError
+from dptext_etl.files import sha256
 
 NAMES = ["published_files", "raw_column_absent", "canaries_foreign", "words_in_output_set", "rows_ledgered"]
 NAMES += ["one_text_per_record"]
@@ -46,19 +47,23 @@ def test_a_publication_passes(published):
     assert list(verdicts) == list(catalogue(policy, Stage.PUBLISHED)) == NAMES
     assert not failed(verdicts)
     assert verdicts["rows_ledgered"].counts["cells"] == 2 * 250
-    one = next(path for path in sorted(folder.rglob("part-*")))
+    one = next(path for path in sorted(folder.glob("part-*")))
     assert list(judge(one, policy)) == NAMES[1:]
     assert not failed(judge(one, policy))
 
 
 def test_files_that_changed_after_their_gates(published, tmp_path):
     policy, folder = published
-    copy = tmp_path / "out"
+    copy, manifest = tmp_path / "out", tmp_path / "out.manifest.json"
 
     def fresh():
-        shutil.rmtree(copy, ignore_errors=True)
-        shutil.copytree(folder, copy)
-        return sorted(copy.rglob("part-*"))
+        shutil.rmtree(tmp_path)
+        tmp_path.mkdir()
+        shutil.copytree(folder.with_name("out.versions"), tmp_path / "out.versions")
+        shutil.copy(folder.with_name("out.manifest.json"), manifest)
+        copy.symlink_to(folder.readlink())
+        assert not failed(judge(copy, policy))
+        return sorted(copy.glob("part-*"))
 
     parts = fresh()
     if parts[0].suffix != ".parquet":
@@ -71,10 +76,33 @@ def test_files_that_changed_after_their_gates(published, tmp_path):
     shutil.copy(parts[0], parts[0].with_name("part-99999.extra"))
     assert failed(judge(copy, policy)) == {"published_files"}
     fresh()
-    facts = json.loads((copy / "manifest.json").read_text())
+    facts = json.loads(manifest.read_text())
     facts["parts"][0]["path"] = "../../ledger.db"
-    (copy / "manifest.json").write_text(json.dumps(facts))
+    manifest.write_text(json.dumps(facts))
     assert "published_files" in failed(judge(copy, policy))
+
+
+def test_a_manifest_written_anew_does_not_hide_what_changed(published, tmp_path):
+    """Rows cut, a kept column edited, claims rewritten: files and manifest agree, the ledger does not."""
+    policy, folder = published
+    copy, manifest = tmp_path / "out", tmp_path / "out.manifest.json"
+    shutil.copytree(folder.with_name("out.versions"), tmp_path / "out.versions")
+    copy.symlink_to(folder.readlink())
+    facts = json.loads(folder.with_name("out.manifest.json").read_text())
+    shown = sorted(copy.glob("part-*"))
+    kind = shown[0].suffix[1:]
+    cut = getattr(pl, f"read_{kind}")(shown[0]).head(-1).with_columns(pl.lit(5, pl.Int64).alias("stars"))
+    for part in (shown[0], tmp_path / "out.versions" / facts["parts"][0]["path"]):
+        getattr(cut, f"write_{kind}")(part)
+    facts["parts"][0] |= {"rows": cut.height, "sha256": sha256(shown[0])}
+    facts["rows"] -= 1
+    for column in facts["columns"]:
+        column["epsilon"] = column["largest_epsilon"] = 0.01
+    manifest.write_text(json.dumps(facts, indent=1, ensure_ascii=True) + "\n")
+    verdicts = judge(copy, policy)
+    assert failed(verdicts) == {"published_files"}
+    counts = verdicts["published_files"].counts
+    assert {name for name, count in counts.items() if count} == {"files", "unrecorded_manifest"}
 
 
 def test_another_release_or_configuration(published):

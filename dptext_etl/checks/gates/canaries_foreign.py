@@ -84,11 +84,11 @@ class OutOfVocabularyCanaries(Gate):
             self._count(self._spelled[name], batch.filter(pl.col(CANARY)).select(name))
             self._count(self._everything, batch.filter(~pl.col(CANARY)).select(name))
 
-    def search(self, artefact: Path) -> None:
+    def search(self, artefact: Path | bytes) -> None:
         """Search a file or a folder."""
         self._count(self._everything, artefact)
 
-    def _count(self, searcher: Searcher, anything: Path | pl.DataFrame) -> None:
+    def _count(self, searcher: Searcher, anything: Path | bytes | pl.DataFrame) -> None:
         for form, count in searcher.find(anything).items():
             self._hits[form] += count
 

@@ -1,61 +1,121 @@
-"""Gate `published_files`: the files of a published folder are those that its manifest lists, byte for byte."""
+"""Gate `published_files`: a published folder holds what its manifest lists, and the ledger knows that manifest."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Self
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.manifest import PublishedManifest
 from dptext_etl.checks.verdict import Verdict
+from dptext_etl.errors import GateError
 from dptext_etl.files import sha256
 from dptext_etl.policy import Policy
 
+if TYPE_CHECKING:
+    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger.terms import ReleaseRef
+
+
+_NAME = re.compile(r"(?:(?P<partition>.+)/)?v(?P<number>\d+)-[0-9a-f]+")
+"""How publications are named in the ledger (`runner.publish.publication`)."""
+
 
 class PublishedFiles(Gate):
-    """Compares the files of a folder with its manifest, and the manifest with the policy.
+    """Compares the files of a folder with its manifest, and the manifest with the policy and the ledger.
 
     Args:
         policy: The policy that the folder was published under.
         manifest: Its manifest.
+        ledger: The ledger, open.
+        refs: Registered release of each text column.
     """
 
     catches = (
-        "Published files that were edited, cut, swapped or added after their gates, or that belong to another release."
+        "Published files that were edited, cut, swapped or added after their gates, or that belong to another release; "
+        "a manifest that was written again to fit them, or to claim less."
     )
     stages = frozenset({Stage.PUBLISHED})
     order = 10
 
-    def __init__(self, policy: Policy, manifest: PublishedManifest) -> None:
+    def __init__(
+        self, policy: Policy, manifest: PublishedManifest, ledger: Ledger, refs: Mapping[str, ReleaseRef]
+    ) -> None:
         super().__init__(policy)
         self._manifest = manifest
+        self._ledger = ledger
+        self._refs = refs
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
-        """Judge folders only: a single file or a table has no manifest."""
-        return () if candidate.manifest is None else (cls(candidate.policy, candidate.manifest),)
+        """Judge folders only: a single file or a table has no manifest.
+
+        Raises:
+            GateError: The ledger is not open.
+        """
+        if candidate.manifest is None:
+            return ()
+        if candidate.ledger is None:
+            raise GateError("the ledger is not open, so the manifest cannot be looked up")
+        return (cls(candidate.policy, candidate.manifest, candidate.ledger, candidate.refs),)
 
     def verdict(self) -> Verdict:
         """Count files and settings that differ."""
         parts, facts, policy = self._manifest.parts, self._manifest.facts, self.policy
         paths = [self._manifest.file(part) for part in parts]
-        changed = sum(
-            path is not None and sha256(path) != part["sha256"] for path, part in zip(paths, parts, strict=True)
-        )
-        folders = {path.parent for path in paths if path is not None}
+        shown = self._manifest.shown()
+        listed = {path for path in paths if path is not None}
+        folders = {path.parent for path in listed} | {path.parent for path in shown}
         configured = {column.column: column.mechanism.cfg() for column in policy.column_policies()}
         stated = {column.get("name"): column.get("cfg") for column in facts.get("columns", [])}
         counts = {
             "files": len(paths),
-            "missing": sum(path is None for path in paths),
-            "changed": changed,
-            "unlisted": sum(item not in paths for folder in folders for item in folder.iterdir()),
+            "missing": sum(path is None for path in paths) + sum(not path.is_file() for path in shown),
+            "changed": _changed([*zip(paths, parts, strict=True), *shown.items()]),
+            "unlisted": sum(item not in listed and item not in shown for path in folders for item in _inside(path)),
             "other_release": int((facts.get("dataset"), facts.get("release")) != (policy.dataset, policy.release)),
             "other_configuration": len(set(configured.items()) ^ set(stated.items())),
+            "unrecorded_manifest": int(not self._recorded()),
         }
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
-        said = f"all {len(paths)} files are those of the manifest"
+        said = f"all {len(paths)} files are those of the manifest, which the ledger recorded"
+        counts["newer_recorded"] = newer = self._newer()
+        if newer:
+            said += f"; it knows {newer} newer versions, of this sink or another"
         if wrong:
             said = "; ".join(f"{name.replace('_', ' ')}: {count}" for name, count in wrong.items())
         return self.outcome(counts, said, passed=bool(paths) and not wrong)
+
+    def _newer(self) -> int:
+        """Count recorded versions of this partition with a higher number: an older one put back shows here."""
+        partition, mine = self._manifest.facts.get("partition"), int(self._manifest.facts.get("version", 0))
+        known = {version for ref in self._refs.values() for version in self._ledger.published(ref)}
+        found = (_NAME.fullmatch(version) for version in known)
+        return sum(name["partition"] == partition and int(name["number"]) > mine for name in found if name)
+
+    def _recorded(self) -> bool:
+        """Return whether the ledger recorded these very bytes as a publication of every column."""
+        refs, digest = self._refs.values(), self._manifest.digest
+        return bool(refs) and all(digest in self._ledger.published(ref).values() for ref in refs)
+
+
+def _changed(entries: Sequence[tuple[Path | None, dict[str, Any]]]) -> int:
+    """Count files that are there and hold other bytes; a file under two names is read once."""
+    known: dict[tuple[int, int], str] = {}
+    changed = 0
+    for path, part in entries:
+        if path is None or not path.is_file():
+            continue
+        found = path.stat()
+        at = (found.st_dev, found.st_ino)
+        if at not in known:
+            known[at] = sha256(path)
+        changed += known[at] != part["sha256"]
+    return changed
+
+
+def _inside(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []

@@ -60,7 +60,7 @@ def stopped(place: DemoFolder) -> dict[str, Any]:
     done = subprocess.run(  # noqa: S603  (our own interpreter and our own command)
         [sys.executable, "-m", "dptext_etl.cli", *command], capture_output=True, text=True, check=False
     )
-    published = list(place.faulty.parent.glob("published/*/manifest.json"))
+    published = list(place.faulty.parent.glob("published/*.manifest.json"))
     if done.returncode != GateError.exit_code or published:
         said = f"exit code {done.returncode}, {len(published)} tables published"
         hint = "this is a defect of dptext_etl: please report it"

@@ -89,7 +89,7 @@ def _unpublished(rows: DataFrame, policy: Policy, layout: Layout, manifest: Mani
     if layout.remote_sink or manifest.file_format != "parquet":
         msg = "an incremental run on Spark compares with local Parquet parts alone"
         raise InputError(msg, "set incremental = false: what is published costs nothing again")
-    paths = [f"file://{layout.sink}/{part.path}" for part in manifest.parts]
+    paths = [f"file://{layout.part(part.path)}" for part in manifest.parts]
     with seam("reading the ids that are published", InputError, "are the published parts all there?"):
         published = rows.sparkSession.read.parquet(*paths).select(named(policy.id))
         return rows.join(published, on=policy.id, how="left_anti")

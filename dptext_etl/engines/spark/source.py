@@ -41,13 +41,22 @@ def read_source(spark: SparkSession, policy: Policy, partition: str | None = Non
         with seam("opening the source with Spark", InputError, READ_HINT):
             return spark.read.parquet(*paths)
     table = open_table(policy, layout)
-    reader = spark.read.options(**_TEXT_FORMATS[files.format])
-    if files.format == "csv":  # "" is an empty text, nothing at all is null; by default Spark makes both null
-        reader = reader.option("nullValue", secrets.token_hex(16))
     found = pl.Schema({name: table.schema.get(name, pl.String()) for name in _names(files)})
-    with seam("opening the source with Spark", InputError, READ_HINT):
-        reader = reader.schema(_spark_schema(found))
-        return reader.csv(paths) if files.format == "csv" else reader.json(paths)
+    return read_text(spark, paths, files.format, found)
+
+
+def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema) -> DataFrame:
+    """Read CSV or NDJSON files with the types that Polars finds in them.
+
+    Raises:
+        InputError: The files cannot be opened.
+    """
+    reader = spark.read.options(**_TEXT_FORMATS[file_format])
+    if file_format == "csv":  # "" is an empty text, nothing at all is null; by default Spark makes both null
+        reader = reader.option("nullValue", secrets.token_hex(16))
+    with seam("opening files with Spark", InputError, READ_HINT):
+        reader = reader.schema(_spark_schema(schema))
+        return reader.csv(paths) if file_format == "csv" else reader.json(paths)
 
 
 def _names(files: Files) -> list[str]:

@@ -107,6 +107,11 @@ class Reader:
         with self._book.store.snapshot():
             return views.jobs(self._book)
 
+    def published(self, ref: ReleaseRef) -> dict[str, str]:
+        """Return the SHA-256 of the manifest of every recorded publication of a release, by version."""
+        with self._book.store.snapshot():
+            return views.published(self._book, ref)
+
     def caps(self) -> list[dict[str, Any]]:
         """List the scopes with their caps."""
         with self._book.store.snapshot():

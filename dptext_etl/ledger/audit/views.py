@@ -10,6 +10,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import Pinned, components
 from dptext_etl.ledger.storage.passes import distinct_units
+from dptext_etl.ledger.terms import ReleaseRef
 
 
 def releases(book: Book) -> list[dict[str, Any]]:
@@ -69,6 +70,14 @@ def jobs(book: Book) -> list[dict[str, Any]]:
         held["records"] += rows
         held["pending"] += pending
     return list(found.values())
+
+
+def published(book: Book, ref: ReleaseRef) -> dict[str, str]:
+    """Return the manifest digests that were recorded of a release, by version."""
+    found = book.store.rows(
+        "select version, manifest from publication where release=? and nonce=?", (ref.id, ref.nonce)
+    )
+    return dict(found)
 
 
 def caps(book: Book) -> list[dict[str, Any]]:

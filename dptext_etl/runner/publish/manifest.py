@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import polars as pl
 
+from dptext_etl.checks.sink import MANIFEST
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner import durable
@@ -22,7 +23,6 @@ from dptext_etl.runner.claims import claims
 from dptext_etl.runner.computed import Places
 from dptext_etl.runner.layout import Layout
 
-NAME = "manifest.json"
 FORMAT = "dptext-release/1"
 
 
@@ -108,7 +108,7 @@ class Manifest:
         with seam(
             "reading the manifest of the sink",
             InputError,
-            f"{NAME} in the sink must be one that dptext wrote, and readable",
+            f"the {MANIFEST} of the sink must be one that dptext wrote, and readable",
         ):
             try:
                 text = _fetched(layout)
@@ -129,7 +129,7 @@ class Manifest:
                 "is the object store reachable? Run the same policy again: it goes on from here",
             ):
                 content = pl.LazyFrame({"text": [self.text().removesuffix("\n")]})
-                target = f"{layout.sink}/{NAME}"
+                target = layout.manifest
                 content.sink_csv(
                     target,
                     include_header=False,
@@ -139,7 +139,7 @@ class Manifest:
                 )
             return
         content_bytes = self.text().encode()
-        path = Path(layout.sink) / NAME
+        path = Path(layout.manifest)
         durable.write(
             path, lambda file: file.write(content_bytes), mode=durable.PUBLIC_FILE, action="writing the manifest"
         )
@@ -147,8 +147,8 @@ class Manifest:
 
 def _fetched(layout: Layout) -> str:
     if not layout.remote_sink:
-        return (Path(layout.sink) / NAME).read_text(encoding="ascii")
-    lines = pl.scan_lines(f"{layout.sink}/{NAME}", storage_options=layout.storage).collect()
+        return layout.local.read_manifest().decode("ascii")
+    lines = pl.scan_lines(layout.manifest, storage_options=layout.storage).collect()
     return "\n".join(lines.to_series().to_list())
 
 

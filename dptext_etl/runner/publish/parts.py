@@ -23,8 +23,8 @@ _AGAIN = "is there room and access? Readers still see the version before; run th
 class Writer:
     """Write the parts of one version.
 
-    A local sink gets a hidden folder, which is renamed when it is whole. An object store gets its objects one by one:
-    no manifest names them yet, so no reader sees them.
+    They are drafted for their owner alone, until the ledger has recorded the publication. A local sink then gets them
+    by one rename. An object store gets its objects one by one: no manifest names them yet, so no reader sees them.
 
     Args:
         layout: The places of the run.
@@ -41,12 +41,14 @@ class Writer:
         self.version = version
         self._shards: list[StagedShard] = []
         self._parts: list[Part] = []
-        self._drafts = staging.folder / "parts" if layout.remote_sink else Path(layout.sink) / f".v{version}.incomplete"
+        self._drafts = (
+            staging.folder / "parts" if layout.remote_sink else layout.local.versions / f".v{version}.incomplete"
+        )
 
     def __enter__(self) -> Self:
         self._remove_drafts()
         with seam("writing a version", InputError, _AGAIN):
-            self._drafts.mkdir(parents=True)
+            self._drafts.mkdir(mode=durable.PRIVATE_FOLDER)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -62,18 +64,21 @@ class Writer:
         frame = self._rows(shard)
         name = f"part-{len(self._parts):05d}.{self._layout.sink_format}"
         path = self._drafts / name
-        durable.write(path, _writer(frame, self._layout.sink_format), mode=durable.PUBLIC_FILE, action="writing a part")
+        durable.write(path, _writer(frame, self._layout.sink_format), action="writing a part")
         self._shards.append(shard)
         self._parts.append(Part(f"v{self.version}/{name}", frame.height, sha256(path)))
 
     def finish(self) -> None:
-        """Put the version where the manifest will point."""
+        """Put the version where the manifest will point. Call it when the ledger has recorded the publication."""
         if self._layout.remote_sink:
             for shard, part in zip(self._shards, self._parts, strict=True):
                 self._upload(shard, part)
             return
-        target = Path(self._layout.sink) / f"v{self.version}"
+        target = self._layout.local.versions / f"v{self.version}"
         with seam("putting a version in place", InputError, _AGAIN):
+            for path in self._drafts.iterdir():
+                path.chmod(durable.PUBLIC_FILE)
+            self._drafts.chmod(target.parent.stat().st_mode & 0o777)
             if target.exists():  # of a run that was killed before its manifest: no reader was pointed at it
                 shutil.rmtree(target)
             self._drafts.rename(target)
@@ -85,12 +90,14 @@ class Writer:
             return 0
         restored = 0
         for part, drafted in zip(published, self._parts, strict=True):
-            target = Path(self._layout.sink) / part.path
+            target = self._layout.local.versions / part.path
             if target.is_file() and sha256(target) == part.sha256:
                 continue
             with seam("restoring a part", InputError, _AGAIN):
                 target.parent.mkdir(exist_ok=True)
-                (self._drafts / Path(drafted.path).name).rename(target)
+                draft = self._drafts / Path(drafted.path).name
+                draft.chmod(durable.PUBLIC_FILE)
+                draft.rename(target)
                 flush(target.parent)
             restored += 1
         return restored

@@ -1,15 +1,13 @@
-"""Publish a staged run: drop canary rows, write parts under a new version, replace one small manifest."""
+"""Publish a staged run: drop canary rows, draft a version, tell the ledger, then let readers see it."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 
 from dptext_etl.checks import Verdict, require
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember
@@ -19,6 +17,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft
 from dptext_etl.runner.publish.parts import Writer
+from dptext_etl.runner.publish.showing import alone_at, show
 from dptext_etl.runner.shard.replaying import replays
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.incremental import continues
@@ -75,15 +74,18 @@ def publish(
         note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.staging}"
         return Published(None, None, None, 0, changed=False, note=note)
     meter = Meter("publish", staged.rows["released"], progress)
-    with durable.alone(layout.staging, "of this release is under way"), _alone_at_sink(layout):
+    with durable.alone(layout.staging, "of this release is under way"), alone_at(layout):
         return _publish(staged, verdicts, meter, checkpoint)
 
 
 def _publish(staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, checkpoint: Checkpoint) -> Published:
     layout, staging = staged.layout, Staging(staged.layout.staging)
     before = Manifest.read(layout)
-    kept = _continued(staged, before)
+    known = before is not None and _recorded(staged, before)
+    kept = _continued(staged, before, known=known)
     if not staged.rows["released"]:
+        if before is not None:
+            show(layout, before)
         return _seen(layout, before, "there are no new rows to publish")
     with Writer(layout, staging, 1 if before is None else before.version + 1) as writer:
         for shard in staged.shards:
@@ -93,18 +95,19 @@ def _publish(staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, check
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
         manifest = _drafted(staged, verdicts, (*kept, *writer.parts), writer.version, older)
-        same = before is not None and not kept and _same(before, manifest)
-        if same and before is not None:
-            manifest, restored = before, writer.restore(before.parts)
-        else:
+        same = known and before is not None and not kept and _same(before, manifest)
+        manifest = before if same and before is not None else manifest
+        _record(staged, manifest)
+        checkpoint("recorded")
+        restored = writer.restore(manifest.parts) if same else 0
+        if not same:
             writer.finish()
-            restored = 0
         checkpoint("version written")
-    _record(staged, manifest)
-    checkpoint("recorded")
     if not same:
         manifest.write(layout)
     checkpoint("manifest written")
+    show(layout, manifest)
+    checkpoint("shown")
     if replays(staged.policy):
         staging.set_aside()
     staging.clear()
@@ -116,19 +119,22 @@ def _publish(staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, check
     return Published(manifest.version, layout.sink, manifest.digest, manifest.rows, changed=True, note=note)
 
 
-def _alone_at_sink(layout: Layout) -> AbstractContextManager[None]:
-    """Let one release at a time publish to a folder; object stores have no locks."""
-    if layout.remote_sink:
-        return nullcontext()
-    return durable.alone(Path(layout.sink), "is publishing to this sink")
-
-
-def _continued(staged: StagedRun, before: Manifest | None) -> tuple[Part, ...]:
-    """Return the published parts that stay, for an incremental run."""
+def _continued(staged: StagedRun, before: Manifest | None, *, known: bool) -> tuple[Part, ...]:
+    """Return the published parts that an incremental run adds to; only a manifest that the ledger knows is added to."""
     adds = before is not None and continues(staged.policy, staged.layout, before)
     if staged.base != (before.digest if before is not None and adds else None):
         raise PolicyError("another run has published here since this run was staged", "run the same policy again")
+    if adds and not known:
+        msg = f"the manifest of {staged.layout.sink} is none that the ledger recorded: it was changed, or replaced"
+        raise LedgerError(msg, "`dptext check` says more; incremental = false publishes every row again at no cost")
     return before.parts if before is not None and adds else ()
+
+
+def _recorded(staged: StagedRun, manifest: Manifest) -> bool:
+    """Return whether the ledger recorded a manifest as a publication of every column of this release."""
+    ledger = staged.policy.ledger
+    with Ledger.open(ledger.url, ledger.id_key, create=False, read_only=True) as book:
+        return all(manifest.digest in book.published(ref).values() for ref in staged.refs.values())
 
 
 def _drafted(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import polars as pl
 
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, seam
+from dptext_etl.files import sha256
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.incremental import scan_parts
@@ -24,19 +26,56 @@ def published_manifest(layout: Layout) -> Manifest:
     return manifest
 
 
-def scan_published(sink: str, storage_options: Mapping[str, str] | None = None) -> pl.LazyFrame:
-    """Scan the current version of a published table.
+def require_whole(layout: Layout, manifest: Manifest) -> None:
+    """Refuse files that are not those of the manifest, byte for byte; objects of a store are not looked at.
+
+    Raises:
+        InputError: A file is gone or has changed.
+    """
+    if layout.remote_sink:
+        return
+    changed = [part.path for part in manifest.parts if _digest(layout, part.path) != part.sha256]
+    if changed:
+        msg = f"{len(changed)} of {len(manifest.parts)} published files are not those of their manifest: {changed[0]}"
+        raise InputError(msg, "`dptext check` says more; the same policy, run again, writes what is damaged anew")
+
+
+def _digest(layout: Layout, path: str) -> str | None:
+    with seam("reading a published file", InputError, "is it readable? `dptext check` says more"):
+        try:
+            return sha256(Path(layout.part(path)))
+        except FileNotFoundError:
+            return None
+
+
+def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True) -> pl.LazyFrame:
+    """Scan the current version of a published table, and check first that its files are those of its manifest.
 
     Args:
         sink: Folder or object-store URL.
         storage_options: Options for object stores; values may be "env:NAME".
+        verify: Read every file of a folder once and compare its hash. Without it, a file that was edited, cut or
+            swapped after its gates is read like any other. Neither compares the manifest with the ledger: `dptext
+            check` does.
 
     Returns:
-        A lazy frame in row order.
+        A lazy frame in row order. It keeps to the version that it found, also when another is published meanwhile.
 
     Raises:
-        InputError: Nothing is published there.
+        InputError: Nothing is published there, or a file is not the one that was published.
     """
     layout = Layout.of_sink(sink, dict(storage_options or {}))
+    return scan(layout, current(layout, verify=verify))
+
+
+def current(layout: Layout, *, verify: bool) -> Manifest:
+    """Return the manifest of a sink, its files checked if asked for (see `scan_published`)."""
     manifest = published_manifest(layout)
+    if verify:
+        require_whole(layout, manifest)
+    return manifest
+
+
+def scan(layout: Layout, manifest: Manifest) -> pl.LazyFrame:
+    """Scan the files of a manifest in row order."""
     return scan_parts(manifest, layout, as_written=(manifest.id,))

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from dptext_etl._kernel import Secret
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError
@@ -18,6 +17,7 @@ from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.claims import register
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.showing import require_sink
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replaying import replays
 from dptext_etl.runner.shard.shard import Shards
@@ -72,8 +72,7 @@ class Attempt:
         """
         staging = Staging(self.layout.staging)
         staging.prepare()
-        if not self.layout.remote_sink:
-            durable.require_writable(Path(self.layout.sink))
+        require_sink(self.layout)
         with durable.alone(staging.folder, "of this release is under way"):
             if replays(self.policy):
                 staging.set_aside()

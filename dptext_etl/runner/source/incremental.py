@@ -68,7 +68,7 @@ def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = (
         layout: The places of the run.
         as_written: Columns that an untyped format (CSV) must read as strings.
     """
-    paths = tuple(f"{layout.sink}/{part.path}" for part in manifest.parts)
+    paths = tuple(layout.part(part.path) for part in manifest.parts)
     return Files(paths, manifest.file_format, layout.storage).scan(tuple(as_written))
 
 

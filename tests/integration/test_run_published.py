@@ -1,0 +1,229 @@
+"""What readers of a folder see: one version, by any glob, and nothing before the ledger knows of it."""
+
+import hashlib
+import json
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import polars as pl
+import pyarrow.dataset as ds
+import pytest
+
+from dptext_etl import Ledger, run
+from dptext_etl.checks.published import check_published
+from dptext_etl.engines import stage
+from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.runner import check, publish, scan_published
+
+
+class StopError(Exception):
+    """Stands for a process that dies."""
+
+
+def stopping_at(step):
+    def checkpoint(name):
+        if name == step:
+            raise StopError
+
+    return checkpoint
+
+
+def by_glob(job, name="published"):
+    """The ids that folder readers see, by every way that users take."""
+    folder = job.folder / name
+    ways = [
+        pl.scan_parquet(folder).collect(),
+        pl.read_parquet(f"{folder}/*.parquet"),
+        pl.read_parquet(f"{folder}/**/*.parquet"),
+        pl.from_arrow(ds.dataset(folder).to_table()),
+    ]
+    (ids,) = {tuple(way["id"].to_list()) for way in ways}
+    return list(ids)
+
+
+@pytest.mark.parametrize("incremental", [False, True])
+def test_a_glob_meets_every_row_once(job, reviews, save, incremental):
+    job.run(incremental=incremental)
+    assert by_glob(job) == reviews()["id"].to_list()
+    save(reviews(300), job.folder / "raw.parquet")
+    summary = job.run(incremental=incremental)
+    assert summary.version == 2
+    assert by_glob(job) == reviews(300)["id"].to_list() == scan_published(summary.published).collect()["id"].to_list()
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+
+
+def readable_by_others(folder):
+    """Files below a folder that anybody may read, staging left out."""
+    found = []
+    for here, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if stat.S_IMODE(Path(here, name).stat().st_mode) & 0o005]
+        found += [name for name in names if stat.S_IMODE(Path(here, name).stat().st_mode) & 0o004]
+    return [name for name in found if name.startswith(("part", "shard", "published"))]
+
+
+def test_nothing_can_be_read_before_the_ledger_knows_of_it(job, reviews):
+    seen = []
+
+    def checkpoint(name):
+        if name == "parts written":
+            seen.append((readable_by_others(job.folder), (job.folder / "published").exists()))
+
+    run(job.policy(), checkpoint=checkpoint)
+    assert seen == [([], False)]
+    assert len(readable_by_others(job.folder)) == 1 + 2 * 3, "manifest, and three files by two names"
+    assert by_glob(job) == reviews()["id"].to_list()
+
+
+def test_a_name_that_is_revoked_in_between_shows_nothing(job):
+    staged = stage(job.policy())
+    verdicts = check(staged)
+
+    def revoking(name):
+        if name == "parts written":
+            with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+                ledger.revoke(next(iter(staged.refs.values())), "operator")
+
+    with pytest.raises(LedgerError, match="revoked"):
+        publish(staged, verdicts, checkpoint=revoking)
+    assert not (job.folder / "published").exists()
+    assert not (job.folder / "published.manifest.json").exists()
+    assert not list((job.folder / "published.versions").iterdir())
+
+
+def as_before(folder, name="published"):
+    """Put what is published into the layout of the version before: all of it inside the sink."""
+    sink, versions = folder / name, folder / f"{name}.versions"
+    sink.unlink()
+    for shown in versions.glob("*.files"):
+        shutil.rmtree(shown)
+    versions.rename(sink)
+    (folder / f"{name}.manifest.json").rename(sink / "manifest.json")
+    assert json.loads((sink / "manifest.json").read_text())["parts"][0]["path"].startswith("v1/")
+
+
+def test_the_older_layout_is_read_checked_and_moved(make_job, reviews, save):
+    job, other = make_job(), make_job("other")
+    for item in (job, other):
+        item.run(incremental=True)
+    as_before(job.folder)
+    assert scan_published(str(job.folder / "published")).collect()["id"].to_list() == reviews()["id"].to_list()
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+    for item in (job, other):
+        save(reviews(300), item.folder / "raw.parquet")
+        assert item.run(incremental=True).version == 2
+    assert job.files() == other.files()
+    assert by_glob(job) == reviews(300)["id"].to_list()
+
+
+def test_a_move_that_was_stopped_goes_on(make_job):
+    job, other = make_job(), make_job("other")
+    other.run()
+    job.run()
+    as_before(job.folder)
+    (job.folder / "published").rename(job.folder / "published.versions")
+    assert scan_published(str(job.folder / "published")).collect().height == 240
+    assert not job.run().changed
+    assert job.files() == other.files()
+    (job.folder / "published").unlink()
+    shutil.rmtree(job.folder / "published.versions/v1.files")
+    assert not job.run().changed
+    assert job.files() == other.files()
+
+
+def test_a_folder_with_files_of_somebody_else_is_refused_before_anything_is_charged(job):
+    (job.folder / "published").mkdir()
+    (job.folder / "published" / "ours.parquet").touch()
+    with pytest.raises(InputError, match="1 files or folders that no run") as caught:
+        job.run()
+    assert "new or empty" in caught.value.hint
+    assert not (job.folder / "ledger.db").exists()
+    (job.folder / "published" / "ours.parquet").unlink()
+    assert job.run().version == 1
+    assert len(by_glob(job)) == 240
+
+
+def test_a_link_of_the_users_own_is_followed(job):
+    (job.folder / "large").mkdir()
+    (job.folder / "published").symlink_to("large/table")
+    job.run()
+    assert (job.folder / "published").readlink().name == "table"
+    assert (job.folder / "large" / "table.versions").is_dir()
+    assert len(by_glob(job)) == scan_published(str(job.folder / "published")).collect().height == 240
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+
+
+def edited(job, rows):
+    """Rewrite the first file, and the manifest to fit it, as whoever can write there could."""
+    manifest = job.folder / "published.manifest.json"
+    facts = json.loads(manifest.read_text())
+    part = job.folder / "published.versions" / facts["parts"][0]["path"]
+    frame = pl.read_parquet(part).head(rows)
+    frame.write_parquet(part)
+    facts["parts"][0] |= {"rows": frame.height, "sha256": hashlib.sha256(part.read_bytes()).hexdigest()}
+    facts["rows"] = sum(part["rows"] for part in facts["parts"])
+    manifest.write_text(json.dumps(facts, indent=1) + "\n")
+
+
+def test_nothing_is_added_to_a_manifest_that_the_ledger_does_not_know(job, reviews, save):
+    job.run(incremental=True)
+    edited(job, 90)
+    assert not all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+    assert scan_published(str(job.folder / "published")).collect().height == 230, "readers alone cannot know"
+    save(reviews(300), job.folder / "raw.parquet")
+    with pytest.raises(LedgerError, match="none that the ledger recorded"):
+        job.run(incremental=True)
+    assert job.run().version == 2
+    assert by_glob(job) == reviews(300)["id"].to_list()
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+
+
+def test_readers_refuse_files_that_are_not_those_of_the_manifest(job):
+    job.run()
+    sink = str(job.folder / "published")
+    part = job.folder / "published" / "part-00001.parquet"
+    pl.read_parquet(part).head(3).write_parquet(part)
+    with pytest.raises(InputError, match="1 of 3 published files are not those of their manifest"):
+        scan_published(sink)
+    assert scan_published(sink, verify=False).collect().height == 240 - 97
+    assert "1 damaged" in job.run().notes[0]
+    assert scan_published(sink).collect().height == 240
+    (job.folder / "published.versions/v1/part-00002.parquet").unlink()
+    with pytest.raises(InputError, match=r"v1/part-00002.parquet"):
+        scan_published(sink)
+
+
+def test_a_version_that_was_found_stays_the_same_while_another_is_published(job, reviews, save):
+    job.run()
+    found = scan_published(str(job.folder / "published"))
+    save(reviews().with_columns(stars=0), job.folder / "raw.parquet")
+    job.run()
+    assert found.collect()["stars"].max() == 5
+    assert pl.read_parquet(job.folder / "published")["stars"].max() == 0
+
+
+@pytest.mark.parametrize("step", ["recorded", "version written", "manifest written"])
+def test_an_incremental_run_that_was_stopped_shows_its_rows_next_time(job, reviews, save, step):
+    job.run(incremental=True)
+    save(reviews(300), job.folder / "raw.parquet")
+    with pytest.raises(StopError):
+        run(job.policy(incremental=True), checkpoint=stopping_at(step))
+    assert by_glob(job) == reviews()["id"].to_list()
+    job.run(incremental=True)
+    assert by_glob(job) == reviews(300)["id"].to_list()
+
+
+def test_an_older_version_put_back_shows_in_the_verdict(job, reviews, save):
+    job.run()
+    copy = job.folder / "copy"
+    copy.mkdir()
+    shutil.copytree(job.folder / "published.versions", copy / "published.versions")
+    (copy / "published").symlink_to((job.folder / "published").readlink())
+    shutil.copy(job.folder / "published.manifest.json", copy)
+    save(reviews().with_columns(stars=0), job.folder / "raw.parquet")
+    job.run()
+    now, then = (check_published(folder / "published", job.policy())[0] for folder in (job.folder, copy))
+    assert (now.counts["newer_recorded"], then.counts["newer_recorded"]) == (0, 1)
+    assert then.passed
+    assert "newer versions" in then.message
