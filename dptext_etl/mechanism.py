@@ -38,11 +38,14 @@ class Released(NamedTuple):
         positions: Draws that were charged per record, uint32, as `Mechanism.positions` says beforehand.
         steps: Draws really made per record, uint32, at most `positions` where each costs the same; only where the
             mechanism settles ex post (`Mechanism.refundable`), else None.
+        failed: What the model failed on per record, uint32: draws that were uniform, or 1 for a whole record; None
+            without a model. It stays inside the boundary and decides nothing (docs/spec/privacy.md#fail-closed).
     """
 
     text: pa.Array
     positions: pa.Array
     steps: pa.Array | None = None
+    failed: pa.Array | None = None
 
 
 class Mechanism(BaseModel, ABC):
@@ -194,6 +197,16 @@ class Mechanism(BaseModel, ABC):
     @abstractmethod
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Release texts; null in, null out. The same key, record and text always give the same bytes."""
+
+    def probe(self) -> None:
+        """Compute on public texts, and refuse to go on where that fails; nothing where there is no model.
+
+        Whoever releases probes on a fixed schedule, before and after each part, whatever became of the texts: what
+        fails on those is drawn uniformly and decides nothing (docs/spec/privacy.md#probe).
+
+        Raises:
+            PolicyError: The model fails on public texts.
+        """
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Facts about one draw ("draw") or about the noise ("noise") for people; none where words' tables say it."""

@@ -54,7 +54,7 @@ def spent(
     totals = {name: np.zeros(int(own.sum()), dtype=np.int64) for name in SHOWN}
     endless = dict.fromkeys(SHOWN, False)
     for column in columns:
-        texts, positions, steps = released[column.name]
+        texts, positions, steps, _ = released[column.name]
         counts["words"] += int(positions.to_numpy(zero_copy_only=False)[own].sum())
         counts["null"] += int(texts.is_null().to_numpy(zero_copy_only=False)[own].sum())
         mechanism = column.policy.mechanism

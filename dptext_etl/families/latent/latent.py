@@ -27,10 +27,13 @@ from dptext_etl.families.latent.noise import LatentNoise
 from dptext_etl.families.model import ModelMechanism
 from dptext_etl.grid_noise import noisy_latents
 from dptext_etl.inference.latent.batches import Progress
-from dptext_etl.inference.latent.model import LatentModel, Latents, decoding, encoding
+from dptext_etl.inference.latent.model import LatentModel, Latents, decoding, encoding, works
+from dptext_etl.inference.probes import SHORT, WORDS, refuse
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Released
 
+LONG = 400
+"""Repetitions of the public words in a text that every model cuts."""
 PREVIEWED = 10_000
 """Public bound on the records that a preview assumes."""
 
@@ -91,13 +94,28 @@ class LatentMechanism(LatentNoise, ModelMechanism):
             record_keys: Fixed-size binary of 32 bytes, one per text.
         """
         written: list[str | None] = [None] * len(texts)
+        failed = np.zeros(len(texts), np.uint32)
         decode, progress = decoding(model), Progress(len(texts) - texts.null_count)
-        for rows, noisy in self._noisy(model, texts, record_keys):
-            for same, text in zip(rows, decode(list(noisy)), strict=True):
+        for rows, noisy, lost in self._noisy(model, texts, record_keys):
+            for same, text, unread in zip(rows, decode(list(noisy)), lost, strict=True):
                 for row in same:
-                    written[row] = text
+                    written[row] = text or ""
+                failed[same] = unread or text is None
             progress.add(sum(map(len, rows)))
-        return Released(pa.array(written, pa.large_string()), self.positions(texts))
+        return Released(pa.array(written, pa.large_string()), self.positions(texts), failed=pa.array(failed))
+
+    def probe(self) -> None:
+        """Encode and decode public texts, a short one and one that is cut.
+
+        Raises:
+            PolicyError: The model fails on them.
+        """
+        self.probe_with(self.latent_model)
+
+    def probe_with(self, model: LatentModel) -> None:
+        """Probe another model: for tests; everything else calls `probe`."""
+        if not works(model, [SHORT, " ".join(WORDS * LONG)]):
+            refuse()
 
     def noisy(self, texts: pa.Array, keys: RecordKeys) -> pa.Array:
         """Return what `release` decodes: the noisy latent of every text, float32 lists; null for a null.
@@ -108,7 +126,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         record_keys = keys.of(texts)
         model, places = self.latent_model, [-1] * len(texts)
         made = [np.empty((0, model.size), np.float32)]
-        for rows, noisy in self._noisy(model, texts, record_keys):
+        for rows, noisy, _ in self._noisy(model, texts, record_keys):
             first = sum(map(len, made))
             for place, same in enumerate(rows, first):
                 for row in same:
@@ -119,8 +137,8 @@ class LatentMechanism(LatentNoise, ModelMechanism):
 
     def _noisy(
         self, model: LatentModel, texts: pa.Array, record_keys: pa.Array
-    ) -> Iterator[tuple[list[list[int]], Latents]]:
-        """Yield batches of noisy latents, shape (records, size), and the rows that each record stands in.
+    ) -> Iterator[tuple[list[list[int]], Latents, npt.NDArray[np.bool_]]]:
+        """Yield the rows that each record of a batch stands in, its noisy latent, and whether the encoder failed on it.
 
         Rows with one key are one record with one text (a join made copies of it): it is released once.
         """
@@ -132,7 +150,8 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         for start in range(0, len(listed), model.rows):
             rows = listed[start : start + model.rows]
             latents = np.stack(encode([texts[same[0]].as_py() for same in rows]))
-            yield rows, self.add_noise(latents, record_keys.take(pa.array([same[0] for same in rows])))
+            noisy = self.add_noise(latents, record_keys.take(pa.array([same[0] for same in rows])))
+            yield rows, noisy, ~np.isfinite(latents).any(axis=1)
 
     def add_noise(self, latents: npt.NDArray[np.floating], record_keys: pa.Array) -> Latents:
         """Clip latents, shape (rows, size), and add noise of each record's own stream to every coordinate."""
@@ -153,4 +172,4 @@ class LatentMechanism(LatentNoise, ModelMechanism):
             raise PolicyError(f"latents of this model have {model.size} numbers, got {size}", "pass what noisy() gave")
         rows = noisy.drop_null().flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, model.size)
         texts = iter(decoding(model)(list(rows)))
-        return pa.array([next(texts) if item.is_valid else None for item in noisy], pa.large_string())
+        return pa.array([next(texts) or "" if item.is_valid else None for item in noisy], pa.large_string())

@@ -34,7 +34,8 @@ from dptext_etl.families.score.score import SCORES_LOCAL, ScoreMechanism
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
 from dptext_etl.inference import language_model
 from dptext_etl.inference.generative.prompts import FIELD, Prompts
-from dptext_etl.inference.generative.steps import Generation, Generator, Listener
+from dptext_etl.inference.generative.steps import Generation, Generator, Listener, probe_scores
+from dptext_etl.inference.probes import SHORT, WORDS, refuse
 from dptext_etl.inference.sampler import Sampler
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Released
@@ -178,7 +179,22 @@ class GenerativeMechanism(ScoreMechanism):
         generation = Generation(generator, sampler, record_keys, positions.to_numpy(), **law)
         generation.run(prompts, listener)
         written = [generator.text(generation.outputs(row)) if present[row] else None for row in range(len(texts))]
-        return Released(pa.array(written, pa.large_string()), positions, pa.array(generation.steps))
+        text = pa.array(written, pa.large_string())
+        return Released(text, positions, pa.array(generation.steps), pa.array(generation.failed))
+
+    def probe(self) -> None:
+        """Score two steps of the answer to a short public text, and of that to one that fills the longest prompt.
+
+        Raises:
+            PolicyError: The model fails on them.
+        """
+        self.probe_with(self.generator)
+
+    def probe_with(self, generator: Generator) -> None:
+        """Probe another scorer: for tests; everything else calls `probe`."""
+        texts = [SHORT, " ".join(WORDS * (LONGEST // len(WORDS)))]
+        if not all(probe_scores(generator, generator.prompts(texts), self.most_positions)):
+            refuse()
 
     @cached_property
     def _settings(self) -> dict[str, Any]:

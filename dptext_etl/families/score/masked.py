@@ -35,6 +35,7 @@ from dptext_etl.inference import language_model
 from dptext_etl.inference.masked.scorer import Adjustment, Lexicon, MaskedScorer
 from dptext_etl.inference.masked.steps import Law, Progress, Scorer, Script, draw
 from dptext_etl.inference.masked.texts import Read, read_faithful, read_strict, write_faithful, write_strict
+from dptext_etl.inference.probes import WORDS, Undrawn, refuse
 from dptext_etl.inference.sampler import Sampler
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
@@ -124,7 +125,7 @@ class MaskedMechanism(MaskedOutputs):
         offsets = pa.array(encoded[1]).to_numpy().astype(np.int64)
         counts = np.diff(offsets)
         released: list[str | None] = []
-        steps = np.zeros(len(texts), np.uint32)
+        steps, failed = np.zeros(len(texts), np.uint32), np.zeros(len(texts), np.uint32)
         law = Law(self.epsilon, *self.score_range)
         for first, last in parts(offsets, AT_ONCE):
             some, keys = texts.slice(first, last - first), record_keys.slice(first, last - first)
@@ -133,12 +134,30 @@ class MaskedMechanism(MaskedOutputs):
             scripts = self.scripts(reads, counts[first:last], keys)
             chosen = draw(scorer, sampler, scripts, keys, law=law, block=size, progress=progress)
             steps[first:last] = [script.draws for script in scripts]
+            failed[first:last] = [drawn.failed for drawn in chosen]
             released.extend(
-                None if text is None else self._written(text, script, outputs)
-                for text, script, outputs in zip(values, scripts, chosen, strict=True)
+                None if text is None else self._written(text, script, drawn.outputs)
+                for text, script, drawn in zip(values, scripts, chosen, strict=True)
             )
         made = pa.array(steps) if self.refundable else None
-        return Released(pa.array(released, pa.large_string()), self.positions(texts), made)
+        return Released(pa.array(released, pa.large_string()), self.positions(texts), made, pa.array(failed))
+
+    def probe(self) -> None:
+        """Score masks of a short public text, and of one that fills the window.
+
+        Raises:
+            PolicyError: The model fails on them.
+        """
+        self.probe_with(self.scorer())
+
+    def probe_with(self, scorer: Scorer) -> None:
+        """Probe another scorer: for tests; everything else calls `probe`."""
+        law, keys = Law(self.epsilon, *self.score_range), pa.array([bytes(32)] * 2, pa.binary(32))
+        beyond = WORDS * (self.window // len(WORDS))
+        kept = [False] * len(WORDS) + [True] * len(beyond)
+        scripts = [Script.plain(WORDS), Script.plain(WORDS + beyond, kept)]
+        if any(drawn.failed for drawn in draw(scorer, Undrawn(), scripts, keys, law=law, block=len(WORDS))):
+            refuse()
 
     def _block_size(self, counts: npt.NDArray[np.int64]) -> int:
         """Return how many draws see the same transcript: a function of the configuration, whatever the texts."""

@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.errors import PolicyError, seam
 from dptext_etl.inference.memory import out_of_memory
+from dptext_etl.inference.numbers import without_numbers
 from dptext_etl.inference.sampler import Sampler
 from dptext_etl.scoring import Choices, Slots
 
@@ -112,6 +112,8 @@ class Generation:
         self._ends = np.array(sorted(generator.ends), np.int64)
         self.steps = np.zeros(len(longest), np.uint32)
         """Draws that were made, per text."""
+        self.failed = np.zeros(len(longest), np.uint32)
+        """Draws of these that no score decided, because the model failed, per text."""
         self._drawn = np.zeros((len(longest), int(longest.max(initial=0))), np.uint32)
         self._ended = longest == 0
 
@@ -126,9 +128,6 @@ class Generation:
         Args:
             prompts: One per text.
             listener: Told how far it is.
-
-        Raises:
-            PolicyError: The model fails whatever it is given.
         """
         report = _Report(int((~self._ended).sum()), listener)
         for bucket, members in self._buckets(prompts):
@@ -141,9 +140,11 @@ class Generation:
                     report.add(len(some))
         failed = np.flatnonzero(~self._ended)
         if len(failed):
-            log.warning("%d texts could not be scored: the rest of their draws is uniform", len(failed))
             self._finish_uniformly(failed)
             report.add(len(failed))
+        if self.failed.any():
+            texts, draws = int((self.failed > 0).sum()), int(self.failed.sum())
+            log.warning("the model failed on %d draws of %d texts: they are uniform, at the same spend", draws, texts)
 
     def _buckets(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
         """Group texts by the bucket that their own length decides."""
@@ -165,9 +166,6 @@ class Generation:
         if exhausted and self._rows[bucket] > 1:
             self._rows[bucket] //= 2
             return False
-        with seam("scoring with the model", PolicyError, "it fails on every text: check its files, and memory"):
-            rows = self._rows[bucket]
-            self._scores(self._generator.begin([], bucket, rows, self._most), rows)
         if len(members) > 1:
             for record in members:
                 while not self._attempt(np.array([record]), prompts, bucket):
@@ -182,8 +180,10 @@ class Generation:
         while True:
             due = np.flatnonzero(~self._ended[members] & (self.steps[members] == step))
             if len(due):
-                scores = self._scores(batch, rows)
-                self._record(members[due], self._sampler.choose(scores[due], self._slots(members[due]), **self._law))
+                scores = scores_of(batch, rows, self._generator.outputs)[due]
+                chosen = self._sampler.choose(scores, self._slots(members[due]), **self._law)
+                self.failed[members[due]] += without_numbers(scores)
+                self._record(members[due], chosen)
             step += 1
             if self._ended[members].all():
                 return
@@ -191,12 +191,6 @@ class Generation:
             known = np.flatnonzero(self.steps[members] >= step)
             again[known] = self._drawn[members[known], step - 1]
             batch.append(again)
-
-    def _scores(self, batch: Batch, rows: int) -> Any:
-        scores = batch.scores()
-        if tuple(scores.shape) != (rows, self._generator.outputs):
-            raise ValueError("scores have another shape than the output set")
-        return scores
 
     def _slots(self, records: npt.NDArray[np.int64]) -> Slots:
         return Slots(self._keys, records.astype(np.uint32), self.steps[records].astype(np.uint64))
@@ -209,8 +203,56 @@ class Generation:
 
     def _finish_uniformly(self, records: npt.NDArray[np.int64]) -> None:
         while len(records):
+            self.failed[records] += 1
             self._record(records, self._sampler.choose_uniform(self._slots(records), self._generator.outputs))
             records = records[~self._ended[records]]
+
+
+def scores_of(batch: Batch, rows: int, outputs: int) -> Any:
+    """Return the scores of a batch, shape (rows, outputs).
+
+    Raises:
+        ValueError: They have another shape.
+    """
+    scores = batch.scores()
+    if tuple(scores.shape) != (rows, outputs):
+        raise ValueError("scores have another shape than the output set")
+    return scores
+
+
+def probe_scores(generator: Generator, prompts: Sequence[Prompt], most: int) -> list[bool]:
+    """Say of public prompts whether two steps of their answers can be scored: the first in a whole batch, others alone.
+
+    Args:
+        generator: What scores.
+        prompts: One per public text.
+        most: Most draws of any text.
+    """
+    found = []
+    for number, prompt in enumerate(prompts):
+        bucket = generator.bucket(len(prompt or ()))
+        rows = generator.rows(bucket) if number == 0 else 1
+        fine = None
+        while fine is None:
+            try:
+                fine = prompt is not None and _two_steps(generator, prompt, bucket, rows, most)
+            except Exception as exc:  # noqa: BLE001  (models fail in any way)
+                if out_of_memory(exc) and rows > 1:
+                    rows //= 2
+                else:
+                    fine = False
+        found.append(fine)
+    return found
+
+
+def _two_steps(generator: Generator, prompt: Sequence[int], bucket: int, rows: int, most: int) -> bool:
+    """Score the first two tokens of an answer, and say whether there were numbers among the scores."""
+    batch = generator.begin([prompt], bucket, rows, most)
+    first = scores_of(batch, rows, generator.outputs)[:1]
+    if most == 1:
+        return not without_numbers(first).any()
+    batch.append(np.zeros(rows, np.int64))
+    return not (without_numbers(first).any() or without_numbers(scores_of(batch, rows, generator.outputs)[:1]).any())
 
 
 class _Report:

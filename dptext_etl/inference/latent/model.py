@@ -49,7 +49,19 @@ def encoding(model: LatentModel) -> Batches[str, Any]:
     return Batches(encode, rows=model.rows, filler="", failed=np.full(model.size, np.nan))
 
 
-def decoding(model: LatentModel) -> Batches[Latents, str]:
-    """Decode; where the decoder fails the text is empty, a function of noisy numbers alone."""
+def decoding(model: LatentModel) -> Batches[Latents, str | None]:
+    """Decode; None where the decoder fails, which is a function of noisy numbers alone: the text is empty then."""
     filler = np.zeros(model.size, np.float32)
-    return Batches(lambda rows: model.decode(np.stack(rows)), rows=model.rows, filler=filler, failed="")
+
+    def decode(rows: Sequence[Latents]) -> list[str | None]:
+        return [*model.decode(np.stack(rows))]
+
+    return Batches(decode, rows=model.rows, filler=filler, failed=None)
+
+
+def works(model: LatentModel, texts: Sequence[str]) -> bool:
+    """Whether public texts can be encoded and what they become decoded."""
+    latents = np.stack(encoding(model)(texts))
+    if not np.isfinite(latents).any(axis=1).all():
+        return False
+    return None not in decoding(model)(list(np.nan_to_num(latents).astype(np.float32)))

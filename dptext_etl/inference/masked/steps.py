@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -23,6 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl.inference.memory import out_of_memory
+from dptext_etl.inference.numbers import without_numbers
 from dptext_etl.inference.sampler import Sampler
 from dptext_etl.scoring import Choices, Slots
 
@@ -106,6 +108,18 @@ class Block(NamedTuple):
     last: int
 
 
+class Drawn(NamedTuple):
+    """What was drawn of one text.
+
+    Attributes:
+        outputs: Numbers of outputs, in the order of its draws.
+        failed: Draws that no score decided, because the scorer failed on them.
+    """
+
+    outputs: Choices
+    failed: int
+
+
 class Answer(NamedTuple):
     """Scores of some of the draws that were asked for, all of one or several texts.
 
@@ -155,8 +169,11 @@ def draw(
     law: Law,
     block: int,
     progress: Progress | None = None,
-) -> list[Choices]:
+) -> list[Drawn]:
     """Draw every position of every text.
+
+    Where the scorer fails on texts as a whole, they are drawn again in halves, down to the text that it fails on: that
+    one alone is uniform. A draw takes the same integers of its record's stream whoever is scored beside it.
 
     Args:
         scorer: What scores.
@@ -168,9 +185,23 @@ def draw(
         progress: Told after every batch.
 
     Returns:
-        Numbers of outputs per text, in the order of its draws.
+        One per text.
     """
-    return _Drawing(scorer, sampler, scripts, keys, law=law, block=block, progress=progress).run()
+    report = _Report(sum(script.draws for script in scripts), progress)
+    drawn: list[Drawn] = []
+    waiting = [slice(0, len(scripts))]
+    while waiting:
+        some = waiting.pop()
+        drawing = _Drawing(scorer, sampler, scripts[some], keys[some], law=law, block=block, report=report)
+        if drawing.run() or some.stop - some.start < 2:
+            drawn.extend(drawing.finished())
+            continue
+        middle = (some.start + some.stop) // 2
+        waiting += [slice(middle, some.stop), slice(some.start, middle)]
+    lost = sum(one.failed for one in drawn)
+    if lost:
+        log.warning("the model failed on %d draws: they are uniform, at the same spend", lost)
+    return drawn
 
 
 class _Drawing:
@@ -185,7 +216,7 @@ class _Drawing:
         *,
         law: Law,
         block: int,
-        progress: Progress | None,
+        report: _Report,
     ) -> None:
         self._scorer, self._sampler, self._keys, self._law, self._block = scorer, sampler, keys, law, block
         counts = [script.draws for script in scripts]
@@ -196,19 +227,25 @@ class _Drawing:
         self._first = np.zeros(len(scripts), np.int64)  # of each text's block under way
         self._waiting = np.zeros(len(scripts), np.int64)  # draws of that block without an answer
         self._scripts = scripts
-        self._report = _Report(len(self._drawn), progress)
+        self._failed = np.zeros(len(scripts), np.int64)  # draws of each text that no score decided
+        self._report = report
 
-    def run(self) -> list[Choices]:
+    def run(self) -> bool:
+        """Draw all texts, and say whether the scorer went through with it."""
         try:
             session = self._scorer.open(self._scripts)
             self._begin(session, np.flatnonzero(self._counts))
             while self._waiting.any():
                 self._advance(session)
-        except Exception as exc:  # noqa: BLE001  (a scorer fails in any way, and none may quote or drop a text)
-            left = int((~self._known).sum())
-            log.warning("scoring failed (%s): %d draws are uniform, at the same spend", type(exc).__name__, left)
+        except Exception:  # noqa: BLE001  (a scorer fails in any way, and none may quote or drop a text)
+            return False
+        return True
+
+    def finished(self) -> list[Drawn]:
+        """Return what was drawn; what is missing is drawn uniformly."""
         self._finish_uniformly(np.flatnonzero(~self._known))
-        return [self._drawn[self._starts[i] : self._starts[i + 1]] for i in range(len(self._scripts))]
+        parts = [self._drawn[first:last] for first, last in pairwise(self._starts.tolist())]
+        return [Drawn(part, failed) for part, failed in zip(parts, self._failed.tolist(), strict=True)]
 
     def _begin(self, session: Session, records: Numbers) -> None:
         """Ask for the next block of some texts."""
@@ -230,8 +267,10 @@ class _Drawing:
         slots = Slots(self._keys, records.astype(np.uint32), draws.astype(np.uint64))
         if scores is None or tuple(scores.shape) != (len(records), self._scorer.outputs):
             chosen = self._sampler.choose_uniform(slots, self._scorer.outputs)
+            np.add.at(self._failed, records, 1)
         else:
             chosen = self._chosen(scores, slots)
+            np.add.at(self._failed, records[without_numbers(scores)], 1)
         places = self._starts[records] + draws
         self._drawn[places] = chosen
         self._known[places] = True
@@ -267,6 +306,7 @@ class _Drawing:
     def _finish_uniformly(self, places: Numbers) -> None:
         if len(places):
             records = np.searchsorted(self._starts, places, side="right") - 1
+            np.add.at(self._failed, records, 1)
             slots = Slots(self._keys, records.astype(np.uint32), (places - self._starts[records]).astype(np.uint64))
             self._drawn[places] = self._sampler.choose_uniform(slots, self._scorer.outputs)
 
@@ -279,7 +319,7 @@ class _Report:
         self._began = self._said = time.monotonic()
 
     def add(self, draws: int) -> None:
-        self._done += draws
+        self._done = min(self._total, self._done + draws)
         if self._progress is not None:
             self._progress(self._done, self._total)
         now = time.monotonic()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.checks.lineage import Lineage
-from dptext_etl.checks.reports import copies
+from dptext_etl.checks.reports import copies, failures
 from dptext_etl.checks.reports.copies import CopyCount
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
@@ -74,10 +74,14 @@ def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
 
 
 def reports(staged: StagedRun) -> list[Mapping[str, object]]:
-    """Compare counts of the whole run with their bounds, for people inside the boundary; decides nothing."""
+    """Compare counts of the whole run with their bounds, and say what models failed on, for people inside the boundary.
+
+    Nothing is decided by it.
+    """
     counted = copies_of(staged)
     made = (*copies.report(staged.policy, counted), *copies.ngram_report(staged.policy, counted))
-    return [item.verdict().as_dict() for item in made]
+    failed = failures.report(shard.failures for shard in staged.shards)
+    return [*(item.verdict().as_dict() for item in made), *(item.as_dict() for item in failed)]
 
 
 def _draft(staged: StagedRun, staging: Staging) -> Path:

@@ -16,6 +16,7 @@ from dptext_etl.checks.reports.copies import count_copies, gate_delta
 from dptext_etl.checks.reports.shared_ngrams import ngram_words
 from dptext_etl.column import release
 from dptext_etl.families.by_word import by_word
+from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import settles, spent
 from dptext_etl.runner.computed import Place, place, together
@@ -65,7 +66,17 @@ def compute(
     draws = pl.DataFrame({name: draw_counts.draws(item) for name, item in released.items()})
     new = ~canary_marks(planted)
     places = together({item.name: _places(item, kept.get(item.name), new)} for item in columns)
-    return Computed(frame, draws, Facts(counts, spends, copies, places))
+    return Computed(frame, draws, Facts(counts, spends, copies, places, failures_of(released)))
+
+
+def failures_of(released: Mapping[str, Released]) -> dict[str, dict[str, int]]:
+    """Count what models failed on, by text column; none where none failed. The counts stay inside the boundary."""
+    failed = {name: item.failed.to_numpy() for name, item in released.items() if item.failed is not None}
+    return {
+        name: {"texts": int((counts > 0).sum()), "draws": int(counts.sum())}
+        for name, counts in failed.items()
+        if counts.any()
+    }
 
 
 def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:

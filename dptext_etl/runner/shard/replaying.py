@@ -59,13 +59,15 @@ class Kept:
             policy: The policy of the column.
         """
         new, rows = self.missing(len(texts)), self.rows
+        failed: pa.Array | None = None
         if new.any():
             made = release(texts.filter(pa.array(new)), ids.filter(pa.array(new)), policy)
             text = pl.Series(made.text, dtype=pl.String)
             others = pl.DataFrame({"row": np.flatnonzero(new), "text": text, "draws": draw_counts.draws(made)})
             rows = pl.concat([rows, others])
+            failed = made.failed  # of the rows that were computed here
         rows = rows.sort("row")
-        return draw_counts.released(rows["text"], rows["draws"])
+        return draw_counts.released(rows["text"], rows["draws"])._replace(failed=failed)
 
 
 def kept(

@@ -25,7 +25,7 @@ from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError,
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, ReserveResult, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner.checkpoint import Checkpoint
-from dptext_etl.runner.shard import draw_counts
+from dptext_etl.runner.shard import draw_counts, probing
 from dptext_etl.runner.shard.charging import Charged, Column, charge, texts_of
 from dptext_etl.runner.shard.computing import canary_marks, compute
 from dptext_etl.runner.shard.replaying import Kept, kept
@@ -114,10 +114,12 @@ class Shards:
 
         Raises:
             InputError: The release holds other texts for these record ids (docs/spec/privacy.md#one-text-per-release).
+            PolicyError: A model fails on public texts; the shard is not charged.
         """
         with seam("counting draws", DPTextError, _DEFECT):
             charged = charge(planted, self.columns, self.policy)
         canary = canary_marks(planted)
+        self._probe_before(charged, canary)
         scope, cap = Scope.of(self.policy), self.policy.cap
         result = self.ledger.reserve(
             self.job, scope, cap, charged.ids, charged.subjects, charged.charges, canary=canary
@@ -138,6 +140,7 @@ class Shards:
             InputError: Texts changed, or there is no room to stage.
             LedgerError: A record was computed again and gave other bytes than were committed.
             BudgetError: With on_cap = "refuse", a record is over the cap that was not there before.
+            PolicyError: A model fails on public texts.
         """
         reserved = self.reserve(planted)
         over = reserved.frame.filter(reserved.outcome == Outcome.OVER_CAP).select(self.policy.id)
@@ -177,6 +180,7 @@ class Shards:
         held = self._kept(reserved, index)
         with seam("computing a shard", DPTextError, _DEFECT):
             done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy, held)
+            probing.after(self.columns, held, reserved.frame.height)
         self.checkpoint("computed")
         staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts)
         self.checkpoint("staged")
@@ -232,6 +236,15 @@ class Shards:
                 return f"column {column.name!r}: {diverged} records, computed again, gave other bytes than committed"
             self.checkpoint("committed")
         return None
+
+    def _probe_before(self, charged: Charged, canary: npt.NDArray[np.bool_]) -> None:
+        """Stop before this shard is charged if a model fails on public texts."""
+        try:
+            with seam("probing the model", DPTextError, _DEFECT):
+                probing.before(self.columns, self.ledger, charged, canary)
+        except DPTextError:
+            self.give_back()
+            raise
 
     def _refuse_changed(self, result: ReserveResult) -> None:
         changed = result.counts[Outcome.CHANGED.name]

@@ -38,6 +38,8 @@ class StagedShard:
         spends: Sums and maxima in millionths, by name.
         copies: Texts that equal their originals, by column (`checks.leaks`); stays inside the boundary.
         computed: Where and in what the texts' models computed, by column (`runner.computed`); none without a model.
+        failures: What models failed on, by column: `texts`, and `draws` that were uniform; none where none failed, and
+            inside the boundary.
         tag: What names the files of one attempt; empty where attempts cannot meet.
     """
 
@@ -48,6 +50,7 @@ class StagedShard:
     spends: Mapping[str, int]
     copies: Mapping[str, Mapping[str, Any]]
     computed: Places = field(default_factory=dict)
+    failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     tag: str = ""
 
     @classmethod
@@ -67,8 +70,9 @@ class StagedShard:
     def as_dict(self) -> dict[str, Any]:
         """Return the record as JSON holds it."""
         facts = asdict(self)
-        if not self.computed:  # of tables: the record says what it said before models were told apart
-            del facts["computed"]
+        for name in ("computed", "failures"):  # of tables: the record says what it said before models were told apart
+            if not facts[name]:
+                del facts[name]
         return {"version": _VERSION, **facts}
 
 
@@ -79,6 +83,7 @@ class Facts(NamedTuple):
     spends: Mapping[str, int]
     copies: Mapping[str, Mapping[str, Any]]
     computed: Places
+    failures: Mapping[str, Mapping[str, int]]
 
 
 class KeptShard(NamedTuple):
