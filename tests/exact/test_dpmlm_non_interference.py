@@ -154,6 +154,10 @@ def test_failures_draw_uniformly_at_the_same_spend(variant, how, caplog):
     working = made.release_with(blind(made), scoring, pa.array([text]), KEY)
     assert out.positions == working.positions
     assert (out.steps is None) or out.steps == working.steps
+    failed = out.failed.to_pylist()
+    if how != "put":
+        assert failed == [len(out.text[0].as_py().split(" "))]
+    assert working.failed.to_pylist() == [0]
     words = out.text[0].as_py().split(" ")
     assert len(words) == len(working.text[0].as_py().split(" "))
     assert set(words) <= made.output_words()

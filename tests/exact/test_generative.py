@@ -129,15 +129,19 @@ def test_ni_err_a_failing_text_is_drawn_uniformly_and_its_mates_never_know(failu
 
 
 @pytest.mark.parametrize("wrong", [np.zeros((4, 2)), np.zeros(3), np.zeros((1, 3))])
-def test_ni_err_scores_of_another_shape_stop_the_release(wrong):
+def test_ni_err_scores_of_another_shape_are_a_failure(wrong):
     class Wrong(ToyGenerator):
         def begin(self, *asked):
             batch = super().begin(*asked)
             batch.scores = lambda: wrong
             return batch
 
-    with pytest.raises(PolicyError, match="fails on every text"):
-        Toy(epsilon=1.0).release_with(Wrong(reader), pa.array(["secret"]), KEY)
+    sampler = Recorded()
+    released = Toy(epsilon=1.0, l_max=5).release_with(Wrong(reader), pa.array(["secret"]), KEY, sampler=sampler)
+    assert sampler.uniform == sampler.slots
+    assert released.failed == released.steps
+    with pytest.raises(PolicyError, match="fails on public texts"):
+        Toy(epsilon=1.0).probe_with(Wrong(reader))
 
 
 def test_ni_err_nothing_but_nan_is_uniform():
@@ -145,14 +149,36 @@ def test_ni_err_nothing_but_nan_is_uniform():
     released = Toy(epsilon=50.0, l_max=600).release_with(generator, pa.array(["secret"]), KEY)
     counts = [released.text[0].as_py().count(letter) for letter in "abc"]
     assert sum((count - 200) ** 2 / 200 for count in counts) < 27.6  # chi-squared, 2 degrees, p > 1e-6
+    assert released.failed.to_pylist() == [600]
+    with pytest.raises(PolicyError, match="fails on public texts"):
+        Toy(epsilon=1.0).probe_with(generator)
 
 
-def test_a_model_that_fails_on_everything_stops_the_release_without_quoting():
-    generator = ToyGenerator(reader, fails=lambda texts, rows: RuntimeError("inside: qzxvjkw"))
-    with pytest.raises(PolicyError, match="fails on every text") as caught:
-        Toy(epsilon=1.0).release_with(generator, pa.array(["qzxvjkw"]), KEY)
+def test_a_model_that_fails_on_private_texts_stops_nothing_and_one_that_fails_on_public_texts_does(caplog):
+    """What fails on the texts of a release, all of them even, is uniform and counted; the probe alone refuses."""
+    quoting = lambda texts, rows: RuntimeError(f"inside: {texts}") if "qzx" in texts else None
+    private = ToyGenerator(reader, fails=quoting)
+    mechanism = Toy(epsilon=1.0, l_max=4)
+    with caplog.at_level(logging.DEBUG):
+        released = mechanism.release_with(private, pa.array(["qzx", None, "qzx"]), keys(3))
+    assert "qzx" not in caplog.text
+    assert released.failed == released.steps
+    mechanism.probe_with(private)
+    broken = ToyGenerator(reader, fails=lambda texts, rows: RuntimeError("inside: qzxvjkw"))
+    with pytest.raises(PolicyError, match="fails on public texts") as caught:
+        mechanism.probe_with(broken)
     assert "qzxvjkw" not in str(caught.value)
     assert caught.value.__context__ is None
+
+
+def test_a_probe_looks_at_the_longest_prompt_and_halves_what_memory_does_not_hold():
+    at_length = lambda texts, rows: RuntimeError() if any(len(text) > 999 for text in texts) else None
+    long = ToyGenerator(reader, fails=at_length)
+    with pytest.raises(PolicyError, match="fails on public texts"):
+        Toy(epsilon=1.0).probe_with(long)
+    tight = ToyGenerator(reader, rows=8, fails=lambda texts, rows: MemoryError() if rows > 2 else None)
+    Toy(epsilon=1.0).probe_with(tight)
+    assert [rows for _, rows, _ in tight.begun] == [8, 4, 2, 1]
 
 
 def test_a_text_without_a_prompt_is_drawn_uniformly():
@@ -164,6 +190,7 @@ def test_a_text_without_a_prompt_is_drawn_uniformly():
     sampler = Recorded()
     released = mechanism.release_with(Unread(reader), pa.array(texts), keys(3), sampler=sampler)
     assert {record for record, _ in sampler.uniform} == {1}
+    assert [bool(count) for count in released.failed.to_pylist()] == [False, True, False]
     calm = mechanism.release_with(ToyGenerator(reader), pa.array(texts), keys(3))
     assert released.text.to_pylist()[::2] == calm.text.to_pylist()[::2]
     assert released.positions.to_pylist() == [6, 6, 6]

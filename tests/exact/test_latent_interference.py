@@ -82,9 +82,11 @@ class RealLength(Toy):
 
 
 def test_an_encoder_of_the_texts_own_length_is_never_released(mechanism):
-    with pytest.raises(PolicyError, match="fails on every text") as caught:
-        released(mechanism, RealLength(24, None), [SENTINEL], keys(1))
-    assert SENTINEL not in "".join(traceback.format_exception(caught.value))
+    out = released(mechanism, RealLength(24, None), [SENTINEL], keys(1))
+    assert out.text == released(mechanism, constant(24, 0.0), [SENTINEL], keys(1)).text
+    assert out.failed.to_pylist() == [1]
+    with pytest.raises(PolicyError, match="fails on public texts"):
+        mechanism.probe_with(RealLength(24, None))
 
 
 @pytest.mark.parametrize("failure", ["raises", "nan", "infinite", "shape"])
@@ -103,6 +105,9 @@ def test_ni_err_a_failing_record_is_the_zero_vector(mechanism, failure):
     assert out.text[1] == zero.text[1]
     assert [out.text[row] for row in (0, 2, 4)] == [fine.text[row] for row in (0, 2, 4)]
     assert out.positions == fine.positions
+    assert out.failed.to_pylist() == [0, 1, 0, 0, 0]
+    assert not any(fine.failed.to_pylist())
+    mechanism.probe_with(Toy(24, encoder))
     assert not any(SENTINEL in (text or "") for text in out.text.to_pylist())
 
 
@@ -121,13 +126,19 @@ def test_ni_err_a_failing_decoder_depends_on_noise_alone(mechanism):
     assert set(map(len, outs[0])) == {0, 64}
 
 
-def test_a_model_that_always_fails_stops_the_run_without_a_word_of_the_text(mechanism):
+@pytest.mark.parametrize("half", ["encoder", "decoder", "nan"])
+def test_a_model_that_always_fails_is_refused_by_its_probe_without_a_word_of_a_text(mechanism, half):
     def broken(text):
         raise RuntimeError(f"cannot read {SENTINEL}{text}")
 
-    with pytest.raises(PolicyError, match="fails on every text") as caught:
-        released(mechanism, Toy(24, broken), [SENTINEL], keys(1))
+    model = Toy(24, broken if half == "encoder" else lambda text: np.full(24, np.nan if half == "nan" else 0.05))
+    if half == "decoder":
+        model.decode = broken
+    with pytest.raises(PolicyError, match="fails on public texts") as caught:
+        mechanism.probe_with(model)
     assert SENTINEL not in "".join(traceback.format_exception(caught.value))
+    out = released(mechanism, model, [SENTINEL, None], keys(2))
+    assert out.failed.to_pylist() == [1, 0], "on private texts it is counted, and decides nothing"
 
 
 def test_memory_that_runs_out_halves_batches_by_shape_and_goes_on(mechanism):

@@ -281,3 +281,54 @@ LEAKS = [
     ),
 ]
 """What can become of a table on its way to publication."""
+
+
+@dataclass(frozen=True)
+class Broken:
+    """A model that fails.
+
+    Attributes:
+        seen: How it comes about.
+        bug: Makes a forward pass that fails of one that works, and of the steps of the run so far.
+        free: Whether it is stopped before anything is charged.
+        stopper: What stops it, as the page says it.
+    """
+
+    seen: str
+    bug: Callable
+    free: bool
+    stopper: str
+
+
+def _raises(*_):
+    raise RuntimeError("the model is broken")
+
+
+def _broken_after(step):
+    return lambda forward, steps: lambda *given: _raises() if step in steps else forward(*given)
+
+
+MODELS = {
+    "a model whose every forward pass fails": Broken(
+        "a wrong checkpoint or library: DP-MLM published random words, all gates passed",
+        lambda forward, steps: _raises,
+        True,
+        "`Mechanism.probe`, before anything is charged",
+    ),
+    "a model that scores nothing but NaN": Broken(
+        "an overflow in numbers of half the length",
+        lambda forward, steps: lambda *given: forward(*given) * float("nan"),
+        True,
+        "`Mechanism.probe`, before anything is charged",
+    ),
+    "a model that breaks while a shard is computed": Broken(
+        "a device that falls off the bus",
+        _broken_after("reserved"),
+        False,
+        "`Mechanism.probe`, after that shard: nothing of it is staged, and no other is charged",
+    ),
+    "a model that breaks between two shards": Broken(
+        "the same", _broken_after("committed"), False, "`Mechanism.probe`, before the next shard is charged"
+    ),
+}
+"""Models that fail, under a run of DP-MLM."""

@@ -13,15 +13,15 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from dptext_etl import Policy, _kernel, run
+from dptext_etl import Ledger, Policy, _kernel, run
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.engines import stage
-from dptext_etl.errors import DPTextError, GateError
+from dptext_etl.errors import DPTextError, GateError, PolicyError
 from dptext_etl.runner import check, publish
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.shard import computing
 
-from .drills import BUGS, LEAKS, Shard
+from .drills import BUGS, LEAKS, MODELS, Shard
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "leak-drills.md"
 SENTINEL = "zqdrillsentinel"
@@ -32,7 +32,7 @@ def outcomes():
     """What stopped which drill; written as a page where `make leak-drills` asks for it, after the last drill."""
     found = {}
     yield found
-    if os.environ.get("DPTEXT_WRITE_PAGES") and len(found) == len(BUGS) + len(LEAKS) + len(SAID) + len(ELSEWHERE):
+    if os.environ.get("DPTEXT_WRITE_PAGES") and len(found) == len((*BUGS, *LEAKS, *MODELS, *SAID, *ELSEWHERE)):
         PAGE.write_text(page(found), encoding="utf-8")
 
 
@@ -167,6 +167,37 @@ def test_text_in_a_panic(outcomes, capfd):
     said(outcomes, "a Rust panic", "`unwrap` of an error that holds it", "the kernel's panic hook", told)
 
 
+@pytest.fixture
+def modelled(policy):
+    """The same texts, released by DP-MLM over a tiny model."""
+    pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+    mechanism = {"name": "dpmlm", "model": "example-masked", "epsilon": 5.0, "decoding": "parallel"}
+    column = [{"name": "text", "mechanism": mechanism}]
+    made = Policy.parse(policy.model_dump(by_alias=True, exclude_none=True) | {"column": column})
+    made.column_policies()[0].mechanism.scorer()  # built while the model is whole
+    return made
+
+
+def charges(policy):
+    with Ledger.open(policy.ledger.url, create=False) as ledger:
+        return sum(item["records"] for item in ledger.show())
+
+
+@pytest.mark.parametrize("planted", MODELS)
+def test_a_model_that_fails(modelled, monkeypatch, outcomes, planted):
+    """Gates judge what leaves, and random words leave nothing: only public texts tell that a model fails."""
+    from dptext_etl.inference.masked.model import MaskedModel
+
+    seen, drill = [], MODELS[planted]
+    monkeypatch.setattr(MaskedModel, "forward", drill.bug(MaskedModel.forward, seen))
+    with pytest.raises(PolicyError, match="fails on public texts") as caught:
+        stage(modelled, checkpoint=seen.append)
+    assert SENTINEL not in str(caught.value)
+    assert (charges(modelled) == 0) is drill.free
+    assert charges(modelled) <= 30 + 20, "no more than one shard and its canary rows"
+    outcomes[planted] = ((drill.seen, drill.stopper), None)
+
+
 SAID = ("an error message", "Dagster's events", "a failing expectation", "a Rust panic")
 
 ELSEWHERE = {
@@ -189,11 +220,11 @@ def test_drills_that_are_elsewhere_are_there(outcomes):
 
 def page(outcomes):
     """Write the page from what was found."""
-    lines = {"BUGS": [], "LEAKS": [], "SAID": []}
+    lines = {"BUGS": [], "LEAKS": [], "MODELS": [], "SAID": []}
     for planted, (drill, stopped) in outcomes.items():
         if stopped is None:
             seen, stopper = drill
-            lines["SAID"].append(f"| {planted} | {seen} | {stopper} |")
+            lines["MODELS" if planted in MODELS else "SAID"].append(f"| {planted} | {seen} | {stopper} |")
             continue
         shown = ", ".join(f"`{name}`" for name in sorted(stopped)) or f"**not stopped.** {drill.why}"
         kind = "BUGS" if drill in BUGS else "LEAKS"
@@ -223,6 +254,13 @@ Planted in the staged table, after its rows were committed.
 
 {LEAKS}
 
+## Models that fail
+
+Planted where a model is asked for scores. What fails on a text of the release is drawn uniformly and charged, and decides
+nothing. Public texts are scored before every shard is charged and after it is computed; these alone stop a run.
+
+{MODELS}
+
 ## Raw text in what is said
 
 Planted as a library's own words about a text; whatever was said, written or kept was searched.
@@ -235,7 +273,8 @@ def test_the_page_says_what_was_found(outcomes):
     if os.environ.get("DPTEXT_WRITE_PAGES"):
         pytest.skip("the page is being written")
     written = PAGE.read_text(encoding="utf-8")
-    drills = [*(drill.planted for drill in (*BUGS, *LEAKS)), *(f"raw text in {where}" for where in SAID), *ELSEWHERE]
+    drills = [drill.planted for drill in (*BUGS, *LEAKS)]
+    drills += [*MODELS, *(f"raw text in {where}" for where in SAID), *ELSEWHERE]
     assert not [planted for planted in drills if f"| {planted} |" not in written]
     rows = [line for line in page(outcomes).splitlines() if line.startswith("| ")]
     assert not [row for row in rows if row not in written]

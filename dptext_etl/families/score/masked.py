@@ -13,6 +13,7 @@ docs/spec/privacy.md#batch-independence.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -39,6 +40,8 @@ from dptext_etl.inference.probes import WORDS, Undrawn, refuse
 from dptext_etl.inference.sampler import Sampler
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
+
+log = logging.getLogger("dptext_etl.score")
 
 AT_ONCE = 2**20
 """Words that are worked on at once."""
@@ -139,6 +142,8 @@ class MaskedMechanism(MaskedOutputs):
                 None if text is None else self._written(text, script, drawn.outputs)
                 for text, script, drawn in zip(values, scripts, chosen, strict=True)
             )
+        if failed.any():
+            log.warning("the model failed on %d draws: they are uniform, at the same spend", failed.sum())
         made = pa.array(steps) if self.refundable else None
         return Released(pa.array(released, pa.large_string()), self.positions(texts), made, pa.array(failed))
 

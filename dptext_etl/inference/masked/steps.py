@@ -198,9 +198,6 @@ def draw(
             continue
         middle = (some.start + some.stop) // 2
         waiting += [slice(middle, some.stop), slice(some.start, middle)]
-    lost = sum(one.failed for one in drawn)
-    if lost:
-        log.warning("the model failed on %d draws: they are uniform, at the same spend", lost)
     return drawn
 
 
