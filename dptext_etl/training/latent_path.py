@@ -1,9 +1,9 @@
 """Take texts through DP-BART in training: encode, clip, prune, add noise, decode.
 
-These are the steps of the mechanism (`families/latent/latent.py`). The encoder sees its own padding mask. The decoder sees all
-positions, because a mask would disclose the length. Pruned columns are exact zeros. The noise here comes from torch:
-the texts are public and nothing is released, so nobody's privacy depends on it (docs/spec/privacy.md#noise-on-cpu,
-docs/spec/privacy.md#dpbart).
+These are the steps of the mechanism (`families/latent/latent.py`). The encoder sees its own padding mask. The decoder
+sees all positions, because a mask would disclose the length. Pruned columns are exact zeros. The noise here comes from
+torch: the texts are public and nothing is released, so nobody's privacy depends on it
+(docs/spec/privacy.md#noise-on-cpu, docs/spec/privacy.md#dpbart).
 """
 
 from __future__ import annotations
