@@ -39,6 +39,8 @@ NGRAMS_CATCHES = (
 )
 REPORT_BETA = 1e-9
 """False-alarm bound of a report, where the policy sets none."""
+BYTES_AT_ONCE = 1 << 22
+"""Texts of so many bytes are compared at a time; their words take about twenty times as much memory."""
 
 
 @dataclass(frozen=True)
@@ -105,15 +107,21 @@ def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: i
         raise InputError(f"{len(raw)} texts, {len(released)} releases, {len(draws)} numbers of draws: one each per row")
     with seam("counting copies"):
         rows = pl.DataFrame({"raw": raw, "released": released, "draws": draws}).filter(pl.col("draws") > 0).drop_nulls()
-        rows = rows.with_columns(_words(pl.col("raw")), pl.col("released").str.split(" "))
-        copies = rows.filter(pl.col("raw") == pl.col("released")).height
-        aligned = rows.filter(pl.col("raw").list.len() == pl.col("released").list.len())
-        words = aligned.select(pl.col("raw").explode(), pl.col("released").explode())
-        by_draws = rows.group_by("draws").len().sort("draws").rows()
-        kept = int(words.select((pl.col("raw") == pl.col("released")).sum()).item())
-        reference = rows.select(pl.col("raw").list.head(pl.col("draws"))).to_series()
-        shared = 0 if ngram is None else count_shared_ngrams(reference, rows["released"], ngram)
-        return CopyCount(copies, {int(n): int(count) for n, count in by_draws}, kept, words.height, shared)
+        at_once = max(1, rows.height * BYTES_AT_ONCE // max(1, int(rows.estimated_size())))
+        return sum((_count(part, ngram) for part in rows.iter_slices(at_once)), CopyCount())
+
+
+def _count(rows: pl.DataFrame, ngram: int | None) -> CopyCount:
+    """Count the copies among a few rows, whose words are all in memory."""
+    rows = rows.with_columns(_words(pl.col("raw")), pl.col("released").str.split(" "))
+    copies = rows.filter(pl.col("raw") == pl.col("released")).height
+    aligned = rows.filter(pl.col("raw").list.len() == pl.col("released").list.len())
+    words = aligned.select(pl.col("raw").explode(), pl.col("released").explode())
+    by_draws = rows.group_by("draws").len().sort("draws").rows()
+    kept = int(words.select((pl.col("raw") == pl.col("released")).sum()).item())
+    reference = rows.select(pl.col("raw").list.head(pl.col("draws"))).to_series()
+    shared = 0 if ngram is None else count_shared_ngrams(reference, rows["released"], ngram)
+    return CopyCount(copies, {int(n): int(count) for n, count in by_draws}, kept, words.height, shared)
 
 
 @dataclass(frozen=True)

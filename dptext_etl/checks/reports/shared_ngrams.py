@@ -60,23 +60,25 @@ def count_shared_ngrams(raw: pl.Series, released: pl.Series, words: int) -> int:
     """
     mark = np.random.default_rng(0).integers(1, 2**63, words, dtype=np.uint64) | np.uint64(1)
     before, after = _windows(raw, mark), _windows(released, mark)
-    suspects = np.unique(after["row"][np.isin(after, before)])
-    return sum(_shares(raw[int(row)].to_list(), released[int(row)].to_list(), words) for row in suspects)
+    suspects = after.join(before, on=["row", "hash"], how="semi")["row"].unique().sort()
+    return sum(_shares(raw[row].to_list(), released[row].to_list(), words) for row in suspects)
 
 
-def _windows(lists: pl.Series, mark: Hashes) -> npt.NDArray[np.void]:
-    """Hash every n-gram of a column's lists; a hash alone decides nothing, suspects are compared word by word."""
+def _windows(lists: pl.Series, mark: Hashes) -> pl.DataFrame:
+    """Hash every n-gram of a column's lists; a hash alone decides nothing, suspects are compared word by word.
+
+    Returns:
+        The columns `row` and `hash`, one row per n-gram.
+    """
     lengths = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
-    rows = np.repeat(np.arange(len(lists)), lengths)
+    rows = np.repeat(np.arange(len(lists), dtype=np.uint32), lengths)
     words = lists.filter(lengths > 0).explode().hash(seed=0).to_numpy()
     count = max(0, len(words) - len(mark) + 1)
     total = np.zeros(count, np.uint64)
     for place, factor in enumerate(mark):
         total += words[place : place + count] * factor
     inside = rows[:count] == rows[len(mark) - 1 : len(mark) - 1 + count]
-    found = np.empty(int(inside.sum()), dtype=[("row", np.int64), ("hash", np.uint64)])
-    found["row"], found["hash"] = rows[:count][inside], total[inside]
-    return found
+    return pl.DataFrame({"row": rows[:count][inside], "hash": total[inside]})
 
 
 def _shares(raw: list[str], released: list[str], words: int) -> bool:
