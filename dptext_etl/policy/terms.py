@@ -17,10 +17,14 @@ class LedgerSpec(Checked):
         url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE", or "env:NAME", the variable that holds the URL: a
             policy is printed, so it holds no password.
         id_key: Reference to the key of the ids; the file beside a SQLite ledger if absent.
+        anchors: Folder, apart from the ledger, that remembers its last head, so that a lost or restored ledger is
+            noticed; writers on several machines share it. That of `DPTEXT_ANCHORS` if absent, else one of this user's
+            state.
     """
 
     url: str
     id_key: KeyReference | None = None
+    anchors: str | None = None
 
     @field_validator("url")
     @classmethod

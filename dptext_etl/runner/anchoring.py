@@ -1,33 +1,25 @@
 """Notice that a ledger was lost or restored: staging remembers the head of the ledger that it last worked with.
 
-A restored copy has forgotten charges, and a new ledger knows none. Both look like a fresh start. The staging folder
-lies inside the boundary and apart from the ledger, so what a run left there shows the difference
-(docs/spec/privacy.md#lost-ledger).
+The staging folder lies inside the boundary and apart from the ledger, so what a run left there shows the difference
+(docs/spec/privacy.md#lost-ledger). Beside it, the folder of heads (`dptext_etl.ledger.heads`) tells what others
+charged: datasets that share a cap, SQL functions, other machines.
 """
 
 from __future__ import annotations
 
-import json
-import secrets
+import logging
 from pathlib import Path
-from typing import NamedTuple
 
-from dptext_etl.errors import InputError, LedgerError, seam
-from dptext_etl.files import flush
-from dptext_etl.ledger import Anchor, Ledger
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.ledger.heads import Heads, folder_of, is_named, keep, read
 from dptext_etl.policy import Policy
 from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
 
+log = logging.getLogger("dptext_etl.runner")
 FILE = "ledger.json"
-_REASON = "this ledger does not hold what an earlier run left in it: it was lost, restored from a copy, or replaced"
-
-
-class Memory(NamedTuple):
-    """What staging remembers of its ledger: the head, and the release names that were used here."""
-
-    anchor: Anchor
-    releases: tuple[str, ...]
+"""One file for all releases and partitions of a dataset: the next partition must miss a lost ledger, too."""
 
 
 def require_same_ledger(ledger: Ledger, layout: Layout, policy: Policy) -> None:
@@ -39,50 +31,33 @@ def require_same_ledger(ledger: Ledger, layout: Layout, policy: Policy) -> None:
         policy: Its policy.
 
     Raises:
-        LedgerError: The ledger misses that head. Nothing is charged until `Ledger.thaw` has settled the loss.
+        LedgerError: The ledger misses that head, or one of a dataset that shares a cap with this one. Nothing is
+            charged until `Ledger.thaw` has settled the loss.
     """
-    seen = _remembered(layout)
-    if seen is None or ledger.holds(seen.anchor) or ledger.settled(policy.dataset, seen.anchor):
-        return
-    ledger.freeze(policy.dataset, _REASON, in_use=seen.releases, missing=seen.anchor)
-    msg = f"the dataset {policy.dataset} is frozen: {_REASON}"
-    hint = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and take a new release name"
-    raise LedgerError(msg, hint)
+    seen = read(layout.root / FILE)
+    if seen is not None and seen.missing(ledger, policy.dataset):
+        seen.refuse(ledger, policy.dataset, policy.dataset)
+    # another ledger at this place is no loss where staging knows of none: its owner may have begun anew
+    Heads(ledger, folder_of(policy.ledger.anchors)).require(Scope.of(policy), replaced=False)
 
 
-def remember(ledger: Ledger, layout: Layout, release: str) -> None:
-    """Store the head of the ledger and a release name that it will hold, durably.
+def remember(ledger: Ledger, root: Path, policy: Policy) -> None:
+    """Store the head of the ledger and the release name, durably: after every charge, before a text is scored.
 
     Args:
         ledger: The ledger of the run.
-        layout: The places of the run.
-        release: The release name.
+        root: The folder that all releases and partitions share (`Layout.root`).
+        policy: Its policy.
+
+    Raises:
+        LedgerError: There is no room or no access.
     """
-    before = _remembered(layout)
-    names = {release, *(before.releases if before else ())}
-    text = json.dumps({"anchor": str(ledger.anchor()), "releases": sorted(names)}).encode()
-    place = _place(layout)
-    durable.private_folder(place.parent)
-    draft = place.with_name(f"{FILE}.{secrets.token_hex(8)}")  # partitions run side by side, each with its own
-    action = "remembering the ledger's head"
-    durable.write(draft, lambda file: file.write(text), action=action)
-    with seam(action, InputError):
-        draft.replace(place)
-    flush(place.parent)
-
-
-def _remembered(layout: Layout) -> Memory | None:
+    scope, named = Scope.of(policy), policy.ledger.anchors
+    durable.private_folder(root)
+    keep(ledger, root / FILE, scope, policy.release)
     try:
-        found = json.loads(_place(layout).read_bytes())
-        return Memory(Anchor.parse(found["anchor"]), tuple(found["releases"]))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError, LedgerError):
-        broken = f"{_place(layout)} cannot be read"
-    hint = "this file names the ledger of this sink: restore it, or remove it if you are sure of the ledger"
-    raise LedgerError(broken, hint)
-
-
-def _place(layout: Layout) -> Path:
-    """Return the file, one for all releases and partitions: the next partition must miss a lost ledger, too."""
-    return layout.root / FILE
+        Heads(ledger, folder_of(named)).remember(scope, policy.release)
+    except LedgerError as error:
+        if is_named(named):
+            raise
+        log.debug("staging alone remembers the ledger's head: %s", error)

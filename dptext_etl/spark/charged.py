@@ -18,6 +18,7 @@ from dptext_etl import _kernel, column
 from dptext_etl.engines.spark.carried import CarriedLedger
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReleaseRef, ReserveResult
+from dptext_etl.ledger.heads import Heads, folder_of
 from dptext_etl.policy import ColumnPolicy
 
 
@@ -29,7 +30,8 @@ class Account:
         ledger: Where and how its rows are charged.
 
     Raises:
-        LedgerError: There is no ledger here, or another one than the function was registered with.
+        LedgerError: There is no ledger here, another one than the function was registered with, or one that was lost or
+            restored.
     """
 
     def __init__(self, policy: ColumnPolicy, ledger: CarriedLedger) -> None:
@@ -40,6 +42,13 @@ class Account:
             msg = "the ledger that this worker finds is another one than the function was registered with"
             raise LedgerError(msg, "register the function again, where driver and workers see one ledger")
         self._refs: dict[str, ReleaseRef] = {}
+        self._scope = ledger.scope(policy.dataset)
+        self._heads = Heads(self._ledger, folder_of(ledger.anchors))
+        self._heads.require(self._scope)
+
+    def close(self) -> None:
+        """Close the ledger."""
+        self._ledger.close()
 
     @property
     def per_subject(self) -> bool:
@@ -59,6 +68,7 @@ class Account:
         Returns:
             What `column.privatize` returns, null where a record is over its cap.
         """
+        self._heads.require(self._scope)  # workers live long, and so do streams
         policy, ref = self._policy, self._ref(id_type)
         mechanism = policy.mechanism
         identities = pa.array(_kernel.idem_keys(policy.release_key(), ids, texts, policy.nonce))
@@ -66,7 +76,7 @@ class Account:
         job = f"spark-{secrets.token_hex(8)}"
         result = self._ledger.reserve(
             job,
-            self._terms.scope(policy.dataset),
+            self._scope,
             self._terms.cap,
             ids,
             subjects,
@@ -74,6 +84,7 @@ class Account:
             on_cap=self._terms.on_cap,
         )
         self._refuse_changed(job, result)
+        self._heads.remember(self._scope, policy.release)
         fits = pa.array(result.outcome != Outcome.OVER_CAP)
         released = column.release(texts.filter(fits), ids.filter(fits), policy)
         outcome = self._ledger.commit(

@@ -18,6 +18,7 @@ from dptext_etl.engines.spark.ledger_url import founded
 from dptext_etl.engines.spark.shipping import ship
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve_column
+from dptext_etl.spark.charged import Account
 from dptext_etl.validation import validated
 
 if TYPE_CHECKING:
@@ -99,7 +100,9 @@ def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -
             "privatize_frame(df, policy, id=…) stages what it releases and charges it; or register without a ledger",
         )
     told, ledger_id = founded(spark, spec)
-    return CarriedLedger(url=told.url, id_key=told.id_key, ledger_id=ledger_id, **terms)
+    carried = CarriedLedger(url=told.url, id_key=told.id_key, anchors=told.anchors, ledger_id=ledger_id, **terms)
+    Account(policy, carried).close()  # a ledger that was lost or restored is noticed here, before a query runs
+    return carried
 
 
 def _made(carried: str, form: str, *, spend: bool) -> Any:

@@ -28,6 +28,7 @@ class CarriedLedger(_Plain):
     Attributes:
         url: The ledger's URL, or a reference to it ("env:NAME").
         id_key: Reference to the key of its ids; None takes the file beside a SQLite ledger.
+        anchors: Folder that remembers the head of the ledger (`dptext_etl.ledger.heads`); None takes the worker's own.
         ledger_id: The name that the ledger got when it was made: a worker that finds another one refuses.
         cap: The cap of the scope, or None.
         on_cap: What becomes of rows over it: null, or an error.
@@ -36,6 +37,7 @@ class CarriedLedger(_Plain):
 
     url: str
     id_key: str | None
+    anchors: str | None
     ledger_id: str
     cap: Cap | None
     on_cap: Literal["quarantine", "refuse"]

@@ -39,7 +39,8 @@ def told(spec: LedgerSpec) -> LedgerSpec:
         url = PREFIX + str(location(url).absolute())
     if key is not None and key.startswith(_KEY_FILE):
         key = _KEY_FILE + str(Path(key.removeprefix(_KEY_FILE)).absolute())
-    return LedgerSpec(url=url, id_key=key)
+    anchors = spec.anchors and str(Path(spec.anchors).absolute())
+    return LedgerSpec(url=url, id_key=key, anchors=anchors)
 
 
 def founded(spark: Any, spec: LedgerSpec) -> tuple[LedgerSpec, str]:

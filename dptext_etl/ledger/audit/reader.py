@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -41,6 +42,11 @@ class Reader:
     def ledger_id(self) -> str:
         """The random name that the ledger got when it was made; it tells two ledgers at the same place apart."""
         return self._book.ledger_id
+
+    @property
+    def place(self) -> str:
+        """Where the ledger is, without user and password, the same from every folder."""
+        return self._book.store.place
 
     def close(self) -> None:
         """Close the connection."""
@@ -153,10 +159,25 @@ class Reader:
         with self._book.store.snapshot():
             return self._book.journal.hash_of(anchor.seq) == bytes.fromhex(anchor.hash)
 
-    def losses(self, dataset: str) -> int:
-        """Count how often charges of a dataset were found to be missing; keep it beside an anchor, for `settled`."""
+    def sharing(self, dataset: str, groups: Iterable[str] = ()) -> tuple[set[str], set[str]]:
+        """Return the datasets and groups that share a scope with a dataset, directly or by way of others.
+
+        Args:
+            dataset: Its name; it is among them.
+            groups: Groups that it belongs to, beside those that the ledger knows.
+        """
         with self._book.store.snapshot():
-            return self._book.freezes.losses(dataset)
+            return self._book.freezes.sharing(dataset, groups)
+
+    def losses(self, dataset: str, since: int = 0) -> int:
+        """Count how often charges of a dataset were found to be missing; keep it beside an anchor, for `settled`.
+
+        Args:
+            dataset: Its name.
+            since: Count in the events after this number.
+        """
+        with self._book.store.snapshot():
+            return self._book.freezes.losses(dataset, since)
 
     def settled(self, dataset: str, missing: Anchor, losses: int | None = None) -> bool:
         """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since.

@@ -67,7 +67,7 @@ class Freezes:
         if loss is not None:
             for release in loss.in_use:
                 self._releases.revoke_name(dataset, release, reason)
-            datasets, groups = self._sharing(dataset, loss.groups)
+            datasets, groups = self.sharing(dataset, loss.groups)
         for name in sorted(datasets):
             self._freeze(name, reason, groups, None if loss is None else loss.missing)
 
@@ -82,7 +82,7 @@ class Freezes:
         self._store.execute("delete from frozen where dataset=?", (dataset,))
         self._store.execute("insert into frozen values(?,?)", (dataset, seq))
 
-    def _sharing(self, dataset: str, groups: Iterable[str]) -> tuple[set[str], set[str]]:
+    def sharing(self, dataset: str, groups: Iterable[str]) -> tuple[set[str], set[str]]:
         """Return all datasets and groups that share scopes with a dataset, directly or by way of others."""
         members = self._store.rows(
             "select distinct member.dataset, scope.name from member join scope on scope.id = member.scope"
@@ -104,14 +104,15 @@ class Freezes:
     def _noted(self, dataset: str, missing: Anchor) -> bool:
         return str(missing) in self._missed(dataset)
 
-    def _missed(self, dataset: str) -> list[str]:
-        """Return the anchors that were missed in a dataset, in order."""
-        said = (entry.facts for entry in self._journal.entries(Event.FREEZE))
+    def _missed(self, dataset: str, since: int = 0) -> list[str]:
+        """Return the anchors that were missed in a dataset, in order, as the events after a number say."""
+        found = self._store.rows("select body from event where seq>? and kind=? order by seq", (since, Event.FREEZE))
+        said = [json.loads(body) for (body,) in found]
         return [facts["missing"] for facts in said if facts["dataset"] == dataset and "missing" in facts]
 
-    def losses(self, dataset: str) -> int:
-        """Count how often charges of a dataset were found to be missing."""
-        return len(self._missed(dataset))
+    def losses(self, dataset: str, since: int) -> int:
+        """Count how often charges of a dataset were found to be missing, in the events after a number."""
+        return len(self._missed(dataset, since))
 
     def settled(self, dataset: str, missing: Anchor, losses: int | None) -> bool:
         """Return whether the loss of an anchor was settled: the dataset was frozen for it and thawed since.

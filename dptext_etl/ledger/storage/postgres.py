@@ -52,7 +52,7 @@ class PostgresStore(Store):
     ) -> None:
         self.read_only = read_only
         self._conninfo, self.schema = _read(url)
-        self.name = _public_name(self._conninfo, self.schema)
+        self.name = self.place = _public_name(self._conninfo, self.schema)
         self._timeout = timeout
         self._lock = RLock()
         self._depth = 0

@@ -46,6 +46,7 @@ class SqliteStore(Store):
     ) -> None:
         self.path = path
         self.name = str(path)
+        self.place = str(path.resolve())
         self.key_file = path.with_name(path.name + KEY_SUFFIX)
         self.read_only = read_only
         self._timeout = timeout

@@ -32,12 +32,14 @@ class Store(ABC):
 
     Attributes:
         name: The name of the ledger in messages; it holds no password.
+        place: The same, from whatever folder it is opened.
         version: The schema that the ledger had when it was opened.
         key_file: Where the id key lies if none is named; None where it must be named.
         read_only: Whether the store refuses to write.
     """
 
     name: str
+    place: str
     version: int
     key_file: Path | None
     read_only: bool

@@ -151,7 +151,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
     ledger = staged.policy.ledger
     with Ledger.open(ledger.url, ledger.id_key, create=False) as book:
         book.record_publication(list(staged.refs.values()), _name(manifest), manifest.digest, manifest.rows)
-        remember(book, staged.layout, staged.policy.release)
+        remember(book, staged.layout.root, staged.policy)
 
 
 def _same(before: Manifest, now: Manifest) -> bool:

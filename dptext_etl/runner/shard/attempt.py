@@ -86,7 +86,7 @@ class Attempt:
         """
         require_same_ledger(ledger, self.layout, self.policy)
         refs = {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
-        remember(ledger, self.layout, self.policy.release)
+        remember(ledger, self.layout.root, self.policy)
         return refs
 
 

@@ -24,6 +24,7 @@ from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, ReserveResult, Scope
 from dptext_etl.policy import Policy
+from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.shard import draw_counts, probing
 from dptext_etl.runner.shard.charging import Charged, Column, charge, texts_of
@@ -124,6 +125,7 @@ class Shards:
         result = self.ledger.reserve(
             self.job, scope, cap, charged.ids, charged.subjects, charged.charges, canary=canary
         )
+        remember(self.ledger, self.staging.folder.parent.parent, self.policy)
         self.checkpoint("reserved")
         self.outcomes.update(ReserveResult(result.outcome[~canary]).counts)
         self._refuse_changed(result)
