@@ -9,8 +9,11 @@ import pytest
 from dptext_etl import Ledger
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Scope
+from dptext_etl.policy import Cap
 
-CAP = 1500.0
+CAP, SHARED_CAP = 1500.0, 600.0
+PERIODS = ("2025", "2026")
+SHARING = ("reviews", "letters")
 
 
 def test_a_ledger_restored_from_a_copy(drill, make_job):
@@ -63,8 +66,72 @@ def test_a_ledger_restored_from_a_copy(drill, make_job):
     )
 
 
-def used(job):
+def used(job, scope=Scope("reviews", "2026")):  # noqa: B008
     people = [f"u{i:03d}" for i in range(40)]
     with job.ledger() as ledger:
-        asked = ledger.remaining(Scope("reviews", "2026"), pa.array(people)).asked
-    return {name: row["eps_pure"]["used"] for name, row in zip(people, asked, strict=True)}
+        amounts = ledger.used(scope, pa.array(people))["eps_pure"].tolist()
+    return dict(zip(people, amounts, strict=True))
+
+
+def test_a_ledger_whose_datasets_share_a_cap_restored_from_a_copy(drill, make_job, reviews):
+    """Two datasets of a group, charged in two periods; whoever runs first after the restore must notice for both."""
+    times = drill.count("restore", 1)
+    chance, refused, unseen = random.Random(9), 0, 0
+    for round_ in range(times):
+        jobs = {name: make_job(f"{name}{round_}", reviews(60), dataset=name) for name in SHARING}
+        home = jobs["reviews"]
+        jobs["letters"].values["ledger"] = {"url": f"sqlite:///{home.folder / 'ledger.db'}"}
+        where = [(name, period) for name in SHARING for period in PERIODS]
+        before = chance.sample(where, chance.randint(1, 3))
+        after = [chance.choice(where) for _ in range(chance.randint(1, 3))]
+        for at, (name, period) in enumerate(before):
+            jobs[name].run(release=f"before{at}", cap=shared_cap(period))
+        with home.ledger() as ledger:
+            ledger.backup(home.folder / "copy.db")
+        for at, (name, period) in enumerate(after):
+            jobs[name].run(release=f"after{at}", cap=shared_cap(period))
+        true = {period: used(home, Scope("reviews", period, "everybody")) for period in PERIODS}
+        for path in home.folder.glob("ledger.db*"):
+            if path.suffix != ".key":
+                path.unlink()
+        (home.folder / "copy.db").rename(home.folder / "ledger.db")
+        old = {period: used(home, Scope("reviews", period, "everybody")) for period in PERIODS}
+        for name, period in chance.sample(where, len(where)):
+            with pytest.raises(LedgerError, match="is frozen"):
+                jobs[name].run(release="new", cap=shared_cap(period))
+            refused += 1
+        lost = max(true[period][name] - old[period][name] for period in PERIODS for name in true[period])
+        assert lost > 0
+        with Ledger.open(home.policy().ledger.url) as ledger:
+            known = ledger.thaw(chance.choice(SHARING), {"eps_pure": lost / 10**6})
+            assert ledger.frozen() == []
+            left = shared_cap("2026", SHARED_CAP - lost / 10**6)
+            for period in PERIODS:
+                if f"group:everybody, period {period}" not in known:
+                    unseen += 1
+                    less = left | {"period": period}
+                    with pytest.raises(LedgerError, match="this ledger knows no cap of"):
+                        jobs[chance.choice(SHARING)].run(release="new", cap=less)
+                    ledger.set_cap(Scope("reviews", period, "everybody"), Cap(**less), raising=True)
+        for period in PERIODS:
+            more, met = 0, set()
+            while met != set(SHARING):
+                name, more = chance.choice(SHARING), more + 1
+                summary = jobs[name].run(release=f"new-{period}-{more}", cap=left | {"period": period})
+                met |= {name} if summary.rows["quarantined"] else set()
+            for name, amount in used(home, Scope("reviews", period, "everybody")).items():
+                assert amount + true[period][name] - old[period][name] <= SHARED_CAP * 10**6
+        with home.ledger() as ledger:
+            assert ledger.verify().ok
+    drill.tell(
+        "restore, a shared cap",
+        f"{times} ledgers of two datasets with one cap per period replaced by an older copy, {unseen} periods that the "
+        "copy never saw",
+        f"all {refused} runs of both before thawing were refused, whichever ran first; one `thaw` settled both; "
+        "after it, releases of both until caps were met took no subject past the old cap in any period, forgotten "
+        "charges included; the ledgers verify",
+    )
+
+
+def shared_cap(period, epsilon=SHARED_CAP):
+    return {"measure": "pure", "epsilon": epsilon, "period": period, "group": "everybody"}
