@@ -126,6 +126,31 @@ def worst_case(
     return n_worst, _by_record(costs, where)
 
 
+def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
+    """Return where each distinct id stands first, and for every row which of those it is."""
+    encoded = ids.dictionary_encode()
+    where: npt.NDArray[np.int64] = encoded.indices.to_numpy(zero_copy_only=False)
+    if len(encoded.dictionary) == len(ids):
+        return encoded.indices, encoded.indices
+    return pa.array(np.unique(where, return_index=True)[1]), encoded.indices
+
+
+def require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array, hint: str) -> None:
+    """Refuse an id that stands beside several texts; a row that is repeated as it is passes.
+
+    Args:
+        texts: Strings, shape (rows,).
+        first: Where each distinct id stands first (`distinct`).
+        where: For every row, which of those its id is.
+        hint: What to do about it, for the refusal.
+
+    Raises:
+        InputError: An id of the batch has several texts.
+    """
+    if len(first) < len(where) and not texts.equals(texts.take(first).take(where)):
+        raise InputError("a record id of a batch stands beside several texts; each record has one text", hint)
+
+
 def _by_record(costs: list[Spend], where: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.int64]]:
     """Spread distinct costs over records, `INFINITE` where infinite."""
     return {

@@ -17,7 +17,6 @@ publishable release.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +27,8 @@ from dptext_etl import _kernel, column
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.table.mapped import MappedMechanism
 from dptext_etl.guarantee import MICRO
-from dptext_etl.polars.plan_guard import RELEASED, RELEASES
+from dptext_etl.keys import canonical_ids
+from dptext_etl.polars.plan_marks import RELEASED, RELEASES, marks, table_marks
 from dptext_etl.polars.version import require_known_polars
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve, resolve_column
 
@@ -148,15 +148,8 @@ def _plugin(
         function_name=RELEASES,
         args=[texts, ids],
         kwargs={
+            **table_marks(policy, mechanism, name),
             "table_path": str(mechanism.table.path),
-            "table_sha256": mechanism.table.sha256,
-            "key_reference": policy.key,
-            "dataset": policy.dataset,
-            "column": name,
-            "release": policy.release,
-            "cfg": mechanism.cfg(),
-            "input_policy": json.dumps(mechanism.input_policy(), sort_keys=True),
-            "nonce": str(policy.nonce),
             "unit_micro": mechanism.unit_micro() if spend else 0,
             "base_micro": mechanism.base_micro() if spend else 0,
             "delta": mechanism.spend(1).delta / MICRO if spend else 0.0,
@@ -171,9 +164,16 @@ def _batches(texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, *, spend: bool)
     release = _Release(policy, spend=spend)
     out = pl.map_batches([pair], release, return_dtype=SPEND if spend else pl.String, is_elementwise=True)
     marked = register_plugin_function(
-        plugin_path=_kernel.__file__, function_name=RELEASED, args=[out, ids], is_elementwise=True
+        plugin_path=_kernel.__file__,
+        function_name=RELEASED,
+        args=[out, ids, texts],
+        kwargs=marks(policy, str(policy.column)),
+        is_elementwise=True,
     )
     return marked.alias(texts.meta.output_name())
+
+
+_REPEATED = "give ids that are unique: is it the id column, and are text and id swapped?"
 
 
 @dataclass(frozen=True)
@@ -190,5 +190,7 @@ class _Release:
             raise InputError(
                 f"a text column holds strings, got {text.dtype.base_type()}", "cast the column, or name another"
             )
-        released = column.privatize(text.cast(pl.String).to_arrow(), record.to_arrow(), self.policy, spend=self.spend)
+        texts, ids = text.cast(pl.String).to_arrow(), canonical_ids(record.to_arrow())
+        column.require_one_text(texts, *column.distinct(ids), _REPEATED)
+        released = column.privatize(texts, ids, self.policy, spend=self.spend)
         return pl.Series(batch.name, released)

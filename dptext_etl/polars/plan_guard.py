@@ -1,9 +1,11 @@
-"""A guard on Polars plans: raw text reaches no output except through a release.
+"""A guard on Polars plans: raw text reaches no output except through a release that the policy names.
 
-The plan is read, not run: every column is followed from the sources through each step. What the guard does not know how
-to follow is refused when raw text flows into it, so a plan that passes has no way around the release. Covered: columns
-and their aliases in projections, expressions, joins, groups, unions, sorts and sinks, and rows that are chosen or
-ordered by raw text. Not covered: what Python functions read from elsewhere, and files under another column name.
+The plan is read, not run: every column is followed from the sources through each step. A source that Polars does not
+show (IPC, files as bytes) is judged by its columns; what the guard does not know how to follow is refused when raw text
+flows into it. So a plan that passes has no way around the release. Covered: columns, their fields and aliases in
+projections, expressions, joins, groups, unions, sorts and sinks; rows that are chosen or ordered by raw text; and what
+is released, beside which ids (`dptext_etl.policy.in_plans`). Not covered: what Python functions read from elsewhere,
+and files under another column name.
 """
 
 from __future__ import annotations
@@ -11,166 +13,149 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl import _kernel
 from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, named, refuse_any
+from dptext_etl.policy import PolicyLike
+from dptext_etl.policy.in_plans import Held, Releases, below_each_other, new_rows, next_number
 
 if TYPE_CHECKING:
     import polars as pl
 
-RELEASES, RELEASED = "dptext_table", "dptext_released"
-"""The kernel's plugin functions behind which a column is released: the draw itself, and the mark of other draws."""
-
-_HINT = "release the column in its place, .dptext.privatize(policy, id=…), or drop it before this step"
-_PARTS = {
-    "Literal": (),
-    "Len": (),
-    "BinaryExpr": ("left", "right"),
-    "Cast": ("expr",),
-    "Sort": ("expr",),
-    "SortBy": ("expr", "by"),
-    "Gather": ("expr", "idx"),
-    "Filter": ("input", "by"),
-    "Agg": ("arguments",),
-    "Ternary": ("predicate", "truthy", "falsy"),
-    "Function": ("input",),
-    "Slice": ("input", "offset", "length"),
-    "Explode": ("expr",),
-    "Window": ("function", "partition_by", "order_by"),
-}
-"""Kinds of expressions, and where their inputs stand."""
-
-Columns = frozenset[str]
+_EQUAL = frozenset({"Inner", "Left", "Right", "Full", "Semi"})
+"""Joins after which the keys of both sides are equal, or one side is null."""
+_MERGED = frozenset({"Right", "Full"})
+"""Joins whose output may take a name of both sides from either."""
 
 
-def guard(plan: pl.LazyFrame, raw: Sequence[str]) -> pl.LazyFrame:
-    """Refuse a plan in which a raw column reaches the output unreleased, and return the plan.
+def guard(
+    plan: pl.LazyFrame,
+    raw: Sequence[str] | str = (),
+    *,
+    policy: PolicyLike | None = None,
+    id: str | None = None,  # noqa: A002
+) -> pl.LazyFrame:
+    """Refuse a plan in which raw text reaches the output in any way but the policy's release, and return the plan.
 
     Args:
         plan: Any lazy frame; it is not run.
-        raw: Names of raw columns in the plan's sources.
+        raw: Names of raw columns in the plan's sources, beside the policy's text columns, fields of structs included;
+            one name or several.
+        policy: What the plan releases: its columns, id column, release name, mechanisms and key are compared. Without
+            one the guard knows no budget and judges the way of the text alone.
+        id: Column of record ids, where the policy is that of one column.
 
     Raises:
         GateError: A raw column, or something made from it, reaches the output, or decides which rows do, or enters a
-            step that cannot be followed.
-        PolicyError: No source has such a column, or this version of Polars does not show its plans.
+            step that cannot be followed; or a release is not the policy's, takes something else than a column of its
+            own row, or ids that are computed.
+        PolicyError: No source has such a column, the policy is for benchmarks, or this version of Polars does not show
+            its plans.
 
     Example:
         >>> import polars as pl
         >>> plan = pl.LazyFrame({"id": ["a"], "review": ["good"]}).select("id")
-        >>> guard(plan, raw=["review"]).collect_schema().names()
+        >>> guard(plan, raw="review").collect_schema().names()
         ['id']
     """
+    releases = Releases(policy, id, raw)
     try:
         names = plan.collect_schema().names()
-        walk = _Walk(_as_written(plan), frozenset(raw))
+        walk = _Walk(_as_written(plan), releases)
     except (AttributeError, NotImplementedError):
         walk = None
     if walk is None:
-        raise GateError("this plan has a step that Polars does not show, so nothing can be said about it", _HINT)
-    reached = walk.tainted()
-    missing = walk.raw - walk.seen
+        raise GateError("this plan has a step that Polars does not show, so nothing can be said about it", HINT)
+    reached = {name for name, column in walk.columns().items() if column.raw}
+    missing = releases.missing(walk.seen)
     if missing:
-        raise PolicyError(f"no source of the plan has a column {_named(missing)}", "name raw columns as the sources do")
+        raise PolicyError(f"no source of the plan has a column {named(missing)}", "name raw columns as the sources do")
     leaked = [name for name in names if name in reached] or sorted(reached)
     if leaked:
-        raise GateError(f"raw text reaches the output unreleased, in {_named(leaked)}", _HINT)
+        raise GateError(f"raw text reaches the output unreleased, in {named(leaked)}", HINT)
     return plan
 
 
 class _Walk:
-    """Follows raw columns through a plan, from its sources to its end."""
+    """Follows columns through a plan, from its sources to its end."""
 
-    def __init__(self, nodes: Any, raw: Columns) -> None:
+    def __init__(self, nodes: Any, releases: Releases) -> None:
         self._nodes = nodes
-        self.raw = raw
+        self._raw = releases.raw
+        self._expressions = Expressions(nodes, releases)
         self.seen: set[str] = set()
 
-    def tainted(self) -> Columns:
-        """Return the columns of the current step that hold raw text, or something made from it."""
-        kind = self._step()
-        followed = getattr(self, f"_{type(kind).__name__.lower().lstrip('_')}", None)
+    def columns(self) -> Columns:
+        """Return what the columns of the current step hold."""
+        kind, node = self._step()
         inputs = [self._below(number) for number in self._nodes.get_inputs()]
+        followed = getattr(self, f"_{kind.lower()}", None)
         if followed is None:
-            return self._refuse_any(frozenset().union(*inputs), f"a step of kind {type(kind).__name__}")
-        columns: Columns = followed(kind, inputs)
-        return columns & frozenset(self._nodes.get_schema()) if type(kind).__name__ != "Sink" else columns
+            if not inputs:
+                raise GateError("a step shows neither its rows nor its inputs, so nothing can be said about it", HINT)
+            for columns in inputs:
+                refuse_any(columns, f"a step of kind {kind}" if kind else "a step that Polars does not show")
+            return self._source(None, [])  # it may read elsewhere
+        found: Columns = followed(node, inputs)
+        return found if kind == "Sink" else {name: found.get(name, Held()) for name in self._nodes.get_schema()}
 
-    def _step(self) -> Any:
+    def _step(self) -> tuple[str, Any]:
+        """Return kind and view of the current step; a source that Polars does not show is one all the same."""
         try:
-            return self._nodes.view_current_node()
-        except NotImplementedError:
-            pass
-        inputs = [self._below(number) for number in self._nodes.get_inputs()]
-        self._refuse_any(frozenset().union(*inputs), "a step that Polars does not show")
-        return _Opaque()
+            node = self._nodes.view_current_node()
+        except NotImplementedError as unseen:
+            return ("Source" if "scan" in str(unseen) else ""), None
+        return type(node).__name__, node
 
     def _below(self, number: int) -> Columns:
         here = self._nodes.get_node()
         self._nodes.set_node(number)
         try:
-            return self.tainted()
+            return self.columns()
         finally:
             self._nodes.set_node(here)
 
-    def _refuse_any(self, columns: Columns, where: str) -> Columns:
-        if columns:
-            raise GateError(f"raw text in {_named(columns)} enters {where}, which cannot be followed", _HINT)
-        return frozenset()
-
     def _refuse_choice(self, expressions: Iterable[Any], columns: Columns, what: str) -> None:
-        if any(self._expression(item.node, columns) for item in expressions):
-            raise GateError(f"raw text decides {what}", _HINT)
+        if any(self._expressions.held(item.node, columns).raw for item in expressions):
+            raise GateError(f"raw text decides {what}", HINT)
 
-    def _expression(self, number: int, columns: Columns) -> bool:
-        """Whether an expression holds raw text."""
-        try:
-            item = self._nodes.view_expression(number)
-        except NotImplementedError:
-            item = None
-        if item is None:
-            if columns:
-                raise GateError("an expression that Polars does not show may read raw text", _HINT)
-            return False
-        kind = type(item).__name__
-        if kind == "Column":
-            return item.name in columns
-        if kind == "Function" and _is_release(item.function_data):
-            if self._expression(item.input[1], columns):
-                raise GateError("raw text enters a release as the record id", "ids are public: take another column")
-            return False
-        if kind not in _PARTS:
-            return bool(self._refuse_any(columns, f"an expression of kind {kind}"))
-        inputs = [part for name in _PARTS[kind] for part in _numbers(getattr(item, name))]
-        return any(self._expression(part, columns) for part in inputs)
-
-    def _made(self, expressions: Iterable[Any], columns: Columns) -> tuple[set[str], set[str]]:
-        made = {item.output_name: self._expression(item.node, columns) for item in expressions}
-        return {name for name, raw in made.items() if raw}, set(made)
+    def _made(self, expressions: Iterable[Any], columns: Columns) -> dict[str, Held]:
+        return {item.output_name: self._expressions.held(item.node, columns) for item in expressions}
 
     def _source(self, node: Any, _: list[Columns]) -> Columns:
-        names = frozenset(self._nodes.get_schema())
-        self.seen |= self.raw & names
+        rows, found = new_rows(), {}
+        for name, dtype in self._nodes.get_schema().items():
+            held = self._raw & {name, *_fields(dtype)}
+            self.seen |= held
+            found[name] = Held(bool(held), name, "", rows)
         predicate = getattr(node, "predicate", None) or getattr(node, "selection", None)
         if predicate is not None:
-            self._refuse_choice([predicate], self.raw, "which rows are read")
-        return self.raw & names
+            self._refuse_choice([predicate], found, "which rows are read")
+        return found
 
-    _scan = _dataframescan = _source
+    _scan = _dataframescan = _pythonscan = _source
 
-    def _pythonscan(self, node: Any, _: list[Columns]) -> Columns:
-        return self._source(node, _)
+    def _simpleprojection(self, _: Any, inputs: list[Columns]) -> Columns:
+        return inputs[0]
 
-    def _same(self, _: Any, inputs: list[Columns]) -> Columns:
-        return frozenset().union(*inputs)
+    _slice = _cache = _simpleprojection
 
-    _simpleprojection = _slice = _cache = _union = _hconcat = _sink = _same
+    def _sink(self, _: Any, inputs: list[Columns]) -> Columns:
+        return {name: held for columns in inputs for name, held in columns.items()}
+
+    _hconcat = _sink
+
+    def _union(self, _: Any, inputs: list[Columns]) -> Columns:
+        number = next_number()
+        return {
+            name: below_each_other(number, [columns.get(name, Held()) for columns in inputs])
+            for name in self._nodes.get_schema()
+        }
 
     def _select(self, node: Any, inputs: list[Columns]) -> Columns:
-        return frozenset(self._made(node.expr, inputs[0])[0])
+        return self._made(node.expr, inputs[0])
 
     def _hstack(self, node: Any, inputs: list[Columns]) -> Columns:
-        raw, made = self._made(node.exprs, inputs[0])
-        return (inputs[0] - made) | raw
+        return {**inputs[0], **self._made(node.exprs, inputs[0])}
 
     def _filter(self, node: Any, inputs: list[Columns]) -> Columns:
         self._refuse_choice([node.predicate], inputs[0], "which rows are kept")
@@ -182,30 +167,39 @@ class _Walk:
 
     def _distinct(self, node: Any, inputs: list[Columns]) -> Columns:
         subset = node.options[1]
-        chosen = inputs[0] if subset is None else inputs[0] & frozenset(subset)
+        names = inputs[0] if subset is None else subset
+        chosen = [name for name in names if inputs[0].get(name, Held()).raw]
         if chosen:
-            raise GateError(f"raw text in {_named(chosen)} decides which rows are distinct", _HINT)
+            raise GateError(f"raw text in {named(chosen)} decides which rows are distinct", HINT)
         return inputs[0]
 
     def _groupby(self, node: Any, inputs: list[Columns]) -> Columns:
         self._refuse_choice(node.keys, inputs[0], "what a group is")
         if node.options.rolling is not None or node.options.dynamic is not None or node.apply:
-            self._refuse_any(inputs[0], "groups by windows of time or by a function")
-        return frozenset(self._made(node.aggs, inputs[0])[0])
+            refuse_any(inputs[0], "groups by windows of time or by a function")
+        return {name: Held(held.raw) for name, held in self._made(node.aggs, inputs[0]).items()}
 
     def _join(self, node: Any, inputs: list[Columns]) -> Columns:
-        left, right = inputs
+        left, right = dict(inputs[0]), dict(inputs[1])
         self._refuse_choice(node.left_on, left, "which rows are joined")
         self._refuse_choice(node.right_on, right, "which rows are joined")
         if node.predicate is not None:
-            self._refuse_any(left | right, "a join by a condition")
-        suffix = node.options[3]
-        return left | right | frozenset(f"{name}{suffix}" for name in right)
+            for side in inputs:
+                refuse_any(side, "a join by a condition")
+        how, suffix = node.options[0], node.options[3]
+        if how in _EQUAL:
+            for one, other in zip(node.left_on, node.right_on, strict=True):
+                mine, theirs = self._expressions.held(one.node, left), self._expressions.held(other.node, right)
+                if mine == left.get(one.output_name) and theirs == right.get(other.output_name):
+                    left[one.output_name], right[other.output_name] = mine.beside(theirs), theirs.beside(mine)
+        both = left.keys() & right.keys()
+        merged = {name: left[name].either(right[name]) for name in both} if how in _MERGED else {}
+        return {**right, **{f"{name}{suffix}": right[name] for name in both}, **left, **merged}
 
     def _mergesorted(self, node: Any, inputs: list[Columns]) -> Columns:
-        both = inputs[0] | inputs[1]
-        if both & frozenset(node.key):
-            raise GateError("raw text decides the order of rows", _HINT)
+        both = self._union(node, inputs)
+        if both.get(node.key, Held()).raw:
+            raise GateError("raw text decides the order of rows", HINT)
         return both
 
     def _mapfunction(self, node: Any, inputs: list[Columns]) -> Columns:
@@ -213,30 +207,25 @@ class _Walk:
         if name == "row_index":
             return inputs[0]
         if name == "explode":
-            self._refuse_any(inputs[0] & frozenset(options[0]), "an explode")
-            return inputs[0]
+            exploded = {column: inputs[0][column] for column in options[0]}
+            refuse_any(exploded, "an explode")
+            return {**inputs[0], **dict.fromkeys(exploded, Held())}
         if name == "unpivot":
             index, values, _, value = options
-            raw = inputs[0] & frozenset(values)
-            return (inputs[0] & frozenset(index)) | ({value} if raw else frozenset())
-        return self._refuse_any(inputs[0], f"a function of whole frames ({name})")
-
-    def _opaque(self, _: Any, __: list[Columns]) -> Columns:
-        return frozenset()
+            kept = {column: inputs[0][column] for column in index}
+            return {**kept, value: Held.made_from(inputs[0][column] for column in values)}
+        refuse_any(inputs[0], f"a function of whole frames ({name})")
+        return {}
 
 
-class _Opaque:
-    """Stands for a step that Polars does not show and that no raw text enters."""
-
-
-def _numbers(part: Any) -> list[int]:
-    if part is None:
-        return []
-    return list(part) if isinstance(part, (list, tuple)) else [part]
-
-
-def _is_release(function: Sequence[Any]) -> bool:
-    return function[:2] == ("ffi_plugin", str(_kernel.__file__)) and function[2] in (RELEASES, RELEASED)
+def _fields(dtype: Any) -> Iterable[str]:
+    """Names of all fields inside a type."""
+    inner = getattr(dtype, "inner", None)
+    if inner is not None:
+        yield from _fields(inner)
+    for field in getattr(dtype, "fields", ()) or ():
+        yield field.name
+        yield from _fields(field.dtype)
 
 
 def _as_written(plan: pl.LazyFrame) -> Any:
@@ -244,7 +233,3 @@ def _as_written(plan: pl.LazyFrame) -> Any:
     import polars as pl
 
     return plan._ldf.with_optimizations(pl.QueryOptFlags.none()._pyoptflags).visit()  # noqa: SLF001
-
-
-def _named(columns: Iterable[str]) -> str:
-    return ", ".join(repr(name) for name in sorted(columns))

@@ -10,8 +10,6 @@ import os
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import column
@@ -79,8 +77,8 @@ def release(carried: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | N
         _require_strings(texts)
         _require_subjects(here, subjects)
         canonical = _canonical(ids, "record ids")
-        first, where = distinct(canonical)
-        _require_one_text(texts, first, where)
+        first, where = column.distinct(canonical)
+        column.require_one_text(texts, first, where, _SWAPPED)
         if here.account is None:
             return _typed(column.privatize(texts, canonical, here.policy, spend=here.spend))
         people = None if subjects is None else _canonical(subjects, "subject ids")
@@ -89,15 +87,6 @@ def release(carried: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | N
         chosen = [None if item is None else item.take(first) for item in (texts, canonical, people)]
         kept = here.account.charge(chosen[0], chosen[1], chosen[2], id_type(ids.type), here.spend)
         return _typed(kept.take(where))
-
-
-def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return where each distinct id stands first, and for every row which of those it is."""
-    encoded = ids.dictionary_encode()
-    where: npt.NDArray[np.int64] = encoded.indices.to_numpy(zero_copy_only=False)
-    if len(encoded.dictionary) == len(ids):
-        return encoded.indices, encoded.indices
-    return pa.array(np.unique(where, return_index=True)[1]), encoded.indices
 
 
 def _require_strings(texts: pa.Array) -> None:
@@ -124,12 +113,6 @@ def _canonical(ids: pa.Array, what: str) -> pa.Array:
     if ids.null_count:
         raise InputError(f"{ids.null_count} {what} of a batch are null", _SWAPPED)
     return canonical_ids(ids)
-
-
-def _require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array) -> None:
-    """A text column in the place of the ids repeats its values beside other ones, an id column does not."""
-    if len(first) < len(where) and not texts.equals(texts.take(first).take(where)):
-        raise InputError("a record id of a batch stands beside several texts; each record has one text", _SWAPPED)
 
 
 def _typed(released: pa.Array) -> pa.Array:

@@ -12,6 +12,7 @@ use serde::Deserialize;
 
 use crate::columns::c_data::{self, Chunked};
 use crate::columns::ids;
+use crate::columns::one_text;
 use crate::columns::release::Released;
 use crate::columns::strings::Strings;
 use crate::errors::{Error, Result};
@@ -41,6 +42,9 @@ struct Arguments {
     base_micro: u64,
     delta: f64,
     spend: bool,
+    /// Name and parameters of the mechanism, for guards that read the plan; the draw needs none of it.
+    #[serde(default, rename = "mechanism")]
+    _mechanism: String,
 }
 
 /// `Struct[text, positions, epsilon, delta]`.
@@ -168,6 +172,7 @@ fn release(text: &Chunked, id: Chunked, arguments: &Arguments, threads: usize) -
     let nonce = arguments.nonce.parse().map_err(|_| Error::policy("the nonce is a whole number below 2^64"))?;
     let (texts, ids) = (Strings::new(text)?, ids::canonical(id)?);
     ids.expect_len(texts.len(), "texts")?;
+    one_text::require(&texts, &ids)?;
     let record = |row: usize, text: Option<&str>| {
         let id = ids.get(row)?.unwrap_or_default();
         Ok(key.record(id, text.map(str::as_bytes), nonce))

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import dptext_etl.polars
-from dptext_etl import ColumnPolicy, _kernel, privatize
+from dptext_etl import ColumnPolicy, _kernel, load, privatize
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend, micro
 from dptext_etl.mechanism import Mechanism, Released
 
@@ -83,6 +83,21 @@ def test_a_plan_can_be_sent_and_holds_no_secret(policy, frame, tmp_path):
     plan = frame.lazy().with_columns(pl.col("text").dptext.privatize(policy, id="id"))
     secret = (tmp_path / "noise.key").read_text().strip()
     assert secret not in plan.explain()
+
+
+@pytest.mark.parametrize("mechanism", ["custext", None], ids=["plugin", "batches"])
+def test_an_id_that_stands_beside_several_texts_is_refused(policy, mechanism):
+    """Each distinct text under an id is another draw: whoever repeats ids has several releases of one record."""
+    if mechanism:
+        policy = policy.model_copy(update={"mechanism": load(mechanism).example(), "allow": {"cluster"}})
+    release = pl.col("text").dptext.privatize(policy, id="id")
+    again = pl.DataFrame({"id": ["r1", "r2", "r1"], "text": ["sentinel one", None, "sentinel one"]})
+    assert again.select(release)["text"].to_list()[0] == again.select(release)["text"].to_list()[2]
+    for other in ("sentinel two", None):
+        changed = again.with_columns(text=pl.Series(["sentinel one", None, other]))
+        with pytest.raises(Exception, match="stands beside several texts") as caught:
+            changed.select(release)
+        assert "sentinel" not in str(caught.value)
 
 
 def test_a_plan_over_a_model_needs_no_torch(tmp_path):

@@ -3,5 +3,6 @@
 pub mod c_data;
 pub mod encode;
 pub mod ids;
+pub mod one_text;
 pub mod release;
 pub mod strings;

@@ -1,0 +1,146 @@
+"""What an expression of a Polars plan holds: raw text, or one column of its own row, or neither."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dptext_etl.errors import GateError
+from dptext_etl.polars.plan_marks import Mark
+from dptext_etl.policy.in_plans import Held, Releases
+
+HINT = "release the column in its place, .dptext.privatize(policy, id=…), or drop it before this step"
+_PARTS = {
+    "Literal": (),
+    "Len": (),
+    "BinaryExpr": ("left", "right"),
+    "Cast": ("expr",),
+    "Sort": ("expr",),
+    "SortBy": ("expr", "by"),
+    "Gather": ("expr", "idx"),
+    "Filter": ("input", "by"),
+    "Agg": ("arguments",),
+    "Ternary": ("predicate", "truthy", "falsy"),
+    "Function": ("input",),
+    "Slice": ("input", "offset", "length"),
+    "Explode": ("expr",),
+    "Window": ("function", "partition_by", "order_by"),
+}
+"""Kinds of expressions, and where their inputs stand."""
+_CLEANING = frozenset(
+    {
+        *("fill_null", "coalesce", "StringFunction.Lowercase", "StringFunction.Uppercase", "StringFunction.Titlecase"),
+        *("StringFunction.StripChars", "StringFunction.StripCharsStart", "StringFunction.StripCharsEnd"),
+        *("StringFunction.StripPrefix", "StringFunction.StripSuffix", "StringFunction.Normalize"),
+        *("StringFunction.Replace", "StringFunction.ReplaceMany", "StringFunction.Slice", "StringFunction.Head"),
+    }
+)
+"""Functions of one row that clean a text, where everything else that they take is constant."""
+
+Columns = Mapping[str, Held]
+
+
+class Expressions:
+    """Reads the expressions of a plan.
+
+    Args:
+        nodes: Polars' visitor, at the step whose expressions are read.
+        releases: What the plan may release.
+    """
+
+    def __init__(self, nodes: Any, releases: Releases) -> None:
+        self._nodes = nodes
+        self._releases = releases
+
+    def held(self, number: int, columns: Columns) -> Held:
+        """Return what an expression holds.
+
+        Args:
+            number: The expression.
+            columns: What the columns of the step's input hold.
+
+        Raises:
+            GateError: Raw text enters what cannot be followed, or a release that is not the policy's.
+        """
+        item = self._view(number)
+        kind = type(item).__name__
+        if item is None:
+            if any(column.raw for column in columns.values()):
+                raise GateError("an expression that Polars does not show may read raw text", HINT)
+            return Held()
+        if kind == "Column":
+            return columns.get(item.name, Held())
+        if kind == "Literal":
+            return Held(raw=_series_name(item.value) in self._releases.raw)
+        if kind == "Function" and Mark.is_one(item.function_data):
+            return self._released(item, columns)
+        if kind not in _PARTS:
+            return refuse_any(columns, f"an expression of kind {kind}")
+        inputs = [part for name in _PARTS[kind] for part in _numbers(getattr(item, name))]
+        parts = [self.held(part, columns) for part in inputs]
+        how = self._cleaning(item, kind, inputs)
+        return parts[0].cleaned(how) if how and parts[0].source is not None else Held.made_from(parts)
+
+    def _view(self, number: int) -> Any:
+        try:
+            return self._nodes.view_expression(number)
+        except NotImplementedError:
+            return None
+
+    def _released(self, item: Any, columns: Columns) -> Held:
+        mark = Mark(item.function_data)
+        if mark.text_at >= len(item.input):  # it does not say what it releases
+            return refuse_any(columns, "a release of another version")
+        text, ids = (self.held(item.input[at], columns) for at in (mark.text_at, 1))
+        if ids.raw:
+            raise GateError("raw text enters a release as the record id", "ids are public: take another column")
+        if text.raw:
+            self._releases.require(text, ids, mark.mechanism, mark.is_of)
+        return Held()
+
+    def _cleaning(self, item: Any, kind: str, inputs: list[int]) -> str:
+        """Say how a step of one row changes a text; empty where it may be anything else."""
+        if kind == "Cast":
+            return f"cast {item.dtype}"
+        if kind != "Function" or str(item.function_data[0]) not in _CLEANING:
+            return ""
+        constants = [self._constant(part) for part in inputs[1:]]
+        if None in constants:
+            return ""
+        return " ".join([*map(str, item.function_data), *map(str, constants)])
+
+    def _constant(self, number: int) -> str | None:
+        item = self._view(number)
+        if type(item).__name__ == "Cast":
+            return self._constant(item.expr)
+        if type(item).__name__ != "Literal" or _series_name(item.value) is not None:
+            return None
+        return repr(item.value)
+
+
+def refuse_any(columns: Columns, where: str) -> Held:
+    """Refuse raw text in a step that cannot be followed; without any the step holds none."""
+    raw = [name for name, column in columns.items() if column.raw]
+    if raw:
+        raise GateError(f"raw text in {named(raw)} enters {where}, which cannot be followed", HINT)
+    return Held()
+
+
+def named(columns: Any) -> str:
+    """Write names of columns for a sentence."""
+    return ", ".join(repr(name) for name in sorted(columns))
+
+
+def _series_name(value: Any) -> str | None:
+    """The name of a series that a plan holds as a literal; None for other literals."""
+    if type(value).__name__ != "PySeries":
+        return None
+    import polars as pl
+
+    return str(pl.Series._from_pyseries(value).name)  # noqa: SLF001  (the visitor shows series this way alone)
+
+
+def _numbers(part: Any) -> list[int]:
+    if part is None:
+        return []
+    return list(part) if isinstance(part, (list, tuple)) else [part]

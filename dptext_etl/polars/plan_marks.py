@@ -1,0 +1,98 @@
+"""What a plan says of a release: written where an expression is made, read where a guard judges it.
+
+Configuration, hashes and a key reference; never a key.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import pickle
+from collections.abc import Sequence
+from typing import Any
+
+from dptext_etl import _kernel
+from dptext_etl.families.mapped import MappedMechanism
+from dptext_etl.policy import ColumnPolicy
+
+RELEASES, RELEASED = "dptext_table", "dptext_released"
+"""The kernel's plugin functions behind which a column is released: the draw itself, and the mark of other draws."""
+
+
+def marks(policy: ColumnPolicy, column: str) -> dict[str, Any]:
+    """Return what every release says of itself in a plan.
+
+    Args:
+        policy: The column's policy.
+        column: Name of the column.
+    """
+    mechanism = policy.mechanism
+    described = {"name": mechanism.name, **mechanism.model_dump(mode="json")}
+    return {
+        "dataset": policy.dataset,
+        "column": column,
+        "release": policy.release,
+        "key_reference": policy.key,
+        "nonce": str(policy.nonce),
+        "mechanism": json.dumps(described, sort_keys=True),
+    }
+
+
+def table_marks(policy: ColumnPolicy, mechanism: MappedMechanism, column: str) -> dict[str, Any]:
+    """Return the same for a mechanism that the kernel runs: with the hash of its table, and how texts are read."""
+    return {
+        **marks(policy, column),
+        "table_sha256": mechanism.table.sha256,
+        "cfg": mechanism.cfg(),
+        "input_policy": json.dumps(mechanism.input_policy(), sort_keys=True),
+    }
+
+
+class Mark:
+    """A release as a plan shows it.
+
+    Args:
+        function: What the visitor shows of a plugin function: kind, library, name, arguments.
+    """
+
+    def __init__(self, function: Sequence[Any]) -> None:
+        self._name = function[2]
+        self.text_at = 0 if self._name == RELEASES else 2
+        self._said = _read(bytes(function[3]))
+
+    @staticmethod
+    def is_one(function: Sequence[Any]) -> bool:
+        """Whether a function of a plan is one of the kernel's releases."""
+        return function[:2] == ("ffi_plugin", str(_kernel.__file__)) and function[2] in {RELEASES, RELEASED}
+
+    @property
+    def mechanism(self) -> dict[str, Any] | None:
+        """The mechanism as plain data, or None where the plan does not say."""
+        said = self._said.get("mechanism")
+        described = json.loads(said) if isinstance(said, str) else None
+        return described if isinstance(described, dict) else None
+
+    def is_of(self, policy: ColumnPolicy) -> bool:
+        """Whether this is the release that a column's policy makes."""
+        mechanism = policy.mechanism
+        mapped = isinstance(mechanism, MappedMechanism)
+        if mapped != (self._name == RELEASES):
+            return False
+        column = str(policy.column)
+        wanted = table_marks(policy, mechanism, column) if mapped else marks(policy, column)  # type: ignore[arg-type]
+        return wanted.items() <= self._said.items()
+
+
+class _Plain(pickle.Unpickler):
+    """Reads plain data: a plan may come from elsewhere."""
+
+    def find_class(self, module: str, name: str) -> Any:  # noqa: ARG002
+        raise pickle.UnpicklingError
+
+
+def _read(arguments: bytes) -> dict[str, Any]:
+    try:
+        said = _Plain(io.BytesIO(arguments)).load()
+    except Exception:  # noqa: BLE001  (another version wrote it: then it says nothing that we know)
+        return {}
+    return said if isinstance(said, dict) else {}
