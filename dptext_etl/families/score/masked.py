@@ -70,6 +70,15 @@ class MaskedMechanism(MaskedOutputs):
             raise ValueError('block is the size of blocks of decoding "block": give both or neither')
         return self
 
+    def configuration(self) -> dict[str, Any]:
+        """As for all mechanisms; where words are kept between masks of one row, long texts are read otherwise since 2.
+
+        Rows of version 1 spanned more than the window held, and draws were lost: they were uniform.
+        """
+        found = super().configuration()
+        spans = self._kept_source is not None and self.decoding != "sequential"
+        return {**found, "mechanism_version": self.version + 1} if spans else found
+
     @property
     def in_place(self) -> bool:
         """Word i is drawn for word i, unless more than words is released."""

@@ -140,15 +140,40 @@ class Layout:
         return first_of, tail_of, np.array(drawn, bool), replaced_by, pattern
 
     def asked(self, blocks: Sequence[Block] | Numbers, most: int) -> Asked:
-        """Turn blocks, shape (n, 3), into draws that one row each scores: at most `most` masks in a row."""
+        """Turn blocks, shape (n, 3), into draws that one row each scores: at most `most` masks in a row.
+
+        Kept words between masks take room in a row, too: no row spans more than the window leaves for its second copy.
+        """
         given = np.array(blocks, np.int64).reshape(-1, 3)
         records = given[:, 0]
         first, last = self.starts[records] + given[:, 1], self.starts[records] + given[:, 2]
+        if self._keeps and (last - first > 1).any():
+            return self._within_room(records, first, last, most)
         parts = -(-(last - first) // most)
         part = np.arange(parts.sum()) - np.repeat(np.cumsum(parts) - parts, parts)
         records, first, last = (np.repeat(numbers, parts) for numbers in (records, first, last))
         start = first + part * most
         return Asked(records, start, np.minimum(start + most, last), first, last)
+
+    def _within_room(self, records: Numbers, first: Numbers, last: Numbers, most: int) -> Asked:
+        """Cut blocks into rows that hold all of their masks, and what is kept between these."""
+        begin, end = (self._offsets[self._words[records + side]] for side in (0, 1))
+        items, last_items = self.item_of_draw[first], self.item_of_draw[last - 1]
+        span = self._places[last_items + 1] - self._places[items]
+        second = self._done[records] + span + end - self._offsets[self._tails[last_items]]
+        room, whole = self.frame.room, end - begin
+        most_of_row = np.where(whole + second <= room, second, np.maximum(room // 2, room - whole))
+        ends = self._places[self.item_of_draw + 1]  # of every draw's mask, among the masks and kept words of all texts
+        rows = []
+        for number in range(len(records)):
+            start, stop = int(first[number]), int(last[number])
+            while start < stop:
+                held = self._places[self.item_of_draw[start]] + most_of_row[number]
+                fitting = int(np.searchsorted(ends[start:stop], held, side="right"))
+                ahead = start + min(most, max(1, fitting))
+                rows.append((records[number], start, min(ahead, stop), first[number], last[number]))
+                start = ahead
+        return Asked(*np.array(rows, np.int64).T)
 
     def rows(self, asked: Asked) -> Rows:
         """Find the segments of every row, cut to the window."""
