@@ -66,9 +66,9 @@ class PublishedManifest:
         """Return the files that are there."""
         return [path for part in self.parts if (path := self.file(part)) is not None]
 
-    def shown(self) -> dict[Path, dict[str, Any]]:
-        """Return where readers of the folder find entries; nothing in the older layout, which shows all versions."""
+    def shown(self) -> list[Path]:
+        """Return where readers of the folder find the entries; none in the older layout, which shows all versions."""
         if self.sink.old:
-            return {}
+            return []
         names = (shown_name(number, self.facts["file_format"]) for number in range(len(self.parts)))
-        return dict(zip((self.sink.path / name for name in names), self.parts, strict=True))
+        return [self.sink.path / name for name in names]

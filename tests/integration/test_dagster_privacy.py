@@ -148,7 +148,7 @@ def test_a_malformed_source(job, materialized, sentinel):
 
 
 @pytest.mark.parametrize(
-    ("room", "step"), [(assets.runner, "stage"), (gates.runner, "check"), (assets.runner, "publish")]
+    ("room", "step"), [(assets.engines, "stage"), (gates.runner, "check"), (assets.runner, "publish")]
 )
 def test_a_library_that_quotes_a_row(job, materialized, sentinel, monkeypatch, room, step, capfd):
     def quote(*_args, **_options):

@@ -67,15 +67,16 @@ class PublishedFiles(Gate):
         parts, facts, policy = self._manifest.parts, self._manifest.facts, self.policy
         paths = [self._manifest.file(part) for part in parts]
         shown = self._manifest.shown()
-        listed = {path for path in paths if path is not None}
-        folders = {path.parent for path in listed} | {path.parent for path in shown}
+        names = list(zip(paths, shown or paths, strict=True))  # each file, and what readers of the folder see of it
+        listed = {path for pair in names for path in pair if path is not None}
+        folders = {path.parent for path in listed}
         configured = {column.column: column.mechanism.cfg() for column in policy.column_policies()}
         stated = {column.get("name"): column.get("cfg") for column in facts.get("columns", [])}
         counts = {
             "files": len(paths),
-            "missing": sum(path is None for path in paths) + sum(not path.is_file() for path in shown),
-            "changed": _changed([*zip(paths, parts, strict=True), *shown.items()]),
-            "unlisted": sum(item not in listed and item not in shown for path in folders for item in _inside(path)),
+            "missing": sum(not all(path and path.is_file() for path in pair) for pair in names),
+            "changed": _changed(names, parts),
+            "unlisted": sum(item not in listed for path in folders for item in _inside(path)),
             "other_release": int((facts.get("dataset"), facts.get("release")) != (policy.dataset, policy.release)),
             "other_configuration": len(set(configured.items()) ^ set(stated.items())),
             "unrecorded_manifest": int(not self._recorded()),
@@ -102,18 +103,13 @@ class PublishedFiles(Gate):
         return bool(refs) and all(digest in self._ledger.published(ref).values() for ref in refs)
 
 
-def _changed(entries: Sequence[tuple[Path | None, dict[str, Any]]]) -> int:
-    """Count files that are there and hold other bytes; a file under two names is read once."""
-    known: dict[tuple[int, int], str] = {}
+def _changed(names: Sequence[tuple[Path | None, Path | None]], parts: Sequence[dict[str, Any]]) -> int:
+    """Count files that hold other bytes under one of their names; two names of one file are read once."""
     changed = 0
-    for path, part in entries:
-        if path is None or not path.is_file():
-            continue
-        found = path.stat()
-        at = (found.st_dev, found.st_ino)
-        if at not in known:
-            known[at] = sha256(path)
-        changed += known[at] != part["sha256"]
+    for pair, part in zip(names, parts, strict=True):
+        there = [path for path in pair if path is not None and path.is_file()]
+        once = there[:1] if len(there) == 2 and there[0].samefile(there[1]) else there
+        changed += any(sha256(path) != part["sha256"] for path in once)
     return changed
 
 
