@@ -47,7 +47,12 @@ class LocalSink:
 
     @property
     def old(self) -> bool:
-        """Whether the path is a folder of its own: of the older layout, or of somebody else."""
+        """Whether the path is a folder of the older layout, or of somebody else."""
+        return self.copied and not self.manifest.is_file()
+
+    @property
+    def copied(self) -> bool:
+        """Whether the path is a folder of its own: of the older layout, or because a copy followed the link."""
         return self.path.is_dir() and not self.path.is_symlink()
 
     @property

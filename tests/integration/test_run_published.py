@@ -227,3 +227,17 @@ def test_an_older_version_put_back_shows_in_the_verdict(job, reviews, save):
     assert (now.counts["newer_recorded"], then.counts["newer_recorded"]) == (0, 1)
     assert then.passed
     assert "newer versions" in then.message
+
+
+def test_a_copy_that_followed_the_link_is_read_checked_and_published_to(job, reviews, save):
+    job.run()
+    copied = job.folder / "published.copy"
+    shutil.copytree(job.folder / "published", copied)
+    (job.folder / "published").unlink()
+    copied.rename(job.folder / "published")
+    assert scan_published(str(job.folder / "published")).collect().height == 240
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+    save(reviews(300), job.folder / "raw.parquet")
+    job.run()
+    assert by_glob(job) == reviews(300)["id"].to_list()
+    assert not list(job.folder.glob("published.versions/v0*"))

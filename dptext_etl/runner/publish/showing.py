@@ -22,6 +22,8 @@ from dptext_etl.runner.publish.manifest import Manifest
 
 _OURS = re.compile(r"manifest\.json|\.manifest\.json\.draft|v\d+|\.v\d+\.incomplete|\.dptext-\d+")
 """What the older layout held in the sink itself."""
+_SHOWN = re.compile(r"part-\d+\.(parquet|csv|ndjson)")
+"""What a copy that followed the link of a sink holds."""
 _AGAIN = "is there room and access? Run the same policy again: it goes on from here"
 _BUSY = ("another run is publishing to this sink", "wait for it, or stop it; then run again")
 
@@ -77,6 +79,8 @@ def show(layout: Layout, manifest: Manifest) -> None:
             draft = sink.versions / ".current"
             draft.unlink(missing_ok=True)
             draft.symlink_to(target)  # it holds where it will stand, not where it stands now
+            if sink.copied:
+                sink.path.rename(sink.versions / "v0.files")
             draft.replace(sink.path)
             flush(sink.path.parent)
         for stale in sink.versions.glob("v*.files"):
@@ -126,10 +130,11 @@ def _refuse_foreign(sink: LocalSink) -> None:
         InputError: There are such files.
     """
     with seam(f"looking at the sink {sink.path}", InputError, _AGAIN):
-        if not sink.old:
+        if not sink.copied:
             foreign = int(sink.path.exists() and not sink.path.is_dir())
         else:
-            foreign = sum(not _OURS.fullmatch(item.name) for item in sink.path.iterdir())
+            ours = _OURS if sink.old else _SHOWN
+            foreign = sum(not ours.fullmatch(item.name) for item in sink.path.iterdir())
     if foreign:
         msg = f"the sink {sink.path} holds {foreign} files or folders that no run of dptext wrote"
         raise InputError(msg, "publication takes the place of the whole folder: name one that is new or empty")
