@@ -1,9 +1,8 @@
-"""Public inputs with content hash and provenance, and the cache that keeps derived ones.
+"""Name public inputs by content hash and provenance, and cache derived ones.
 
-Everything that a mechanism is fitted on or reads from (word vectors, tables, word lists) is an artifact: public,
-named by the SHA-256 of its bytes, verified wherever it is used (docs/spec/privacy.md#public-parameters). A derived
-artifact is built once per machine, under the hash of the description of all it depends on, and is never changed
-afterwards.
+Everything that a mechanism is fitted on or reads (word vectors, tables, word lists) is an artifact: it is public, the
+SHA-256 of its bytes names it, and every use verifies it (docs/spec/privacy.md#public-parameters). A derived artifact is
+built once per machine. Its name is the hash of a description of everything that it depends on, and it never changes.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ if TYPE_CHECKING:
 
 CACHE_VARIABLE = "DPTEXT_CACHE"
 DERIVED = Path(__file__).parent / "data" / "derived"
-"""Entries that come with the package, laid out like those of the cache: what its own vectors take seconds to give."""
+"""Cache entries that come with the package, because computing them from its word vectors takes seconds."""
 _RECORD = "about.json"
 _KINDS = {"i": "I", "u": "U", "f": "F"}
-_SETTLED = 10**9  # nanoseconds after which a change shows in a file's times
+_SETTLED = 10**9  # nanoseconds until a change is sure to show in a file's times
 _HASHES: dict[tuple[int, ...], str] = {}
 
 
@@ -39,7 +38,7 @@ def canon(value: Any) -> bytes:
 
     Raises:
         ValueError: NaN or an infinity.
-        TypeError: No plain data.
+        TypeError: The value is not plain data.
 
     >>> canon({"b": [1, "x"], "a": None})
     b'{"a":null,"b":[1,"x"]}'
@@ -50,7 +49,7 @@ def canon(value: Any) -> bytes:
 def sha256_file(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, 64 hex digits.
 
-    A process reads a file again only where its place, size or times of change are no longer what they were.
+    A process reads a file again only if its inode, size or times of change differ from the last time.
 
     Raises:
         ArtifactError: The file is missing or cannot be read.
@@ -73,10 +72,10 @@ class Artifact:
     """A public input: a file, the hash of its bytes, and where it comes from.
 
     Attributes:
-        path: Where the file lies on this machine; no part of its identity.
+        path: Path of the file on this machine, which is no part of its identity.
         sha256: The identity, 64 hex digits.
-        provenance: Where the content comes from, for people and for the ledger.
-        licence: What its licence asks, one sentence.
+        provenance: Origin of the content, for people and for the ledger.
+        licence: Terms of its licence, one sentence.
         description: Facts about the content, plain data.
     """
 
@@ -88,15 +87,15 @@ class Artifact:
 
     @classmethod
     def open(cls, path: str | Path, sha256: str | None = None, **facts: Any) -> Self:
-        """Name the file at `path`; with `sha256`, only if it is that content.
+        """Name the file at `path`; if `sha256` is given, the content must have this hash.
 
         Args:
             path: The file.
-            sha256: The expected hash, or None to take the content as found.
+            sha256: The expected hash, or None to accept any content.
             facts: `provenance`, `licence` and `description`.
 
         Raises:
-            ArtifactError: Missing, unreadable, or its hash differs.
+            ArtifactError: The file is missing or unreadable, or its hash differs.
         """
         actual = sha256_file(Path(path))
         _refuse_other(Path(path), actual, sha256 or actual)
@@ -106,7 +105,7 @@ class Artifact:
         """Hash the file again, if it may have changed, and return this artifact.
 
         Raises:
-            ArtifactError: Missing, unreadable, or its hash differs.
+            ArtifactError: The file is missing or unreadable, or its hash differs.
         """
         _refuse_other(self.path, sha256_file(self.path), self.sha256)
         return self
@@ -120,10 +119,10 @@ def _refuse_other(path: Path, actual: str, expected: str) -> None:
 
 
 def cache_directory() -> Path:
-    """Return the folder of derived artifacts (`DPTEXT_CACHE`, else the XDG cache), created for its owner alone.
+    """Return the folder of derived artifacts (`DPTEXT_CACHE`, otherwise the XDG cache); only its owner may use it.
 
     Raises:
-        ArtifactError: It cannot be created, or everybody may write to it.
+        ArtifactError: The folder cannot be created, or everybody may write to it.
     """
     home = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     folder = Path(os.environ.get(CACHE_VARIABLE) or Path(home) / "dptext").absolute()
@@ -142,21 +141,22 @@ def cache_directory() -> Path:
 
 
 def store(description: Mapping[str, Any], build: Callable[[Path], None], *, suffix: str = "", **facts: str) -> Artifact:
-    """Return the artifact of a description, building it if neither the package nor this machine has one yet.
+    """Return the artifact of a description; build it if neither the package nor this machine has it.
 
-    Several processes may call at once: each builds aside, one entry moves into place whole, all get that one.
+    Several processes may call this at once. Each builds in a folder of its own, one entry is moved into place, and all
+    processes get that entry.
 
     Args:
-        description: Everything that the content depends on, plain data: its hash names the entry.
-        build: Writes the content to the path it is given.
-        suffix: File suffix, ".safetensors".
+        description: Everything that the content depends on, plain data; its hash names the entry.
+        build: Writes the content to a given path.
+        suffix: File suffix, such as ".safetensors".
         facts: `provenance` and `licence`.
 
     Returns:
         The verified artifact.
 
     Raises:
-        ArtifactError: The cache cannot be written, or an entry was changed: its hash differs.
+        ArtifactError: The cache cannot be written, or the hash of an entry differs, so that it was changed.
     """
     name = hashlib.sha256(canon(description)).hexdigest()
     entry = DERIVED / name
@@ -197,7 +197,7 @@ def _publish(
         try:
             aside.rename(entry)
         except OSError:
-            if not entry.is_dir():  # else another process was first: its entry is the artifact
+            if not entry.is_dir():  # otherwise another process was first, and its entry is the artifact
                 raise
         files.flush(folder)
     finally:
@@ -215,11 +215,12 @@ def _recorded_hash(entry: Path) -> str:
 def save_tensors(path: Path, tensors: Mapping[str, npt.NDArray[Any]], metadata: Mapping[str, str]) -> None:
     """Write a safetensors file whose bytes depend on its content alone.
 
-    (The library's writer shuffles metadata from process to process, so equal contents would get unequal hashes.)
+    (The library's own writer orders metadata differently in every process, so equal contents would get different
+    hashes.)
 
     Args:
         path: The new file.
-        tensors: Arrays by name; widest items first, then by name, each aligned to its item size.
+        tensors: Arrays by name; they are written by descending item size, then by name, each aligned to its item size.
         metadata: Text by name.
     """
     header: dict[str, Any] = {"__metadata__": dict(metadata)}

@@ -1,4 +1,4 @@
-"""Find mechanisms by their file names: the file is the registration."""
+"""Find mechanisms by their file names; no other registration is needed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def load(name: str) -> type[Mechanism]:
     """Return the class of the mechanism `name`.
 
     Raises:
-        PolicyError: No such mechanism.
+        PolicyError: There is no such mechanism.
     """
     if name not in available():
         raise PolicyError(
@@ -50,7 +50,7 @@ def build(parameters: Mapping[str, Any]) -> Mechanism:
     """Make a mechanism from plain data: `{"name": "custext", "epsilon": 2.0}`.
 
     Raises:
-        PolicyError: Unknown name or parameter, or a value out of range.
+        PolicyError: The name or a parameter is unknown, or a value is out of range.
     """
     values = dict(parameters)
     name = values.pop("name", None)

@@ -1,4 +1,4 @@
-"""The one seam that every engine uses: an Arrow column in, a released Arrow column out."""
+"""Release an Arrow column of texts: the one function through which every engine releases texts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
 
 INFINITE = np.iinfo(np.int64).max
-"""How an infinite amount is written where amounts are int64 millionths."""
+"""Number that stands for an infinite amount among amounts in int64 millionths."""
 
 
 def privatize(
@@ -24,20 +24,20 @@ def privatize(
 ) -> pa.Array:
     """Release a column of texts under differential privacy.
 
-    Writes no ledger: what it returns is no publishable release (`dptext_etl.run` makes those).
+    It writes no ledger, so the result must not be published (`dptext_etl.run` makes releases that may be published).
 
     Args:
-        texts: Strings of any Arrow layout; null in, null out.
-        ids: Record ids, as long as `texts`: strings, integers, decimals, UUIDs, dates, zoned timestamps, bytes,
+        texts: Strings of any Arrow layout; a null stays null.
+        ids: Record ids, as many as `texts`: strings, integers, decimals, UUIDs, dates, zoned timestamps, bytes,
             structs.
         policy: The column's policy; or a policy of one text column, or the path of its file.
         spend: Return `struct<text, positions, epsilon, delta>` instead of strings.
 
     Returns:
-        Large strings, or the struct; epsilon is the declared pair's, rounded up to a millionth.
+        Large strings, or the struct, in which epsilon is that of the declared pair, rounded up to a millionth.
 
     Raises:
-        InputError: Other types, lengths that differ, null ids.
+        InputError: The types are not allowed, the lengths differ, or an id is null.
         PolicyError: The model fails on public texts.
     """
     chosen = resolve_column(policy)
@@ -57,14 +57,23 @@ def _probe(mechanism: Mechanism, rows: int) -> None:
 
 
 def with_spends(released: Released, mechanism: Mechanism) -> pa.Array:
-    """Put released texts and what each cost into one column, `struct<text, positions, epsilon, delta>`."""
+    """Put released texts and their costs into one column, `struct<text, positions, epsilon, delta>`."""
     costs = spends(mechanism, released.positions)
     columns = [released.text, released.positions, _amounts(costs["eps_approx"]), _amounts(costs["delta"])]
     return pa.StructArray.from_arrays(columns, ["text", "positions", "epsilon", "delta"])
 
 
 def release(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: ColumnPolicy) -> Released:
-    """Release texts and say how many draws each took (see `privatize`)."""
+    """Release texts, and return with them how many draws each text took.
+
+    Args:
+        texts: Strings of any Arrow layout; a null stays null.
+        ids: Record ids, as many as `texts`.
+        policy: The column's policy.
+
+    Raises:
+        InputError: The types are not allowed, the lengths differ, or an id is null.
+    """
     return draw(policy.mechanism, texts, ids, policy.release_key(), policy.nonce)
 
 
@@ -75,10 +84,17 @@ def draw(
     key: _kernel.ReleaseKey,
     nonce: int = 0,
 ) -> Released:
-    """Release texts under a key that no policy names: one that is thrown away, in previews and measurements.
+    """Release texts under a given release key; previews and measurements use keys that are thrown away.
+
+    Args:
+        mechanism: The mechanism that draws.
+        texts: Strings of any Arrow layout; a null stays null.
+        ids: Record ids, as many as `texts`.
+        key: Release key, which no policy needs to name.
+        nonce: Number of the extra release of a record under one release name; 0 for the only one.
 
     Raises:
-        InputError: As `privatize`.
+        InputError: The types are not allowed, the lengths differ, or an id is null.
     """
     texts, ids = _one(texts), _one(ids)
     if not (
@@ -96,7 +112,7 @@ def draw(
 
 
 def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[np.int64]]:
-    """Return what each record costs, by component, in millionths (`INFINITE` where infinite), shape (records,)."""
+    """Return the cost of each record by component, in millionths (`INFINITE` if infinite), shape (records,)."""
     counts, where = np.unique(positions.to_numpy(zero_copy_only=False), return_inverse=True)
     costs = [mechanism.spend(int(count)) for count in counts]
     return _by_record(costs, where)
@@ -105,7 +121,7 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
 def worst_case(
     mechanism: Mechanism, positions: pa.Array, texts: pa.Array
 ) -> tuple[npt.NDArray[np.uint32], dict[str, npt.NDArray[np.int64]]]:
-    """Return what is reserved per record before it is scored: draws, and amounts by component in millionths.
+    """Return the worst case to reserve per record before it is scored: draws, and amounts by component in millionths.
 
     Args:
         mechanism: The column's mechanism.
@@ -113,7 +129,7 @@ def worst_case(
         texts: The texts; nulls that pass as null cost nothing.
 
     Returns:
-        Positions and amounts for exactly as many draws where length is disclosed, else for the longest text.
+        Positions and amounts: for `positions` draws if the length is disclosed, otherwise for the longest text.
     """
     counts = positions.to_numpy(zero_copy_only=False)
     disclosures = mechanism.guarantee.disclosures
@@ -152,7 +168,7 @@ def require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array, hint: st
 
 
 def _by_record(costs: list[Spend], where: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.int64]]:
-    """Spread distinct costs over records, `INFINITE` where infinite."""
+    """Assign distinct costs to records; infinite ones become `INFINITE`."""
     return {
         name: np.array(
             [INFINITE if math.isinf(getattr(cost, name)) else getattr(cost, name) for cost in costs], dtype=np.int64

@@ -1,7 +1,7 @@
-"""Where models and large products of matrices are computed, and in what: settings of the machine, never of a release.
+"""Choose the device and number type for models and large matrix products: settings of the machine, never of a release.
 
 `DPTEXT_DEVICE=auto|cpu|cuda` and `DPTEXT_DTYPE=auto|float32|bfloat16` enter no configuration. Exact products give the
-same answer everywhere; a model's scores differ in their last digits, but the guarantee holds for any scores whatever
+same answer on every device. The scores of a model differ in their last digits, but the guarantee holds for any scores
 (docs/spec/privacy.md#arbitrary-scores), the draws come from the same stream, and the first commit of a run is the
 release.
 """
@@ -25,17 +25,17 @@ DTYPE_SETTING = "DPTEXT_DTYPE"
 THREADS_SETTING = "DPTEXT_THREADS"
 
 _BF16 = re.compile(r"\b(avx512_bf16|amx_bf16|bf16)\b")
-"""What the kernel lists where a CPU multiplies bfloat16 itself (x86: AVX-512 or AMX; ARM: bf16)."""
+"""CPU flags in `/proc/cpuinfo` of hardware that multiplies bfloat16 (x86: AVX-512 or AMX; ARM: bf16)."""
 
 
 @dataclass(frozen=True)
 class Computing:
-    """Where and in what a model computes.
+    """Name the device and number type in which a model computes.
 
     Attributes:
         device: "cpu" or "cuda".
         dtype: "float32" or "bfloat16".
-        auto: Which of the two were left to `auto`, so that the hardware decided.
+        auto: Settings that were `auto`, so that the hardware decided.
     """
 
     device: Device
@@ -43,20 +43,20 @@ class Computing:
     auto: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        """For people: cpu, in bfloat16 (auto chose device and dtype)."""
+        """Return a phrase for people, such as: cpu, in bfloat16 (auto chose device and dtype)."""
         chosen = f" (auto chose {' and '.join(self.auto)})" if self.auto else ""
         return f"{self.device}, in {self.dtype}{chosen}"
 
     def as_dict(self) -> dict[str, Any]:
-        """The same as JSON can hold it."""
+        """Return the same facts as plain data for JSON."""
         return {"device": self.device, "dtype": self.dtype, "auto": list(self.auto)}
 
 
 def computing() -> Computing:
-    """Return where and in what models compute here, as the two settings or the hardware say.
+    """Return device and number type of models on this machine, from the two settings or from the hardware.
 
     Raises:
-        PolicyError: A setting that does not exist, or a GPU where there is none.
+        PolicyError: A setting has an unknown value, or names a GPU on a machine without one.
     """
     where = device()
     auto = tuple(name for name, setting in (("device", SETTING), ("dtype", DTYPE_SETTING)) if _asked(setting) == "auto")
@@ -64,10 +64,10 @@ def computing() -> Computing:
 
 
 def device() -> Device:
-    """Return where to compute: "cuda" where torch sees a GPU, unless the setting says "cpu".
+    """Return the device: "cuda" if torch sees a GPU, unless the setting says "cpu".
 
     Raises:
-        PolicyError: Another setting, or "cuda" where there is none.
+        PolicyError: The setting has an unknown value, or is "cuda" on a machine without a GPU.
     """
     asked = _asked(SETTING)
     if asked == "cpu":
@@ -85,13 +85,13 @@ def device() -> Device:
 
 
 def dtype(where: str | None = None) -> Dtype:
-    """Return in what a model computes: bfloat16 where the hardware multiplies it itself, unless the setting decides.
+    """Return the number type of models: bfloat16 if the hardware multiplies it, unless the setting decides.
 
     Args:
-        where: "cpu" or "cuda"; what `device` says where None.
+        where: "cpu" or "cuda"; None takes the result of `device`.
 
     Raises:
-        PolicyError: Another setting.
+        PolicyError: The setting has an unknown value.
     """
     asked = _asked(DTYPE_SETTING)
     if asked == "float32":
@@ -107,7 +107,7 @@ def dtype(where: str | None = None) -> Dtype:
 
 
 def limit_threads() -> None:
-    """Hold torch to `DPTEXT_THREADS` threads where that is set, as the kernel does: one in every worker of Spark."""
+    """Limit torch to `DPTEXT_THREADS` threads if that is set, as the kernel does; every worker of Spark sets 1."""
     asked = os.environ.get(THREADS_SETTING, "").strip()
     if asked.isdecimal() and int(asked):
         import torch
@@ -121,7 +121,7 @@ def _asked(setting: str) -> str:
 
 @cache
 def _sees_gpu(asked: str) -> bool:
-    """Whether torch sees a GPU; with "auto" torch is only imported where the machine has NVIDIA's driver."""
+    """Say whether torch sees a GPU; with "auto", torch is imported only if the machine has NVIDIA's driver."""
     driver = any(Path(path).exists() for path in ("/dev/nvidiactl", "/dev/dxg"))
     if importlib.util.find_spec("torch") is None or (asked == "auto" and not driver):
         return False

@@ -1,6 +1,7 @@
-"""What can go wrong, said once: a sentence, what is allowed, a hint; never an input value.
+"""Define the errors of dptext_etl, whose messages never contain an input value.
 
-Every error carries the exit code of the command line, so that the same failure means the same thing everywhere.
+A message says what is wrong and what is allowed, and ends with a hint. Every error has an exit code of the command
+line, so that the same failure means the same thing everywhere.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ class DPTextError(Exception):
     """Base of all errors that dptext_etl raises on purpose.
 
     Args:
-        message: What was wrong, what was got, what is allowed. Never a cell, a token or a secret.
-        hint: What to do next.
+        message: Says what is wrong, what was given and what is allowed. It never quotes a cell, a token or a secret.
+        hint: Says what to do next.
     """
 
     exit_code = 1
@@ -31,7 +32,7 @@ class DPTextError(Exception):
 
 
 class PolicyError(DPTextError):
-    """A policy, a parameter or a command that cannot be carried out as written."""
+    """A policy, a parameter or a command cannot be carried out as written."""
 
     exit_code = 2
 
@@ -41,43 +42,43 @@ class DisclosureError(PolicyError):
 
 
 class KeyReferenceError(PolicyError):
-    """A key reference that cannot be resolved, or a key that must not be used."""
+    """A key reference cannot be resolved, or its key must not be used."""
 
 
 class ArtifactError(PolicyError):
-    """A public input that is missing, malformed or not the one that was hashed."""
+    """A public input is missing or malformed, or has another hash than expected."""
 
 
 class InputError(PolicyError):
-    """A table that cannot be read or privatised as it is."""
+    """A table cannot be read, or cannot be privatised as it is."""
 
 
 class LedgerError(PolicyError):
-    """A ledger that is locked, newer, frozen, or that contradicts what is asked of it."""
+    """A ledger is locked, frozen or of a newer version, or its records do not allow the request."""
 
 
 class BudgetError(DPTextError):
-    """A cap that would be exceeded."""
+    """A release would exceed a cap."""
 
     exit_code = 3
 
 
 class GateError(DPTextError):
-    """A gate that stopped a publication."""
+    """A gate stopped a publication."""
 
     exit_code = 4
 
 
 class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source"):`)
-    """Keep what a library says inside: its errors may quote cells.
+    """Replace exceptions of libraries, which may quote cells, by errors of our own.
 
-    An exception that is not ours leaves the block as `error`, naming the action and the exception's type only;
-    cause and context are dropped with the frames that hold them.
+    An exception that is not ours leaves the block as `error`, which names only the action and the type of the
+    exception. Its cause, context and frames are dropped.
 
     Args:
-        action: What was being done, as a gerund: "reading the source".
-        error: The class to raise.
-        hint: The hint to add.
+        action: The action inside the block as a gerund, such as "reading the source".
+        error: Class of the error to raise.
+        hint: Hint of the error.
     """
 
     def __init__(self, action: str, error: type[DPTextError] = InputError, hint: str | None = None) -> None:
@@ -94,7 +95,7 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
         self.leave(self._error(f"{self._action} failed ({kind.__name__})", self._hint))
 
     def leave(self, failure: DPTextError) -> NoReturn:
-        """Raise `failure` without what led to it."""
+        """Raise `failure` without cause and context."""
         try:
             raise failure
         except DPTextError:

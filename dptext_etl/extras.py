@@ -1,4 +1,7 @@
-"""What an extra brings, as a command: the libraries by name, since ours on an index may be somebody else's."""
+"""Name the command that installs the libraries of an extra.
+
+The command names the libraries and not our own distribution, because its name may belong to somebody else on an index.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,10 @@ DISTRIBUTION = "dptext-etl"
 
 
 def install(extra: str) -> str:
-    """Return the command that installs what an extra brings.
+    """Return the command that installs the libraries of an extra.
 
     Args:
-        extra: Its name, such as "spark".
+        extra: Name of the extra, such as "spark".
     """
     try:
         required = metadata.requires(DISTRIBUTION) or []

@@ -1,4 +1,4 @@
-"""Bytes on a disk: their hash, and that they are there after a crash."""
+"""Hash files, and make them durable, so that they survive a crash."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def sha256(path: Path) -> str:
     """Return the SHA-256 of a file's bytes, 64 hex digits.
 
     Raises:
-        OSError: It cannot be read.
+        OSError: The file cannot be read.
     """
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -21,7 +21,7 @@ def flush(path: Path) -> None:
     """Make a file's bytes, or the names in a folder, durable.
 
     Raises:
-        OSError: It cannot be opened, or the disk fails.
+        OSError: The path cannot be opened, or the disk fails.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:

@@ -1,9 +1,9 @@
-"""The exact privacy profile of Gaussian noise and its two inverses: Balle and Wang 2018, theorem 8.
+"""Compute the exact privacy profile of Gaussian noise and its two inverses (Balle and Wang 2018, theorem 8).
 
 Specification: docs/spec/privacy.md#analytic-gaussian.
 
-Everything depends on mu = sensitivity / sigma alone. Computed in logarithms: at epsilon = 500 the textbook form loses
-the result, above 709 it overflows. Each inverse returns the side on which the claim holds.
+Everything depends on mu = sensitivity / sigma alone. The functions compute in logarithms, because the textbook form
+loses the result at epsilon = 500 and overflows above 709. Each inverse is rounded to the side on which the claim holds.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 _STEPS = 200  # halvings: far below one unit in the last place
-_MARGIN = 1e-10  # of ln delta: above the rounding of `log_delta`, so that the side returned is the safe one
+_MARGIN = 1e-10  # margin of ln delta above the rounding error of `log_delta`, so that the result is on the safe side
 
 
 def log_delta(epsilon: float, mu: float) -> float:
@@ -31,7 +31,7 @@ def largest_mu(epsilon: float, delta: float) -> float:
 
     Args:
         epsilon: Above 0.
-        delta: Between 0 and 1, both left out.
+        delta: Between 0 and 1, exclusive.
 
     >>> round(largest_mu(500.0, 1e-5), 6)
     27.673312
@@ -51,8 +51,8 @@ def smallest_epsilon(mu: float, delta: float) -> float:
     """Return the smallest epsilon at which noise with this sensitivity, in standard deviations, is (epsilon, delta)-DP.
 
     Args:
-        mu: 0 and above; of several releases the root of the sum of squares.
-        delta: Between 0 and 1, both left out.
+        mu: At least 0; for several releases, the root of the sum of squares.
+        delta: Between 0 and 1, exclusive.
     """
     limit = math.log(delta) - _MARGIN
     if mu == 0 or log_delta(0.0, mu) <= limit:

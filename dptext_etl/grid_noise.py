@@ -1,8 +1,8 @@
-"""Noise on a grid for vectors that a model made of a whole text (docs/spec/privacy.md#grid-noise).
+"""Add noise on a grid to latents, the vectors that a model makes of whole texts (docs/spec/privacy.md#grid-noise).
 
-A latent is clipped, rounded toward zero to multiples of 2**-16, and every coordinate gets noise of its own from the
-record's stream; the sum is rounded to the grid again. Only this sum may leave: it goes to the decoder, which is
-post-processing.
+A latent is clipped and rounded toward zero to multiples of 2**-16. Every coordinate gets noise of its own from the
+record's stream, and the sum is rounded to the grid again. Only this sum leaves the module: it goes to the decoder,
+which is post-processing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
 
 LATENT = 4
-"""The purpose of noise of latents (docs/spec/stream.md#purposes)."""
+"""Purpose number of latent noise (docs/spec/stream.md#purposes)."""
 
 STEPS = 2**16
 """Grid steps per unit."""
@@ -44,18 +44,18 @@ def noisy_latents(
     Args:
         latents: Shape (rows, n), any floats; NaN and infinities count as 0.
         keys: One record key per row, fixed-size binary of 32 bytes.
-        clip: C, the public bound, taken down to the grid.
-        norm: What C bounds: each coordinate, or a row's sum of sizes, or its length.
-        sigma: Standard deviation of Gaussian noise; inflated by 1 + 2**-20 against the rounding of draws.
-        rate: Of discrete Laplace noise per grid step, instead of `sigma` (`laplace_rate`).
-        purpose: Number of the stream (plus 256 per pass).
+        clip: C, the public bound, rounded down to the grid.
+        norm: Norm that C bounds: of each coordinate ("value"), or the l1 or l2 norm of a row.
+        sigma: Standard deviation of Gaussian noise; it is enlarged by 1 + 2**-20 against the rounding of draws.
+        rate: Rate of discrete Laplace noise per grid step, instead of `sigma` (`laplace_rate`).
+        purpose: Purpose number of the stream (plus 256 per pass).
 
     Returns:
         Noisy latents, float32, shape (rows, n): multiples of 2**-16 up to a size of 256, rounded to float32 above.
 
     Raises:
-        PolicyError: If the clip, sigma or rate are out of range, or not one of the last two is given.
-        InputError: If two rows have one key, or there are not as many keys as rows.
+        PolicyError: The clip, sigma or rate is out of range, or not exactly one of the last two is given.
+        InputError: Two rows have the same key, or the number of keys is not the number of rows.
     """
     rows, n = latents.shape
     wide = latents.dtype.itemsize > 4
@@ -66,7 +66,7 @@ def noisy_latents(
 
 
 def clipped_steps(clip: float) -> int:
-    """Return C in whole grid steps: what the clip really bounds, for the sensitivity.
+    """Return C in whole grid steps, which is the real bound of the clip, for the sensitivity.
 
     >>> clipped_steps(0.1)
     6553
@@ -81,13 +81,13 @@ def clipped_steps(clip: float) -> int:
 def laplace_rate(epsilon: float, sensitivity: int | Fraction) -> Fraction:
     """Return the rate per grid step of discrete Laplace noise.
 
-    Exactly epsilon / sensitivity where numerator and denominator stay below 2**48, else a smaller fraction that can be
-    drawn (more noise).
+    The rate is exactly epsilon / sensitivity if numerator and denominator are below 2**48. Otherwise it is a smaller
+    fraction that can be drawn, which means more noise.
 
     Args:
-        epsilon: Of the whole vector.
-        sensitivity: Largest l1 distance of two clipped latents, in grid steps: 2 n times `clipped_steps(C)`, or
-            times 2**16 C, where C bounds each of n coordinates.
+        epsilon: Epsilon of the whole vector.
+        sensitivity: Largest l1 distance of two clipped latents, in grid steps. If C bounds each of n coordinates, this
+            is 2 n times `clipped_steps(C)`, or 2 n times 2**16 C.
 
     >>> laplace_rate(500.0, 2 * 20 * 768 * clipped_steps(0.1))
     Fraction(25, 10065408)

@@ -1,4 +1,4 @@
-"""What a mechanism promises and what one release of one record costs.
+"""Define guarantees and spends: the claim of a mechanism, and the cost of releasing one record once.
 
 Specification: docs/spec/privacy.md#disclosures, docs/spec/privacy.md#classes, docs/spec/privacy.md#spend.
 """
@@ -13,11 +13,11 @@ from typing import Any
 
 MICRO = 1_000_000
 Micro = int | float
-"""An amount in millionths, a whole number rounded up, or `math.inf`."""
+"""An amount in millionths: an integer that was rounded up, or `math.inf`."""
 
 
 class GuaranteeClass(StrEnum):
-    """The kind of theorem behind a row, from strongest to none."""
+    """The kind of theorem behind a release, from the strongest to none."""
 
     PURE_LDP = "PURE_LDP"
     APPROX_LDP = "APPROX_LDP"
@@ -46,7 +46,7 @@ _STRENGTH = list(GuaranteeClass)
 
 
 class Disclosure(StrEnum):
-    """What a mechanism may release exactly, beside its noisy output (docs/spec/privacy.md#disclosures)."""
+    """A property of the input that a mechanism releases exactly (docs/spec/privacy.md#disclosures)."""
 
     LENGTH = "length"
     STOPWORDS = "stopwords"
@@ -98,7 +98,7 @@ def micro(amount: float | Fraction) -> Micro:
 
 
 def exact(amount: float | Fraction) -> Fraction:
-    """Return `amount` as the fraction that spends reckon with: a float counts as the decimal that `repr` prints.
+    """Return `amount` as a fraction; a float counts as the decimal that `repr` prints.
 
     >>> exact(0.1)
     Fraction(1, 10)
@@ -108,14 +108,14 @@ def exact(amount: float | Fraction) -> Fraction:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The claim of a mechanism: class, what it discloses, who counts as neighbours, what epsilon is per.
+    """The claim of a mechanism: its class, disclosures, neighbours, unit of epsilon, and assumptions.
 
     Attributes:
         guarantee_class: The kind of theorem.
-        disclosures: What is released exactly; the claim holds between texts that agree on it.
-        neighbours: Which two inputs are compared, in words.
-        unit: What the mechanism's `epsilon` is per: "word", "token" or "record".
-        assumptions: Names of assumptions that every ledger row carries (docs/spec/privacy.md#assumptions).
+        disclosures: Properties that are released exactly; the claim holds between texts that agree on them.
+        neighbours: The two inputs that the claim compares, in words.
+        unit: Unit of the mechanism's `epsilon`: "word", "token" or "record".
+        assumptions: Names of the assumptions, which every ledger row states (docs/spec/privacy.md#assumptions).
     """
 
     guarantee_class: GuaranteeClass
@@ -136,12 +136,12 @@ class Spend:
         eps_tight: Exact pure epsilon of the integers that the sampler uses.
         eps_approx: Epsilon of the declared (epsilon, delta) pair.
         delta: Delta of that pair.
-        rho: zCDP.
-        mu2: Gaussian: (sensitivity / sigma) squared.
+        rho: Rho of zCDP.
+        mu2: (sensitivity / sigma) squared of Gaussian noise.
         eps_metric: Epsilon per unit of distance.
-        diameter: Largest distance, where a metric claim exists.
+        diameter: Largest distance, if there is a metric claim.
         metric_id: Name of that metric.
-        n_worst: Positions that were charged.
+        n_worst: Number of positions that were charged.
     """
 
     guarantee_class: GuaranteeClass = GuaranteeClass.PURE_LDP
@@ -160,11 +160,11 @@ class Spend:
 
     @classmethod
     def zero(cls) -> Spend:
-        """Nothing released, nothing spent."""
+        """Return the spend of releasing nothing."""
         return cls(eps_pure=0, eps_tight=0, eps_approx=0, delta=0, rho=0, mu2=0, eps_metric=0, diameter=0)
 
     def __add__(self, other: Spend) -> Spend:
-        """Compose: amounts add, disclosures unite, the weaker class stays."""
+        """Compose two spends: add the amounts, unite the disclosures, and keep the weaker class."""
         if not isinstance(other, Spend):
             return NotImplemented
         return Spend(
@@ -179,16 +179,16 @@ class Spend:
 
     @property
     def epsilon(self) -> float:
-        """Epsilon of the declared pair, as a number (rounded up to a millionth)."""
+        """Return epsilon of the declared pair as a number, rounded up to a millionth."""
         return self.eps_approx / MICRO
 
     @property
     def log10_odds(self) -> float:
-        """By how many powers of ten the odds between two texts can move; beyond 13 the bound says little."""
+        """Return by how many powers of ten a release can change the odds of two texts; above 13 this says little."""
         return self.epsilon / math.log(10)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same facts as JSON can hold them; infinite amounts are the string "inf"."""
+        """Return the same facts as plain data for JSON; infinite amounts are the string "inf"."""
         facts: dict[str, Any] = {}
         for item in fields(self):
             value = getattr(self, item.name)

@@ -1,6 +1,6 @@
-"""Keys by reference: a plan, a log or a ledger holds the name of a key, the kernel alone holds the key.
+"""Handle keys by reference: plans, logs and ledgers hold the name of a key; only the kernel holds the key itself.
 
-The byte layout of every key is docs/spec/stream.md#keys; the arithmetic is the kernel's (`kernel/src/keys/`).
+docs/spec/stream.md#keys defines the byte layout of every key; the kernel computes them (`kernel/src/keys/`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ _VARIABLE = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
 def reference(value: Any) -> str:
-    """Return `value` if it names a key and cannot be one: where a policy is built, before it is printed or sent.
+    """Return `value` if it is the name of a key and not a key itself.
 
-    Whether there is a key behind the name is seen where it is resolved, which may be another machine.
+    A policy checks this when it is built, before it can be printed or sent. The name is resolved later, perhaps on
+    another machine; only then a missing key is noticed.
 
     Raises:
-        KeyReferenceError: Anything but "env:NAME" and "file:PATH"; a key itself is refused without being quoted.
+        KeyReferenceError: The value is neither "env:NAME" nor "file:PATH". A key itself is refused and not quoted.
     """
     if not isinstance(value, str):
         msg = f"a key is given by reference, got {type(value).__name__}; allowed: {REFERENCE_FORMS}"
@@ -48,16 +49,17 @@ def reference(value: Any) -> str:
 
 
 def resolve(name: str) -> _kernel.Secret:
-    """Return the secret behind a reference, resolved once per process.
+    """Return the secret that a reference names; a process resolves a reference once.
 
     Raises:
-        KeyReferenceError: The reference has another form, or what it names is missing, malformed or readable by others.
+        KeyReferenceError: The reference has another form, or its variable or file is missing, malformed or readable by
+            other users.
     """
     return _kernel.Secret.resolve(reference(name))
 
 
 def throwaway(cfg: str) -> _kernel.ReleaseKey:
-    """Return a release key that is kept nowhere, for previews and measurements: nobody can repeat what it draws.
+    """Return a release key that is stored nowhere, for previews and measurements; nobody can repeat its draws.
 
     Args:
         cfg: The configuration hash of the mechanism.
@@ -67,12 +69,12 @@ def throwaway(cfg: str) -> _kernel.ReleaseKey:
 
 @dataclass(frozen=True)
 class RecordKeys:
-    """The keys of a batch: one release key and the canonical id of every record.
+    """Hold the keys of a batch: one release key, and the canonical id of every record.
 
     Attributes:
-        release: Key of (dataset, column, release, configuration); opaque.
-        ids: Canonical record ids, strings, as long as the texts.
-        nonce: Counts deliberate extra releases of a record under one release name.
+        release: Opaque key of (dataset, column, release, configuration).
+        ids: Canonical record ids, strings, as many as the texts.
+        nonce: Number of the deliberate extra release of a record under one release name, from 0.
     """
 
     release: _kernel.ReleaseKey
@@ -80,7 +82,7 @@ class RecordKeys:
     nonce: int = 0
 
     def of(self, texts: pa.Array) -> pa.Array:
-        """Return the key of every record, fixed-size binary of 32 bytes: it depends on the record's text as well.
+        """Return the key of every record, fixed-size binary of 32 bytes; it also depends on the record's text.
 
         Args:
             texts: Strings of any Arrow layout, nulls allowed, as many as `ids`.
@@ -89,10 +91,10 @@ class RecordKeys:
 
 
 def id_type(dtype: pa.DataType) -> str:
-    """Name the kind of a record id, as the ledger pins it per dataset and column (docs/spec/stream.md#record-id).
+    """Return the kind of a record id; the ledger pins it per dataset and column (docs/spec/stream.md#record-id).
 
     Raises:
-        InputError: Floats, booleans, nulls and naive timestamps identify nothing.
+        InputError: The type is float, boolean, null or a timestamp without zone, which identify nothing.
     """
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
@@ -117,16 +119,16 @@ _ID_TYPES = {
 
 
 def canonical_ids(ids: pa.Array) -> pa.Array:
-    """Write record ids as the specification has them (docs/spec/stream.md#record-id): one string per record.
+    """Write record ids in the canonical form of the specification (docs/spec/stream.md#record-id), one per record.
 
     Args:
-        ids: Any allowed id type, no nulls.
+        ids: Ids of any allowed type, without nulls.
 
     Returns:
-        Large strings of the same length.
+        Large strings, as many as `ids`.
 
     Raises:
-        InputError: A null id, or a type that identifies nothing.
+        InputError: An id is null, or the type is not allowed.
     """
     id_type(ids.type)
     if ids.null_count:

@@ -22,7 +22,7 @@ from dptext_etl.guarantee import MICRO, Guarantee, Spend, exact
 from dptext_etl.keys import RecordKeys
 
 PAD = "<PAD>"
-"""The word that fills a text up to a fixed or noisy length: drawn like any word, released as nothing."""
+"""Padding word that fills a text up to a fixed or noisy length; it is drawn like any word and released as nothing."""
 
 Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 Mode = Literal["strict", "faithful"]
@@ -31,13 +31,13 @@ DEFAULT_N_MAX = 10_000
 
 
 class Released(NamedTuple):
-    """What leaves a mechanism: as many rows as went in.
+    """The output of a mechanism, with as many rows as the input.
 
     Attributes:
-        text: Released texts, large strings; null where the input was null and nullness is disclosed.
-        positions: Draws that were charged per record, uint32, as `Mechanism.positions` says beforehand.
-        steps: Draws really made per record, uint32, at most `positions` where each costs the same; only where the
-            mechanism settles ex post (`Mechanism.refundable`), else None.
+        text: Released texts, large strings; null if the input was null and nullness is disclosed.
+        positions: Draws charged per record, uint32, as `Mechanism.positions` counts them before.
+        steps: Draws actually made per record, uint32, at most `positions` if all draws cost the same. None unless the
+            mechanism is refundable (`Mechanism.refundable`).
         failed: What the model failed on per record, uint32: draws that were uniform, or 1 for a whole record; None
             without a model. It stays inside the boundary and decides nothing (docs/spec/privacy.md#fail-closed).
     """
@@ -49,40 +49,40 @@ class Released(NamedTuple):
 
 
 class Mechanism(BaseModel, ABC):
-    """Base of all mechanisms; its fields are its parameters, its file name is its name.
+    """Base of all mechanisms; the fields of a mechanism are its parameters, and its file name is its name.
 
-    A subclass in `dptext_etl/mechanisms/` is found by every engine, the command line, the documentation and the
-    contract tests without being registered anywhere.
+    Every engine, the command line, the documentation and the contract tests find a subclass in
+    `dptext_etl/mechanisms/`; it is not registered anywhere.
 
     Attributes:
-        epsilon: The parameter; what it is per is said by `guarantee.unit`.
+        epsilon: The privacy parameter; `guarantee.unit` says whether it counts per word, token or record.
         mode: "strict": every row is a theorem. "faithful": a paper reproduced for benchmarks, never publishable.
-        n_max: Longest text in words; what is longer is cut before anything else.
+        n_max: Longest text in words; longer texts are cut before anything else.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
 
     version: ClassVar[int] = 1
-    """Version of the output's meaning: raised whenever equal inputs and keys would give other bytes."""
+    """Version of the output: it is raised whenever equal inputs and keys would give other bytes."""
     reproducible: ClassVar[bool] = False
-    """Whether equal keys, ids and texts give equal bytes on every machine. Where not (models), a run's first commit is
-    the release, and replays are served from it."""
+    """True if equal keys, ids and texts give equal bytes on every machine. Otherwise (for models), the first commit of
+    a run is the release, and replays read it."""
     accelerated: ClassVar[bool] = False
-    """Whether its models run on a GPU where there is one: such runs take turns (Dagster's pools)."""
+    """True if its models use a GPU when there is one; such runs take turns (Dagster's pools)."""
     shown_epsilons: ClassVar[tuple[float, ...]] = (0.5, 1.0, 2.0, 4.0, 8.0)
-    """At which epsilons a preview shows it where none is given."""
+    """Epsilons that a preview shows if none is given."""
     artifact_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields that name public inputs: the hash of what they name enters the configuration, not the name."""
+    """Fields that name public inputs; the hash of the named content enters the configuration, not the name."""
     hub_fields: ClassVar[frozenset[str]] = frozenset()
-    """Those of `artifact_fields` that may hold a name that looks like a path, as models on a hub have: a policy takes
-    them for paths only where there is such a file. The others are paths where they have a slash or a suffix."""
+    """Those of `artifact_fields` whose names may look like paths, as names of models on a hub do. A policy takes such a
+    name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
 
     epsilon: Epsilon
     mode: Mode = "strict"
     n_max: PositiveInt = DEFAULT_N_MAX
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy, with other parameters if given: nothing that was derived from the old ones goes along."""
+        """Copy the mechanism, with other parameters if given; values derived from the old parameters are not copied."""
         copied = super().model_copy(update=update, deep=deep)
         if update:
             for name in copied.__dict__.keys() - type(self).model_fields.keys():
@@ -90,23 +90,26 @@ class Mechanism(BaseModel, ABC):
         return copied
 
     def __getstate__(self) -> dict[Any, Any]:
-        """Pickle parameters alone: what is derived from them is derived again."""
+        """Pickle the parameters alone; derived values are computed again."""
         state = super().__getstate__()
         fields = type(self).model_fields
         return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
 
     @property
     def name(self) -> str:
-        """The mechanism's name: that of its file."""
+        """Return the mechanism's name, which is the name of its file."""
         return type(self).__module__.rpartition(".")[2]
 
     @property
     def publishable(self) -> bool:
-        """Whether a release may leave the boundary."""
+        """Return True if a release of this mechanism may be published."""
         return self.mode == "strict"
 
     def configuration(self) -> dict[str, Any]:
-        """What fixes the output beside key, record and text (docs/spec/stream.md#configuration): hashed into `cfg`."""
+        """Return everything that determines the output beside key, record and text; its hash is `cfg`.
+
+        Specification: docs/spec/stream.md#configuration.
+        """
         parameters = {
             name: _written(getattr(self, name))
             for name, field in type(self).model_fields.items()
@@ -125,14 +128,14 @@ class Mechanism(BaseModel, ABC):
         return hashlib.sha256(b"dptext/cfg/v1\0" + canon(self.configuration())).hexdigest()
 
     def artifacts(self) -> dict[str, Artifact]:
-        """Public inputs that the output depends on, by role."""
+        """Return the public inputs that the output depends on, by role."""
         return {}
 
     def placed(self, artifacts: Mapping[str, Artifact]) -> Self:
-        """Return the same mechanism, its `artifacts` (by role) read from where they lie on this machine.
+        """Return the same mechanism with `artifacts` (by role) at their paths on this machine.
 
-        Workers are given what another machine built and verified: a role that is a field becomes the artifact's path,
-        any other one takes the place of what would be computed. Compare `cfg()` afterwards.
+        Workers get artifacts that another machine built and verified. If a role is a field, the field becomes the
+        artifact's path; any other artifact replaces the one that would be computed. Compare `cfg()` afterwards.
         """
         paths = {role: str(item.path) for role, item in artifacts.items() if role in type(self).model_fields}
         again = type(self)(**{**self.model_dump(), **paths})
@@ -141,7 +144,7 @@ class Mechanism(BaseModel, ABC):
 
     @property
     def computing(self) -> Computing | None:
-        """Where and in what its model computes on this machine; None where it has no model.
+        """Return device and number type of its model on this machine; None if it has no model.
 
         A setting of the machine, never of a release: it enters no configuration.
         """
@@ -150,25 +153,25 @@ class Mechanism(BaseModel, ABC):
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """The claim: class, disclosures, neighbours, unit."""
+        """Return the claim: class, disclosures, neighbours, unit."""
 
     @abstractmethod
     def spend(self, positions: int) -> Spend:
-        """The privacy map: what a release of one record with that many draws costs."""
+        """Return the cost of releasing one record with that many draws."""
 
     @property
     def refundable(self) -> bool:
-        """Whether a release says how many draws it really took, so that a pure cap may be charged for those alone.
+        """Return True if a pure cap may be charged only for the draws that a release actually took.
 
-        True only where that number is a function of what is released or of Bernoulli trials that no text decides
-        (docs/spec/privacy.md#expost). The guarantee of a record stays its worst case.
+        This is allowed only if the number of draws is a function of the released text, or of Bernoulli trials that do
+        not depend on any text (docs/spec/privacy.md#expost). The guarantee of a record stays its worst case.
         """
         return False
 
     def spent(self, steps: npt.NDArray[np.uint32]) -> npt.NDArray[np.int64]:
-        """Return the pure epsilon that so many draws used, in millionths rounded up, shape (records,).
+        """Return the pure epsilon of that many draws per record, in millionths rounded up, shape (records,).
 
-        Only where `refundable`; never more than `spend` of the record's positions.
+        It is used only if `refundable`, and is never more than `spend` of the record's positions.
         """
         each = exact(self.epsilon) * MICRO
         counts, where = np.unique(steps, return_inverse=True)
@@ -176,27 +179,27 @@ class Mechanism(BaseModel, ABC):
 
     @property
     def most_positions(self) -> int:
-        """Draws of the longest text: reserved for every record where the length is not disclosed."""
+        """Return the draws of the longest text; every record reserves them if the length is not disclosed."""
         return self.n_max
 
     def worst_case(self, positions: int | None = None) -> Spend:
-        """What is reserved before a text is scored: `positions` draws where length is disclosed, else the most."""
+        """Return the cost to reserve before a text is scored: of `positions` draws, or of the longest text if None."""
         return self.spend(self.most_positions if positions is None else positions)
 
     def draws(self, positions: int) -> Draws | None:  # noqa: ARG002  (mechanisms of such draws need it)
-        """Return the range-bounded draws of a record with that many positions, or None if it holds anything else.
+        """Return the range-bounded draws of a record with that many positions, or None if it has other draws as well.
 
-        Only what consists of such draws alone composes by their privacy loss (docs/spec/privacy.md#br-pld).
+        Only records of such draws alone compose by privacy loss distributions (docs/spec/privacy.md#br-pld).
         """
         return None
 
     @abstractmethod
     def positions(self, texts: pa.Array) -> pa.Array:
-        """Count the draws that each text will take, uint32, without drawing (used to reserve)."""
+        """Count the draws that each text will take, uint32, without drawing; reservations use this."""
 
     @abstractmethod
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        """Release texts; null in, null out. The same key, record and text always give the same bytes."""
+        """Release texts; a null stays null. The same key, record and text always give the same bytes."""
 
     def probe(self) -> None:
         """Compute on public texts, and refuse to go on where that fails; nothing where there is no model.
@@ -209,46 +212,46 @@ class Mechanism(BaseModel, ABC):
         """
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """Facts about one draw ("draw") or about the noise ("noise") for people; none where words' tables say it."""
+        """Return facts about one draw ("draw") or the noise ("noise"); word mechanisms have tables instead."""
         return {}
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """Return the factors whose product is the declared epsilon of a text, by the symbol that documentation uses.
+        """Return the factors whose product is the declared epsilon of a text, by their symbols in the documentation.
 
         Args:
-            positions: Draws of the text, 1 or more.
+            positions: Draws of the text, at least 1.
         """
         return {"n": positions, "ε": exact(self.epsilon)}
 
-    def foreign_chance(self) -> float:
-        """Return an upper bound of the probability that a release holds one given word of 20 letters that nobody knows.
+    def out_of_vocabulary_chance(self) -> float:
+        """Return an upper bound of the probability that a release holds one given out-of-vocabulary word of 20 letters.
 
-        0 where outputs are words of a fixed set. What spells texts from pieces of words, or decodes them, may copy such
-        a word from its input by chance; 1 where no bound is known.
+        The bound is 0 if outputs are words of a fixed set. A mechanism that spells texts from pieces of words, or
+        decodes them, may copy such a word from its input by chance; 1 means that no bound is known.
         """
         return 0.0 if self.guarantee.unit == "word" or self.output_words() is not None else 1.0
 
     def output_words(self) -> frozenset[str] | None:
-        """The words that a released text can hold, or None where outputs are not words of a fixed set."""
+        """Return the words that a released text can hold, or None if outputs are not words of a fixed set."""
         return None
 
     @classmethod
     def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ARG003
-        """Return what a preview takes beside the parameters that are given: nothing, or what this machine has.
+        """Return parameters that a preview adds to the given ones, such as a model that this machine has.
 
         Raises:
-            PolicyError: What it needs is not on this machine; the hint says how to get it.
+            PolicyError: This machine lacks something that a preview needs; the hint says how to get it.
         """
         return {}
 
     @classmethod
     @abstractmethod
     def example(cls) -> Self:
-        """A tiny instance that needs no download: contract tests and documentation run it."""
+        """Return a tiny instance that needs no download; contract tests and documentation run it."""
 
 
 def _written(value: Any) -> Any:
-    """Write a parameter as the configuration has it: floats as their repr, from which the value can be parsed back."""
+    """Write a parameter in the form of the configuration; a float becomes its repr, which can be parsed back."""
     if isinstance(value, float):
         if not math.isfinite(value):
             msg = "parameters are finite"

@@ -1,7 +1,7 @@
-"""A plugin of mypy that knows `.dptext` on expressions and frames of Polars.
+"""Teach mypy the attribute `.dptext` on expressions and frames of Polars.
 
-Polars registers namespaces while a program runs, so no type checker can see them, and none offers a way to declare an
-attribute of another library's class. In the settings of mypy:
+Polars registers namespaces while a program runs, so no type checker can see them, and none lets a library declare an
+attribute of another library's class. Put this plugin into the settings of mypy:
 
     [tool.mypy]
     plugins = ["dptext_etl.polars_mypy"]
@@ -32,18 +32,18 @@ NAMESPACES = {
     "polars.dataframe.frame.DataFrame": "DataFrameNamespace",
     "polars.lazyframe.frame.LazyFrame": "LazyFrameNamespace",
 }
-"""The classes that Polars defines, and the namespace that the door registers on each."""
+"""Classes of Polars, and the namespace that `dptext_etl.polars` registers on each."""
 
 
 class PolarsNamespaces(Plugin):
-    """Gives the three classes an attribute, and the attribute its type where the door is part of the program."""
+    """Declare the attribute of the three classes, and its type if the program imports `dptext_etl.polars`."""
 
     def get_customize_class_mro_hook(self, fullname: str) -> Callable[[ClassDefContext], None] | None:
-        """Declare the attribute when one of the classes is read."""
+        """Declare the attribute when mypy reads one of the classes."""
         return _declare if fullname in NAMESPACES else None
 
     def get_attribute_hook(self, fullname: str) -> Callable[[AttributeContext], Type] | None:
-        """Say what the attribute is, where it is used."""
+        """Return the type of the attribute where a program uses it."""
         owner, _, name = fullname.rpartition(".")
         if name != ATTRIBUTE or owner not in NAMESPACES:
             return None
@@ -67,5 +67,5 @@ def _declare(context: ClassDefContext) -> None:
 
 
 def plugin(version: str) -> type[Plugin]:  # noqa: ARG001
-    """Return the plugin, as mypy asks for it."""
+    """Return the plugin class to mypy."""
     return PolarsNamespaces

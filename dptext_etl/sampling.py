@@ -1,10 +1,10 @@
-"""The exponential mechanism with exact draws: scores become integer weights, integers decide.
+"""Turn scores into the integer weights of the exponential mechanism, so that integers decide its draws exactly.
 
 Specification: docs/spec/privacy.md#integer-sampler.
 
-The numbers here are the same on every IEEE machine: `exp` is evaluated with additions and multiplications alone,
-so a table built anywhere has the same bytes. The guarantee does not rest on their accuracy: every weight lies in
-`[wmin, S]`, which bounds the ratio of any two probabilities whatever the rounding.
+The numbers here are the same on every IEEE machine: `exp` is evaluated with additions and multiplications alone, so a
+table has the same bytes wherever it is built. The guarantee does not depend on their accuracy: every weight lies in
+`[wmin, S]`, which bounds the ratio of any two probabilities, whatever the rounding.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def weight_bits(m: int) -> int:
 
 @cache
 def smallest_weight(epsilon: float, m: int) -> int:
-    """Return wmin, the least weight of any member of a set of `m`: S * exp(-epsilon / 2), rounded up."""
+    """Return wmin, the smallest weight in a set of `m` members: S * exp(-epsilon / 2), rounded up."""
     with localcontext() as context:
         context.prec = 60
         top = Decimal(2 ** weight_bits(m))
@@ -48,14 +48,14 @@ def integer_weights(scores: npt.ArrayLike, epsilon: float, low: float = 0.0, hig
     """Turn scores into the integer weights of the exponential mechanism.
 
     Args:
-        scores: Shape (..., m), any floats; NaN counts as `low`, the rest is clipped to `[low, high]`.
-        epsilon: Per draw.
+        scores: Shape (..., m), any floats; NaN counts as `low`, the others are clipped to `[low, high]`.
+        epsilon: Epsilon per draw.
         low: Public lower bound of the scores.
         high: Public upper bound of the scores.
 
     Returns:
-        Weights of the same shape; member y of a row is drawn with probability weight / row sum, and the largest
-        weight of a row is S = 2**B.
+        Weights of the same shape. Member y of a row is drawn with probability weight / row sum; the largest weight of a
+        row is S = 2**B.
     """
     clipped = np.array(scores, dtype=np.float64, ndmin=1)
     clipped[np.isnan(clipped)] = low
@@ -68,7 +68,7 @@ def integer_weights(scores: npt.ArrayLike, epsilon: float, low: float = 0.0, hig
 
 
 def _exp_negative(t: Floats) -> Floats:
-    """exp(-t) for t >= 0, from additions and multiplications only (about one unit in the last place)."""
+    """Return exp(-t) for t >= 0 from additions and multiplications only (error: about one unit in the last place)."""
     t = np.minimum(t, 700.0)
     k = np.floor(t * (1.0 / math.log(2)) + 0.5)
     r = (k * _LN2_HIGH - t) + k * _LN2_LOW
@@ -103,7 +103,7 @@ def epsilon_implemented(epsilon: float, m: int) -> float:
 
 
 def worst_log_ratio(weights: npt.ArrayLike) -> float:
-    """Return the largest difference that any outcome's log probability has between two rows.
+    """Return the largest difference of any outcome's log probability between two rows.
 
     Specification: docs/spec/privacy.md#epsilon-table.
 
@@ -120,17 +120,17 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) ->
 
     Specification: docs/spec/privacy.md#analytic-gaussian.
 
-    The smallest one by the exact privacy profile (Balle and Wang 2018, theorem 8), rounded up to twelve digits, so that
-    another version of a numerical library gives the same number and the claim holds on the side that is returned. The
-    classical formula is nowhere in this library: at epsilon = 500 its noise is really (5764.6, 1e-5)-DP.
+    It is the smallest one by the exact privacy profile (Balle and Wang 2018, theorem 8), rounded up to twelve digits.
+    So another version of a numerical library gives the same number, and the claim still holds. This library never uses
+    the classical formula: at epsilon = 500, its noise is really (5764.6, 1e-5)-DP.
 
     Args:
         epsilon: Above 0.
-        delta: Between 0 and 1, both left out.
+        delta: Between 0 and 1, exclusive.
         sensitivity: Largest l2 distance of two values before noise.
 
     Raises:
-        PolicyError: If a number is out of its range.
+        PolicyError: A number is out of its range.
 
     >>> round(analytic_gaussian_sigma(500.0, 1e-5, 2 * 0.1 * (20 * 768) ** 0.5), 7)
     0.8957039
@@ -144,9 +144,9 @@ def analytic_gaussian_sigma(epsilon: float, delta: float, sensitivity: float) ->
 
 
 def stated(amount: float) -> str:
-    """Write a computed amount as a stored file states it: rounded up to nine decimals.
+    """Write a computed amount in the form of stored files: rounded up to nine decimals.
 
-    The last bits of a logarithm differ between processors; a file whose hash is an identity must not hold them.
+    The last bits of a logarithm differ between processors, so a file whose hash is an identity must not hold them.
 
     >>> stated(1.32148871234567), stated(2.0)
     ('1.321488713', '2.0')

@@ -1,10 +1,10 @@
-"""Exact draws from a model's scores: the exponential mechanism over all ids of an output set.
+"""Draw ids exactly from a model's scores, by the exponential mechanism over an output set.
 
 Specification: docs/spec/privacy.md#integer-sampler.
 
-Scores become integer weights in `[wmin, S]`, whatever a model computes, and integers of the record's stream decide
-(docs/spec/stream.md#draws). The clip comes last and here: no caller can forget it. Scores on a GPU are weighed and
-summed there; only totals and drawn integers cross over.
+Whatever a model computes, its scores become integer weights in `[wmin, S]`, and integers of the record's stream decide
+(docs/spec/stream.md#draws). The functions here clip the scores as the last step, so no caller can forget it. Scores on
+a GPU become weights and sums there; only totals and drawn integers are copied.
 """
 
 from __future__ import annotations
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
     import torch
 
 TOKEN = 1
-"""The purpose of draws of words (docs/spec/stream.md#purposes)."""
+"""Purpose number of draws of words (docs/spec/stream.md#purposes)."""
 
 Choices = npt.NDArray[np.uint32]
 
 _ONE_LEVEL, _BLOCK = 4096, 256
-_CELLS_AT_ONCE = 2**24  # on a device: about 400 MB of numbers in between
+_CELLS_AT_ONCE = 2**24  # needs about 400 MB of intermediate numbers on a device
 
 
 @dataclass(frozen=True)
 class Slots:
-    """Where each draw of a batch takes its words from.
+    """Places in the keyed streams from which the draws of a batch take their random words.
 
     Attributes:
         keys: Record keys of the batch, fixed-size binary of 32 bytes.
         records: Index into `keys` of each draw's record, uint32, shape (n,).
-        positions: Serial number of each draw in its record and pass, uint64, shape (n,); never used twice.
+        positions: Serial number of each draw in its record and pass, uint64, shape (n,); no number is used twice.
     """
 
     keys: pa.Array
@@ -52,16 +52,16 @@ class Slots:
         return len(self.records)
 
     def take(self, some: npt.NDArray[Any] | slice) -> Slots:
-        """Return some of the slots, by a mask, by numbers or by a slice."""
+        """Return some of the slots by a mask, by indices or by a slice."""
         return Slots(self.keys, self.records[some], self.positions[some])
 
     def arrays(self) -> tuple[pa.Array, pa.Array, pa.Array]:
-        """Return keys, records and positions as the kernel takes them."""
+        """Return keys, records and positions as Arrow arrays for the kernel."""
         return self.keys, pa.array(self.records, pa.uint32()), pa.array(self.positions, pa.uint64())
 
 
 def slot_width(m: int) -> int:
-    """Return how many words a slot has where the largest output set has `m` members."""
+    """Return how many random words a slot has if the largest output set has `m` members."""
     return 2 if m > _ONE_LEVEL else 1
 
 
@@ -78,22 +78,22 @@ def choose(
     """Draw one id per row from the exponential mechanism over all columns.
 
     Args:
-        scores: Shape (n, m), a numpy array or a torch tensor, any floats; NaN counts as `low`, the rest is clipped to
-            `[low, high]`.
+        scores: Shape (n, m), a numpy array or a torch tensor, any floats; NaN counts as `low`, the others are clipped
+            to `[low, high]`.
         slots: n slots.
-        epsilon: Per draw.
+        epsilon: Epsilon per draw, above 0.
         low: Public lower bound of the scores.
-        high: Public upper bound of the scores.
-        purpose: Number of the stream (plus 256 per pass).
-        on_device: Whether a tensor is weighed where it is; by default if that is a CUDA device. Weights may differ in
-            their last unit between devices, as scores do; the bounds do not.
+        high: Public upper bound of the scores, above `low`.
+        purpose: Purpose number of the stream (plus 256 per pass).
+        on_device: Compute the weights of a tensor on its own device; None does so on CUDA devices. The weights may
+            differ in their last unit between devices, as scores do; the bounds do not.
 
     Returns:
-        Column numbers, uint32, shape (n,).
+        Column indices, uint32, shape (n,).
 
     Raises:
-        InputError: If there are not as many slots as rows.
-        PolicyError: If epsilon or the range of scores is none.
+        InputError: The number of slots is not the number of rows.
+        PolicyError: Epsilon or the range of scores is not allowed.
     """
     n, m = scores.shape
     if not (0 < epsilon < math.inf and 0 < high - low < math.inf):
@@ -106,30 +106,38 @@ def choose(
         on_device = not isinstance(scores, np.ndarray) and scores.is_cuda
     if on_device:
         return _choose_on_device(scores, slots, (float(epsilon), low, high), purpose)
-    law = m, epsilon, low, high, smallest_weight(float(epsilon), m)
-    drawn = _kernel.choose_scores(_flat(scores), *law, *slots.arrays(), purpose)
+    parameters = m, epsilon, low, high, smallest_weight(float(epsilon), m)
+    drawn = _kernel.choose_scores(_flat(scores), *parameters, *slots.arrays(), purpose)
     return np.asarray(pa.array(drawn).to_numpy())
 
 
 def choose_uniform(slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:
-    """Draw one id below `m` per slot uniformly: for positions that fail, at the same spend.
+    """Draw one id below `m` per slot uniformly, for positions that failed; the spend stays the same.
 
     Specification: docs/spec/privacy.md#fail-closed.
+
+    Args:
+        slots: n slots.
+        m: Size of the output set, at least 2.
+        purpose: Purpose number of the stream (plus 256 per pass).
+
+    Returns:
+        Ids, uint32, shape (n,).
     """
     drawn = _kernel.uniform_choices(*slots.arrays(), purpose, slot_width(m), m)
     return np.asarray(pa.array(drawn).to_numpy(), np.uint32)
 
 
 def bernoulli(slots: Slots, chance: Fraction, *, purpose: int) -> npt.NDArray[np.bool_]:
-    """Draw one Bernoulli trial per slot, exactly: an integer below the denominator of its probability decides.
+    """Draw one exact Bernoulli trial per slot: an integer below the denominator of the probability decides.
 
     Args:
-        slots: Where each trial takes its integer from, n of them.
+        slots: n slots.
         chance: Probability of success, from 0 to 1, with a denominator below 2**64.
-        purpose: Of the stream (docs/spec/stream.md#purposes); its slots have no words.
+        purpose: Purpose number of a stream whose slots have no words (docs/spec/stream.md#purposes).
 
     Returns:
-        Whether each trial succeeds, shape (n,).
+        True for each trial that succeeds, shape (n,).
     """
     drawn = _kernel.uniform_choices(*slots.arrays(), purpose, 0, chance.denominator)
     successes: npt.NDArray[np.bool_] = pa.array(drawn).to_numpy() < chance.numerator
@@ -137,14 +145,24 @@ def bernoulli(slots: Slots, chance: Fraction, *, purpose: int) -> npt.NDArray[np
 
 
 def weights(scores: Any, epsilon: float, low: float, high: float) -> Weights:
-    """Return the integer weights that `choose` draws from on a host, uint64, shape (n, m)."""
+    """Return the integer weights from which `choose` draws on a host.
+
+    Args:
+        scores: Shape (n, m), a numpy array or a torch tensor, any floats.
+        epsilon: Epsilon per draw, above 0.
+        low: Public lower bound of the scores.
+        high: Public upper bound of the scores, above `low`.
+
+    Returns:
+        Weights, uint64, shape (n, m).
+    """
     n, m = scores.shape
     made = _kernel.score_weights(_flat(scores), m, epsilon, low, high, smallest_weight(float(epsilon), m))
     return np.asarray(pa.array(made).to_numpy()).reshape(n, m)
 
 
 def _flat(scores: Any) -> pa.Array:
-    """Scores on the host as float32, or float64 where they are wider, row after row."""
+    """Return the scores on the host row after row, as float32, or as float64 if they are wider."""
     if not isinstance(scores, np.ndarray):
         narrow = scores.is_floating_point() and scores.dtype.itemsize <= 4
         scores = (scores.float() if narrow else scores.double()).detach().cpu().numpy()
@@ -152,24 +170,24 @@ def _flat(scores: Any) -> pa.Array:
     return pa.array(np.ascontiguousarray(scores, np.float64 if wide else np.float32).reshape(-1))
 
 
-def _choose_on_device(scores: torch.Tensor, slots: Slots, law: tuple[float, float, float], purpose: int) -> Choices:
-    """As the kernel: the same weights but for the last unit, the same integers, the same two levels."""
+def _choose_on_device(scores: torch.Tensor, slots: Slots, bounds: tuple[float, float, float], purpose: int) -> Choices:
+    """Draw as the kernel does: with the same integers, two levels, and weights that differ at most in the last unit."""
     import torch
 
     rows = max(1, _CELLS_AT_ONCE // scores.shape[1])
     with torch.no_grad():
         parts = [
-            _draw_on_device(_weigh_on_device(scores[at : at + rows], law), slots.take(slice(at, at + rows)), purpose)
+            _draw_on_device(_weigh_on_device(scores[at : at + rows], bounds), slots.take(slice(at, at + rows)), purpose)
             for at in range(0, len(slots), rows)
         ]
     return np.concatenate([np.zeros(0, np.uint32), *parts])
 
 
-def _weigh_on_device(scores: torch.Tensor, law: tuple[float, float, float]) -> torch.Tensor:
-    """Integer weights, int64, with ids of weight 0 behind the last up to whole blocks of 256."""
+def _weigh_on_device(scores: torch.Tensor, bounds: tuple[float, float, float]) -> torch.Tensor:
+    """Return integer weights, int64, padded with ids of weight 0 to whole blocks of 256."""
     import torch
 
-    (n, m), (epsilon, low, high) = scores.shape, law
+    (n, m), (epsilon, low, high) = scores.shape, bounds
     top, least = float(2 ** weight_bits(m)), float(smallest_weight(epsilon, m))
     clipped = scores.to(torch.float64, copy=True)
     clipped.masked_fill_(clipped.isnan(), low).clamp_(low, high)
@@ -181,7 +199,7 @@ def _weigh_on_device(scores: torch.Tensor, law: tuple[float, float, float]) -> t
 
 
 def _draw_on_device(padded: torch.Tensor, slots: Slots, purpose: int) -> Choices:
-    """Draw one id per row from int64 weights, by totals and integers below them."""
+    """Draw one id per row from int64 weights, by integers below their totals."""
     import torch
 
     n, m = padded.shape

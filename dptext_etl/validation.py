@@ -1,4 +1,4 @@
-"""Turn a pydantic error into one of ours: where it is wrong and what is allowed, never the value."""
+"""Turn a pydantic error into one of ours, which names the place and the allowed values, never the given value."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
     """Check plain data against a model inside the block.
 
     Args:
-        what: What is being made, for the sentence: "policy", "custext".
-        known: The entries it has, for the hint.
-        of: What the hint calls the entries.
+        what: Name of the thing that is checked, for the message: "policy", "custext".
+        known: Its known entries, for the hint.
+        of: Noun for the entries in the hint.
     """
 
     def __init__(self, what: str, known: Iterable[str], of: str = "entries") -> None:
@@ -25,7 +25,7 @@ class validated(seam):  # noqa: N801  (reads as a statement: `with validated("po
         self._hint = f"{of}: {', '.join(known)}"
 
     def __exit__(self, kind: Any, exc: BaseException | None, tb: Any) -> None:
-        """Raise what is wrong with each entry as one `PolicyError`."""
+        """Raise one `PolicyError` that says what is wrong with each entry."""
         if not isinstance(exc, ValidationError):
             super().__exit__(kind, exc, tb)
             return

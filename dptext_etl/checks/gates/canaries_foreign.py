@@ -52,7 +52,8 @@ class OutOfVocabularyCanaries(Gate):
         self._spelled = {
             item.column: self._all_but(item.column)
             for item in policy.column_policies()
-            if item.column and item.mechanism.foreign_chance() * planted * len(self._tokens[item.column]) > FALSE_ALARM
+            if item.column
+            and item.mechanism.out_of_vocabulary_chance() * planted * len(self._tokens[item.column]) > FALSE_ALARM
         }
         self._everything = Searcher(word for words in self._tokens.values() for word in words)
         self._in_clear = {
