@@ -1,3 +1,3 @@
-"""The command line, `dptext`: one command per file."""
+"""Provide the command line `dptext`, with one command per file."""
 
 from dptext_etl.cli.app import main as main

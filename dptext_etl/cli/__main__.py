@@ -1,4 +1,4 @@
-"""`python -m dptext_etl.cli` is `dptext`."""
+"""Run `dptext` as `python -m dptext_etl.cli`."""
 
 from dptext_etl.cli.app import main
 

@@ -1,4 +1,4 @@
-"""The application: the commands by name, and `main()`."""
+"""Collect the commands by name into one application, and run it in `main()`."""
 
 from __future__ import annotations
 
@@ -65,6 +65,6 @@ app.add_typer(train.app, name="train")
 
 
 def main() -> None:
-    """Run the command line; what fails outside a command is reduced to its type as well."""
+    """Run the command line; a failure outside a command prints only its type."""
     failures.install()
     typer.main.get_command(app)()

@@ -1,7 +1,7 @@
-"""What a failure may say: our own sentences, and of anything else its type alone.
+"""Print failures without quoting data: our own errors print their sentences, all others only their type.
 
-A library's error text, an exception's arguments and the locals of a frame may hold raw text or a key; none of them is
-ever printed. Panics of compiled code are `BaseException`s, so those are caught as well.
+The text of a library's error, the arguments of an exception and the locals of a frame may hold raw text or a key; none
+of them is ever printed. Panics of compiled code are `BaseException`s, so these are caught as well.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ WHERE = "DPTEXT_TRACEBACK"
 
 
 class Boundary(TyperGroup):
-    """The group of all commands: nothing but a sentence and an exit code leaves it."""
+    """Group all commands, and turn every exception into a sentence and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; turn what it raises into a sentence on stderr and an exit code."""
+        """Run the command; turn its exceptions into a sentence on stderr and an exit code."""
         try:
             return super().invoke(ctx)
         except _CLICKS_OWN:
@@ -66,7 +66,7 @@ def report(error: BaseException) -> int:
 
 
 def install() -> None:
-    """Hold the same line for whatever speaks outside a command: threads, finalisers, warnings, logs of libraries."""
+    """Keep texts out of messages outside commands, too: of threads, finalisers, warnings, and logs of libraries."""
     sys.excepthook = _hook
     threading.excepthook = lambda failed: _hook(failed.exc_type, failed.exc_value, failed.exc_traceback)
     sys.unraisablehook = lambda failed: _hook(failed.exc_type, failed.exc_value, failed.exc_traceback)

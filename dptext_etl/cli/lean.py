@@ -1,4 +1,4 @@
-"""Start without pandas: pyarrow imports it, a third of a second, when the first list becomes an array."""
+"""Start without pandas, which pyarrow would import when the first list becomes an array (a third of a second)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,25 @@ import sys
 
 
 class _NoPandas:
-    """A finder of modules that finds no pandas."""
+    """Refuse the import of pandas, as a finder of modules."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:  # noqa: ARG004
+        """Raise `ModuleNotFoundError` for pandas; find nothing for other names.
+
+        Args:
+            name: Name of the module.
+            path: Unused; the import system passes it.
+            target: Unused; the import system passes it.
+        """
         if name == "pandas":
             raise ModuleNotFoundError(name=name)
 
 
 def without_pandas() -> None:
-    """Let pyarrow settle that no list or array of this process is one of pandas; `to_pandas` finds it all the same.
+    """Let pyarrow conclude that this process has no pandas objects; `to_pandas` still works.
 
-    Nothing changes where pandas is imported already, or where pyarrow no longer asks.
+    Nothing changes if pandas is imported already, or if pyarrow has concluded it before.
     """
     if "pandas" in sys.modules:
         return

@@ -1,4 +1,4 @@
-"""Options that several commands share, said once."""
+"""Define the options that several commands share."""
 
 from __future__ import annotations
 
@@ -12,19 +12,21 @@ from dptext_etl.guarantee import Disclosure
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file, such as privacy.toml.")]
 Partition = Annotated[
-    str | None, typer.Option(metavar="NAME", help='What replaces "{partition}" in the policy\'s source and sink.')
+    str | None, typer.Option(metavar="NAME", help='Text that replaces "{partition}" in the policy\'s source and sink.')
 ]
 Engine = Annotated[
     Literal["polars", "spark"],
-    typer.Option(help="What computes: this process (polars), or the executors of the Spark that is configured here."),
+    typer.Option(
+        help="Compute in this process (polars), or on the executors of the Spark that is configured here (spark)."
+    ),
 ]
 Device = Annotated[
     Literal["auto", "cpu", "cuda"] | None,
-    typer.Option(help="Where models compute; auto takes a GPU if there is one. A setting of this machine alone."),
+    typer.Option(help="Device of models; auto takes a GPU if there is one. It is a setting of this machine alone."),
 ]
 Dtype = Annotated[
     Literal["auto", "float32", "bfloat16"] | None,
-    typer.Option(help="In what models compute; auto takes bfloat16 where the hardware has it."),
+    typer.Option(help="Number type of models; auto takes bfloat16 if the hardware has it."),
 ]
 MechanismName = Annotated[str, typer.Argument(metavar="NAME", help="A mechanism; `dptext mechanisms` lists them.")]
 Parameters = Annotated[
@@ -36,7 +38,7 @@ Allow = Annotated[
     typer.Option(help="Consent to a disclosure of the mechanism; repeat as needed (`dptext explain NAME` lists them)."),
 ]
 Accept = Annotated[
-    list[str] | None, typer.Option(help='Take a guarantee without a finite epsilon by its class: "UMLDP".')
+    list[str] | None, typer.Option(help='Accept a guarantee without a finite epsilon, by its class: "UMLDP".')
 ]
 LedgerUrl = Annotated[
     str,
@@ -44,5 +46,7 @@ LedgerUrl = Annotated[
 ]
 IdKey = Annotated[
     str | None,
-    typer.Option(metavar="REF", help="Key of the ledger's ids (env:NAME or file:PATH); beside the ledger if absent."),
+    typer.Option(
+        metavar="REF", help="Key of the ledger's ids (env:NAME or file:PATH); by default the file beside the ledger."
+    ),
 ]

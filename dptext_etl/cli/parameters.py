@@ -1,4 +1,4 @@
-"""Read `-p name=value` by the types of a mechanism's fields."""
+"""Read options `-p name=value` according to the types of a mechanism's fields."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ _LISTS = (list, tuple, set, frozenset)
 
 
 def parse(kind: type[Mechanism], name: str, given: Sequence[str] | None) -> dict[str, Any]:
-    """Return the parameters as plain data; lists are written `a,b,c`.
+    """Return the parameters as plain data; a list is written `a,b,c`.
 
     Args:
-        kind: The mechanism.
-        name: Its name, for the sentences.
+        kind: The mechanism's class.
+        name: Its name, for messages.
         given: Texts of the form "name=value".
 
     Raises:
-        PolicyError: Another form, an unknown or repeated parameter, or a value of another type.
+        PolicyError: A text has another form, a parameter is unknown or repeated, or a value has another type.
     """
     texts = pairs(given)
     for parameter in texts:
@@ -39,7 +39,7 @@ def pairs(given: Sequence[str] | None) -> dict[str, str]:
     """Split "name=value" texts.
 
     Raises:
-        PolicyError: Another form, or a name that is given twice.
+        PolicyError: A text has another form, or a name is given twice.
     """
     found: dict[str, str] = {}
     for item in given or ():
@@ -54,7 +54,7 @@ def pairs(given: Sequence[str] | None) -> dict[str, str]:
 
 
 def allowed(kind: type[Mechanism], name: str) -> str:
-    """Say which parameters a mechanism has and what they hold."""
+    """Return a sentence that lists the parameters of a mechanism and their types."""
     from dptext_etl.cli.render.mechanism_facts import type_name
 
     return f"parameters of {name}: " + ", ".join(

@@ -1,4 +1,4 @@
-"""Run a policy for a command: a progress bar for people, then the summary."""
+"""Run a policy for a command, with a progress bar for people, and print the summary."""
 
 from __future__ import annotations
 
@@ -17,14 +17,21 @@ if TYPE_CHECKING:
 
 
 def compute_on(device: str | None, dtype: str | None) -> None:
-    """Say where and in what models compute, for this process and what it starts; None leaves it to the environment."""
+    """Set device and number type of models for this process and its children; None leaves the environment as it is."""
     for name, value in (("DPTEXT_DEVICE", device), ("DPTEXT_DTYPE", dtype)):
         if value is not None:
             os.environ[name] = value
 
 
 def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str = "polars") -> None:
-    """Run a policy and print what it did: counts, spends and verdicts, never a text or an id."""
+    """Run a policy and print the results: counts, spends and verdicts, never a text or an id.
+
+    Args:
+        policy: The policy.
+        partition: Text that replaces "{partition}" in source and sink, or None.
+        as_json: Print one JSON object instead of a summary for people.
+        engine: "polars" or "spark".
+    """
     if engine == "polars":
         lean.without_pandas()
     from dptext_etl import engines
@@ -34,7 +41,7 @@ def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str
         with progress_bar() as progress:
             summary = run(policy, partition=partition, progress=progress).as_dict()
     except KeyboardInterrupt:
-        terminal.note("stopped: nothing is lost, the same command goes on from here")
+        terminal.note("stopped: nothing is lost; run the same command again to continue")
         raise
     if as_json:
         terminal.emit(summary)
@@ -43,7 +50,7 @@ def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str
 
 
 def _on_spark(policy: Policy, *, partition: str | None, progress: Listener | None) -> RunSummary:
-    """Run a policy on the Spark that is configured here, else on all cores of this machine."""
+    """Run a policy on the Spark that is configured here, or otherwise on all cores of this machine."""
     from dptext_etl.engines.spark.session import require_spark, session
 
     require_spark()
@@ -90,7 +97,7 @@ def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
-    """Give a callback that draws counts, rate and remaining time on stderr; None where stderr is no terminal."""
+    """Give a callback that draws counts, rate and remaining time on stderr; None if stderr is not a terminal."""
     screen = terminal.console(err=True)
     if not screen.is_terminal:
         yield None
@@ -114,7 +121,7 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
 
 
 def counts(seen: Progress) -> str:
-    """Write a report of progress: 12,000 of 20,000 rows, 3,400 per second, 2 s left."""
+    """Write a report of progress, such as: 12,000 of 20,000 rows, 3,400 per second, 2 s left."""
     total = "" if seen.rows_total is None else f" of {seen.rows_total:,}"
     left = "" if seen.eta is None else f", {seen.eta:,.0f} s left"
     return f"{seen.rows_done:,}{total} rows, {seen.rows_per_second:,.0f} per second{left}"

@@ -1,4 +1,4 @@
-"""Sentences of ours, public, for `dptext preview`."""
+"""Provide public sentences of our own for `dptext preview`."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_explain_is_readable(small_vectors):
 
 def test_explain_states_the_law_of_every_word_mechanism(word_mechanism):
     """From the mechanism itself: exact where it is exact, a bound where it is not, and it says which."""
-    law = word_facts.law(word_mechanism)
+    law = word_facts.distribution(word_mechanism)
     assert law["epsilon_worst"] <= law["epsilon_word"] * (1 + 1e-12)
     assert law["epsilon_word"] == pytest.approx(law["times_epsilon"] * word_mechanism.epsilon) or math.isinf(
         law["epsilon_word"]

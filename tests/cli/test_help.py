@@ -76,6 +76,8 @@ def test_paragraphs_flow():
 
         A line that
         goes on.
+
+        Args: This is for readers of the code.
         """
 
     sample = typer.Typer()

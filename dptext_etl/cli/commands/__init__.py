@@ -1,1 +1,1 @@
-"""The commands, one per file."""
+"""Hold the commands, one per file."""

@@ -1,4 +1,4 @@
-"""`dptext audit POLICY`: is what its mechanisms claim per word true, of their integers and of what they release?"""
+"""Define `dptext audit`, which tests the claims of mechanisms per word on their integers and on their releases."""
 
 from __future__ import annotations
 
@@ -22,15 +22,18 @@ KEYS = (
 def audit(
     policy: PolicyFile,
     *,
-    draws: Annotated[int, typer.Option(min=1_000, help="Records that are released per input and trial.")] = 100_000,
+    draws: Annotated[int, typer.Option(min=1_000, help="Number of records to release per input and trial.")] = 100_000,
     confidence: Annotated[float, typer.Option(help="Joint confidence of all lower bounds of a column.")] = 0.95,
     as_json: Json = False,
 ) -> None:
-    """Compute what every column's mechanism realises, exactly where it has a table, and try to refute what it claims.
+    """Compute the real epsilon of every column's mechanism, and try to refute the epsilon that it claims.
 
-    The trials release public words under keys of their own: no text is read, nothing is charged.
+    The computation is exact if the mechanism has a table. The trials release public words under keys of their own: they
+    read no text and charge nothing.
 
     Exits with 4 if a claim is refuted.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl import evaluation
     from dptext_etl.cli.render import terminal
@@ -48,7 +51,7 @@ def audit(
             _show(item.as_dict(), confidence)
     if refuted:
         msg = f"a claim is refuted, of column {', '.join(repr(name) for name in refuted)}"
-        raise GateError(msg, "publish nothing of it; the mechanism or its stored table is not what it says it is")
+        raise GateError(msg, "publish nothing from it; the mechanism or its stored table does not keep its claim")
 
 
 def _show(found: Mapping[str, Any], confidence: float) -> None:

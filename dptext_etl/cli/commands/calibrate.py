@@ -1,4 +1,4 @@
-"""`dptext calibrate`: estimate the public range that a model's scores are clipped to."""
+"""Define `dptext calibrate`, which estimates the public range that a model's scores are clipped to."""
 
 from __future__ import annotations
 
@@ -19,40 +19,43 @@ def calibrate(
     corpus: Annotated[
         Path, typer.Option(metavar="FILE", help="Parquet file of PUBLIC texts; never those to privatise.")
     ],
-    column: Annotated[str, typer.Option(help="Which column holds the texts.")] = "text",
+    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
     out: Annotated[
         Path | None,
         typer.Option(
-            metavar="PATH", help="The file, or a folder for its dptext_clip.json; the model's folder if absent."
+            metavar="PATH", help="The file, or a folder for its dptext_clip.json; by default the model's folder."
         ),
     ] = None,
     revision: Annotated[str | None, typer.Option(help="The hub's revision of the model.")] = None,
     kind: Annotated[
         Literal["masked", "causal", "seq2seq"] | None,
-        typer.Option(help="What model it is, if its files do not say so."),
+        typer.Option(help="The kind of model, if its files do not say it."),
     ] = None,
     template: Annotated[
         str | None,
-        typer.Option(help='Prompt with "{text}" in it, as the mechanism will have it; its default if absent.'),
+        typer.Option(help='The prompt of the mechanism, with "{text}" in it; by default the mechanism\'s own.'),
     ] = None,
-    texts: Annotated[int, typer.Option(min=1, help="How many texts, spread evenly over the corpus.")] = 1_000,
+    texts: Annotated[int, typer.Option(min=1, help="Number of texts to read, spread evenly over the corpus.")] = 1_000,
     latent: Annotated[bool, typer.Option("--latent", help="Choose the clip C of dpbart's latents instead.")] = False,
     length: Annotated[int, typer.Option(min=1, help="With --latent: tokens of a text in a release.")] = 20,
     deviations: Annotated[
         float | None,
         typer.Option(
             min=0.01,
-            help="Standard deviations from the mean that the range goes up to: 4 for scores, 0.5 with --latent.",
+            help="Upper end of the range, in standard deviations from the mean; by default 4, or 0.5 with --latent.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Estimate (mean, mean + 4 standard deviations) of a model's scores on public text, and write them to a file.
 
-    The corpus must be public: a range that was taken from the texts that are privatised tells about them, and nothing
-    would account for it. A mechanism takes the file as `clip`; in the model's folder it is found without being named.
+    The corpus must be public: a range from the texts that are privatised would disclose something about them, and no
+    ledger would account for it. A mechanism takes the file as `clip`; it finds a file in the model's folder by itself.
 
-    With --latent the clip of dpbart's latents is chosen, by the spread of their values (paper 003, appendix B).
+    With --latent, the command chooses the clip of dpbart's latents from the spread of their values (paper 003,
+    appendix B).
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     if latent:
         from dptext_etl.cli.commands.calibrate_latent import calibrate_latent
@@ -69,9 +72,9 @@ def calibrate(
 
     place = out or Path(model)
     if out is None and not place.is_dir():
-        raise PolicyError("where the range goes is not said: the model is no folder", "name a file with --out")
+        raise PolicyError("there is no place to write the range: the model is not a folder", "name a file with --out")
     path = place / CLIP_FILE if place.is_dir() else place
-    terminal.note("the corpus is taken to be public: never calibrate on texts that you privatise")
+    terminal.note("this command assumes that the corpus is public: never calibrate on texts that you privatise")
     every = max(1, texts // 10)
 
     def told(done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""`dptext calibrate --latent`: the clip C of DP-BART from latents of public text (paper 003, appendix B)."""
+"""Run `dptext calibrate --latent`, which chooses the clip C of DP-BART from latents of public text (paper 003)."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ def calibrate_latent(
     deviations: float,
     as_json: bool,
 ) -> None:
-    """Choose C, write it with its provenance, and print what other choices would cost.
+    """Choose C, write it with its provenance, and print the losses of other choices.
 
     Args:
         model: A folder, a model of dptext-etl-models, or a hub name.
         corpus: Parquet file of public texts.
         column: The column of texts.
-        out: The file, or a folder for its dptext_latent_clip.json; the model's folder if absent.
-        revision: Of a hub name.
-        texts: How many texts to read.
+        out: The file, or a folder for its dptext_latent_clip.json; None takes the model's folder.
+        revision: Revision of a hub name.
+        texts: Number of texts to read.
         length: Tokens of a text in a release.
-        deviations: Standard deviations from the mean.
+        deviations: Distance of C from the mean in standard deviations.
         as_json: Print one JSON object alone.
 
     Raises:
-        PolicyError: The model is no folder and no file is named.
+        PolicyError: The model is not a folder, and no file is named.
     """
     from dptext_etl.artifacts import canon
     from dptext_etl.cli.render import terminal
@@ -50,9 +50,9 @@ def calibrate_latent(
 
     place = out or Path(model)
     if out is None and not place.is_dir():
-        raise PolicyError("where the clip goes is not said: the model is no folder", "name a file with --out")
+        raise PolicyError("there is no place to write the clip: the model is not a folder", "name a file with --out")
     path = place / FILE if place.is_dir() else place
-    terminal.note("the corpus is taken to be public: never calibrate on texts that you privatise")
+    terminal.note("this command assumes that the corpus is public: never calibrate on texts that you privatise")
     public = Corpus(corpus, column=column)
     base = Base.load(model, revision)
     drawn = public_texts([public], length - 2, texts, seed=1)

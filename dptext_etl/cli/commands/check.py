@@ -1,4 +1,4 @@
-"""`dptext check RELEASED --policy POLICY`: judge a published table without its raw data."""
+"""Define `dptext check`, which judges a published table without its raw data."""
 
 from __future__ import annotations
 
@@ -24,9 +24,11 @@ def check(
     policy: Annotated[Path, typer.Option(metavar="POLICY", help="The policy file that it was published under.")],
     as_json: Json = False,
 ) -> None:
-    """Evaluate every gate that judges published tables: files, columns, output words, committed spends, no canary left.
+    """Evaluate all gates for published tables: files, columns, output words, committed spends, absence of canaries.
 
     Exits with 4 if a gate fails.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl.checks import require
     from dptext_etl.checks.published import check_published

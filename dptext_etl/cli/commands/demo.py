@@ -1,4 +1,4 @@
-"""`dptext demo`: the whole job on invented reviews, then a planted bug that the gates stop."""
+"""Define `dptext demo`, which runs the whole job on invented reviews, then a planted bug that the gates stop."""
 
 from __future__ import annotations
 
@@ -35,20 +35,22 @@ KEYS = (
 
 def demo(
     folder: Annotated[
-        Path, typer.Argument(metavar="FOLDER", help="A new folder, or that of an earlier demo.")
+        Path, typer.Argument(metavar="FOLDER", help="A new folder, or the folder of an earlier demo.")
     ] = _FOLDER,
     *,
     dagster: Annotated[
         bool, typer.Option("--dagster/--no-dagster", help="Run the Dagster job if Dagster is installed.")
     ] = True,
     planted_bug: Annotated[
-        bool, typer.Option("--planted-bug", help="Only run the planted bug in the folder of a demo; exits with 4.")
+        bool, typer.Option("--planted-bug", help="Run only the planted bug, in the folder of a demo; exits with 4.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Generate a small public sample, release it end to end, and show the gates stopping a planted bug.
 
-    All texts are invented by us and public, which is why the demo may show them beside what is released.
+    All texts are invented by us and public. Only for this reason may the demo show them beside the released texts.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl.cli.demo import fault
     from dptext_etl.cli.demo.folder import DemoFolder
@@ -76,7 +78,7 @@ def demo(
 
 
 def _release(place: DemoFolder, engine: str) -> dict[str, Any]:
-    """Run both months and gather what the ledger, the gates and the published tables say."""
+    """Run both months, and collect facts from the ledger, the gates and the published tables."""
     from dptext_etl.cli.demo.reviews import ROWS
     from dptext_etl.ledger import Ledger, Scope
     from dptext_etl.policy import Policy
@@ -128,7 +130,7 @@ def _with_run(policy: Any) -> list[dict[str, Any]]:
 
 
 def _beside(place: DemoFolder) -> list[dict[str, Any]]:
-    """A few raw texts beside what was released: public rows of the demo, never done with real ones."""
+    """Return some raw texts beside their released texts; this is only allowed because the demo's rows are public."""
     import polars as pl
 
     from dptext_etl.cli.demo.reviews import PARTITIONS

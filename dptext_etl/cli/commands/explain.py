@@ -1,4 +1,4 @@
-"""`dptext explain NAME`: what a mechanism promises, exactly, before anything is spent."""
+"""Define `dptext explain`, which states exactly what a mechanism guarantees, before anything is spent."""
 
 from __future__ import annotations
 
@@ -43,13 +43,16 @@ def explain(
     parameter: Parameters = None,
     *,
     word: Annotated[str, typer.Option(help="A public word for the worked example.")] = WORD,
-    words: Annotated[int, typer.Option(min=1, help="Length in words of the text that is costed.")] = 100,
+    words: Annotated[int, typer.Option(min=1, help="Length of a text in words, for its cost.")] = 100,
     as_json: Json = False,
 ) -> None:
-    """Say what epsilon is per, who the neighbours are, what is disclosed, and what one release costs.
+    """State a mechanism's guarantee: the unit of epsilon, the neighbours, the disclosures, and the cost of a release.
 
     Required parameters that are not given take the values of the mechanism's own small example. If the usual model is
-    not on this machine, the example's takes its place: numbers that depend on a model are then the example's.
+    not on this machine, the example's small model replaces it: numbers that depend on the model are then those of the
+    small model.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl import catalog
     from dptext_etl.cli import lean, parameters
@@ -74,7 +77,7 @@ def explain(
     }
     if isinstance(mechanism, WordMechanism):
         found["lengths"] = word_facts.lengths(mechanism)
-        found["law"] = word_facts.law(mechanism)
+        found["law"] = word_facts.distribution(mechanism)
         found["example"] = word_facts.worked(mechanism, word_facts.known(mechanism, word) if word == WORD else word)
     found |= {**model_facts.of(mechanism, words), "note": note}
     if mechanism.computing is not None:
@@ -87,7 +90,7 @@ def explain(
 
 
 def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple[Mechanism, str | None]:
-    """Make the mechanism that is meant; with the example's own parameters where it cannot be made without them."""
+    """Make the mechanism with the given parameters, and take missing ones from its example; return a note on these."""
     from dptext_etl import catalog
     from dptext_etl.errors import DPTextError
 
@@ -106,7 +109,7 @@ def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple
         taken = chosen.keys() - given.keys() - {"epsilon"}
     if not taken:
         return mechanism, None
-    return mechanism, f"{', '.join(sorted(taken))}: as in the mechanism's small example; give what you mean with -p"
+    return mechanism, f"{', '.join(sorted(taken))}: taken from the mechanism's small example; set your own with -p"
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -164,7 +167,7 @@ def _show(found: dict[str, Any]) -> None:
         terminal.say(f"\n{found['note']}.")
     if found["law"]:
         _show_lengths(found["lengths"])
-        _show_law(found["law"])
+        _show_distribution(found["law"])
         _show_example(found["example"])
 
 
@@ -182,7 +185,7 @@ def _show_lengths(lengths: list[dict[str, Any]]) -> None:
     )
 
 
-def _show_law(law: dict[str, Any]) -> None:
+def _show_distribution(law: dict[str, Any]) -> None:
     from dptext_etl.cli.render import terminal
 
     terminal.heading("One draw" + (", from the integers that are drawn from" if law["is_exact"] else ""))
@@ -222,7 +225,7 @@ def _show_example(example: dict[str, Any]) -> None:
         return
     terminal.say(
         f"Seeing {telling['seen']!r} favours {example['word']!r} over {telling['instead_of']!r} by a factor of"
-        f" {telling['ratio']:.3f} (10^{telling['log10_odds']:.2f}). No output tells more about this word;"
+        f" {telling['ratio']:.3f} (10^{telling['log10_odds']:.2f}). No output discloses more about this word;"
         " the factors of a text's words multiply."
     )
 
@@ -234,4 +237,4 @@ def _times(found: dict[str, Any]) -> str:
 
 def _with_odds(epsilon: float, log10_odds: float) -> str:
     odds = f"{epsilon:,.6g}: the odds between two texts can move by 10^{log10_odds:.1f}"
-    return odds if log10_odds < _VACUOUS else f"{odds}, which bounds nothing in practice"
+    return odds if log10_odds < _VACUOUS else f"{odds}; this bound is useless in practice"

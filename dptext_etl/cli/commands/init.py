@@ -1,4 +1,4 @@
-"""`dptext init FILE`: a first policy that works, and the key that it names."""
+"""Define `dptext init`, which writes a first policy that works, and its key."""
 
 from __future__ import annotations
 
@@ -26,15 +26,17 @@ def init(
 ) -> None:
     """Look at a table's columns and write a policy for it, with a new key beside it.
 
-    Read what it wrote before the first run: which columns pass in clear, whose budget is charged and what may be
-    disclosed are your decisions.
+    Read the policy before the first run. You decide which columns pass in clear, whose budget is charged, and what may
+    be disclosed.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl import runner
     from dptext_etl.cli.render import terminal
     from dptext_etl.errors import PolicyError
 
     if output.exists() and not force:
-        raise PolicyError(f"{output} exists", "--force replaces it, --output writes another file")
+        raise PolicyError(f"{output} exists", "replace it with --force, or write another file with --output")
     text = runner.init(_seen_from(output, file))
     try:
         output.write_text(text, encoding="utf-8")
@@ -53,13 +55,13 @@ def init(
 
 
 def _seen_from(output: Path, file: str) -> str:
-    """Write the source so that it is found from the policy's folder."""
+    """Return the source's path relative to the policy's folder."""
     local = "://" not in file
     return str(Path(file).absolute()) if local and output.absolute().parent != Path.cwd() else file
 
 
 def _new_key(output: Path, text: str) -> Path | None:
-    """Make the key file that the policy names, unless it is there."""
+    """Make the key file that the policy names, unless it exists."""
     import tomllib
 
     from dptext_etl import _kernel

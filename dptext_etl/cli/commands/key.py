@@ -1,4 +1,4 @@
-"""`dptext key`: make the secret that all draws depend on."""
+"""Define `dptext key`, which makes the secret on which all draws depend."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def new(
     *,
     as_json: Json = False,
 ) -> None:
-    """Write a new random key into a file that its owner alone can read.
+    """Write a new random key into a file that only its owner can read.
 
-    Whoever holds the key and a release can test guesses of the raw texts: guard it like the raw texts, and destroy it
-    when no release needs to be repeated any more.
+    A person who holds the key and a release can test guesses of the raw texts. Guard the key like the raw texts, and
+    destroy it when you no longer need to repeat a release.
     """
     from dptext_etl import _kernel
     from dptext_etl.cli.render.terminal import emit, say

@@ -1,4 +1,4 @@
-"""`dptext ledger show|remaining|verify|export`: what was spent, what is left, whether the books are whole."""
+"""Define `dptext ledger show|remaining|verify|export`, which read a ledger: spends, balances, integrity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ _NOT_HELD = "the journal does not hold the anchor of event {}: it was cut, rewri
 
 @app.command(cls=Command, epilog=epilog("dptext ledger show --ledger ledger.db", ("amounts", "releases")))
 def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """List releases: class, disclosures, records, the most that one record has spent. Internal, not for publication."""
+    """List the releases: class, disclosures, records, largest spend of a record. Internal, not for publication.
+
+    Args: The signature has a help text for each, which `--help` prints.
+    """
     from dptext_etl.cli.render import balance, terminal
 
     with opened(ledger, id_key) as book:
@@ -68,7 +71,10 @@ def remaining(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Show, per scope, what subjects (or records) have used of their cap and what is left."""
+    """Show for each scope how much of their cap subjects (or records) have used, and how much is left.
+
+    Args: The signature has a help text for each, which `--help` prints.
+    """
     from dptext_etl.cli.render import balance, terminal
 
     with opened(ledger, id_key) as book:
@@ -79,7 +85,7 @@ def remaining(
     for found in scopes:
         balance.show(found)
     if not scopes:
-        terminal.say("nothing was charged yet")
+        terminal.say("nothing has been charged yet")
 
 
 @app.command(
@@ -92,13 +98,17 @@ def verify(
     anchor: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="ANCHOR", help="What `dptext ledger anchor` printed earlier: is it still held? Repeatable."
+            metavar="ANCHOR",
+            help="An earlier output of `dptext ledger anchor`, which the journal must hold; repeatable.",
         ),
     ] = None,
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Derive every balance again from the journal and its sealed batches; exit 2 if anything disagrees."""
+    """Compute every balance again from the journal and its sealed batches; exit with 2 if anything disagrees.
+
+    Args: The signature has a help text for each, which `--help` prints.
+    """
     from dptext_etl.cli.render import terminal
     from dptext_etl.errors import LedgerError
     from dptext_etl.ledger import Anchor
@@ -123,7 +133,10 @@ def verify(
     epilog=epilog("dptext ledger export --ledger ledger.db > public.json", ("format", "amounts", "datasets")),
 )
 def export(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = True) -> None:  # noqa: ARG001  (always JSON)
-    """Print what may be published about a ledger, as JSON: claims and constants, no number that depends on a text."""
+    """Print the public view of a ledger as JSON: claims and constants, no number that depends on a text.
+
+    Args: The signature has a help text for each, which `--help` prints.
+    """
     from dptext_etl.cli.render import terminal
 
     with opened(ledger, id_key) as book:

@@ -1,4 +1,4 @@
-"""`dptext ledger init|migrate|anchor|backup|freeze|thaw`: what a ledger's keepers do with it."""
+"""Define `dptext ledger init|migrate|anchor|backup|freeze|thaw`, with which operators maintain a ledger."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from dptext_etl.cli.commands.ledger import app as _commands
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl
 
 commands = _commands
-"""Reading (`commands.ledger`) and keeping; `commands.ledger_ending` adds the rest."""
+"""All commands of `dptext ledger`: those that read (`cli.commands.ledger`), maintain, and end something."""
 _MILLION = 1_000_000
 
-Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset, as policies write it.")]
+Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dataset in the policies.")]
 
 
 @commands.command(cls=Command, epilog=epilog("dptext ledger init --ledger ledger.db", ("ledger_id", "made")))
 def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """Make a ledger where there is none; one that is there stays as it is."""
+    """Make a ledger, unless there is one already, which then stays unchanged.
+
+    Args: The signature has a help text for each, which `--help` prints.
+    """
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.storage.store import there_is
 
@@ -32,18 +35,21 @@ def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
 
 @commands.command(cls=Command, epilog=epilog("dptext ledger migrate --ledger ledger.db", ("from", "to")))
 def migrate(*, ledger: LedgerUrl, as_json: Json = False) -> None:
-    """Bring a ledger of an older schema to this version's, in one transaction; take a copy first."""
+    """Migrate a ledger from an older schema to the current one, in one transaction; make a copy first."""
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.storage.schema import VERSION
 
     before = Ledger.migrate(ledger)
-    said = "nothing to do" if before == VERSION else f"brought from schema {before} to {VERSION}"
+    said = "nothing to do" if before == VERSION else f"migrated from schema {before} to {VERSION}"
     tell({"from": before, "to": VERSION}, said, as_json=as_json)
 
 
 @commands.command(cls=Command, epilog=epilog("dptext ledger anchor --ledger ledger.db >> safe/anchors", ("anchor",)))
 def anchor(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """Print the head of the journal, to be kept where the ledger's keepers cannot change it, for `verify --anchor`."""
+    """Print the head of the journal for `verify --anchor`; store it where the ledger's operators cannot change it.
+
+    Args: The signature has a help text for each, which `--help` prints.
+    """
     with opened(ledger, id_key) as book:
         head = str(book.anchor())
     tell({"anchor": head}, head, as_json=as_json)
@@ -73,11 +79,11 @@ def freeze(
     dataset: Dataset,
     *,
     ledger: LedgerUrl,
-    reason: Annotated[str, typer.Option(metavar="WORDS", help="Why, in a few plain words.")],
+    reason: Annotated[str, typer.Option(metavar="WORDS", help="The reason in a few plain words.")],
     in_use: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="RELEASE", help="A release name that is in use and that this ledger may not know: revoked."
+            metavar="RELEASE", help="A release name in use that this ledger may not know; it is revoked. Repeatable."
         ),
     ] = None,
     group: Annotated[
@@ -92,7 +98,7 @@ def freeze(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Stop everything in a dataset, and in all datasets that share a cap with it, as after a restore."""
+    """Stop all releases of a dataset, and of all datasets that share a cap with it, as after a restore."""
     from dptext_etl.ledger import Ledger
 
     with Ledger.open(ledger, id_key, create=False) as book:
@@ -120,9 +126,9 @@ def thaw(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Let a frozen dataset go on, and all that froze with it.
+    """Unfreeze a dataset and all that froze with it.
 
-    Their release names are revoked, and their caps sink by what may have been lost.
+    Their release names are revoked, and their caps are lowered by the amounts that may have been lost.
     """
     from dptext_etl.ledger import Ledger
 
@@ -152,7 +158,7 @@ def _amount(text: str) -> tuple[str, float]:
     except ValueError:
         value = -1.0
     if not 0 <= value < _MILLION * _MILLION:
-        raise PolicyError("a loss reads COMPONENT=AMOUNT, the amount 0 or more", "such as --lost eps_pure=40")
+        raise PolicyError("a loss is written COMPONENT=AMOUNT, the amount 0 or more", "for example --lost eps_pure=40")
     return name, value
 
 

@@ -1,4 +1,4 @@
-"""`dptext mechanisms`: what there is, and what each claims."""
+"""Define `dptext mechanisms`, which lists the mechanisms and their claims."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEYS = ("mechanisms",)
 
 
 def mechanisms(*, as_json: Json = False) -> None:
-    """List the mechanisms: variants, class of the guarantee, what epsilon is per, what is disclosed."""
+    """List the mechanisms with their variants, guarantee classes, units of epsilon, and disclosures."""
     from dptext_etl import catalog
     from dptext_etl.cli.render import mechanism_facts, terminal
 

@@ -1,4 +1,4 @@
-"""`dptext plan POLICY`: what a run would cost, before anything is spent."""
+"""Define `dptext plan`, which says what a run would cost, before anything is spent."""
 
 from __future__ import annotations
 
@@ -33,14 +33,16 @@ KEYS = (
 
 
 Delta = Annotated[
-    float, typer.Option(help="The delta at which the loss of one person over all its records is stated, such as 1e-9.")
+    float, typer.Option(help="The delta for the statement about all records of one person, such as 1e-9.")
 ]
 
 
 def plan(policy: PolicyFile, *, partition: Partition = None, delta: Delta = 1e-6, as_json: Json = False) -> None:
     """Say what a run would cost at most, per record and per subject, before anything is drawn or charged.
 
-    The numbers count the words of your texts: they stay inside, like the ledger's.
+    The numbers depend on the words of your texts: keep them inside, like those of the ledger.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl.cli import lean
 

@@ -1,4 +1,4 @@
-"""`dptext preview`: before and after, on public sentences."""
+"""Define `dptext preview`, which shows public sentences before and after a mechanism."""
 
 from __future__ import annotations
 
@@ -24,17 +24,19 @@ def preview(
     epsilon: Annotated[list[float] | None, typer.Option(help="An epsilon to show; repeat as needed.")] = None,
     public_text: Annotated[
         list[str] | None,
-        typer.Option(metavar="TEXT", help="A sentence that is public or invented, in place of ours. Never real data."),
+        typer.Option(metavar="TEXT", help="A public or invented sentence instead of ours. Never give real data."),
     ] = None,
     device: Device = None,
     dtype: Dtype = None,
     as_json: Json = False,
 ) -> None:
-    """Show what a mechanism does to public sentences at several epsilons: no policy, key or file is needed.
+    """Show what a mechanism does to public sentences at several epsilons, without policy, key or file.
 
-    A preview draws with a key that is thrown away and is charged to no ledger, so it takes no table and no policy:
-    looking at previews of real texts would spend their budget unseen. To try your own data, run `dptext privatize`.
-    Mechanisms with a language model take one that is on this machine, or say how to get one; none is downloaded.
+    A preview draws with a key that is thrown away, and charges no ledger. So it takes no table and no policy: previews
+    of real texts would spend their budget without a record. To try your own data, run `dptext privatize`. A mechanism
+    with a language model takes one that is on this machine, or says how to get one; a preview downloads nothing.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl import catalog, column, keys
     from dptext_etl.cli import lean, parameters, samples
@@ -68,8 +70,10 @@ def preview(
             [(item["epsilon"], item["text"], item["spend"], f"10^{item['log10_odds']:.1f}") for item in row["after"]],
         )
     if taken:
-        terminal.say("\nTaken here: " + ", ".join(f"{key} = {value}" for key, value in taken.items()))
-    terminal.say("\nOne draw each, with a key that is thrown away: another preview draws other words.")
+        terminal.say(
+            "\nParameters taken from this machine: " + ", ".join(f"{key} = {value}" for key, value in taken.items())
+        )
+    terminal.say("\nEach text is one draw with a key that is thrown away: another preview draws other words.")
 
 
 def _rows(texts: list[str]) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""`dptext privatize SOURCE SINK`: one column, without a policy file."""
+"""Define `dptext privatize`, which releases one column without a policy file."""
 
 from __future__ import annotations
 
@@ -31,17 +31,22 @@ def privatize(
     ],
     parameter: Parameters = None,
     subject: Annotated[
-        str | None, typer.Option(help="The column of the person behind a record; absent, records stand for themselves.")
+        str | None,
+        typer.Option(help="The column of the person behind a record; by default every record is a unit."),
     ] = None,
     allow: Allow = None,
     accept: Accept = None,
     keep: Annotated[
-        list[str] | None, typer.Option(help="A column that passes in clear; repeat. Others are dropped.")
+        list[str] | None,
+        typer.Option(help="A column that passes in clear; repeat as needed. All other columns are dropped."),
     ] = None,
-    cap: Annotated[float | None, typer.Option(help="The most epsilon that a subject (or record) may lose.")] = None,
+    cap: Annotated[float | None, typer.Option(help="The largest epsilon that a subject (or record) may spend.")] = None,
     id_key: IdKey = None,
     staging: Annotated[
-        str | None, typer.Option(metavar="FOLDER", help="Local folder for what is not published yet; beside the sink.")
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Local folder for files that are not published yet; by default beside the sink."
+        ),
     ] = None,
     storage_option: Annotated[
         list[str] | None,
@@ -51,7 +56,10 @@ def privatize(
     dtype: Dtype = None,
     as_json: Json = False,
 ) -> None:
-    """Release one text column and publish it: the same run as `dptext run`, with the policy given as options."""
+    """Release one text column and publish it, as `dptext run` does, with options instead of a policy file.
+
+    Args: The signature has a help text for each, which `--help` prints.
+    """
     from dptext_etl import catalog
     from dptext_etl.cli import parameters
     from dptext_etl.cli.running import compute_on, execute

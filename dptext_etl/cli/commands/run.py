@@ -1,4 +1,4 @@
-"""`dptext run POLICY`: reserve, compute, stage, commit, gate, publish."""
+"""Define `dptext run`, which takes a policy from source to published table: reserve, stage, commit, check, publish."""
 
 from __future__ import annotations
 
@@ -36,10 +36,12 @@ def run(
     dtype: Dtype = None,
     as_json: Json = False,
 ) -> None:
-    """Release the policy's columns, charge the ledger, pass the gates and publish.
+    """Release the policy's columns, charge the ledger, check the gates, and publish.
 
-    A run that was stopped continues where it was. A run over rows that were released before costs nothing and gives the
-    same bytes. Both engines give a record the same text.
+    A run that was stopped continues where it stopped. A run over rows that were released before costs nothing and gives
+    the same bytes. Both engines give a record the same text.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl.cli.running import compute_on, execute
     from dptext_etl.policy import Policy

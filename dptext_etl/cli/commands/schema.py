@@ -1,4 +1,4 @@
-"""`dptext schema`: the policy file, as JSON Schema."""
+"""Define `dptext schema`, which prints the JSON Schema of the policy file."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""`dptext train`: train models on public text, one command per file of `dptext_etl.cli.train`.
+"""Define `dptext train`, which trains models on public text, with one command per file of `dptext_etl.cli.train`.
 
 A file holds `EXAMPLE`, `KEYS` and the function of its name (`masked_lm.py`: `masked_lm`, which is the command
-`masked-lm`); what it needs beyond the standard library it imports inside that function.
+`masked-lm`). It imports everything beyond the standard library inside that function.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import typer
 from dptext_etl.cli import train as commands
 from dptext_etl.cli.command import Command, epilog
 
-app = typer.Typer(no_args_is_help=True, help="Train models on public text; never on what is privatised.")
+app = typer.Typer(no_args_is_help=True, help="Train models on public text; never on texts that are privatised.")
 
 
 @app.callback()
 def train() -> None:
-    """Train models on public text; never on what is privatised."""
+    """Train models on public text; never on texts that are privatised."""
 
 
 for _found in sorted(module.name for module in pkgutil.iter_modules(commands.__path__)):

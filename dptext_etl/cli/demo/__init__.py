@@ -1,1 +1,1 @@
-"""What `dptext demo` works on and tells."""
+"""Provide the data, the planted bug and the report of `dptext demo`."""

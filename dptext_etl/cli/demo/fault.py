@@ -1,7 +1,7 @@
-"""A planted bug for `dptext demo`: one changed word lets unknown words through in clear.
+"""Plant a bug for `dptext demo`: one changed word releases unknown words in clear.
 
-It claims what CusText claims and is run by the same `run`; no catalog lists it, no other code imports it. The gates
-must stop it: the canary rows of every run hold words that no vocabulary has.
+The faulty mechanism makes the same claim as CusText and runs through the same `run`. No catalog lists it, and no other
+code imports it. The gates must stop it, because the canary rows of every run hold words that no vocabulary has.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from dptext_etl.policy import ColumnPolicy, Policy
 
 
 class LeakyCusText(CusText):
-    """CusText with the kind of slip that a review misses."""
+    """CusText with a mistake that a review can miss."""
 
     def input_policy(self) -> dict[str, Any]:
-        """Keep unknown words, where strict mode draws them uniformly."""
+        """Keep unknown words, which strict mode should draw uniformly."""
         return {**super().input_policy(), "oov": "keep"}
 
 
 class LeakyPolicy(Policy):
-    """The demo's policy with the leaky mechanism in the place of the sound one."""
+    """The demo's policy with the leaky mechanism instead of the correct one."""
 
     def column_policies(self) -> list[ColumnPolicy]:
-        """Return the columns, their mechanism swapped."""
+        """Return the columns with the leaky mechanism."""
         return [
             column.model_copy(update={"mechanism": LeakyCusText(**column.mechanism.model_dump())})
             for column in super().column_policies()
@@ -48,13 +48,13 @@ def run(place: DemoFolder) -> None:
 
 
 def stopped(place: DemoFolder) -> dict[str, Any]:
-    """Run the planted bug as its own process and make sure that the gates stopped it.
+    """Run the planted bug in a process of its own, and make sure that the gates stopped it.
 
     Returns:
-        The command, its exit code and what it said.
+        The command, its exit code and its output.
 
     Raises:
-        GateError: It was not stopped, or something of it was published.
+        GateError: The gates did not stop it, or it published something.
     """
     command = ["demo", str(place.path), "--planted-bug"]
     done = subprocess.run(  # noqa: S603  (our own interpreter and our own command)

@@ -1,4 +1,4 @@
-"""The folder of `dptext demo`: raw tables, key, policy, ledger, published tables; nothing outside it is touched."""
+"""Prepare the folder of `dptext demo`: raw tables, key, policy, ledger; the demo changes nothing outside it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dptext_etl.errors import PolicyError, seam
 
 _MARK = ".dptext-demo"
 _POLICY = """\
-# The policy of `dptext demo`: a dataset of invented reviews and its one text column. Paths are relative to this file.
+# The policy of `dptext demo`, for a dataset of invented reviews with one text column. Paths are relative to this file.
 dataset = "{dataset}"
 release = "2026-11"                       # pins one configuration; partitions are no part of it
 source  = "{up}raw/{{partition}}.parquet"
@@ -31,7 +31,7 @@ allow = ["cluster"]                       # consent: CusText shows the output se
 
 
 class DemoFolder:
-    """Where the demo's files are.
+    """The folder of the demo and the paths of its files.
 
     Attributes:
         path: The folder.
@@ -49,10 +49,10 @@ class DemoFolder:
         self.faulty = path / "planted-bug" / "privacy.toml"
 
     def prepare(self) -> None:
-        """Start anew: an earlier demo in this folder is removed, anything else stays untouched.
+        """Remove an earlier demo from this folder, and write the files of a new one.
 
         Raises:
-            PolicyError: The folder holds something that no demo wrote.
+            PolicyError: The folder holds something that no demo wrote; it stays unchanged.
             InputError: The folder cannot be written.
         """
         from dptext_etl import _kernel

@@ -1,7 +1,7 @@
-"""Invented reviews for `dptext demo`: ours, public, the same on every machine.
+"""Invent reviews for `dptext demo`: they are ours, public, and the same on every machine.
 
-Sentences are put together from lists by arithmetic on the row number, nothing is random. Some rows carry what a real
-table would have to hide: names, e-mail addresses, telephone numbers, words that no dictionary knows.
+Arithmetic on the row number combines sentences from lists; nothing is random. Some rows hold things that a real table
+would have to hide: names, e-mail addresses, telephone numbers, and words that no dictionary knows.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def rows(partition: str) -> list[dict[str, Any]]:
 
 
 def text(number: int) -> str | None:
-    """Return the review of one row; a few are null or empty, about a third carry something personal."""
+    """Return the review of one row; a few are null or empty, and about a third hold something personal."""
     if number % 97 == 50:
         return None
     if number % 89 == 30:

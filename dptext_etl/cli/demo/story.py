@@ -1,4 +1,4 @@
-"""What `dptext demo` tells people, from the facts that it gathered."""
+"""Print the report of `dptext demo` for people."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from dptext_etl.cli.render import balance, terminal
 
 
 def tell(facts: Mapping[str, Any]) -> None:
-    """Print the story: rows, spend, budget, gates, the bug that was stopped, where the files are."""
-    terminal.say("400 reviews, invented by us and public; with real data nothing below would show a raw text.")
+    """Print the report: rows, spend, budget, gates, the bug that was stopped, and the paths of the files."""
+    terminal.say("400 reviews, invented by us and public. With real data, no line below would show a raw text.")
     _rows(facts["rows"])
     _money(facts)
     _gates(facts["gates"])
@@ -20,7 +20,7 @@ def tell(facts: Mapping[str, Any]) -> None:
     policy, ledger = facts["files"]["policy"], facts["files"]["ledger"]
     terminal.say(
         f"\nGo on with:\n  dptext plan {policy} --partition 2026-09"
-        f"\n  dptext run {policy} --partition 2026-09      (costs nothing: these rows are released already)"
+        f"\n  dptext run {policy} --partition 2026-09      (costs nothing: these rows were released before)"
         f"\n  dptext ledger remaining --ledger {ledger}"
     )
     if "dagster" in facts["files"]:
@@ -67,9 +67,9 @@ def _gates(gates: list[dict[str, Any]]) -> None:
 def _bug(stopped: Mapping[str, Any]) -> None:
     terminal.heading("A planted bug")
     terminal.say(
-        "One changed word (demo_fault.py) lets words outside the vocabulary through in clear: names, addresses.\n"
-        "It still claims to be CusText, and it goes through the same run and the same gates. Every run holds planted\n"
-        "rows of words that no vocabulary has; they came out again, so nothing was published:\n"
+        "One changed word (cli/demo/fault.py) releases words outside the vocabulary in clear: names, addresses.\n"
+        "The mechanism still claims to be CusText, and goes through the same run and gates. Every run holds planted\n"
+        "rows of words that no vocabulary has. These words came out in clear, so nothing was published:\n"
     )
     terminal.say(f"  $ {stopped['command']}")
     for line in stopped["message"].splitlines():

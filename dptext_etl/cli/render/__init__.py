@@ -1,1 +1,1 @@
-"""Facts as people and machines read them."""
+"""Render facts for people and for machines."""

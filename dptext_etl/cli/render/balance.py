@@ -1,4 +1,4 @@
-"""Show what units have used of a cap and what is left."""
+"""Show how much of a cap units have used, and how much is left."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dptext_etl.cli.render import terminal
 
 
 def show(found: Mapping[str, Any]) -> None:
-    """Print one scope, as `Ledger.remaining` describes it: the cap, quantiles of used and left, units asked for."""
+    """Print one scope of `Ledger.remaining`: the cap, quantiles of used and left amounts, requested units."""
     unit = found["unit"]
     limits = ", ".join(f"{name} {amount(limit)}" for name, limit in found["limits"].items())
     capped = f"cap of {limits} per {unit}" if limits else "no cap"

@@ -1,4 +1,4 @@
-"""Read facts about mechanisms from the mechanisms themselves: types, defaults, docstrings, guarantees."""
+"""Read facts about mechanisms from their types, defaults, docstrings and guarantees."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def variants(kind: type[Mechanism]) -> list[str]:
 
 
 def examples(kind: type[Mechanism]) -> dict[str | None, Mechanism]:
-    """Return the mechanism's small example by variant; under None where it has no variants."""
+    """Return the mechanism's small example by variant; the key is None if it has no variants."""
     example = kind.example()
     named: dict[str | None, Mechanism] = {name: example.model_copy(update={"variant": name}) for name in variants(kind)}
     return named or {None: example}
@@ -59,7 +59,7 @@ def summary(kind: type[Mechanism]) -> str:
 
 
 def cost(mechanism: Mechanism, words: int) -> dict[str, Any]:
-    """Return what a text of `words` words costs; amounts in plain units, infinite where no such claim exists."""
+    """Return the cost of a text of `words` words in plain units; amounts without a claim are infinite."""
     from dptext_etl.guarantee import MICRO
 
     spend = mechanism.worst_case(words)
@@ -74,7 +74,7 @@ def cost(mechanism: Mechanism, words: int) -> dict[str, Any]:
 
 
 def consent(mechanism: Mechanism) -> list[str]:
-    """Return the entries that a policy needs to use the mechanism: disclosures and classes to consent to."""
+    """Return the entries that a policy needs for the mechanism: disclosures and classes to consent to."""
     from dptext_etl.guarantee import DEFAULT_ALLOWED, GuaranteeClass
 
     claim = mechanism.guarantee
@@ -90,7 +90,7 @@ def consent(mechanism: Mechanism) -> list[str]:
 
 
 def type_name(annotation: Any) -> str:
-    """Write a type for people: number, whole number, text, "a" | "b"."""
+    """Write a type for people, such as: number, whole number, text, "a" | "b"."""
     if annotation in _PLAIN:
         return _PLAIN[annotation]
     origin, inner = get_origin(annotation), get_args(annotation)

@@ -1,4 +1,4 @@
-"""Collect facts about mechanisms with models: one draw, or the noise, and what the amounts convert to."""
+"""Collect facts about mechanisms with models: one draw, or the noise, and conversions of the amounts."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ if TYPE_CHECKING:
 
 DELTAS = (1e-6, 1e-9)
 RECORDS = (1, 10)
-"""Of one person, released together."""
+"""Numbers of records of one person that are released together."""
 
 
 def of(mechanism: Mechanism, words: int) -> dict[str, Any]:
-    """Return what the mechanism says of one draw or of its noise, and `conversions` of what a text costs.
+    """Return the mechanism's facts about one draw or about its noise, and `conversions` of the cost of a text.
 
     Args:
         mechanism: The mechanism.
-        words: Length of the text that is costed, 1 or more.
+        words: Length of the text in words, at least 1.
     """
     found = mechanism.described()
     return {**found, "conversions": _converted(mechanism.worst_case(words))} if found else {}
 
 
 def _converted(spend: Spend) -> list[dict[str, Any]]:
-    """Return the least epsilon known at a fixed delta, with its rule, for one record and for several of one person."""
+    """Return the least known epsilon at a fixed delta, with its rule, for one record and for several of a person."""
     from dptext_etl.accounting import joint, least
     from dptext_etl.guarantee import MICRO
 

@@ -24,12 +24,12 @@ def emit(facts: Mapping[str, Any]) -> None:
 
 
 def say(line: str = "") -> None:
-    """Print a line for people on stdout, as it is."""
+    """Print a line for people on stdout without changes."""
     click.echo(line)
 
 
 def note(line: str) -> None:
-    """Print a line for people on stderr, where it cannot disturb what is piped."""
+    """Print a line for people on stderr, so that it does not mix with piped output."""
     click.echo(line, err=True)
 
 
@@ -40,7 +40,7 @@ def heading(title: str) -> None:
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print a table: ruled and wrapped on a terminal, aligned and never cut in a pipe. Cells are no markup."""
+    """Print a table: ruled and wrapped on a terminal, aligned and never cut in a pipe. Cells are plain text."""
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -55,7 +55,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
 
 
 def pairs(facts: Mapping[str, Any]) -> None:
-    """Print facts one per line, names aligned; the values wrap under themselves on a terminal."""
+    """Print facts one per line with aligned names; long values wrap on a terminal."""
     from rich.table import Table
     from rich.text import Text
 
@@ -77,7 +77,7 @@ def console(*, err: bool = False) -> Console:
 
 
 def number(value: Any) -> str:
-    """Write a cell: 12,345 · 0.1284 · yes · a, b · -."""
+    """Write the value of a cell, such as 12,345 or 0.1284 or yes or a, b or -."""
     match value:
         case None:
             text = "-"

@@ -1,4 +1,4 @@
-"""Collect facts about the output distribution of one word: worst case, metric claim, disclosures, a worked example."""
+"""Collect facts about the output distribution of one word: worst case, metric claim, disclosures, worked example."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ if TYPE_CHECKING:
     from dptext_etl.families.words import WordMechanism
 
 COMPARED = 256
-"""Outputs up to which all words are compared with each other."""
+"""Largest number of outputs for which all words are compared with each other."""
 LISTED = 300
-"""Outputs that a worked example writes down, the likeliest ones."""
+"""Number of the likeliest outputs that a worked example shows."""
 SAMPLES = 1_000
-"""Draws behind a worked example where no fractions express the distribution."""
+"""Number of draws for a worked example whose distribution has no exact fractions."""
 LENGTHS = ("disclose", "fixed", "noisy")
 
 
-def law(mechanism: WordMechanism) -> dict[str, Any]:
-    """Return what one draw can tell at most, exactly where that is known, and what is told beside it.
+def distribution(mechanism: WordMechanism) -> dict[str, Any]:
+    """Return the privacy loss of one draw, exact if it is known, and the disclosures beside the draw.
 
-    `epsilon_table` is the exact parameter of what the sampler uses, or None; `epsilon_worst` is that, or else the least
-    bound there is; `is_exact` says which.
+    `epsilon_table` is the exact parameter of the sampler's integers, or None. `epsilon_worst` is that, or otherwise the
+    smallest known upper bound; `is_exact` says which.
     """
     declared = float(mechanism.epsilon_per_word)
     exact, tight, outputs = mechanism.epsilon_table, mechanism.epsilon_tight, mechanism.output_words()
@@ -49,7 +49,7 @@ def law(mechanism: WordMechanism) -> dict[str, Any]:
 
 
 def lengths(mechanism: WordMechanism) -> list[dict[str, Any]]:
-    """Return what each way of treating a text's length gives: the class of the guarantee, or why it is refused."""
+    """Return for each option of `length` the class of the guarantee, or the reason for which it is refused."""
     from dptext_etl import catalog
     from dptext_etl.errors import PolicyError
 
@@ -73,25 +73,26 @@ def lengths(mechanism: WordMechanism) -> list[dict[str, Any]]:
 
 
 def known(mechanism: WordMechanism, word: str) -> str:
-    """Return `word` if the mechanism knows it, else the first plain word that it knows."""
+    """Return `word` if the mechanism knows it, otherwise the first plain word that it knows."""
     words = mechanism.input_words()
     return word if word in words else next((other for other in words if other.isalpha()), word)
 
 
 def worked(mechanism: WordMechanism, word: str) -> dict[str, Any]:
-    """Return the output distribution of one word: exact where fractions express it, else frequencies of draws.
+    """Return the output distribution of one word: exact fractions if there are any, otherwise frequencies of draws.
 
-    With it the output that tells most about the word against another word of its output set, where the set is small.
+    If the output set is small, return with it the output that discloses most about the word against another word of the
+    set.
     """
     from dptext_etl.errors import PolicyError
 
     try:
-        law = dict(zip(*mechanism.transition(word), strict=True))
+        chances = dict(zip(*mechanism.transition(word), strict=True))
     except PolicyError:
         return _sampled(mechanism, word)
     outputs = [
         {"word": seen, "probability": float(chance), "exact": f"{chance.numerator}/{chance.denominator}"}
-        for seen, chance in sorted(law.items(), key=lambda item: (-item[1], item[0]))
+        for seen, chance in sorted(chances.items(), key=lambda item: (-item[1], item[0]))
     ]
     if len(outputs) > LISTED:
         for item in outputs[:LISTED]:
@@ -100,8 +101,8 @@ def worked(mechanism: WordMechanism, word: str) -> dict[str, Any]:
         "word": word,
         "samples": None,
         **_listed(outputs),
-        "stays": float(law.get(word, 0)),
-        "most_telling": _most_telling(mechanism, law) if word in law and 1 < len(law) <= COMPARED else None,
+        "stays": float(chances.get(word, 0)),
+        "most_telling": _most_telling(mechanism, chances) if word in chances and 1 < len(chances) <= COMPARED else None,
     }
 
 
@@ -121,12 +122,12 @@ def _listed(outputs: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _most_telling(mechanism: WordMechanism, law: dict[str, Fraction]) -> dict[str, Any]:
+def _most_telling(mechanism: WordMechanism, chances: dict[str, Fraction]) -> dict[str, Any]:
     ratio, other, seen = max(
-        (law[seen] / chance, other, seen)
-        for other in law
+        (chances[seen] / chance, other, seen)
+        for other in chances
         for seen, chance in zip(*mechanism.transition(other), strict=True)
-        if seen in law and chance
+        if seen in chances and chance
     )
     return {"seen": seen, "instead_of": other, "ratio": float(ratio), "log10_odds": math.log10(ratio)}
 

@@ -1,1 +1,1 @@
-"""The commands of `dptext train`, one per file."""
+"""Hold the commands of `dptext train`, one per file."""

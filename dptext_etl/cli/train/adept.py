@@ -1,4 +1,4 @@
-"""`dptext train adept`: the LSTM autoencoder that `adept` releases texts through."""
+"""Define `dptext train adept`, which trains the LSTM autoencoder of the mechanism `adept`."""
 
 from __future__ import annotations
 
@@ -18,20 +18,24 @@ def adept(
     corpus: Annotated[
         list[str], typer.Option(metavar="PATH[=SHARE]", help="Parquet file of public texts; repeat as needed.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the model; a training that was stopped goes on there.")],
+    out: Annotated[Path, typer.Option(help="Folder of the model; a training that was stopped resumes there.")],
     scale: Annotated[
         Literal["paper", "small"], typer.Option(help="The paper's sizes and steps, or those for a small machine.")
     ] = "paper",
     column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
-    texts: Annotated[int, typer.Option(help="Short texts that are drawn from the corpora.")] = 600_000,
-    steps: Annotated[int | None, typer.Option(help="Most steps.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop by then; the learning rate falls with the time.")] = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 13,
+    texts: Annotated[int, typer.Option(help="Number of short texts to draw from the corpora.")] = 600_000,
+    steps: Annotated[int | None, typer.Option(help="Largest number of steps.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Time limit in minutes; the learning rate falls with the time.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 13,
     as_json: Json = False,
 ) -> None:
-    """Train ADePT's autoencoder on public text, its latents clipped at norm 5 as in a release.
+    """Train ADePT's autoencoder on public text, with latents clipped at norm 5 as in a release.
 
-    The folder is one that `adept` loads as `model`; config.json in it says what made it.
+    The mechanism `adept` loads the folder as `model`; its config.json says how the model was made.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""`dptext train bart`: a small BART model that rebuilds short texts, from scratch."""
+"""Define `dptext train bart`, which trains a small BART model from scratch so that it rebuilds short texts."""
 
 from __future__ import annotations
 
@@ -18,18 +18,22 @@ def bart(
     corpus: Annotated[
         list[str], typer.Option(metavar="PATH[=SHARE]", help="Parquet file of public texts; repeat as needed.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the model; a training that was stopped goes on there.")],
+    out: Annotated[Path, typer.Option(help="Folder of the model; a training that was stopped resumes there.")],
     column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
-    texts: Annotated[int, typer.Option(help="Short texts that are drawn from the corpora.")] = 600_000,
-    steps: Annotated[int | None, typer.Option(help="Most steps.")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop by then; the learning rate falls with the time.")] = None,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 11,
+    texts: Annotated[int, typer.Option(help="Number of short texts to draw from the corpora.")] = 600_000,
+    steps: Annotated[int | None, typer.Option(help="Largest number of steps.")] = None,
+    minutes: Annotated[
+        float | None, typer.Option(help="Time limit in minutes; the learning rate falls with the time.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 11,
     as_json: Json = False,
 ) -> None:
-    """Train a tokenizer and a small BART model on public text, along the path that DP-BART takes.
+    """Train a tokenizer and a small BART model on public text, with the same steps as DP-BART.
 
-    The latents are clipped at 0.1, the default of dpbart, and rows have 20 tokens. The folder is one that
-    `dpbart` loads as `model`; training.json in it says what made it.
+    The latents are clipped at 0.1, the default of dpbart, and rows have 20 tokens. The mechanism `dpbart` loads the
+    folder as `model`; its training.json says how the model was made.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dataclasses import replace
 

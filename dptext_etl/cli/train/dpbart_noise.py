@@ -1,4 +1,4 @@
-"""`dptext train dpbart-noise`: the weights of DP-BART-PR+ at one epsilon."""
+"""Define `dptext train dpbart-noise`, which trains the weights of DP-BART-PR+ at one epsilon."""
 
 from __future__ import annotations
 
@@ -16,27 +16,32 @@ KEYS = ("out", "steps", "texts", "sigma")
 def dpbart_noise(
     *,
     model: Annotated[str, typer.Option(help="A folder of `dptext train dpbart-prune`.")],
-    epsilon: Annotated[float, typer.Option(min=0.0, help="Of a release.")],
+    epsilon: Annotated[float, typer.Option(min=0.0, help="Epsilon of a release.")],
     corpus: Annotated[
         list[str], typer.Option(metavar="PATH[=SHARE]", help="Parquet file of public texts; repeat as needed.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the new model; a training that was stopped goes on there.")],
-    delta: Annotated[float, typer.Option(help="Of a release.")] = 1e-6,
+    out: Annotated[Path, typer.Option(help="Folder of the new model; a training that was stopped resumes there.")],
+    delta: Annotated[float, typer.Option(help="Delta of a release.")] = 1e-6,
     scale: Annotated[
         Literal["paper", "small"], typer.Option(help="The paper's steps and rate, or those for models of a few MB.")
     ] = "paper",
     length: Annotated[int, typer.Option(help="Tokens of a text in a release.")] = 20,
     clip: Annotated[float, typer.Option(help="C of a release.")] = 0.1,
-    epochs: Annotated[int | None, typer.Option(help="Of 500 steps; the paper takes 100 (2500) to 500 (10).")] = None,
-    minutes: Annotated[float | None, typer.Option(help="Stop by then.")] = None,
+    epochs: Annotated[
+        int | None, typer.Option(help="Epochs of 500 steps; the paper takes 100 (epsilon 2500) to 500 (epsilon 10).")
+    ] = None,
+    minutes: Annotated[float | None, typer.Option(help="Time limit in minutes.")] = None,
     column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
-    texts: Annotated[int, typer.Option(help="Short texts that are drawn from the corpora.")] = 200_000,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 5,
+    texts: Annotated[int, typer.Option(help="Number of short texts to draw from the corpora.")] = 200_000,
+    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """Train a pruned model under the noise that a release at this epsilon adds, on public text.
+    """Train a pruned model on public text, under the noise that a release at this epsilon adds.
 
-    The noise comes from torch, not from a key: nothing is released here. Writes a model for variant = "pr_plus".
+    The noise comes from torch and not from a key, because nothing is released here. The command writes a model for
+    variant = "pr_plus".
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""`dptext train dpbart-prune`: the columns and weights of DP-BART-PR."""
+"""Define `dptext train dpbart-prune`, which chooses the columns and trains the weights of DP-BART-PR."""
 
 from __future__ import annotations
 
@@ -15,30 +15,32 @@ KEYS = ("out", "steps", "texts", "kept", "width")
 
 def dpbart_prune(
     *,
-    model: Annotated[str, typer.Option(help="Where to start: a folder, a model that ships, or a hub name.")],
+    model: Annotated[str, typer.Option(help="The model to start from: a folder, a model that ships, or a hub name.")],
     corpus: Annotated[
         list[str], typer.Option(metavar="PATH[=SHARE]", help="Parquet file of public texts; repeat as needed.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder of the new model; a training that was stopped goes on there.")],
-    revision: Annotated[str | None, typer.Option(help="Of a hub name.")] = None,
+    out: Annotated[Path, typer.Option(help="Folder of the new model; a training that was stopped resumes there.")],
+    revision: Annotated[str | None, typer.Option(help="Revision of a hub name.")] = None,
     scale: Annotated[
         Literal["paper", "small"], typer.Option(help="The paper's steps and rate, or those for models of a few MB.")
     ] = "paper",
     length: Annotated[int, typer.Option(help="Tokens of a text in a release.")] = 20,
-    clip: Annotated[float, typer.Option(help="Clip of the latents while training; the paper takes twice a release's.")]
+    clip: Annotated[float, typer.Option(help="Clip of latents in training; the paper takes twice a release's.")]
     = 0.2,
-    stages: Annotated[int | None, typer.Option(help="Of pruning and training; the release uses the last but one's.")]
+    stages: Annotated[int | None, typer.Option(help="Stages of pruning and training; a release uses the last but one.")]
     = None,
-    steps: Annotated[int | None, typer.Option(help="Of each stage.")] = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of each stage.")] = None,
     column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
-    texts: Annotated[int, typer.Option(help="Short texts that are drawn from the corpora.")] = 200_000,
-    seed: Annotated[int, typer.Option(help="Of everything that is drawn.")] = 3,
+    texts: Annotated[int, typer.Option(help="Number of short texts to draw from the corpora.")] = 200_000,
+    seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 3,
     as_json: Json = False,
 ) -> None:  # fmt: skip
-    """Prune latent columns of a BART model stage after stage, training it on public text in between.
+    """Prune latent columns of a BART model in stages, and train it on public text after each stage.
 
-    Writes the model with dptext_kept.json: what `dpbart` needs for variant = "pr", and what `dptext train dpbart-noise`
-    starts from.
+    The command writes the model with its dptext_kept.json, which `dpbart` needs for variant = "pr". `dptext train
+    dpbart-noise` starts from this model.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dataclasses import replace
 

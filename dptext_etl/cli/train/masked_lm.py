@@ -1,4 +1,4 @@
-"""`dptext train masked-lm`: train a small masked language model on public text."""
+"""Define `dptext train masked-lm`, which trains a small masked language model on public text."""
 
 from __future__ import annotations
 
@@ -20,27 +20,32 @@ def masked_lm(
         typer.Option(metavar="FILE[=SHARE]", help="Parquet file of public texts, and its share; repeat as needed."),
     ],
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where the model goes; a checkpoint there is gone on from.")
+        Path, typer.Option(metavar="FOLDER", help="Folder of the model; training resumes from a checkpoint there.")
     ],
     examine: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="Parquet file that is only examined on; repeat as needed."),
+        typer.Option(metavar="FILE", help="Parquet file of texts for evaluation only; repeat as needed."),
     ] = None,
-    column: Annotated[str, typer.Option(help="Which column holds the texts.")] = "text",
-    steps: Annotated[int | None, typer.Option(min=1, help="Most steps.")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.01, help="Stop after this time, too.")] = None,
-    vocabulary: Annotated[int | None, typer.Option(min=1_000, help="Entries of the tokeniser.")] = None,
-    hidden: Annotated[int | None, typer.Option(min=8, help="Width; a multiple of the number of heads.")] = None,
-    layers: Annotated[int | None, typer.Option(min=1, help="Depth.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of weights and examples.")] = None,
+    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    steps: Annotated[int | None, typer.Option(min=1, help="Largest number of steps.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="Time limit in minutes.")] = None,
+    vocabulary: Annotated[int | None, typer.Option(min=1_000, help="Entries of the tokenizer.")] = None,
+    hidden: Annotated[
+        int | None, typer.Option(min=8, help="Width of the model, a multiple of the number of attention heads.")
+    ] = None,
+    layers: Annotated[int | None, typer.Option(min=1, help="Number of layers.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of weights and examples.")] = None,
     licence: Annotated[
-        str | None, typer.Option(metavar="WORDS", help="What the corpora's licences ask, for the model's card.")
+        str | None, typer.Option(metavar="WORDS", help="Terms of the corpora's licences, for the model's card.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Train a small masked language model whose vocabulary is whole words, and examine it on texts it has not seen.
+    """Train a small masked language model with a vocabulary of whole words, and evaluate it on held-out texts.
 
-    The corpora must be public: what a model learns is no secret afterwards. Two texts in a hundred are kept back.
+    The corpora must be public, because a model does not keep its training texts secret. Two texts in a hundred are held
+    out.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dataclasses import replace
 

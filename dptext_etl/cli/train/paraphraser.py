@@ -1,4 +1,4 @@
-"""`dptext train paraphraser`: fine-tune a causal model on public pairs of sentences."""
+"""Define `dptext train paraphraser`, which fine-tunes a causal model on public pairs of sentences."""
 
 from __future__ import annotations
 
@@ -20,26 +20,31 @@ def paraphraser(
     ],
     base: Annotated[str, typer.Option(help="A causal model: a folder, a shipped one, or a name on the hub.")],
     out: Annotated[
-        Path, typer.Option(metavar="FOLDER", help="Where the model goes; a training that was stopped goes on there.")
+        Path, typer.Option(metavar="FOLDER", help="Folder of the model; a training that was stopped resumes there.")
     ],
     revision: Annotated[str | None, typer.Option(help="The hub's revision of the base.")] = None,
     text: Annotated[str, typer.Option(help="The column of texts.")] = "text",
     paraphrase: Annotated[str, typer.Option(help="The column of their paraphrases.")] = "paraphrase",
     template: Annotated[str | None, typer.Option(help='The prompt, with "{text}" in it.')] = None,
-    epochs: Annotated[int | None, typer.Option(min=1, help="Times that every pair is seen.")] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Most steps, in place of epochs.")] = None,
-    minutes: Annotated[float | None, typer.Option(min=0.01, help="Stop after this time, too.")] = None,
-    rows: Annotated[int | None, typer.Option(min=1, help="Pairs in a batch.")] = None,
-    longest: Annotated[int | None, typer.Option(min=16, help="Most tokens of a prompt, and of a paraphrase.")] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the pairs.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Largest number of steps, instead of epochs.")] = None,
+    minutes: Annotated[float | None, typer.Option(min=0.01, help="Time limit in minutes.")] = None,
+    rows: Annotated[int | None, typer.Option(min=1, help="Pairs per batch.")] = None,
+    longest: Annotated[
+        int | None, typer.Option(min=16, help="Largest number of tokens of a prompt, and of a paraphrase.")
+    ] = None,
     rate: Annotated[float | None, typer.Option(help="Learning rate at its peak.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Of the order of pairs and of dropout.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of the order of pairs and of dropout.")] = None,
     every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 500,
-    clip: Annotated[bool, typer.Option(help="Estimate the range of scores from the pairs, too.")] = True,
+    clip: Annotated[bool, typer.Option(help="Also estimate the range of scores from the pairs.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Fine-tune a causal model so that it continues a text by a paraphrase: what dp_paraphrase draws from.
+    """Fine-tune a causal model for dp_paraphrase, so that it continues a text by a paraphrase.
 
-    The pairs must be public: what a model learns is no secret afterwards. Two texts in a hundred are kept back.
+    The pairs must be public, because a model does not keep its training texts secret. Two pairs in a hundred are held
+    out.
+
+    Args: The signature has a help text for each, which `--help` prints.
     """
     from dataclasses import replace
 
@@ -54,7 +59,7 @@ def paraphraser(
     asked |= {"longest": longest, "rate": rate, "seed": seed}
     settings = replace(training.Settings(), **{name: value for name, value in asked.items() if value is not None})
     read = SentencePairs.read(pairs, (text, paraphrase))
-    terminal.note(f"{len(read.train):,} pairs to train on, {len(read.held):,} kept back")
+    terminal.note(f"{len(read.train):,} pairs to train on, {len(read.held):,} held out")
     facts = training.train(
         language_model.model_files(base, revision),
         read,

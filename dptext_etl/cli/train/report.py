@@ -1,4 +1,4 @@
-"""What trainings of latent models have in common at the command line: their corpora, progress, and last line."""
+"""Read the corpora of `dptext train` commands for latent models, and print their progress and last line."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def corpora(given: Sequence[str], column: str) -> tuple[list[Corpus], dict[str, 
 
 
 def tell(progress: TrainingProgress) -> None:
-    """Print how far a training is."""
+    """Print the progress of a training."""
     terminal.note(str(progress))
 
 
 def finish(facts: Mapping[str, Any], *, as_json: bool) -> None:
-    """Print what a training made."""
+    """Print the result of a training."""
     if as_json:
         terminal.emit(facts)
     else:
