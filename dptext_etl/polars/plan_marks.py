@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from dptext_etl import _kernel
-from dptext_etl.families.mapped import MappedMechanism
+from dptext_etl.families.table.mapped import MappedMechanism
 from dptext_etl.policy import ColumnPolicy
 
 RELEASES, RELEASED = "dptext_table", "dptext_released"

@@ -32,8 +32,6 @@ def audit(
     read no text and charge nothing.
 
     Exits with 4 if a claim is refuted.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl import evaluation
     from dptext_etl.cli.render import terminal

@@ -54,8 +54,6 @@ def calibrate(
 
     With --latent, the command chooses the clip of dpbart's latents from the spread of their values (paper 003,
     appendix B).
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     if latent:
         from dptext_etl.cli.commands.calibrate_latent import calibrate_latent

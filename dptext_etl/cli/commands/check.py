@@ -27,8 +27,6 @@ def check(
     """Evaluate all gates for published tables: files, columns, output words, committed spends, absence of canaries.
 
     Exits with 4 if a gate fails.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl.checks import require
     from dptext_etl.checks.published import check_published

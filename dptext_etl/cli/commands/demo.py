@@ -49,8 +49,6 @@ def demo(
     """Generate a small public sample, release it end to end, and show the gates stopping a planted bug.
 
     All texts are invented by us and public. Only for this reason may the demo show them beside the released texts.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl.cli.demo import fault
     from dptext_etl.cli.demo.folder import DemoFolder

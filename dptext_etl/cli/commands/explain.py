@@ -51,8 +51,6 @@ def explain(
     Required parameters that are not given take the values of the mechanism's own small example. If the usual model is
     not on this machine, the example's small model replaces it: numbers that depend on the model are then those of the
     small model.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl import catalog
     from dptext_etl.cli import lean, parameters

@@ -28,8 +28,6 @@ def init(
 
     Read the policy before the first run. You decide which columns pass in clear, whose budget is charged, and what may
     be disclosed.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl import runner
     from dptext_etl.cli.render import terminal

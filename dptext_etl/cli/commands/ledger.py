@@ -22,10 +22,7 @@ _NOT_HELD = "the journal does not hold the anchor of event {}: it was cut, rewri
 
 @app.command(cls=Command, epilog=epilog("dptext ledger show --ledger ledger.db", ("amounts", "releases")))
 def show(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """List the releases: class, disclosures, records, largest spend of a record. Internal, not for publication.
-
-    Args: The signature has a help text for each, which `--help` prints.
-    """
+    """List the releases: class, disclosures, records, largest spend of a record. Internal, not for publication."""
     from dptext_etl.cli.render import balance, terminal
 
     with opened(ledger, id_key) as book:
@@ -71,10 +68,7 @@ def remaining(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Show for each scope how much of their cap subjects (or records) have used, and how much is left.
-
-    Args: The signature has a help text for each, which `--help` prints.
-    """
+    """Show for each scope how much of their cap subjects (or records) have used, and how much is left."""
     from dptext_etl.cli.render import balance, terminal
 
     with opened(ledger, id_key) as book:
@@ -105,10 +99,7 @@ def verify(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Compute every balance again from the journal and its sealed batches; exit with 2 if anything disagrees.
-
-    Args: The signature has a help text for each, which `--help` prints.
-    """
+    """Compute every balance again from the journal and its sealed batches; exit with 2 if anything disagrees."""
     from dptext_etl.cli.render import terminal
     from dptext_etl.errors import LedgerError
     from dptext_etl.ledger import Anchor
@@ -133,10 +124,7 @@ def verify(
     epilog=epilog("dptext ledger export --ledger ledger.db > public.json", ("format", "amounts", "datasets")),
 )
 def export(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = True) -> None:  # noqa: ARG001  (always JSON)
-    """Print the public view of a ledger as JSON: claims and constants, no number that depends on a text.
-
-    Args: The signature has a help text for each, which `--help` prints.
-    """
+    """Print the public view of a ledger as JSON: claims and constants, no number that depends on a text."""
     from dptext_etl.cli.render import terminal
 
     with opened(ledger, id_key) as book:

@@ -20,10 +20,7 @@ Dataset = Annotated[str, typer.Argument(metavar="DATASET", help="Name of the dat
 
 @commands.command(cls=Command, epilog=epilog("dptext ledger init --ledger ledger.db", ("ledger_id", "made")))
 def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """Make a ledger, unless there is one already, which then stays unchanged.
-
-    Args: The signature has a help text for each, which `--help` prints.
-    """
+    """Make a ledger, unless there is one already, which then stays unchanged."""
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.storage.store import there_is
 
@@ -46,10 +43,7 @@ def migrate(*, ledger: LedgerUrl, as_json: Json = False) -> None:
 
 @commands.command(cls=Command, epilog=epilog("dptext ledger anchor --ledger ledger.db >> safe/anchors", ("anchor",)))
 def anchor(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """Print the head of the journal for `verify --anchor`; store it where the ledger's operators cannot change it.
-
-    Args: The signature has a help text for each, which `--help` prints.
-    """
+    """Print the head of the journal for `verify --anchor`; store it where the ledger's operators cannot change it."""
     with opened(ledger, id_key) as book:
         head = str(book.anchor())
     tell({"anchor": head}, head, as_json=as_json)

@@ -41,8 +41,6 @@ def plan(policy: PolicyFile, *, partition: Partition = None, delta: Delta = 1e-6
     """Say what a run would cost at most, per record and per subject, before anything is drawn or charged.
 
     The numbers depend on the words of your texts: keep them inside, like those of the ledger.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl.cli import lean
 

@@ -35,8 +35,6 @@ def preview(
     A preview draws with a key that is thrown away, and charges no ledger. So it takes no table and no policy: previews
     of real texts would spend their budget without a record. To try your own data, run `dptext privatize`. A mechanism
     with a language model takes one that is on this machine, or says how to get one; a preview downloads nothing.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl import catalog, column, keys
     from dptext_etl.cli import lean, parameters, samples

@@ -56,10 +56,7 @@ def privatize(
     dtype: Dtype = None,
     as_json: Json = False,
 ) -> None:
-    """Release one text column and publish it, as `dptext run` does, with options instead of a policy file.
-
-    Args: The signature has a help text for each, which `--help` prints.
-    """
+    """Release one text column and publish it, as `dptext run` does, with options instead of a policy file."""
     from dptext_etl import catalog
     from dptext_etl.cli import parameters
     from dptext_etl.cli.running import compute_on, execute

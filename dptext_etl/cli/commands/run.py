@@ -40,8 +40,6 @@ def run(
 
     A run that was stopped continues where it stopped. A run over rows that were released before costs nothing and gives
     the same bytes. Both engines give a record the same text.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dptext_etl.cli.running import compute_on, execute
     from dptext_etl.policy import Policy

@@ -34,8 +34,6 @@ def adept(
     """Train ADePT's autoencoder on public text, with latents clipped at norm 5 as in a release.
 
     The mechanism `adept` loads the folder as `model`; its config.json says how the model was made.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dataclasses import replace
 

@@ -32,8 +32,6 @@ def bart(
 
     The latents are clipped at 0.1, the default of dpbart, and rows have 20 tokens. The mechanism `dpbart` loads the
     folder as `model`; its training.json says how the model was made.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dataclasses import replace
 

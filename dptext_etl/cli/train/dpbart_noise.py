@@ -40,8 +40,6 @@ def dpbart_noise(
 
     The noise comes from torch and not from a key, because nothing is released here. The command writes a model for
     variant = "pr_plus".
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dataclasses import replace
 

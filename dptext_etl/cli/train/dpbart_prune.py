@@ -39,8 +39,6 @@ def dpbart_prune(
 
     The command writes the model with its dptext_kept.json, which `dpbart` needs for variant = "pr". `dptext train
     dpbart-noise` starts from this model.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dataclasses import replace
 

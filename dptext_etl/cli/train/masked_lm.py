@@ -44,8 +44,6 @@ def masked_lm(
 
     The corpora must be public, because a model does not keep its training texts secret. Two texts in a hundred are held
     out.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dataclasses import replace
 

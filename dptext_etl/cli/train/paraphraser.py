@@ -43,8 +43,6 @@ def paraphraser(
 
     The pairs must be public, because a model does not keep its training texts secret. Two pairs in a hundred are held
     out.
-
-    Args: The signature has a help text for each, which `--help` prints.
     """
     from dataclasses import replace
 
