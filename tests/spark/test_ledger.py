@@ -1,5 +1,6 @@
 """SQL functions bound to a ledger: charged before they return, once, whatever Spark does to its tasks."""
 
+import sqlite3
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -263,10 +264,80 @@ class TestOnTheWorker:
         with pytest.raises(LedgerError, match="another one than the function was registered with"):
             worker.release(carried, texts(), ids(), ids())
 
+    @pytest.mark.parametrize("charged_since", [True, False])
+    def test_a_ledger_that_was_restored_is_noticed(self, policy, url, tmp_path, charged_since):
+        """By the next function that is registered, and by a worker that finds it."""
+        carried = self.carried(policy, url, unit="record")
+        worker.release(carried, texts(ROWS[:20]), ids(ROWS[:20]))
+        with Ledger.open(url) as ledger:
+            ledger.backup(tmp_path / "copy")
+        if charged_since:
+            worker.release(carried, texts(ROWS[20:]), ids(ROWS[20:]))
+        restore(tmp_path)
+        worker.seat.cache_clear()
+        if not charged_since:
+            assert worker.release(carried, texts(), ids()).to_pylist() == expected(policy)
+            self.carried(policy, url, unit="record")
+            return
+        for attempt in (
+            lambda: worker.release(carried, texts(ROWS[:1]), ids(ROWS[:1])),
+            lambda: self.carried(policy, url, unit="record"),
+        ):
+            with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger does not hold"):
+                attempt()
+        with Ledger.open(url) as ledger:
+            assert ledger.frozen() == ["films"]
+            ledger.thaw("films", {"eps_pure": 100})
+        with pytest.raises(LedgerError, match="release '1' of films is revoked"):
+            worker.release(carried, texts(ROWS[:1]), ids(ROWS[:1]))
+        again = policy.model_copy(update={"release": "2"})
+        worker.release(self.carried(again, url, unit="record"), texts(ROWS[:1]), ids(ROWS[:1]))
+
+    def test_a_worker_that_lives_on_looks_before_every_batch(self, policy, url, tmp_path):
+        """As in a stream, whose server may fall back to an older state under it."""
+        carried = self.carried(policy, url, unit="record")
+        worker.release(carried, texts(ROWS[:20]), ids(ROWS[:20]))
+        with sqlite3.connect(tmp_path / "ledger.db") as raw:
+            raw.execute("delete from event where seq > (select max(seq) from event) - 2")  # the charge and its commit
+        with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger does not hold"):
+            worker.release(carried, texts(ROWS[20:]), ids(ROWS[20:]))
+
+    def test_no_text_is_computed_before_the_head_is_kept(self, policy, url, tmp_path, monkeypatch):
+        carried = self.carried(policy, url, unit="record")
+        (tmp_path / "taken").write_text("")
+        monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "taken"))
+        monkeypatch.setattr("dptext_etl.spark.charged.column.release", interrupted)
+        worker.seat.cache_clear()
+        with pytest.raises(LedgerError, match="the head of the ledger cannot be kept in"):
+            worker.release(carried, texts(), ids())
+
+    def test_a_ledger_that_was_replaced_is_noticed(self, policy, url, tmp_path):
+        worker.release(self.carried(policy, url, unit="record"), texts(), ids())
+        for path in tmp_path.glob("ledger.db*"):
+            path.unlink()
+        with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger does not hold"):
+            self.carried(policy, url, unit="record")
+
+    def test_the_folder_of_the_heads_may_be_named(self, policy, url, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        carried = self.carried(policy, LedgerSpec(url=url, anchors="safe"), unit="record")
+        monkeypatch.chdir("/")
+        worker.release(carried, texts(), ids())
+        (place,) = (tmp_path / "safe").iterdir()
+        assert [path.name for path in place.iterdir()] == ["films.json"]
+
     def test_over_the_cap_refuses(self, policy, url):
         carried = self.carried(policy, url, unit="record", cap=Cap(epsilon=9), on_cap="refuse")
         with pytest.raises(BudgetError, match="would exceed the cap"):
             worker.release(carried, texts(), ids())
+
+
+def restore(folder):
+    """Put the copy in the place of the ledger."""
+    for path in folder.glob("ledger.db*"):
+        if path.suffix != ".key":
+            path.unlink()
+    (folder / "copy").rename(folder / "ledger.db")
 
 
 def interrupted(*_):
