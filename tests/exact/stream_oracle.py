@@ -1,4 +1,4 @@
-"""An independent implementation of keys, streams and draws (docs/spec/stream.md)."""
+"""An independent implementation of keys, streams and draws (docs/spec/stream.md#keys)."""
 
 import hashlib
 import hmac

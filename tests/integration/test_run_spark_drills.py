@@ -272,6 +272,7 @@ class Bench:
             refs,
             attempt.job,
             attempt.layout.staging,
+            attempt.layout.root,
             1,
             1000,
             "release",

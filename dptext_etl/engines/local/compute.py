@@ -17,7 +17,14 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
     attempt, place, done = work.attempt, work.attempt.policy.ledger, []
     with Ledger.open(place.url, place.id_key) as ledger:
         shards = shards_of(
-            attempt.policy, attempt.columns, work.refs, ledger, attempt.job, work.staging, work.checkpoint
+            attempt.policy,
+            attempt.columns,
+            work.refs,
+            ledger,
+            attempt.job,
+            work.staging,
+            attempt.layout.root,
+            work.checkpoint,
         )
         for index, frame in planted(work):
             done.append(Done.of(shards, frame, index, phase))

@@ -59,6 +59,7 @@ def _order(work: Work[DataFrame], phase: Phase) -> Order:
         refs=work.refs,
         job=attempt.job,
         staging=work.staging.folder.absolute(),
+        root=attempt.layout.root.absolute(),
         step=len(work.plans),
         most=policy.shard_rows + max(len(plan.rows) for plan in work.plans),
         phase=phase,

@@ -48,6 +48,7 @@ class Order:
         refs: Registered release of each text column.
         job: Name of the attempt in the ledger.
         staging: The run's staging folder.
+        root: The folder that all releases and partitions share.
         step: Number of shards of the run.
         most: Rows that are computed together at most, canary rows included.
         phase: What is done with the shards.
@@ -60,6 +61,7 @@ class Order:
     refs: Mapping[str, ReleaseRef]
     job: str
     staging: Path
+    root: Path
     step: int
     most: int
     phase: Phase
@@ -153,7 +155,7 @@ def _shards(order: Order) -> Shards:
     policy, columns = _policies(order.policy, order.columns)
     ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
     staging = Staging(order.staging, tag=secrets.token_hex(8))
-    shards = shards_of(policy, columns, order.refs, ledger, order.job, staging, order.checkpoint)
+    shards = shards_of(policy, columns, order.refs, ledger, order.job, staging, order.root, order.checkpoint)
     shards.computed = True  # of other tasks nothing is known here: the driver alone gives reservations back
     return shards
 

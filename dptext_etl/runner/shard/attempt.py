@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from dptext_etl._kernel import Secret
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError
@@ -97,6 +98,7 @@ def shards_of(  # noqa: PLR0917
     ledger: Ledger,
     job: str,
     staging: Staging,
+    root: Path,
     checkpoint: Checkpoint,
 ) -> Shards:
     """Put together what computes the shards of an attempt, in this process or on another machine.
@@ -108,10 +110,11 @@ def shards_of(  # noqa: PLR0917
         ledger: The ledger that is charged.
         job: The name of the attempt in the ledger.
         staging: The staging folder.
+        root: The folder that all releases and partitions share (`Layout.root`).
         checkpoint: Called after every step.
     """
     charged = [Column(item, refs[item.column or ""], item.release_key()) for item in columns]
-    return Shards(policy, charged, ledger, job, staging, checkpoint)
+    return Shards(policy, charged, ledger, job, staging, root, checkpoint)
 
 
 def refuse_over_cap(over: int, give_back: Callable[[], object]) -> None:

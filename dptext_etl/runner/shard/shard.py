@@ -11,6 +11,7 @@ import io
 import logging
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -93,6 +94,7 @@ class Shards:
         ledger: The ledger that is charged.
         job: The name of this attempt in the ledger.
         staging: The folder where results wait for the gates.
+        root: The folder that all releases and partitions share; it remembers the head of the ledger.
         checkpoint: Called after every step.
         computed: Whether this attempt has scored a text.
         outcomes: Records so far by the answer of the ledger, without canary rows.
@@ -103,6 +105,7 @@ class Shards:
     ledger: Ledger
     job: str
     staging: Staging
+    root: Path
     checkpoint: Checkpoint
     computed: bool = False
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -125,7 +128,7 @@ class Shards:
         result = self.ledger.reserve(
             self.job, scope, cap, charged.ids, charged.subjects, charged.charges, canary=canary
         )
-        remember(self.ledger, self.staging.folder.parent.parent, self.policy)
+        remember(self.ledger, self.root, self.policy)
         self.checkpoint("reserved")
         self.outcomes.update(ReserveResult(result.outcome[~canary]).counts)
         self._refuse_changed(result)
