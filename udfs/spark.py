@@ -1,5 +1,5 @@
-"""Re-exports `dptext_etl.spark`: SQL functions that release a text column, and whole runs over a data frame."""
+"""Re-exports `dptext_etl.spark`: views and SQL functions that release text columns, and whole runs over a frame."""
 
-from dptext_etl.spark import guard, privatize_frame, register
+from dptext_etl.spark import guard, privatize_frame, register, register_view
 
-__all__ = ["guard", "privatize_frame", "register"]
+__all__ = ["guard", "privatize_frame", "register", "register_view"]

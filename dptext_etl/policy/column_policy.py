@@ -49,6 +49,7 @@ class ColumnPolicy(Checked):
         allow: Disclosures consented to, beside length and nullness.
         accept_unbounded: Guarantee classes without a finite epsilon that are consented to by name: "UMLDP".
         nonce: Counts deliberate extra releases; 0 unless a second sample of the same text is wanted.
+        sql_function: Whether the column may be a SQL function whose callers choose the ids.
 
     Raises:
         DisclosureError: The mechanism discloses something that `allow` does not list, or its class has no finite
@@ -66,6 +67,7 @@ class ColumnPolicy(Checked):
     allow: frozenset[Disclosure] = frozenset()
     accept_unbounded: Accepted = frozenset()
     nonce: Annotated[int, Field(ge=0, lt=2**64)] = 0
+    sql_function: bool = True
 
     def __init__(self, /, **values: Any) -> None:
         with self.checking():

@@ -41,6 +41,8 @@ class Policy(Checked):
         staging: Folder inside the boundary for what is not yet published; beside the sink if absent.
         storage_options: Options for object stores; values may be "env:NAME".
         shard_rows: Rows that are reserved, computed, staged and committed together.
+        sql_function: Whether the columns may be SQL functions whose callers choose the ids (`register`); false leaves
+            views, which fix them (`register_view`).
         copy_gate_false_alarm: False-alarm bound of the whole-run copy gate, charged as delta; absent, the count is only
             reported.
         columns: The text columns.
@@ -66,6 +68,7 @@ class Policy(Checked):
     staging: str | None = None
     storage_options: dict[str, str] = Field(default_factory=dict)
     shard_rows: PositiveInt = 100_000
+    sql_function: bool = True
     copy_gate_false_alarm: Annotated[float, Field(gt=0, lt=0.5)] | None = None
     columns: Annotated[tuple[ColumnSpec, ...], Field(alias="column", min_length=1)]
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
@@ -105,6 +108,7 @@ class Policy(Checked):
             key=self.key,
             allow=item.allow,
             accept_unbounded=item.accept_unbounded,
+            sql_function=self.sql_function,
         )
 
     @classmethod

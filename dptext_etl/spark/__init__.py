@@ -1,4 +1,4 @@
-"""Spark: SQL functions that release a text column (`register`), whole runs over a data frame (`privatize_frame`).
+"""Spark: released texts as views (`register_view`) or SQL functions (`register`), and whole runs (`privatize_frame`).
 
 `guard` refuses a plan in which raw text gets around them; `published` reads what a run published.
 """
@@ -13,10 +13,17 @@ if TYPE_CHECKING:
     from dptext_etl.spark.functions import register as register
     from dptext_etl.spark.plan_guard import guard as guard
     from dptext_etl.spark.reading import published as published
+    from dptext_etl.spark.views import register_view as register_view
 
-_WHERE = {"guard": "plan_guard", "privatize_frame": "frame", "published": "reading", "register": "functions"}
+_WHERE = {
+    "guard": "plan_guard",
+    "privatize_frame": "frame",
+    "published": "reading",
+    "register": "functions",
+    "register_view": "views",
+}
 
-__all__ = ["guard", "privatize_frame", "published", "register"]
+__all__ = ["guard", "privatize_frame", "published", "register", "register_view"]
 
 
 def __getattr__(name: str) -> Any:

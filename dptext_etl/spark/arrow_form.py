@@ -13,8 +13,8 @@ from dptext_etl.spark import worker
 def function(carried: str, *, spend: bool) -> Any:
     """Return the function of (text, id, subject); it is pickled with the text `carried` and nothing else."""
 
-    def release(text: pa.Array, id: pa.Array, subject: pa.Array = None) -> pa.Array:  # noqa: A002
-        return worker.release(carried, text, id, subject)
+    def release(*columns: pa.Array, **named: pa.Array) -> pa.Array:
+        return worker.release(carried, *worker.arguments(columns, named))
 
     declare: Any = arrow_udf  # its overloads know the types that users write down
     return declare(release, worker.SPEND_SQL if spend else "string")

@@ -6,6 +6,10 @@
 
 Text first, then id, then (with a ledger that charges subjects) subject; by position or by name (`text =>`, `id =>`,
 `subject =>`). What is released depends on key, record and text alone, so Spark may retry, repeat and reorder.
+
+Whoever calls the function chooses the ids, and one text under many ids is many draws, whose noise averages away. So it
+is for those who may read the raw column anyway; give others a view (`dptext_etl.spark.register_view`), which fixes id
+and subject. A policy with `sql_function = false` has no such function.
 """
 
 from __future__ import annotations
@@ -19,6 +23,7 @@ from dptext_etl.engines.spark.shipping import ship
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve_column
 from dptext_etl.spark.charged import Account
+from dptext_etl.spark.describing import describe
 from dptext_etl.validation import validated
 
 if TYPE_CHECKING:
@@ -42,6 +47,8 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
 ) -> Any:
     """Register a column's policy as a SQL function of a session, classic or Spark Connect.
 
+    For callers who may read the raw column: they choose the ids. `register_view` is for everybody else.
+
     Args:
         spark: The session.
         name: Name of the SQL function.
@@ -62,11 +69,38 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         The function, for use in the DataFrame API.
 
     Raises:
-        PolicyError: What the policy asks for cannot be done in a SQL function; the hint says where it can.
+        PolicyError: What the policy asks for cannot be done in a SQL function, or it forbids one; the hint says what
+            can be done.
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
-    _require_name(name)
+    require_name(name)
     policy = resolve_column(policy)
+    if not policy.sql_function:
+        raise PolicyError(
+            "the policy forbids SQL functions whose callers choose the ids (sql_function = false)",
+            'give a view that fixes id and subject: register_view(spark, "released", table="…", policy="privacy.toml")',
+        )
+    function = released_by(
+        spark, policy, ledger, form, cap=cap, on_cap=on_cap, unit=unit, artifacts=artifacts, spend=spend
+    )
+    made = spark.udf.register(name, function)
+    describe(spark, name, policy, "text, id, subject" if ledger is not None and unit == "subject" else "text, id")
+    return made
+
+
+def released_by(
+    spark: SparkSession,
+    policy: ColumnPolicy,
+    ledger: str | LedgerSpec | None,
+    form: str,
+    *,
+    cap: Cap | None,
+    on_cap: Literal["quarantine", "refuse"],
+    unit: Literal["subject", "record"],
+    artifacts: str | None,
+    spend: bool = False,
+) -> Any:
+    """Return the function that releases a column, in no session's catalogue yet (see `register`)."""
     if policy.column is None:
         raise PolicyError(
             "the policy names no column, and a SQL function cannot see which it is given", "give column=…"
@@ -84,12 +118,17 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
     function = _made(carried.written(), form, spend=spend)
     if not policy.mechanism.reproducible:
         function = function.asNondeterministic()
-    return spark.udf.register(name, function)
+    return function
 
 
-def _require_name(name: str) -> None:
+def require_name(name: str) -> None:
+    """Refuse a name that Spark would have to quote.
+
+    Raises:
+        PolicyError: Other characters than letters, digits and _.
+    """
     if not _NAME.fullmatch(name):
-        raise PolicyError("a SQL function's name has letters, digits and _ alone", 'such as "private_review"')
+        raise PolicyError("a name in SQL has letters, digits and _ alone", 'such as "private_review"')
 
 
 def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> CarriedLedger:

@@ -13,11 +13,11 @@ from dptext_etl.spark import series, worker
 def function(carried: str, *, spend: bool) -> Any:
     """Return the function of (text, id, subject); it is pickled with the text `carried` and nothing else."""
 
-    def release(text: pd.Series, id: pd.Series, subject: pd.Series = None) -> pd.Series:  # noqa: A002
-        return series.release(carried, text, id, subject)
+    def release(*columns: pd.Series, **named: pd.Series) -> pd.Series:
+        return series.release(carried, *worker.arguments(columns, named))
 
-    def release_with_spend(text: pd.Series, id: pd.Series, subject: pd.Series = None) -> pd.DataFrame:  # noqa: A002
-        return series.release(carried, text, id, subject)
+    def release_with_spend(*columns: pd.Series, **named: pd.Series) -> pd.DataFrame:
+        return series.release(carried, *worker.arguments(columns, named))
 
     declare: Any = pandas_udf  # its overloads know the types that users write down
     return declare(release_with_spend, worker.SPEND_SQL) if spend else declare(release, "string")

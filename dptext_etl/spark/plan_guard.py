@@ -1,34 +1,29 @@
-"""A guard on Spark plans: raw text reaches no output except through a registered release.
+"""A guard on Spark plans: raw text reaches no output except through a registered release that the policy names.
 
 The analysed plan is read, not run: every column is followed by the id that Spark's analyser gave it, from the sources
 through each step, views, common tables and sub-queries included. A step that the guard does not know is refused where
 raw text enters it.
 
 Covered: classic sessions; columns and whatever is computed from them, under any name; rows that raw text chooses,
-orders, joins or groups. Not covered: Spark Connect, whose client sees no analysed plan (refused); what was done before
-the plan begins (RDDs, checkpoints, session variables, files that hold raw text under another name); what a function
-reads from elsewhere.
+orders, joins or groups; and what is released, beside which ids (`dptext_etl.policy.in_plans`). Not covered: Spark
+Connect, whose client sees no analysed plan (refused); what was done before the plan begins (RDDs, checkpoints, session
+variables, files that hold raw text under another name); what a function reads from elsewhere.
 """
 
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from importlib import import_module
-from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.policy import PolicyLike
+from dptext_etl.policy.in_plans import Held, Releases, below_each_other, new_rows, next_number
+from dptext_etl.spark.plan_expressions import HINT, Columns, Expressions, items, kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_HINT = "release the column by its registered function, name(text, id), or drop it before this step"
-_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-_FORMS = {"dptext_etl.spark.arrow_form": "worker", "dptext_etl.spark.pandas_form": "series"}
-"""Where the functions that `register` makes are written, and the module that each of them calls."""
 _PASS = frozenset(
     {
         *("SubqueryAlias", "View", "WithCTE", "GlobalLimit", "LocalLimit", "Offset", "Tail", "Sample"),
@@ -38,7 +33,6 @@ _PASS = frozenset(
 """Steps whose columns are those of their inputs."""
 _CHOICES = {
     "Filter": "which rows are kept",
-    "Join": "which rows are joined",
     "Sort": "the order of rows",
     "Deduplicate": "which rows are distinct",
     "RepartitionByExpression": "where rows go",
@@ -48,28 +42,38 @@ _CHOICES = {
 """Steps whose expressions decide about rows, and whose columns are those of their inputs."""
 _COMPARED = frozenset({"Distinct", "Intersect", "Except"})
 
-Ids = frozenset[int]
-_NONE: Ids = frozenset()
+Found = dict[int, Held]
 
 
-def guard(df: DataFrame, raw: Sequence[str]) -> DataFrame:
-    """Refuse a data frame in which a raw column reaches the output unreleased, and return it.
+def guard(
+    df: DataFrame,
+    raw: Sequence[str] | str = (),
+    *,
+    policy: PolicyLike | None = None,
+    id: str | None = None,  # noqa: A002
+) -> DataFrame:
+    """Refuse a data frame in which raw text reaches the output in any way but the policy's release, and return it.
 
     Args:
         df: A frame of a classic session; it is not run.
-        raw: Names of raw columns in the sources of its plan, also inside structs; Spark does not tell case apart.
+        raw: Names of raw columns in the sources of its plan, beside the policy's text columns, also inside structs; one
+            name or several. Spark does not tell case apart.
+        policy: What the plan releases: its columns, id column, release name, mechanisms and key are compared. Without
+            one the guard knows no budget and judges the way of the text alone.
+        id: Column of record ids, where the policy is that of one column.
 
     Raises:
         GateError: A raw column, or something made from it, reaches the output, or decides about rows, or enters a step
-            that cannot be followed.
-        PolicyError: The frame is one of Spark Connect, or no source has such a column.
+            that cannot be followed; or a release is not the policy's, takes something else than a column of its own
+            row, or ids that are computed.
+        PolicyError: The frame is one of Spark Connect, no source has such a column, or the policy is for benchmarks.
 
     Example:
         ```python
         from dptext_etl.spark import guard, register
 
         register(spark, "private_review", policy)
-        guard(spark.sql("SELECT id, private_review(review, id) AS review FROM reviews"), raw=["review"])
+        guard(spark.sql("SELECT id, private_review(review, id) AS review FROM reviews"), policy=policy, id="id")
         ```
     """
     if getattr(df, "_jdf", None) is None:
@@ -78,163 +82,146 @@ def guard(df: DataFrame, raw: Sequence[str]) -> DataFrame:
             "guard the same query in a classic session; privatize_frame keeps only what the policy names in either",
         )
     plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analysed plan has no public door)
-    walk = _Walk({name.casefold() for name in raw})
-    reached = walk.step(plan, _NONE)
-    if missing := walk.raw - walk.seen:
+    releases = Releases(policy, id, raw)
+    walk = _Walk(releases)
+    reached = _raw(walk.step(plan, {}))
+    if missing := releases.missing(walk.seen):
         raise PolicyError(f"no source of the plan has a column {_named(missing)}", "name raw columns as the sources do")
     if reached:
-        raise GateError(f"raw text reaches the output unreleased, in {_named(_names(plan, reached))}", _HINT)
+        raise GateError(f"raw text reaches the output unreleased, in {_named(_names(plan, reached))}", HINT)
     return df
 
 
 class _Walk:
-    """Follows raw columns through a plan.
+    """Follows columns through a plan.
 
     Attributes:
-        raw: Names of raw columns, case folded.
-        seen: Those that a source has.
+        seen: Raw columns that a source has, as the policy or the caller writes them.
     """
 
-    def __init__(self, raw: set[str]) -> None:
-        self.raw = raw
+    def __init__(self, releases: Releases) -> None:
+        self._written = {name.casefold(): name for name in releases.raw}
+        self._expressions = Expressions(releases, self.step)
         self.seen: set[str] = set()
-        self._common: dict[int, list[bool]] = {}
+        self._common: dict[int, list[Held]] = {}
 
-    def step(self, node: Any, outer: Ids) -> Ids:
-        """Return the ids of a step's output columns that hold raw text, or something made from it.
+    def step(self, node: Any, outer: Columns) -> Found:
+        """Return what the output columns of a step hold.
 
         Args:
             node: The step.
-            outer: Raw columns of the queries around a sub-query, which it may refer to.
+            outer: Columns of the queries around a sub-query, which it may refer to.
         """
-        kind = _kind(node)
-        below = [self.step(child, outer) for child in _items(node.children())]
-        raw = frozenset().union(*below)
-        output = [item.exprId().id() for item in _items(node.output())]
+        kind = kind_of(node)
+        below = [self.step(child, outer) for child in items(node.children())]
+        columns = {number: held for found in below for number, held in found.items()}
+        output = [item.exprId().id() for item in items(node.output())]
         if kind == "CTERelationRef":
             return self._common_table(node, output)
         if not below:
             return self._source(node)
         followed = getattr(self, f"_{kind.lower()}", None)
         if followed is not None:
-            raw = followed(node, raw, below, outer)
+            columns = followed(node, columns, below, outer)
         elif kind in _PASS or kind in _CHOICES:
-            self._refuse_choice(_items(node.expressions()), raw | outer, _CHOICES.get(kind, "which rows are kept"))
+            what = _CHOICES.get(kind, "which rows are kept")
+            self._refuse_choice(items(node.expressions()), {**columns, **outer}, what)
         elif kind in _COMPARED:
-            if raw:
-                raise GateError(f"raw text in {_named(_names(node, raw))} decides which rows are distinct", _HINT)
-        elif raw or any(self._expression(item, outer) for item in _items(node.expressions())):
-            raise GateError(f"raw text enters a step of kind {kind}, which cannot be followed", _HINT)
-        return raw & frozenset(output)
+            if raw := _raw(columns):
+                raise GateError(f"raw text in {_named(_names(node, raw))} decides which rows are distinct", HINT)
+        else:
+            parts = [self._expressions.held(item, outer) for item in items(node.expressions())]
+            if _raw(columns) or any(part.raw for part in parts):
+                raise GateError(f"raw text enters a step of kind {kind}, which cannot be followed", HINT)
+            return self._source(node)  # it may read elsewhere
+        return {number: columns.get(number, Held()) for number in output}
 
-    def _source(self, node: Any) -> Ids:
-        found = set()
-        for column in _items(node.output()):
-            held = self.raw & {name.casefold() for name in [column.name(), *_fields(column.dataType().json())]}
-            self.seen |= held
-            if held:
-                found.add(column.exprId().id())
-        return frozenset(found)
+    def _source(self, node: Any) -> Found:
+        rows, found = new_rows(), {}
+        for column in items(node.output()):
+            name = str(column.name())
+            names = {name.casefold(), *map(str.casefold, _fields(column.dataType().json()))}
+            held = self._written.keys() & names
+            self.seen |= {self._written[item] for item in held}
+            found[column.exprId().id()] = Held(bool(held), name, "", rows)
+        return found
 
-    def _common_table(self, node: Any, output: list[int]) -> Ids:
+    def _common_table(self, node: Any, output: list[int]) -> Found:
         defined = self._common.get(node.cteId())
         if defined is None:
-            raise GateError("a table that is defined by itself cannot be followed", _HINT)
-        return frozenset(number for number, raw in zip(output, defined, strict=True) if raw)
+            raise GateError("a table that is defined by itself cannot be followed", HINT)
+        number = next_number()  # each use of the table has rows of its own
+        return {one: below_each_other(number, [held]) for one, held in zip(output, defined, strict=True)}
 
-    def _cterelationdef(self, node: Any, raw: Ids, _: list[Ids], __: Ids) -> Ids:
-        self._common[node.id()] = [item.exprId().id() in raw for item in _items(node.output())]
-        return raw
+    def _cterelationdef(self, node: Any, columns: Found, _: list[Found], __: Columns) -> Found:
+        self._common[node.id()] = [columns.get(item.exprId().id(), Held()) for item in items(node.output())]
+        return columns
 
-    def _project(self, node: Any, raw: Ids, _: list[Ids], outer: Ids) -> Ids:
-        return self._made(node.projectList(), raw | outer)
+    def _project(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
+        return self._made(node.projectList(), {**outer, **columns})
 
-    def _aggregate(self, node: Any, raw: Ids, _: list[Ids], outer: Ids) -> Ids:
-        self._refuse_choice(_items(node.groupingExpressions()), raw | outer, "what a group is")
-        return self._made(node.aggregateExpressions(), raw | outer)
+    def _aggregate(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
+        around = {**outer, **columns}
+        self._refuse_choice(items(node.groupingExpressions()), around, "what a group is")
+        made = self._made(node.aggregateExpressions(), around)
+        return {number: Held(held.raw) for number, held in made.items()}
 
-    def _window(self, node: Any, raw: Ids, _: list[Ids], outer: Ids) -> Ids:
-        self._refuse_choice([*_items(node.partitionSpec()), *_items(node.orderSpec())], raw | outer, "a window")
-        return raw | self._made(node.windowExpressions(), raw | outer)
+    def _window(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
+        around = {**outer, **columns}
+        self._refuse_choice([*items(node.partitionSpec()), *items(node.orderSpec())], around, "a window")
+        return {**columns, **self._made(node.windowExpressions(), around)}
 
-    def _union(self, node: Any, _: Ids, below: list[Ids], __: Ids) -> Ids:
-        found = set()
-        for child, raw in zip(_items(node.children()), below, strict=True):
-            for mine, theirs in zip(_items(node.output()), _items(child.output()), strict=True):
-                if theirs.exprId().id() in raw:
-                    found.add(mine.exprId().id())
-        return frozenset(found)
+    def _join(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
+        if node.condition().isEmpty():
+            return columns
+        condition = node.condition().get()
+        self._refuse_choice([condition], {**outer, **columns}, "which rows are joined")
+        for one, other in _equals(condition):
+            if one in columns and other in columns:
+                mine, theirs = columns[one], columns[other]
+                columns = {**columns, one: mine.beside(theirs), other: theirs.beside(mine)}
+        return columns
 
-    def _expand(self, node: Any, raw: Ids, _: list[Ids], outer: Ids) -> Ids:
-        output = [item.exprId().id() for item in _items(node.output())]
-        rows = [[self._expression(item, raw | outer) for item in _items(row)] for row in _items(node.projections())]
-        return frozenset(number for number, column in zip(output, zip(*rows, strict=True), strict=True) if any(column))
+    def _union(self, node: Any, _: Found, below: list[Found], __: Columns) -> Found:
+        number, found = next_number(), {}
+        inputs = [list(items(child.output())) for child in items(node.children())]
+        for at, mine in enumerate(items(node.output())):
+            parts = [held.get(theirs[at].exprId().id(), Held()) for held, theirs in zip(below, inputs, strict=True)]
+            found[mine.exprId().id()] = below_each_other(number, parts)
+        return found
 
-    def _lateraljoin(self, node: Any, raw: Ids, _: list[Ids], outer: Ids) -> Ids:
-        both = raw | self.step(node.right().plan(), raw | outer)
+    def _expand(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
+        output = [item.exprId().id() for item in items(node.output())]
+        around = {**outer, **columns}
+        rows = [[self._expressions.held(item, around) for item in items(row)] for row in items(node.projections())]
+        return {one: Held.made_from(parts) for one, parts in zip(output, zip(*rows, strict=True), strict=True)}
+
+    def _lateraljoin(self, node: Any, columns: Found, _: list[Found], outer: Columns) -> Found:
+        both = {**columns, **self.step(node.right().plan(), {**outer, **columns})}
         if node.condition().isDefined():
-            self._refuse_choice([node.condition().get()], both | outer, "which rows are joined")
+            self._refuse_choice([node.condition().get()], {**outer, **both}, "which rows are joined")
         return both
 
-    def _made(self, expressions: Any, raw: Ids) -> Ids:
-        made = {item.exprId().id(): self._expression(item, raw) for item in _items(expressions)}
-        return frozenset(number for number, holds in made.items() if holds)
+    def _made(self, expressions: Any, columns: Columns) -> Found:
+        return {item.exprId().id(): self._expressions.held(item, columns) for item in items(expressions)}
 
-    def _refuse_choice(self, expressions: Iterable[Any], raw: Ids, what: str) -> None:
-        if any(self._expression(item, raw) for item in expressions):
-            raise GateError(f"raw text decides {what}", _HINT)
-
-    def _expression(self, item: Any, raw: Ids) -> bool:
-        """Whether an expression holds raw text."""
-        parts = list(_items(item.children()))
-        if _is(item, "PlanExpression"):
-            inner = self.step(item.plan(), raw)
-            return bool(inner) and _kind(item) != "Exists"  # what exists is decided by steps, not by columns
-        if not parts:
-            return _is(item, "NamedExpression") and item.exprId().id() in raw
-        holds = [self._expression(part, raw) for part in parts]
-        if _kind(item) == "PythonUDF" and _is_release(item.func()):
-            if any(holds[1:]):
-                raise GateError("raw text enters a release as an id", "ids are public: take another column")
-            return False
-        return any(holds)
+    def _refuse_choice(self, expressions: Iterable[Any], columns: Columns, what: str) -> None:
+        if any(self._expressions.held(item, columns).raw for item in expressions):
+            raise GateError(f"raw text decides {what}", HINT)
 
 
-def _is_release(function: Any) -> bool:
-    """Whether a Python function of a plan is one that `register` made: the same code, calling the same module."""
-    try:
-        command = bytes(function.command().unsafeArray())
-    except Exception:  # noqa: BLE001  (another version of Spark keeps it elsewhere: then it is no release that we know)
-        return False
-    forms = [name for name in _FORMS if name.encode() in command]
-    if len(forms) != 1:
-        return False
-    made = pickle.loads(command)[0]  # noqa: S301  (this process wrote it into its own plan)
-    called = _FORMS[forms[0]]
-    same = getattr(made, "__globals__", {}).get(called) is import_module(f"dptext_etl.spark.{called}")
-    return same and getattr(made, "__code__", None) in _code(forms[0])
+def _equals(condition: Any) -> Iterator[tuple[int, int]]:
+    """Pairs of columns that a join's condition makes equal."""
+    kind, parts = kind_of(condition), list(items(condition.children()))
+    if kind == "And":
+        for part in parts:
+            yield from _equals(part)
+    elif kind == "EqualTo" and all(kind_of(part) == "AttributeReference" for part in parts):
+        yield parts[0].exprId().id(), parts[1].exprId().id()
 
 
-@cache
-def _code(form: str) -> tuple[CodeType, ...]:
-    made = import_module(form).function.__code__.co_consts
-    return tuple(item for item in made if isinstance(item, CodeType))
-
-
-def _items(sequence: Any) -> Iterator[Any]:
-    """The items of a Scala sequence."""
-    return (sequence.apply(at) for at in range(sequence.size()))
-
-
-def _kind(item: Any) -> str:
-    return str(item.getClass().getSimpleName())
-
-
-def _is(item: Any, kind: str) -> bool:
-    from py4j.java_gateway import is_instance_of
-    from pyspark import SparkContext
-
-    return bool(is_instance_of(SparkContext._gateway, item, _EXPRESSIONS + kind))  # noqa: SLF001
+def _raw(columns: Columns) -> set[int]:
+    return {number for number, held in columns.items() if held.raw}
 
 
 def _fields(written: str) -> Iterator[str]:
@@ -250,8 +237,8 @@ def _fields(written: str) -> Iterator[str]:
             waiting.extend(here)
 
 
-def _names(node: Any, ids: Ids) -> list[str]:
-    return [str(item.name()) for item in _items(node.output()) if item.exprId().id() in ids]
+def _names(node: Any, ids: set[int]) -> list[str]:
+    return [str(item.name()) for item in items(node.output()) if item.exprId().id() in ids]
 
 
 def _named(names: Iterable[str]) -> str:

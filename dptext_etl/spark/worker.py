@@ -7,8 +7,10 @@ opens the tables and resolves the references; later batches and later queries fi
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,6 +28,11 @@ SPEND = pa.struct(
 SPEND_SQL = "struct<text: string, positions: int, epsilon: double, delta: double>"
 
 _DEFECT = "this is a defect; what it said is not repeated, because it may quote a text"
+_NAMES = ("text", "id", "subject")
+_KNOWN = ", ".join(_NAMES)
+_CALL = (
+    "call name(text, id), or name(text, id, subject) where a ledger charges subjects; DESCRIBE FUNCTION name says which"
+)
 _SWAPPED = "the order of arguments is (text, id, subject): are two of them swapped?"
 
 
@@ -53,6 +60,31 @@ def seat(carried: str) -> Seat:
         policy = described.column_policy()
         account = None if described.ledger is None else Account(policy, described.ledger)
     return Seat(policy, described.spend, account)
+
+
+def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Return text, ids and subjects as a query gave them: by position, by name, in any case.
+
+    Args:
+        columns: Arguments by position.
+        named: Arguments by name.
+
+    Raises:
+        InputError: The function is called with others, or without text or id.
+    """
+    if len(columns) > len(_NAMES):
+        raise InputError(f"this function takes two or three arguments, got {len(columns)}", _CALL)
+    given = dict(zip(_NAMES, columns, strict=False))
+    for written, values in named.items():
+        name = written.casefold()
+        if name not in _NAMES:
+            raise InputError(f"an argument has a name that this function does not know; it knows {_KNOWN}", _CALL)
+        if name in given:
+            raise InputError(f"the argument {name} is given twice", _CALL)
+        given[name] = values
+    if missing := [name for name in _NAMES[:2] if name not in given]:
+        raise InputError(f"a call of this function lacks {' and '.join(missing)}", _CALL)
+    return given["text"], given["id"], given.get("subject")
 
 
 def release(carried: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None = None) -> pa.Array:

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pytest
 
-from dptext_etl import ColumnPolicy, _kernel, privatize
+from dptext_etl import ColumnPolicy, Ledger, Policy, _kernel, privatize
 from dptext_etl.errors import ArtifactError, InputError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
@@ -22,7 +22,7 @@ pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra
 
 from dptext_etl.engines.spark.carried import Carried  # noqa: E402
 from dptext_etl.engines.spark.shipping import Location, add_to_session, is_local, ship  # noqa: E402
-from dptext_etl.spark import register, worker  # noqa: E402
+from dptext_etl.spark import guard, register, register_view, worker  # noqa: E402
 
 ARROW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
 FORMS = ["arrow", "pandas"] if ARROW else ["pandas"]
@@ -143,6 +143,36 @@ def test_ids_of_every_type_name_the_same_records_as_elsewhere(spark, policy, for
 def test_ids_that_pandas_robs_of_their_zone_are_refused(films, policy):
     register(films, "private_review", policy, form="pandas")
     assert "timestamp" in failure(films, "SELECT private_review(review, timestamp_seconds(n)) FROM films")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_calls_that_lack_something_are_told_how_to_call(films, policy, form):
+    register(films, "private_review", policy, form=form)
+    message = failure(films, "SELECT private_review(review) FROM films")
+    assert "a call of this function lacks id" in message
+    assert "call name(text, id)" in message
+    message = failure(films, "SELECT private_review(review, id, user, n) FROM films")
+    assert "takes two or three arguments, got 4" in message
+
+
+@pytest.mark.skipif(not ARROW, reason="Spark 3.5 knows named arguments for its own functions alone")
+@pytest.mark.parametrize("form", FORMS)
+def test_names_of_arguments_are_known_in_any_case(films, policy, expected, form):
+    register(films, "private_review", policy, form=form)
+    assert column(films, "SELECT private_review(TEXT => review, ID => id) FROM films ORDER BY n") == expected
+    message = failure(films, "SELECT private_review(review, key => id) FROM films")
+    assert "it knows text, id, subject" in message
+    assert "the argument text is given twice" in failure(films, "SELECT private_review(review, Text => id) FROM films")
+
+
+def test_a_function_describes_itself(films, policy):
+    register(films, "private_review", policy, form=FORMS[0])
+    said = "\n".join(column(films, "DESCRIBE FUNCTION EXTENDED private_review"))
+    assert "private_review(text, id) - releases the text of a record of films.review" in said
+    assert "For callers who may read the raw column" in said
+    assert column(films, "SELECT private_review(review, id) FROM films WHERE n = 1") != []
+    again = films.sql("SELECT private_review(review, id) AS r FROM films")._jdf.queryExecution().analyzed().toString()
+    assert "private_review(review" in again
 
 
 TEXTS, NAMES, NUMBERS = pa.array(["fine", "fine", None]), pa.array(["a", "b", "c"]), pa.array([1, 2, 3])
@@ -311,6 +341,55 @@ def test_models_are_nondeterministic_so_that_a_sub_select_is_evaluated_once(film
     chosen = films.sql("SELECT r FROM (SELECT n, private_review(review, id) r FROM films) WHERE r > 'm' ORDER BY n")
     assert chosen._jdf.queryExecution().executedPlan().toString().count("EvalPython") == 1
     assert [row.r for row in chosen.collect()] == [text for text in expected if text is not None and text > "m"]
+
+
+@pytest.fixture
+def whole(policy, tmp_path):
+    """The policy of a dataset, for views."""
+    return Policy.parse(
+        {
+            "dataset": "films",
+            "release": "1",
+            "source": "a",
+            "sink": "b",
+            "id": "id",
+            "subject": "user",
+            "keep": ["n"],
+            "key": policy.key,
+            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
+            "sql_function": False,
+            "column": [{"name": "review", "mechanism": EXAMPLE, "allow": ["cluster"]}],
+        }
+    )
+
+
+def test_a_view_fixes_ids_and_subjects(films, policy, whole, expected, tmp_path):
+    view = register_view(films, "released_films", table="films", policy=whole, form=FORMS[0])
+    assert view.columns == ["id", "review", "n"]
+    assert column(films, "SELECT review FROM released_films ORDER BY n") == expected
+    assert column(films, "SELECT review FROM released_films ORDER BY n") == expected
+    with Ledger.open(whole.ledger.url) as ledger:
+        assert ledger.verify().counts["committed"] == len(ROWS)
+    assert guard(films.sql("SELECT upper(review) AS r FROM released_films"), policy=whole)
+    for query in (
+        "SELECT private_review(review, concat(id, 'x')) FROM films",
+        "SELECT review(review, id) FROM films",
+    ):
+        films.sql("DROP TEMPORARY FUNCTION IF EXISTS private_review")
+        with pytest.raises(Exception, match="UNRESOLVED_ROUTINE"):
+            films.sql(query).collect()
+
+
+def test_a_policy_may_forbid_functions_whose_callers_choose_ids(films, whole):
+    for given in (whole, whole.column_policy("review")):
+        with pytest.raises(PolicyError, match=r"sql_function = false(.|\n)*register_view"):
+            register(films, "private_review", given)
+
+
+def test_a_view_says_which_column_a_table_lacks(films, whole):
+    films.table("films").drop("user").createOrReplaceTempView("without_users")
+    with pytest.raises(PolicyError, match="the table has no column 'user'"):
+        register_view(films, "released_films", table="without_users", policy=whole)
 
 
 def test_refusals_name_what_to_do(films, policy, tmp_path, monkeypatch):

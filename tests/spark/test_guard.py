@@ -12,14 +12,14 @@ from dptext_etl.spark import guard, register  # noqa: E402
 
 ARROW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
 ROWS = [("a", "good film", 1, ("good", 2)), ("b", "bad film", 2, ("bad", 3))]
+FORM = "arrow" if ARROW else "pandas"
 
 
 @pytest.fixture(scope="module")
-def films(spark, tmp_path_factory):
-    """The view `films`, releases in both forms, a function that only looks like one, and a view over the release."""
+def policy(tmp_path_factory):
     key = tmp_path_factory.mktemp("keys") / "noise.key"
     _kernel.Secret().write(str(key))
-    policy = ColumnPolicy(
+    return ColumnPolicy(
         dataset="films",
         column="review",
         release="1",
@@ -27,11 +27,16 @@ def films(spark, tmp_path_factory):
         key=f"file:{key}",
         allow={"cluster"},
     )
+
+
+@pytest.fixture(scope="module")
+def films(spark, policy):
+    """The view `films`, releases in both forms, a function that only looks like one, and a view over the release."""
     from pyspark.sql.functions import pandas_udf
 
     frame = spark.createDataFrame(ROWS, "id string, review string, n int, doc struct<text string, pages int>")
     frame.createOrReplaceTempView("films")
-    register(spark, "private_review", policy, form="arrow" if ARROW else "pandas")
+    register(spark, "private_review", policy, form=FORM)
     register(spark, "private_pandas", policy, form="pandas", spend=True)
     spark.udf.register("look_alike", pandas_udf(lambda text, id: text, "string"))  # noqa: A006
     spark.sql("CREATE OR REPLACE TEMP VIEW safe AS SELECT id, private_review(review, id) AS review, n FROM films")
@@ -43,7 +48,19 @@ PASSES = {
     "released": "SELECT id, private_review(review, id) AS review FROM films",
     "released, with what it costs": "SELECT id, private_pandas(review, id).text FROM films",
     "released, then anything": "SELECT upper(review) AS r, count(*) FROM safe WHERE n > 0 GROUP BY 1 ORDER BY 1",
-    "parts joined before the release": "SELECT private_review(concat(review, ' ', id), id) AS r FROM films",
+    "cleaned before the release": "SELECT private_review(lower(trim(coalesce(review, ''))), id) AS r FROM films",
+    "cleaned in a sub-query": (
+        "SELECT private_review(t, id) AS r FROM (SELECT id, regexp_replace(review, 'a', 'b') AS t FROM films)"
+    ),
+    "joined on ids": "SELECT private_review(f.review, g.id) AS r FROM films f JOIN films g ON f.id = g.id",
+    "joined on ids, by name": (
+        "SELECT private_review(review, id) AS r FROM (SELECT id FROM films) LEFT JOIN films USING (id)"
+    ),
+    "repeated": "SELECT private_review(f.review, f.id) AS r FROM films f CROSS JOIN films g",
+    "union of texts": "SELECT private_review(review, id) AS r FROM (SELECT * FROM films UNION ALL SELECT * FROM films)",
+    "renamed in a view": "SELECT id, private_review(body, id) AS r FROM renamed",
+    "common table of texts": "WITH t AS (SELECT id, review FROM films) SELECT private_review(review, id) AS r FROM t",
+    "lateral": "SELECT f.id, r FROM films f, LATERAL (SELECT private_review(f.review, f.id) AS r)",
     "never read": "SELECT id, n FROM films ORDER BY n LIMIT 1",
     "dropped in time": "SELECT id FROM (SELECT id, review FROM films) WHERE id > 'a'",
     "common table": "WITH t AS (SELECT id, review FROM films) SELECT l.id FROM t l JOIN t r ON l.id = r.id",
@@ -55,9 +72,75 @@ PASSES = {
 
 
 @pytest.mark.parametrize("query", PASSES.values(), ids=PASSES)
-def test_plans_that_release_pass_and_are_returned(films, query):
+def test_plans_that_release_pass_and_are_returned(films, policy, query):
     plan = films.sql(query)
-    assert guard(plan, raw=["review"]) is plan
+    assert guard(plan, policy=policy, id="ID") is plan
+    assert guard(plan, raw="review") is plan
+
+
+OTHER_ROWS = {
+    "a window": "SELECT private_review(first_value(review) OVER (ORDER BY id), id) AS r FROM films",
+    "a window before": (
+        "SELECT private_review(t, id) AS r FROM (SELECT id, lag(review) OVER (ORDER BY id) AS t FROM films)"
+    ),
+    "an aggregate": "SELECT private_review(max(review), max(id)) AS r FROM films",
+    "an aggregate before": "SELECT private_review(t, id) FROM films, (SELECT max(review) AS t FROM films)",
+    "a sub-query": "SELECT private_review((SELECT max(review) FROM films), id) AS r FROM films",
+    "ids of other rows": "SELECT private_review(f.review, g.id) AS r FROM films f CROSS JOIN films g",
+    "ids of other rows of a common table": (
+        "WITH t AS (SELECT id, review FROM films) SELECT private_review(f.review, g.id) AS r FROM t f CROSS JOIN t g"
+    ),
+    "ids of an outer query": (
+        "SELECT r FROM films f, LATERAL (SELECT private_review(g.review, f.id) AS r FROM films g LIMIT 1)"
+    ),
+    "put together": "SELECT private_review(concat(review, ' ', id), id) AS r FROM films",
+    "replaced by a column": "SELECT private_review(replace(review, 'a', id), id) AS r FROM films",
+    "a field": "SELECT private_review(doc.text, id) AS r FROM films",
+    "computed ids": "SELECT private_review(review, concat(id, n)) AS r FROM films",
+    "computed ids before": "SELECT private_review(review, k) FROM (SELECT review, concat(id, n) AS k FROM films)",
+    "exploded ids": "SELECT private_review(review, k) FROM films LATERAL VIEW explode(sequence(1, 9)) AS k",
+    "another id": "SELECT private_review(review, n) AS r FROM films",
+    "two forms": "SELECT private_review(review, id) AS a, private_review(lower(review), id) AS b FROM films",
+}
+
+
+@pytest.mark.parametrize("query", OTHER_ROWS.values(), ids=OTHER_ROWS)
+def test_texts_that_several_ids_could_have_are_refused(films, policy, query):
+    with pytest.raises(GateError, match=r"own row|different rows|ids that are computed|several forms|names 'id'"):
+        guard(films.sql(query), raw="text", policy=policy, id="id")
+
+
+OTHER_POLICIES = {
+    "mechanism": lambda p: {"mechanism": CusText(**{**p.mechanism.model_dump(), "epsilon": 100.0})},
+    "release": lambda _: {"release": "2"},
+    "key": lambda _: {"key": "env:ANOTHER_SECRET"},
+    "nonce": lambda _: {"nonce": 1},
+}
+
+
+@pytest.mark.parametrize("what", OTHER_POLICIES)
+def test_a_release_that_is_not_the_policys_is_refused(films, policy, what):
+    register(films, "another_release", policy.model_copy(update=OTHER_POLICIES[what](policy)), form=FORM)
+    plan = films.sql("SELECT another_release(review, id) AS r FROM films")
+    with pytest.raises(GateError, match="another one than the policy's"):
+        guard(plan, policy=policy, id="id")
+
+
+def test_benchmarks_are_no_releases(films, policy):
+    faithful = CusText(**{**policy.mechanism.model_dump(), "mode": "faithful"})
+    consented = {"mechanism": faithful, "allow": faithful.guarantee.disclosures}
+    register(films, "faithful_review", policy.model_copy(update=consented), form=FORM)
+    plan = films.sql("SELECT faithful_review(review, id) AS r FROM films")
+    for options in ({"raw": "review"}, {"policy": policy, "id": "id"}):
+        with pytest.raises(GateError, match="mode faithful"):
+            guard(plan, **options)
+
+
+@pytest.mark.skipif(not ARROW, reason="Spark 3.5 knows named arguments for its own functions alone")
+def test_arguments_are_known_by_their_names(films, policy):
+    assert guard(films.sql("SELECT private_review(id => id, TEXT => review) FROM films"), policy=policy, id="id")
+    with pytest.raises(GateError, match="as an id"):
+        guard(films.sql("SELECT private_review(id => review, text => id) FROM films"), policy=policy, id="id")
 
 
 REFUSED = {

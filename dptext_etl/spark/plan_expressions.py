@@ -1,0 +1,95 @@
+"""What an expression of a Spark plan holds: raw text, or one column of its own row, or neither."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from dptext_etl.errors import GateError
+from dptext_etl.policy.in_plans import Held, Releases
+from dptext_etl.spark.plan_marks import Mark
+
+HINT = "release the column by its registered function, name(text, id), or drop it before this step"
+_EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
+_CLEANING = frozenset(
+    {
+        *("Cast", "Coalesce", "Lower", "Upper", "InitCap", "StringTrim", "StringTrimLeft", "StringTrimRight"),
+        *("RegExpReplace", "StringReplace", "StringTranslate", "Substring"),
+    }
+)
+"""Expressions of one row that clean a text, where everything else that they take is constant."""
+
+Columns = Mapping[int, Held]
+"""What columns hold, by the ids that Spark's analyser gives."""
+
+
+class Expressions:
+    """Reads the expressions of a plan.
+
+    Args:
+        releases: What the plan may release.
+        step: Returns what the columns of a sub-query's plan hold, given those of the queries around it.
+    """
+
+    def __init__(self, releases: Releases, step: Callable[[Any, Columns], dict[int, Held]]) -> None:
+        self._releases = releases
+        self._step = step
+
+    def held(self, item: Any, columns: Columns) -> Held:
+        """Return what an expression holds.
+
+        Args:
+            item: The expression.
+            columns: What columns hold that it may refer to.
+
+        Raises:
+            GateError: Raw text enters a release that is not the policy's.
+        """
+        parts, kind = list(items(item.children())), kind_of(item)
+        if is_a(item, "PlanExpression"):
+            inner = self._step(item.plan(), columns)
+            return Held() if kind == "Exists" else Held.made_from(inner.values())  # steps decide what exists
+        if not parts:
+            return columns.get(item.exprId().id(), Held()) if is_a(item, "NamedExpression") else Held()
+        mark = Mark.of(item.func()) if kind == "PythonUDF" else None
+        if mark is not None:
+            return self._released(mark, parts, columns)
+        holds = [self.held(part, columns) for part in parts]
+        same = kind == "Cast" and item.dataType().sql() == parts[0].dataType().sql()  # views cast to their own types
+        if kind == "Alias" or same or (len(parts) == 1 and is_a(item, "RuntimeReplaceable")):
+            return holds[0]
+        if kind in _CLEANING and holds[0].source is not None and all(part.foldable() for part in parts[1:]):
+            return holds[0].cleaned(" ".join([kind, item.dataType().sql(), *(part.sql() for part in parts[1:])]))
+        return Held.made_from(holds)
+
+    def _released(self, mark: Mark, parts: list[Any], columns: Columns) -> Held:
+        given = {"text": Held(), "id": Held()}
+        for name, part in zip(("text", "id", "subject"), parts, strict=False):
+            named = kind_of(part) == "NamedArgumentExpression"
+            given[str(part.key()).casefold() if named else name] = self.held(
+                next(items(part.children())) if named else part, columns
+            )
+        text = given.pop("text")
+        if any(held.raw for held in given.values()):
+            raise GateError("raw text enters a release as an id", "ids are public: take another column")
+        if text.raw:
+            self._releases.require(text, given["id"], mark.mechanism, mark.is_of)
+        return Held()
+
+
+def items(sequence: Any) -> Iterator[Any]:
+    """Return the items of a Scala sequence."""
+    return (sequence.apply(at) for at in range(sequence.size()))
+
+
+def kind_of(item: Any) -> str:
+    """Name the class of a step or an expression."""
+    return str(item.getClass().getSimpleName())
+
+
+def is_a(item: Any, kind: str) -> bool:
+    """Whether an expression is of a kind."""
+    from py4j.java_gateway import is_instance_of
+    from pyspark import SparkContext
+
+    return bool(is_instance_of(SparkContext._gateway, item, _EXPRESSIONS + kind))  # noqa: SLF001
