@@ -6,10 +6,14 @@ Specification: docs/spec/privacy.md#disclosures, docs/spec/privacy.md#classes, d
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from fractions import Fraction
 from typing import Any
+
+UNIQUE_IDS = "UNIQUE_IDS"
+"""Assumption of what is released without a ledger: nobody checks that record ids are unique, and two rows of one id and
+text are one release (docs/spec/privacy.md#unique-ids)."""
 
 MICRO = 1_000_000
 Micro = int | float
@@ -123,6 +127,15 @@ class Guarantee:
     neighbours: str
     unit: str
     assumptions: frozenset[str] = frozenset({"PRF", "NO_CRASH_CHANNEL", "TRUSTED_IDS"})
+
+    def without_ledger(self) -> Guarantee:
+        """Return the claim of what an expression or a SQL function releases without a ledger, by ids as they are given.
+
+        >>> claim = Guarantee(GuaranteeClass.PURE_LDP, frozenset(), "any two texts", "record")
+        >>> sorted(claim.without_ledger().assumptions - claim.assumptions)
+        ['UNIQUE_IDS']
+        """
+        return replace(self, assumptions=self.assumptions | {UNIQUE_IDS})
 
 
 @dataclass(frozen=True)

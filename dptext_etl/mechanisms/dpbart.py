@@ -14,8 +14,9 @@ clipped by value and get noise everywhere, the decoder attends to all of them an
 
 from __future__ import annotations
 
+import json
 from functools import cached_property
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt
 
@@ -29,6 +30,7 @@ from dptext_etl.inference import language_model
 from dptext_etl.inference.latent.kept import FILE, Kept, read_kept
 from dptext_etl.inference.latent.model import LatentModel
 
+_CONFIG = f"{language_model.ROLE}{language_model.CONFIG}"
 _KEPT = f"{language_model.ROLE}{FILE}"
 _WEIGHTS = f"{language_model.ROLE}model.safetensors"
 
@@ -72,6 +74,16 @@ class DPBart(LatentMechanism):
                 )
             files[_KEPT] = Artifact.open(folder / FILE, provenance="found by pruning on public text")
         return files
+
+    def configuration(self) -> dict[str, Any]:
+        """As for all latent mechanisms; where `length` is all that a model takes, one id less is read since version 2.
+
+        A place of every row is padding (`inference.latent.sequence_model`).
+        """
+        found = super().configuration()
+        settings = json.loads(self.artifacts()[_CONFIG].path.read_bytes())
+        full = settings.get("max_position_embeddings") == self.length
+        return {**found, "mechanism_version": self.version + 1} if full else found
 
     @cached_property
     def kept(self) -> Kept | None:

@@ -34,7 +34,7 @@ from dptext_etl.families.vector import Draws, Indices, VectorMechanism
 from dptext_etl.families.vector.radial import least_tail, longest_noise
 from dptext_etl.families.vector.simulated import radial_collisions, radial_survivals
 from dptext_etl.families.words import MetricClaim
-from dptext_etl.guarantee import Disclosure, Guarantee
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass
 
 VECTOR = 5
 """Purpose of the stream that moves vectors; a slot is four words per dimension."""
@@ -76,10 +76,15 @@ class Madlib(VectorMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """As for all word mechanisms, with the assumption on continuous noise; no unknown word is ever kept."""
+        """As for all word mechanisms, with the assumption on continuous noise; no unknown word is ever kept.
+
+        Where the length is hidden, all texts agree on what is disclosed. The class stays COND_PURE: real numbers that
+        stand for a density are no exact draws, which PURE_LDP asks for (docs/spec/privacy.md#grid-laplace).
+        """
         stated = super().guarantee
         return replace(
             stated,
+            guarantee_class=GuaranteeClass.COND_PURE,
             disclosures=stated.disclosures - {Disclosure.OOV, Disclosure.NUMBERS},
             assumptions=stated.assumptions | {IDEAL},
         )

@@ -1,5 +1,6 @@
 """What every mechanism keeps: the same bytes for the same inputs, honest spends, no way around the draw."""
 
+import contextlib
 import itertools
 import json
 import math
@@ -14,8 +15,8 @@ from dptext_etl import available, catalog, load, privatize
 from dptext_etl.artifacts import Artifact
 from dptext_etl.cli.render import mechanism_facts
 from dptext_etl.column import release, spends, worst_case
-from dptext_etl.errors import InputError
-from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, GuaranteeClass, Spend
+from dptext_etl.errors import DPTextError, InputError
+from dptext_etl.guarantee import ADDITIVE, MICRO, UNIQUE_IDS, Disclosure, GuaranteeClass, Spend
 
 FOREIGN = "qzxvjkwpqzxvjkwp"
 
@@ -48,6 +49,31 @@ def test_its_guarantee_is_complete(mechanism):
     assert "PRF" in guarantee.assumptions
     if guarantee.guarantee_class in (GuaranteeClass.PURE_LDP, GuaranteeClass.APPROX_LDP):
         assert Disclosure.LENGTH not in guarantee.disclosures
+
+
+def test_noise_that_stands_for_a_density_is_never_called_pure(mechanism):
+    """An idealisation is no exact draw (docs/spec/privacy.md#grid-laplace), with the length hidden or not."""
+    made = [*mechanism_facts.examples(type(mechanism)).values()]
+    if "length" in type(mechanism).model_fields:
+        for hidden in ({"length": "fixed"}, {"length": "noisy", "epsilon_length": 2.0}):
+            with contextlib.suppress(ValueError, DPTextError):
+                made.append(type(mechanism)(**{**mechanism.model_dump(exclude_unset=True), "n_max": 6, **hidden}))
+    for one in made:
+        ideal = any(name.startswith("IDEAL_") for name in one.guarantee.assumptions)
+        assert not (ideal and one.guarantee.guarantee_class is GuaranteeClass.PURE_LDP)
+        assert one.spend(1).guarantee_class is one.guarantee.guarantee_class
+
+
+def test_rows_of_models_say_that_scores_are_local(mechanism):
+    for one in mechanism_facts.examples(type(mechanism)).values():
+        assert ("SCORES_LOCAL" in one.guarantee.assumptions) is (one.computing is not None)
+
+
+def test_without_a_ledger_nobody_checks_ids_and_the_claim_says_so(mechanism):
+    claim = mechanism.guarantee
+    assert UNIQUE_IDS not in claim.assumptions
+    assert claim.without_ledger().assumptions == claim.assumptions | {UNIQUE_IDS}
+    assert claim.without_ledger().guarantee_class is claim.guarantee_class
 
 
 def test_spends_grow_with_positions_and_compose(mechanism):

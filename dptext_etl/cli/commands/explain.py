@@ -123,6 +123,7 @@ def _show(found: dict[str, Any]) -> None:
             "epsilon is per": claim["unit"] + _times(found),
             "neighbours": claim["neighbours"],
             "assumptions": claim["assumptions"],
+            "without a ledger": claim["assumptions_without_a_ledger"],
             "publishable": found["publishable"],
         }
     )

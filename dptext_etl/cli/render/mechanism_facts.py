@@ -36,6 +36,7 @@ def guarantee(claim: Guarantee) -> dict[str, Any]:
         "neighbours": claim.neighbours,
         "disclosures": {item.value: item.meaning for item in sorted(claim.disclosures)},
         "assumptions": sorted(claim.assumptions),
+        "assumptions_without_a_ledger": sorted(claim.without_ledger().assumptions),
     }
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import numpy as np
@@ -25,7 +26,9 @@ from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.latent.noise import LatentNoise
 from dptext_etl.families.model import ModelMechanism
+from dptext_etl.families.score import SCORES_LOCAL
 from dptext_etl.grid_noise import noisy_latents
+from dptext_etl.guarantee import Guarantee
 from dptext_etl.inference.latent.batches import Progress
 from dptext_etl.inference.latent.model import LatentModel, Latents, decoding, encoding, works
 from dptext_etl.inference.probes import SHORT, WORDS, refuse
@@ -54,6 +57,12 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         """The usual model or the small one that ships, and a bound on the records where Gaussian noise needs one."""
         told = given.keys() & {"n_rec", "delta", "mode"} or given.get("noise") == "laplace"
         return super().first_look(given) | ({} if told else {"n_rec": PREVIEWED})
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Any two texts of a record; that a row's latent is its own is what parallel composition rests on."""
+        stated = super().guarantee
+        return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})
 
     def described(self) -> dict[str, dict[str, Any]]:
         """What gets noise, how much, and how far apart two texts can be."""

@@ -3,6 +3,10 @@
 Shapes are constants. A text is cut and padded to l ids, its encoder sees its own true mask; the decoder attends to all
 l vectors, padding or not, because which of them were padding is nobody's business
 (docs/spec/privacy.md#dpbart-constant). Training (`dptext train dpbart-prune`) and release read texts by the same code.
+
+Libraries take another path through the encoder where no row of a batch is padded, and then the other rows of a batch
+would choose it (docs/spec/privacy.md#batch-independence). So every row has a place of padding behind its l ids, whose
+vector goes nowhere; a model that has no more places than l reads one id less.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import nn
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.inference.latent.bart_decoding import KIND, BartDecoding
@@ -59,12 +64,14 @@ class SequenceModel:
     ) -> None:
         self.model, self.length, self.beams = model, length, beams
         self.width = int(model.config.d_model)
-        longest = getattr(model.config, "max_position_embeddings", None) or length
+        longest = getattr(model.config, "max_position_embeddings", None) or length + 1
         if length > longest:
             raise PolicyError(f"length is {length}; this model takes up to {longest} ids", f"set length={longest}")
+        self._beyond = 1 if length < longest else 0
         self.kept = None if kept is None else torch.tensor(list(kept), dtype=torch.int64, device=model.device)
         self.rows = _records(model.device.type, beams)
-        self._tokens = _padding(tokenizer, length)
+        self._pad = int(tokenizer.pad_token_id)
+        self._tokens = _padding(tokenizer, length, most=length - 1 + self._beyond)
 
     @property
     def size(self) -> int:
@@ -79,12 +86,19 @@ class SequenceModel:
         mask = torch.tensor([item.attention_mask for item in read], dtype=torch.int64).view(shape)
         return Ids(ids.to(self.model.device), mask.to(self.model.device))
 
+    def padded(self, read: Ids) -> Ids:
+        """Put a place of padding behind every row, where the l ids leave none of their own."""
+        ids, mask = (nn.functional.pad(part, (0, self._beyond)) for part in read)
+        if self._beyond:
+            ids[:, -self._beyond :] = self._pad
+        return Ids(ids, mask)
+
     @torch.inference_mode()
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
         """Return the latents of a batch, shape (rows, size): neither clipped nor noisy, so they must go nowhere."""
-        read = self.ids(texts)
+        read = self.padded(self.ids(texts))
         encoder = self.model.get_encoder()
-        states = encoder(input_ids=read.ids, attention_mask=read.mask).last_hidden_state
+        states = encoder(input_ids=read.ids, attention_mask=read.mask).last_hidden_state[:, : self.length]
         if self.kept is not None:
             states = states[:, :, self.kept]
         return np.asarray(states.float().flatten(1).cpu().numpy())
@@ -162,10 +176,10 @@ def everywhere(states: torch.Tensor) -> torch.Tensor:
     return torch.ones(states.shape[:2], dtype=torch.int64, device=states.device)
 
 
-def _padding(tokenizer: Any, length: int) -> Any:
-    """Return a tokenizer of our own, so that threads may share it: every text becomes `length` ids."""
+def _padding(tokenizer: Any, length: int, most: int) -> Any:
+    """Return a tokenizer of our own, so that threads may share it: a text becomes `length` ids, at most `most` its own."""
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.encode_special_tokens = True
-    backend.enable_truncation(length)
+    backend.enable_truncation(most)
     backend.enable_padding(length=length, pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
     return backend
