@@ -256,8 +256,8 @@ Planted in the staged table, after its rows were committed.
 
 ## Models that fail
 
-Planted where a model is asked for scores. What fails on a text of the release is drawn uniformly at the same spend, and
-decides nothing. Public texts are scored before each shard is charged and after it is computed; these alone stop a run.
+Planted where a model is asked for scores. What fails on a text of the release is uniform and charged, and decides
+nothing. Public texts are scored before each shard is charged and after it is computed; these alone stop a run.
 
 {MODELS}
 

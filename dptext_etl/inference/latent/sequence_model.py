@@ -177,7 +177,7 @@ def everywhere(states: torch.Tensor) -> torch.Tensor:
 
 
 def _padding(tokenizer: Any, length: int, most: int) -> Any:
-    """Return a tokenizer of our own, so that threads may share it: a text becomes `length` ids, at most `most` its own."""
+    """Return a tokenizer of our own, so that threads may share it: `length` ids of a text, at most `most` its own."""
     backend = copy.deepcopy(tokenizer.backend_tokenizer)
     backend.encode_special_tokens = True
     backend.enable_truncation(most)
