@@ -1,6 +1,6 @@
-"""What is to be done, as data: `ColumnPolicy` says everything about a column, `Policy` about a dataset (TOML).
+"""Describe a release as data: `ColumnPolicy` for one column, `Policy` for a dataset (a TOML file).
 
-A policy holds references to keys, never keys, and can be printed, logged and sent anywhere.
+A policy holds references to keys, never keys, so it can be printed, logged and sent anywhere.
 """
 
 from dptext_etl.policy.checked import KeyReference, Name

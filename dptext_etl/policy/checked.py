@@ -1,4 +1,4 @@
-"""The base of everything that a policy is made of: frozen, without unknown entries, checked whenever it is made."""
+"""Define the base of all parts of a policy: frozen, without unknown entries, and checked whenever one is made."""
 
 from __future__ import annotations
 
@@ -13,57 +13,57 @@ from dptext_etl.validation import validated
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 KeyReference = Annotated[str, BeforeValidator(keys.reference)]
-"""The name of a key; a key itself is refused where a policy is built, so that none can be printed or sent with it."""
+"""The name of a key. A policy refuses a key itself when it is built, so that nobody can print or send one with it."""
 
 
 class Checked(BaseModel):
-    """Plain data that is checked in every way to make it, copies included."""
+    """Plain data that is checked however it is made, also as a copy."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
     what: ClassVar[str] = "policy"
-    """What a refusal calls it."""
+    """Noun for this part of a policy in messages."""
     renamed: ClassVar[Mapping[str, str]] = {}
-    """Entries that had another name once: old name to new name."""
+    """Entries that were renamed, as a map from old to new names."""
 
     @model_validator(mode="before")
     @classmethod
     def _refuse_old_names(cls, values: Any) -> Any:
-        """Refuse an entry by its old name, and say the new one."""
+        """Refuse an entry under its old name, and name the new one."""
         for old, new in cls.renamed.items():
             if isinstance(values, Mapping) and old in values:
-                raise PolicyError(f"{cls.what}: the entry `{old}` has another name now", f"write `{new}` in its place")
+                raise PolicyError(f"{cls.what}: the entry `{old}` has another name now", f"write `{new}` instead")
         return values
 
     @classmethod
     def entries(cls) -> list[str]:
-        """Return the names of the entries, as a policy file writes them."""
+        """Return the names of the entries in a policy file."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
     @classmethod
     def checking(cls) -> validated:
-        """Return a block that says in one sentence of ours what is wrong with entries."""
+        """Return a context that turns wrong entries into one `PolicyError`."""
         return validated(cls.what, cls.entries())
 
     @classmethod
     def model_construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:  # type: ignore[override]
-        """Check like any other way to make one: what is printed and sent is never built unchecked.
+        """Check the entries like every other constructor, so that no unchecked policy can be printed or sent.
 
         Raises:
-            PolicyError: Unknown entries, or values out of range.
+            PolicyError: An entry is unknown, or a value is out of range.
         """
         with cls.checking():
             return cls.model_validate(values)
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy, with other entries if given: they are checked as those of a new policy are.
+        """Copy the object, with other entries if given; they are checked like those of a new policy.
 
         Args:
             update: Entries of the copy that differ.
-            deep: Copy what the entries hold, too; only where none differ.
+            deep: Copy the values of the entries as well; used only if no entry differs.
 
         Raises:
-            PolicyError: Unknown entries, or values out of range.
+            PolicyError: An entry is unknown, or a value is out of range.
         """
         if not update:
             return super().model_copy(deep=deep)

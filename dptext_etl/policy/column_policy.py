@@ -1,4 +1,4 @@
-"""`ColumnPolicy` says everything about one text column, in every engine; `ColumnSpec` is its place in a policy file."""
+"""Define `ColumnPolicy`, the policy of one text column in every engine, and `ColumnSpec`, its part of a policy file."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ def _built(value: Any) -> Any:
 Built = Annotated[Mechanism, BeforeValidator(_built)]
 """A mechanism, or plain data that it is built from."""
 Written = Annotated[Built, WithJsonSchema({"additionalProperties": True, "title": "Mechanism", "type": "object"})]
-"""The same, told to editors as plain data."""
+"""The same type, which the JSON Schema describes as plain data."""
 
 
 class ColumnPolicy(Checked):
-    """Everything about one text column, in every engine.
+    """Describe one text column completely, for every engine.
 
     Attributes:
         dataset: Name of the dataset; part of every key.
-        column: Name of the column; None lets a Polars expression take its own root column's name.
+        column: Name of the column; None lets a Polars expression take the name of its root column.
         release: Name of the release; it pins one configuration of the column.
         mechanism: A mechanism, or plain data such as `{"name": "custext", "epsilon": 2.0}`.
         key: Reference to the secret: "env:NAME" or "file:PATH".
-        allow: Disclosures consented to, beside length and nullness.
-        accept_unbounded: Guarantee classes without a finite epsilon that are consented to by name: "UMLDP".
-        nonce: Counts deliberate extra releases; 0 unless a second sample of the same text is wanted.
+        allow: Allowed disclosures, in addition to length and nullness.
+        accept_unbounded: Accepted guarantee classes without a finite epsilon, by name: "UMLDP".
+        nonce: Number of a deliberate extra release; 0 unless you want a second sample of the same text.
         sql_function: Whether the column may be a SQL function whose callers choose the ids.
 
     Raises:
@@ -76,7 +76,7 @@ class ColumnPolicy(Checked):
     @field_validator("key")
     @classmethod
     def _from_here(cls, key: str) -> str:
-        """What a path names stays the same in any working folder."""
+        """Make the path of a key file absolute, so that it does not depend on the working folder."""
         return f"file:{Path(key.removeprefix('file:')).absolute()}" if key.startswith("file:") else key
 
     @model_validator(mode="after")
@@ -87,7 +87,7 @@ class ColumnPolicy(Checked):
 
     @property
     def secret(self) -> _kernel.Secret:
-        """The secret behind `key`, resolved once per process."""
+        """Return the secret that `key` names; a process resolves it once."""
         return keys.resolve(self.key)
 
     def release_key(self) -> _kernel.ReleaseKey:
@@ -102,13 +102,13 @@ class ColumnPolicy(Checked):
 
 
 class ColumnSpec(Checked):
-    """One `[[column]]` of a policy file.
+    """Describe one `[[column]]` of a policy file.
 
     Attributes:
         name: Name of the column.
         mechanism: Name and parameters of a mechanism; in Python also a mechanism. It is written as it was given.
-        allow: Disclosures consented to, beside length and nullness.
-        accept_unbounded: Guarantee classes without a finite epsilon that are consented to by name: "UMLDP".
+        allow: Allowed disclosures, in addition to length and nullness.
+        accept_unbounded: Accepted guarantee classes without a finite epsilon, by name: "UMLDP".
     """
 
     renamed: ClassVar[Mapping[str, str]] = RENAMED

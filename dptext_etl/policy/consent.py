@@ -1,4 +1,4 @@
-"""What a policy must say by name before a mechanism is taken: disclosures, and classes without a finite bound."""
+"""Require that a policy names the disclosures of a mechanism, and its class if that has no finite bound."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dptext_etl.guarantee import DEFAULT_ALLOWED, Disclosure, GuaranteeClass
 from dptext_etl.mechanism import Mechanism
 
 Accepted = frozenset[Literal[GuaranteeClass.UMLDP]]
-"""Classes without a finite bound that a policy can take knowingly; NONE is not among them."""
+"""Classes without a finite bound that a policy can accept; NONE is not one of them."""
 
 
 def require_consent(mechanism: Mechanism, allow: frozenset[Disclosure], column: str | None) -> None:
@@ -17,11 +17,11 @@ def require_consent(mechanism: Mechanism, allow: frozenset[Disclosure], column: 
 
     Args:
         mechanism: The mechanism.
-        allow: Disclosures consented to.
-        column: Name of the column, for the sentence.
+        allow: Allowed disclosures.
+        column: Name of the column, for the message.
 
     Raises:
-        DisclosureError: Disclosures beyond `allow`, length and nullness.
+        DisclosureError: The mechanism discloses more than `allow`, length and nullness.
     """
     missing = mechanism.guarantee.disclosures - allow - DEFAULT_ALLOWED
     if missing:
@@ -33,18 +33,18 @@ def require_consent(mechanism: Mechanism, allow: frozenset[Disclosure], column: 
 
 
 def require_acceptance(mechanism: Mechanism, accept: frozenset[GuaranteeClass], column: str | None) -> None:
-    """Refuse a mechanism whose class bounds nothing unless the class is accepted; the refusal prints the line to paste.
+    """Refuse a mechanism without a finite bound unless its class is accepted; the refusal prints the line to paste.
 
     Args:
         mechanism: The mechanism.
-        accept: Classes consented to.
-        column: Name of the column, for the sentence.
+        accept: Accepted classes.
+        column: Name of the column, for the message.
 
     Raises:
-        DisclosureError: Class UMLDP, not among `accept`.
+        DisclosureError: The mechanism has class UMLDP, and `accept` does not name it.
     """
     kind = mechanism.guarantee.guarantee_class
     if kind is GuaranteeClass.UMLDP and kind not in accept:
         where = f"column {column!r}: " if column else ""
         msg = f"{where}{mechanism.name} has no finite epsilon here, class {kind.value}: {kind.meaning}"
-        raise DisclosureError(msg, f'to take it as it is, write: accept_unbounded = ["{kind.value}"]')
+        raise DisclosureError(msg, f'to accept this, write: accept_unbounded = ["{kind.value}"]')

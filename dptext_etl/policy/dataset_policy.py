@@ -1,4 +1,4 @@
-"""`Policy` says everything about a dataset and its text columns: what `dptext run` reads from a TOML file."""
+"""Define `Policy`, which describes a dataset and its text columns; `dptext run` reads it from a TOML file."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ PARTITION = "{partition}"
 
 
 class Policy(Checked):
-    """A dataset and its text columns: the whole of `dptext run`, as read from `privacy.toml`.
+    """Describe a dataset and its text columns completely for `dptext run`; a file `privacy.toml` holds it.
 
     Attributes:
         dataset: Name of the dataset.
-        release: Name that pins one configuration per column; partitions are no part of it.
+        release: Name that pins one configuration per column, for all partitions.
         source: File, glob or object-store URL of the raw table (Parquet, CSV, NDJSON); may hold "{partition}".
         sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
         id: Column of record ids, unique and without nulls.
         subject: Column of the person behind a record; caps are per subject.
-        unit: "subject", or "record" to declare that records stand for themselves.
+        unit: "subject", or "record" to declare that every record is a unit of its own.
         keep: Columns that pass in clear.
-        strict_columns: Refuse, instead of dropping, columns that nothing names.
+        strict_columns: Refuse columns that the policy does not name, instead of dropping them.
         key: Reference to the noise secret.
-        ledger: Where spends are kept.
-        cap: The most a unit may lose.
-        on_cap: "quarantine" leaves records over the cap out, "refuse" stops the run.
-        publish: Whether gates are followed by publication; only strict mechanisms can be published.
+        ledger: The ledger that records the spends.
+        cap: The largest amount that a unit may spend.
+        on_cap: "quarantine" leaves out records over the cap, "refuse" stops the run.
+        publish: Publish the table after the gates; only strict mechanisms can be published.
         incremental: Take only record ids that the release has not seen.
-        staging: Folder inside the boundary for what is not yet published; beside the sink if absent.
+        staging: Folder inside the boundary for files that are not published yet; by default beside the sink.
         storage_options: Options for object stores; values may be "env:NAME".
         shard_rows: Rows that are reserved, computed, staged and committed together.
         sql_function: Whether the columns may be SQL functions whose callers choose the ids (`register`); false leaves
             views, which fix them (`register_view`).
-        copy_gate_false_alarm: False-alarm bound of the whole-run copy gate, charged as delta; absent, the count is only
-            reported.
+        copy_gate_false_alarm: False-alarm bound of the whole-run copy gate, charged as delta; without it, the count is
+            only reported.
         columns: The text columns.
     """
 
@@ -79,7 +79,7 @@ class Policy(Checked):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        """Refuse entries that contradict each other, and build the policy of every column once."""
+        """Refuse entries that contradict each other, and build the policies of all columns once."""
         if self.unit == "subject" and self.subject is None:
             msg = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
             raise ValueError(msg)
@@ -89,7 +89,7 @@ class Policy(Checked):
             msg = "a column has two roles: text columns, id and keep must differ"
             raise ValueError(msg)
         if (PARTITION in self.source) != (PARTITION in self.sink):
-            msg = f"{PARTITION} stands in source and sink, or in neither"
+            msg = f"{PARTITION} must be in both source and sink, or in neither"
             raise ValueError(msg)
         if self.copy_gate_false_alarm is not None and (self.cap is None or self.cap.measure != "approx"):
             msg = 'copy_gate_false_alarm needs a cap of measure "approx": the bound is charged as delta'
@@ -116,22 +116,22 @@ class Policy(Checked):
         """Make a policy from plain data.
 
         Args:
-            values: Its entries, as a policy file names them.
+            values: Its entries under the names of a policy file.
 
         Raises:
-            PolicyError: Unknown or missing entries, or values out of range.
+            PolicyError: An entry is unknown or missing, or a value is out of range.
         """
         return cls(**values)
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """Read a policy file; its relative paths are taken from its folder.
+        """Read a policy file; its relative paths start from its folder.
 
         Args:
-            path: The file, TOML.
+            path: The TOML file.
 
         Raises:
-            PolicyError: The file is missing or no TOML, or says something that cannot be done.
+            PolicyError: The file is missing or not TOML, or an entry is not allowed.
         """
         path = Path(path)
         try:
@@ -139,23 +139,23 @@ class Policy(Checked):
         except OSError as exc:
             problem, hint = f"the policy {path} cannot be read: {exc.strerror}", "`dptext init FILE` writes one"
         except ValueError as exc:
-            problem, hint = f"the policy {path} is no TOML: {exc}", None
+            problem, hint = f"the policy {path} is not valid TOML: {exc}", None
         else:
             return cls.parse(anchored(values, path.parent.absolute()))
         raise PolicyError(problem, hint)
 
     def column_policies(self) -> list[ColumnPolicy]:
-        """Return one `ColumnPolicy` per text column; they are built once, with the policy."""
+        """Return one `ColumnPolicy` per text column; the policy builds them once."""
         return list(self._column_policies)
 
     def column_policy(self, column: str | None = None) -> ColumnPolicy:
         """Return the policy of one text column.
 
         Args:
-            column: Its name; None where the policy has one text column.
+            column: Its name; None if the policy has one text column.
 
         Raises:
-            PolicyError: No text column of that name, or several and none is named.
+            PolicyError: There is no text column of that name, or there are several and none is named.
         """
         found = [item for item in self.column_policies() if column in {None, item.column}]
         if len(found) == 1:

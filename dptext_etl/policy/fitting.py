@@ -1,4 +1,4 @@
-"""Whether a column's mechanism fits what the policy wants: publication, and a cap that can hold its spends."""
+"""Check that a column's mechanism can be published as the policy asks, and that its cap can hold the spends."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def require_fit(column: ColumnPolicy, cap: Cap | None, *, publish: bool) -> None
 
     Args:
         column: The column's policy.
-        cap: The most that a unit may lose, or None.
-        publish: Whether the table is to be published.
+        cap: The largest amount that a unit may spend, or None.
+        publish: True if the table is to be published.
 
     Raises:
-        ValueError: The mechanism does not fit; the sentence says why.
+        ValueError: The mechanism does not fit; the message says why.
     """
     mechanism = column.mechanism
     kind = mechanism.guarantee.guarantee_class
@@ -36,5 +36,5 @@ def require_fit(column: ColumnPolicy, cap: Cap | None, *, publish: bool) -> None
         raise ValueError(msg)
     if kind is GuaranteeClass.UMLDP:
         msg = f"column {column.column!r}: {mechanism.name} costs an infinite amount on every measure, class UMLDP: "
-        msg += "no cap can hold it; it takes a dataset of its own, without a cap"
+        msg += "no cap can hold it; put it into a dataset of its own, without a cap"
         raise ValueError(msg)

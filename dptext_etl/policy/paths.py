@@ -1,4 +1,4 @@
-"""Take the relative paths of a policy file from the folder of that file."""
+"""Resolve the relative paths of a policy file from the folder of that file."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("l
 
 
 def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """Return a policy's entries with relative paths taken from a folder.
+    """Return a policy's entries with relative paths resolved from a folder.
 
     Args:
-        values: The entries, as TOML holds them; changed in place.
+        values: The entries of the TOML file; they are changed in place.
         folder: The absolute path of the folder.
     """
     for *parents, last in _PATHS:
@@ -36,13 +36,13 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _named(reference: Any, folder: Path) -> Any:
-    """A path, told from the name of an embedded artifact by its slash or suffix, starts from the policy's folder."""
+    """Resolve a path from the policy's folder; a name without slash and suffix is an embedded artifact and stays."""
     path = isinstance(reference, str) and ("/" in reference or Path(reference).suffix)
     return _from_folder(reference, folder) if path else reference
 
 
 def _found(reference: Any, folder: Path) -> Any:
-    """A path that is there, unlike a name of the hub or of a distribution, starts from the policy's folder."""
+    """Resolve a path from the policy's folder if it exists; other names belong to a hub or a distribution and stay."""
     there = isinstance(reference, str) and "://" not in reference and (folder / reference).exists()
     return str(folder / reference) if there else reference
 

@@ -1,4 +1,4 @@
-"""How a policy may be given to an entry point: as an object, or as the path of a policy file."""
+"""Accept a policy at every entry point as an object or as the path of a policy file."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ PolicyLike = Policy | ColumnPolicy | str | PathLike[str]
 
 
 def resolve(policy: PolicyLike) -> Policy:
-    """Return the policy of a dataset that was given.
+    """Return the policy of a dataset.
 
     Args:
         policy: A policy, or the path of a policy file.
 
     Raises:
-        PolicyError: The policy of one column, which names no table and no ledger; a file that cannot be read; or
-            something that is no policy.
+        PolicyError: The argument is the policy of one column, which names no table and no ledger; or a file that cannot
+            be read; or no policy at all.
     """
     if isinstance(policy, Policy):
         return policy
@@ -38,9 +38,9 @@ def resolve_column(policy: PolicyLike, column: str | None = None) -> ColumnPolic
 
     Args:
         policy: The policy of the column, a policy that holds it, or the path of a policy file.
-        column: Name of the column in a policy of several; the policy of one column is taken as it is.
+        column: Name of the column, if the policy has several; it is ignored for the policy of one column.
 
     Raises:
-        PolicyError: As `resolve`, or the policy has no such column, or several and none is named.
+        PolicyError: As for `resolve`; or the policy has no such column, or has several and none is named.
     """
     return policy if isinstance(policy, ColumnPolicy) else resolve(policy).column_policy(column)

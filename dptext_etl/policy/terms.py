@@ -1,4 +1,4 @@
-"""Where spends are kept, and how much a unit may lose."""
+"""Define two parts of a policy: the ledger that records spends, and the cap of a unit."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from dptext_etl.policy.checked import Checked, KeyReference, Name
 
 
 class LedgerSpec(Checked):
-    """Where the ledger is and under which key its ids are stored.
+    """Name the ledger, and the key under which it stores ids.
 
     Attributes:
-        url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE", or "env:NAME", the variable that holds the URL: a
-            policy is printed, so it holds no password.
-        id_key: Reference to the key of the ids; the file beside a SQLite ledger if absent.
+        url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE", or "env:NAME", the variable that holds the URL. It
+            holds no password, since a policy may be printed.
+        id_key: Reference to the key of the ids; by default the file beside a SQLite ledger.
         anchors: Folder, apart from the ledger, that remembers its last head, so that a lost or restored ledger is
             noticed; writers on several machines share it. That of `DPTEXT_ANCHORS` if absent, else one of this user's
             state.
@@ -30,13 +30,13 @@ class LedgerSpec(Checked):
     @classmethod
     def _no_password(cls, url: str) -> str:
         if "://" in url and urlsplit(url).password is not None:
-            msg = 'the URL holds a password; put it into a variable and name that: url = "env:DPTEXT_LEDGER_SECRET_URL"'
+            msg = 'the URL holds a password; put it into a variable: url = "env:DPTEXT_LEDGER_SECRET_URL"'
             raise ValueError(msg)
         return url
 
 
 class Cap(Checked):
-    """The most that a unit may lose in a scope: (dataset or group, period), never the release.
+    """Limit the spends of a unit in a scope, which is (dataset or group, period) and never the release.
 
     Attributes:
         measure: "pure" adds epsilons; "zcdp" adds rho; "approx" adds (epsilon, delta).
@@ -44,7 +44,7 @@ class Cap(Checked):
         rho: The cap, for "zcdp".
         delta: The cap's delta, for "approx".
         period: Name of the period that the cap covers, such as "2026".
-        group: Name shared by datasets whose spends add up; the dataset itself if absent.
+        group: Name that datasets share if their spends add up; by default the dataset itself.
     """
 
     measure: Literal["pure", "zcdp", "approx"] = "pure"

@@ -26,7 +26,7 @@ from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.latent.noise import LatentNoise
 from dptext_etl.families.model import ModelMechanism
-from dptext_etl.families.score import SCORES_LOCAL
+from dptext_etl.families.score.score import SCORES_LOCAL
 from dptext_etl.grid_noise import noisy_latents
 from dptext_etl.guarantee import Guarantee
 from dptext_etl.inference.latent.batches import Progress
