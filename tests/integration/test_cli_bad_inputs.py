@@ -306,7 +306,7 @@ def test_a_table_whose_hash_differs(place, frame):
     ("text", "said"),
     [
         ("", "Field required"),
-        ("dataset = ", "no TOML"),
+        ("dataset = ", "not valid TOML"),
         ('datset = "a"', "datset"),
     ],
 )

@@ -217,7 +217,7 @@ def test_missing_and_malformed_files(tmp_path):
     with pytest.raises(PolicyError, match="cannot be read"):
         Policy.load(tmp_path / "nothing.toml")
     (tmp_path / "bad.toml").write_text("dataset = ")
-    with pytest.raises(PolicyError, match="no TOML"):
+    with pytest.raises(PolicyError, match="not valid TOML"):
         Policy.load(tmp_path / "bad.toml")
 
 
