@@ -1,1 +1,1 @@
-"""One mechanism per file, the file's name is the mechanism's name."""
+"""Hold the mechanisms, one per file; the name of the file is the name of the mechanism."""

@@ -1,9 +1,10 @@
-"""ADePT, corrected: noise on the last state of an LSTM that read the text, then an LSTM that writes one from it.
+"""ADePT (corrected) adds noise to the last state of an LSTM that read the text; another LSTM writes a text from it.
 
 Papers: Krishna, Gupta and Dupuy 2021, "ADePT: Auto-encoder based Differentially Private Text Transformation"; Habernal
-2021, "When differential privacy meets NLP: The devil is in the detail", which found that ADePT's Laplace noise is no
-differential privacy: a vector of n numbers clipped to Euclidean norm C can move by 2 C sqrt(n) in the sum of distances,
-not by 2 C (docs/spec/privacy.md#adept). Here Laplace noise is made for that, Gaussian noise for 2 C, analytically.
+2021, "When differential privacy meets NLP: The devil is in the detail". Habernal found that ADePT's Laplace noise is
+not differentially private: two vectors of n numbers clipped to Euclidean norm C can differ by 2 C sqrt(n) in l1 norm,
+not by 2 C (docs/spec/privacy.md#adept). This module scales Laplace noise to the l1 sensitivity, and Gaussian noise to 2
+C by the analytic formula.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ class Adept(LatentMechanism):
     """ADePT with the noise that its guarantee needs.
 
     Attributes:
-        model: A folder of `dptext train adept`, or the name of one that ships.
-        clip: C, the vector's Euclidean norm is clipped to it.
+        model: A folder of `dptext train adept`, or the name of a model that ships.
+        clip: C, the largest Euclidean norm of the vector.
 
     Example:
         >>> mechanism = Adept(epsilon=500.0, noise="laplace", model="example-adept")
@@ -45,28 +46,28 @@ class Adept(LatentMechanism):
 
     norm: ClassVar[Norm] = "l2"
     model_source: ClassVar[str] = (
-        "train one on public texts in 15 minutes, `dptext train adept --corpus FILE --out FOLDER --scale small`, and "
-        "give it: -p model=FOLDER"
+        "train one on public texts in 15 minutes with `dptext train adept --corpus FILE --out FOLDER --scale small`, "
+        "and name it: -p model=FOLDER"
     )
 
     clip: Clip = 5.0
     num_beams: Annotated[PositiveInt, Field(le=64)] = 1
 
     def find_files(self) -> dict[str, Artifact]:
-        """The autoencoder's files; those of the tiny random one are built."""
+        """Find the autoencoder's files; build those of the tiny random one."""
         if self.model == _EXAMPLE:
             return {f"{language_model.ROLE}{name}": _example(name) for name in _FILES}
         return super().find_files()
 
     @cached_property
     def computing(self) -> device.Computing:
-        """In float32 whatever is asked for; the device as the settings said when it was first asked."""
+        """Return the device of the settings at the first call, and always float32."""
         found = device.computing()
         return replace(found, dtype="float32", auto=tuple(name for name in found.auto if name != "dtype"))
 
     @cached_property
     def latent_model(self) -> LatentModel:
-        """The autoencoder, loaded where this machine computes, in float32."""
+        """Load the autoencoder in float32 on this machine's device."""
         from dptext_etl.inference.latent.autoencoder import AutoencoderModel, load
 
         language_model.need_transformers()
@@ -76,12 +77,12 @@ class Adept(LatentMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """A tiny random autoencoder over the first words of the embedded vocabulary."""
+        """Return the mechanism with a tiny random autoencoder over the first words of the embedded vocabulary."""
         return cls(epsilon=20.0, n_rec=10_000, model=_EXAMPLE)
 
 
 def _example(name: str) -> Artifact:
-    """A file of the tiny random autoencoder, built if this machine has none yet."""
+    """Return a file of the tiny random autoencoder; build it if this machine does not have it."""
 
     def build(out: Path) -> None:
         from dptext_etl.inference.latent.autoencoder import random_autoencoder

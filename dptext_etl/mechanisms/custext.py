@@ -1,12 +1,12 @@
-"""CusText: every word of a small public output set may become any other word of that set.
+"""CusText replaces every word by a draw from a small public set of words that contains it.
 
 Paper: Chen et al. 2023, "A Customized Text Sanitization Mechanism with Differential Privacy" (sections 3 and 4).
 Where the paper is wrong, and what holds here (docs/spec/privacy.md#custext):
 
 * Its epsilon-DP for documents holds only between texts whose words lie in the same output sets: the set of every word
   is disclosed ("cluster"). CusText+ releases stopwords, which is a disclosure and not free.
-* A remainder of one word would be released in clear; strict merges the remainder into the set before it.
-* The order of the words is public (that of the vectors), never the frequency in the data being privatised.
+* A remainder of one word would be released in clear, so strict mode merges the remainder into the set before it.
+* The order of the words is public (that of the vectors); it never comes from frequencies in the private data.
 * Unknown words and numbers are drawn uniformly from the vocabulary instead of being kept or shifted.
 """
 
@@ -31,21 +31,21 @@ Sets = list[npt.NDArray[np.int64]]
 
 PAPER_N_MAX = 128
 _SETS = "dptext-sets/1"
-_BLOCK = 64  # rows of guesses made at once
-_CELLS = 2**15  # scores weighed at once
+_BLOCK = 64  # rows of estimates made at once
+_CELLS = 2**15  # scores turned into weights at once
 
 
 class CusText(TableMechanism):
     """CusText and CusText+ (Chen et al. 2023).
 
     Attributes:
-        epsilon: Per word.
+        epsilon: Epsilon per word.
         variant: "plain" draws every word; "plus" keeps stopwords in clear (disclosure "stopwords").
-        k: Members of an output set, at least 2.
-        norm: Scores are scaled by the extremes over the whole set ("cluster", the paper) or over the input's row
-            ("row", the published code; faithful only).
+        k: Number of words in an output set, at least 2.
+        norm: Range that scales the scores: the extremes over the whole set ("cluster", the paper) or over the input's
+            row ("row", the published code; faithful only).
         metric: "euclidean" or "cosine".
-        vectors: Public word vectors: "english-20k" or a path; they are the vocabulary.
+        vectors: Public word vectors, "english-20k" or a path; their words are the vocabulary.
         stopwords: Public list for "plus": "english" or a path.
 
     Example:
@@ -81,11 +81,11 @@ class CusText(TableMechanism):
 
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
-        """The output set of every word and, for "plus", stopwords."""
+        """Return the disclosures of words: the output set of every word and, for "plus", stopwords."""
         return super().word_disclosures | ({Disclosure.STOPWORDS} if self.variant == "plus" else frozenset())
 
     def table_description(self) -> dict[str, Any]:
-        """Parameters and hashes of the public inputs."""
+        """Return the parameters and the hashes of the public inputs."""
         return {
             "mechanism": "custext",
             "version": self.version,
@@ -99,7 +99,7 @@ class CusText(TableMechanism):
         }
 
     def parts(self) -> TableParts:
-        """Partition the vocabulary greedily in public order and weigh each set (paper, algorithms 1 and 2)."""
+        """Partition the vocabulary greedily in public order, and compute each set's weights (algorithms 1 and 2)."""
         vectors = WordVectors.load(self.vectors, limit=self.limit)
         if self.k > len(vectors.words):
             raise PolicyError(f"k is {self.k}, but the vocabulary has {len(vectors.words)} words", "lower k")
@@ -108,13 +108,13 @@ class CusText(TableMechanism):
             if self.mode == "strict":
                 remainder = sets.pop()
                 sets[-1] = np.concatenate([sets[-1], remainder])
-            elif len(sets[-1]) == 1:  # a set of one would release its word: faithful counts it as unknown
+            elif len(sets[-1]) == 1:  # a set of one would release its word; faithful mode counts this word as unknown
                 vectors, sets = _without_last(vectors, sets)
         kept = stopwords(self.stopwords).words if self.variant == "plus" else ()
         return TableParts.partition(vectors.words, sets, self._weights(vectors, sets), kept=kept)
 
     def _sets(self, vectors: WordVectors) -> Sets:
-        """The partition, which no epsilon enters: stored once per vocabulary, k and metric."""
+        """Return the partition, which is stored once per vocabulary, k and metric, for all epsilons."""
         description = {"format": _SETS, "vectors": vectors.artifact.sha256, "k": self.k, "metric": self.metric}
 
         def build(path: Path) -> None:
@@ -125,7 +125,7 @@ class CusText(TableMechanism):
         return np.split(members, range(self.k, len(members), self.k))
 
     def _weights(self, vectors: WordVectors, sets: Sets) -> list[npt.NDArray[np.uint64]]:
-        """Integer weights of each set, shape (members, members): sets of one size are weighed together."""
+        """Return the integer weights of each set, shape (members, members); sets of one size are computed together."""
         weights: list[npt.NDArray[np.uint64]] = [np.empty((0, 0), np.uint64)] * len(sets)
         by_size: dict[int, list[int]] = {}
         for at, members in enumerate(sets):
@@ -143,18 +143,19 @@ class CusText(TableMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Epsilon 2 over the embedded vectors."""
+        """Return the mechanism with epsilon 2 over the embedded vectors."""
         return cls(epsilon=2.0)
 
 
 def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:
-    """Cut the vocabulary into sets of k: the next unused word in public order and its k-1 nearest unused words.
+    """Cut the vocabulary into sets of k words: the next unused word in public order and its k-1 nearest unused words.
 
-    Distances are exact integers (`embeddings`), ties fall to the earlier word, so the partition is the same everywhere.
+    Distances are exact integers (`embeddings`), and of equal ones the earlier word wins, so the partition is the same
+    on every machine.
 
     Args:
         vectors: The vocabulary, in public order.
-        k: Members of a set.
+        k: Number of words in a set, at least 2.
         metric: "euclidean" or "cosine".
 
     Returns:

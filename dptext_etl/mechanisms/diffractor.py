@@ -1,19 +1,19 @@
-"""1-Diffractor: a word takes a step along a list in which neighbours stand beside each other.
+"""1-Diffractor moves every word by a random number of places along a list of neighbouring words.
 
 Paper: Meisenbacher et al. 2024, "1-Diffractor: Efficient and Utility-Preserving Text Obfuscation Leveraging
 Word-Level Metric Differential Privacy" (section 3). What holds here (docs/spec/privacy.md#diffractor):
 
-* Between words at most d places apart in every list the guarantee is epsilon times d: a metric claim, whose epsilon
-  compares with no other mechanism's. Between any two words it is epsilon * gamma per word for "tem" (5 epsilon by
-  default) and epsilon * (N - 1) for "geometric", N words on a list. "tem" is the one to take.
-* All lists hold the same words. The published code draws among the lists that hold a word, so that a word missing in
-  one list is told apart with certainty; here the vocabulary is what the embeddings have in common, and lists from a
-  file that differ are refused, but for faithful mode (class NONE).
-* A mixture of lists costs what one list costs: the list is drawn without looking at the word, anew for every word.
+* Between words at most d places apart in every list, the guarantee is epsilon times d. This is a metric claim, whose
+  epsilon cannot be compared with that of other mechanisms. Between any two words the cost per word is epsilon * gamma
+  for "tem" (5 epsilon by default), and epsilon * (N - 1) for "geometric", with N words on a list. Prefer "tem".
+* All lists hold the same words. The published code draws among the lists that hold a word, so a word that one list
+  misses can be recognised with certainty. Here the vocabulary consists of the words that all embeddings have. Lists
+  from a file that hold different words are refused, except in faithful mode (class NONE).
+* A mixture of lists costs as much as one list: for every word, the list is drawn independently of the word.
 * "geometric" draws exactly from the discrete Laplace distribution; a table of rounded weights would break its tails.
-  Unknown words vanish before words are counted, since a uniform draw lies outside its bounds. Under "tem" unknown words
-  are drawn uniformly, within epsilon * gamma; they have no place on a list, so no metric claim.
-* The published code's Gaussian scores for the weights have no proof and are not here.
+  Unknown words vanish before words are counted, since a uniform draw lies outside its bounds. Under "tem", unknown
+  words are drawn uniformly, within epsilon * gamma; they have no place on a list and therefore no metric claim.
+* The published code's Gaussian scores for the weights have no proof and are left out.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from dptext_etl.families.spends import unbounded
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
 
-_RATE = 2**48  # of a discrete Laplace: the largest numerator and denominator that the kernel takes
-_SLACK = 1 + 1e-12  # rounding of the logarithms behind a computed loss
+_RATE = 2**48  # largest numerator and denominator of a discrete Laplace rate in the kernel
+_SLACK = 1 + 1e-12  # above the rounding error of the logarithms in a computed loss
 _FROM_FILE = ("vectors", "walks", "metric", "limit")
 
 
@@ -45,15 +45,15 @@ class Diffractor(ListMechanism):
     """1-Diffractor (Meisenbacher et al. 2024) with the truncated exponential or the geometric mechanism.
 
     Attributes:
-        epsilon: Per place of a list between two words; a word costs epsilon * gamma ("tem") or epsilon * (N - 1)
-            ("geometric").
-        variant: "tem" weighs the places within gamma by their distance and all others alike; "geometric" adds a
-            two-sided geometric number to the place and stops at the ends of the list.
-        gamma: Distance from which "tem" tells places no longer apart.
-        vectors: Public word vectors, "english-20k" or paths, each once: the words that all have are the vocabulary, in
-            the order of the first. The paper's five lists are those of five embeddings.
-        walks: Lists of each embedding, from other starting words; more lists give a word more neighbours.
-        metric: Distance that the lists are made with: "euclidean" (the paper) or "cosine".
+        epsilon: Epsilon per place between two words of a list; a word costs epsilon * gamma ("tem") or epsilon *
+            (N - 1) ("geometric").
+        variant: "tem" gives places within gamma a weight by their distance, and all others the same weight; "geometric"
+            adds a two-sided geometric number to the place and stops at the ends of the list.
+        gamma: Distance from which "tem" treats all places alike.
+        vectors: Public word vectors, "english-20k" or paths, each once. Words that all of them have are the vocabulary,
+            in the order of the first. The paper's five lists come from five embeddings.
+        walks: Lists per embedding, from different starting words; more lists give a word more neighbours.
+        metric: Distance for building the lists: "euclidean" (the paper) or "cosine".
         lists: Path of saved lists (`NeighbourLists.save`) instead of `vectors`, `walks`, `metric` and `limit`.
         stopwords: Public list that faithful mode keeps in clear: "english" or a path.
 
@@ -80,14 +80,14 @@ class Diffractor(ListMechanism):
         return (value,) if isinstance(value, str) else value
 
     @model_validator(mode="after")
-    def _one_law(self) -> Self:
+    def _one_distribution(self) -> Self:
         if self.variant == "tem":
             return self
         if self.gamma != type(self).model_fields["gamma"].default:
-            msg = 'gamma belongs to variant "tem"; the geometric one reaches over the whole list'
+            msg = 'gamma belongs to variant "tem"; the geometric variant covers the whole list'
             raise ValueError(msg)
         if max(self._rate.numerator, self._rate.denominator) > _RATE:
-            msg = 'epsilon of variant "geometric" is the exact rate of a discrete Laplace: give at most 14 digits'
+            msg = 'epsilon of variant "geometric" is the exact rate of a discrete Laplace: write at most 14 digits'
             raise ValueError(msg)
         return self
 
@@ -106,7 +106,7 @@ class Diffractor(ListMechanism):
 
     @property
     def unknown(self) -> Literal["uniform", "drop"]:
-        """Uniform lies within the bounds of "tem", outside those of "geometric".
+        """Return "uniform" for "tem", whose bounds hold for a uniform draw, and "drop" for "geometric".
 
         Specification: docs/spec/privacy.md#unknown-words.
         """
@@ -114,17 +114,17 @@ class Diffractor(ListMechanism):
 
     @property
     def bounded_range(self) -> bool:
-        """Only "tem" is an exponential mechanism."""
+        """Return True for "tem", which is an exponential mechanism."""
         return self.variant == "tem"
 
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
-        """Nothing in strict mode; faithful mode keeps stopwords."""
+        """Return the disclosures of words: none in strict mode; faithful mode keeps stopwords."""
         return super().word_disclosures | ({Disclosure.STOPWORDS} if self.mode == "faithful" else frozenset())
 
     @property
     def guarantee(self) -> Guarantee:
-        """As for all word mechanisms; none where the lists hold different words (faithful mode alone)."""
+        """Return the guarantee of word mechanisms, or class NONE if the lists hold different words (faithful mode)."""
         claim = super().guarantee
         return claim if self._even else replace(claim, guarantee_class=GuaranteeClass.NONE)
 
@@ -138,26 +138,27 @@ class Diffractor(ListMechanism):
 
     @property
     def epsilon_per_word(self) -> Fraction:
-        """Between any two words: epsilon * gamma ("tem"), epsilon * (N - 1) ("geometric")."""
+        """Return the cost between any two words: epsilon * gamma ("tem"), epsilon * (N - 1) ("geometric")."""
         return self._rate * (self.gamma if self.variant == "tem" else self.places - 1)
 
     @property
     def epsilon_table(self) -> float | None:
-        """What the stored weights realise between any two words; None for lists that hold different words.
+        """Return the exact loss of the stored weights between any two words; None if the lists hold different words.
 
-        "tem": computed from the integers for every pair of words, unknown ones included, and every output; for several
-        lists exact for their mixture or, where lists times gamma are many, the value of one list, which bounds it.
-        "geometric": epsilon * (N - 1), attained at the ends of a single list, a bound for several.
+        For "tem" it is computed from the integers for every output and every pair of words, unknown ones included. For
+        several lists it is exact for their mixture; if lists times gamma are too many, it is the value of one list,
+        which is an upper bound. For "geometric" it is epsilon * (N - 1): attained at the ends of a single list, and an
+        upper bound for several lists.
         """
         return super().epsilon_table
 
     @property
     def metric_claim(self) -> MetricClaim | None:
-        """Epsilon per place, the largest distance over the lists counting; for "tem" cut off at gamma.
+        """Return the claim of epsilon per place; the distance of two words is the largest over the lists.
 
-        Claimed only where the stored integers keep it for every pair of places
-        (docs/spec/privacy.md#metric-certificate), between words on the lists (under "tem" an unknown word counts as
-        gamma away from every word), and not for a noisy length.
+        For "tem", distances end at gamma. The claim is made only if the stored integers keep it for every pair of
+        places (docs/spec/privacy.md#metric-certificate). It holds between words on the lists (under "tem", an unknown
+        word has distance gamma from every word), and is not made for a noisy length.
         """
         if not self._even or self.length == "noisy":
             return None
@@ -169,11 +170,11 @@ class Diffractor(ListMechanism):
         return MetricClaim(self._rate, f"min(listidx-max,{self.gamma})", Fraction(min(self.gamma, reach)))
 
     def spend(self, positions: int) -> Spend:
-        """As for all word mechanisms; nothing is bounded where the lists hold different words."""
+        """Return the spend of word mechanisms; it is unbounded if the lists hold different words."""
         return super().spend(positions) if self._even else unbounded(self.guarantee, positions)
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """N draws, each between the two places that the mechanism tells apart best."""
+        """Return the factors of n draws, each between the two places with the largest loss."""
         if not self._even:
             return {"∞": math.inf}
         apart = {"gamma": self.gamma} if self.variant == "tem" else {"(N-1)": self.places - 1}
@@ -183,8 +184,8 @@ class Diffractor(ListMechanism):
         """Read or make the public lists.
 
         Raises:
-            ArtifactError: A file that cannot be read, or embeddings without words in common.
-            PolicyError: Lists that hold different words, in strict mode.
+            ArtifactError: A file cannot be read, or the embeddings have no words in common.
+            PolicyError: The lists hold different words in strict mode.
         """
         if self.lists is None:
             vocabulary: Literal["common", "own"] = "common" if self.mode == "strict" else "own"
@@ -197,7 +198,7 @@ class Diffractor(ListMechanism):
         return found
 
     def table_description(self) -> dict[str, Any]:
-        """Parameters and the hash of the lists' content."""
+        """Return the parameters and the hash of the lists' content."""
         return {
             "mechanism": self.name,
             "version": self.version,
@@ -210,27 +211,27 @@ class Diffractor(ListMechanism):
         }
 
     def law(self, places: int) -> ListLaw:
-        """Integer weights by distance, or the rate of the steps.
+        """Return the integer weights by distance, or the rate of the steps.
 
         Raises:
-            PolicyError: Weights that realise more than is declared (a defect of floating point, never seen).
+            PolicyError: The weights have a larger loss than declared (a defect of floating point, never seen).
         """
         if self.variant == "geometric":
             return GeometricLaw(self._rate)
         law = TemLaw.of(self.epsilon, self.gamma, places)
         if law.loss(places)[0] > float(self._rate * self.gamma) * _SLACK:
-            raise PolicyError("the weights realise more than epsilon * gamma per word", "take another epsilon or gamma")
+            raise PolicyError("the weights have a loss above epsilon * gamma per word", "take another epsilon or gamma")
         return law
 
     def kept(self) -> Iterable[str]:
-        """Faithful mode keeps stopwords."""
+        """Return the words that are kept in clear: stopwords in faithful mode."""
         return stopwords(self.stopwords).words if self.mode == "faithful" else ()
 
     def distance(self, word: str, other: str) -> int:
-        """Return the distance that the metric claim speaks of: the largest over the lists; "tem" stops at gamma.
+        """Return the distance of the metric claim: the largest over the lists, for "tem" at most gamma.
 
         Raises:
-            PolicyError: A word that is not on every list.
+            PolicyError: A word is not on every list.
         """
         places = super().distance(word, other)
         return min(places, self.gamma) if self.variant == "tem" else places
@@ -239,12 +240,12 @@ class Diffractor(ListMechanism):
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:
         """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / gamma or / (N - 1).
 
-        Mechanisms are compared at such an epsilon; nothing else here ever divides by it. The quotient is rounded down
-        to 12 decimals, so that it is an exact rate.
+        Comparisons of mechanisms use such an epsilon. The quotient is rounded down to 12 decimals, so that it is an
+        exact rate.
 
         Args:
-            epsilon: Of one draw, over the largest distance.
-            parameters: All others.
+            epsilon: Epsilon of one draw, over the largest distance.
+            parameters: All other parameters.
         """
         probe = cls(**{"epsilon": 1.0, **parameters})
         furthest = probe.gamma
@@ -255,11 +256,11 @@ class Diffractor(ListMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Epsilon 2 per place, 500 words of the embedded vectors."""
+        """Return the mechanism with epsilon 2 per place over 500 words of the embedded vectors."""
         return cls(epsilon=2.0, limit=500)
 
 
 _UNEVEN = (
-    "the lists hold different words: a word that a list misses would be told apart with certainty; "
+    "the lists hold different words, so a word that a list misses could be recognised with certainty; "
     "allowed in strict mode: lists of one vocabulary, as NeighbourLists.build makes them from embeddings"
 )

@@ -1,14 +1,15 @@
-"""DP-Paraphrase: a causal model trained on pairs of sentences continues the text by a paraphrase, drawn exactly.
+"""DP-Paraphrase draws a paraphrase token by token from a causal model that was trained on pairs of sentences.
 
-Paper: Mattern, Weggenmann and Kerschbaum 2022, "The Limits of Word Level Differential Privacy" (section 4), as paper
-000 runs it: GPT-2 fine-tuned on 161,028 entailment pairs of SNLI, the text and " >>>>> " as the prompt. `dptext train
-paraphraser` fine-tunes any causal model on public pairs. Where the published code is wrong
-(docs/spec/privacy.md#generative-defects), this differs:
+Paper: Mattern, Weggenmann and Kerschbaum 2022, "The Limits of Word Level Differential Privacy" (section 4). Paper 000
+runs it with GPT-2, fine-tuned on 161,028 entailment pairs of SNLI, and the prompt is the text and " >>>>> ". `dptext
+train paraphraser` fine-tunes any causal model on public pairs. The published code has defects
+(docs/spec/privacy.md#generative-defects), which this mechanism avoids:
 
-* It leaves the library's top 50 tokens in force: what can be drawn depends on the text, and epsilon is infinite.
-* It cuts the prompt out of the answer as a string, which leaves the raw text in it wherever tokens do not spell it
-  back. Here an answer is made of drawn tokens alone.
-* It bounds the answer by the length of the text, as faithful mode does: the number of tokens is disclosed.
+* The code keeps the library's filter of the top 50 tokens. So the set of possible tokens depends on the text, and
+  epsilon is infinite.
+* The code removes the prompt from the answer as a string, which leaves the raw text in the answer if its tokens do not
+  spell it exactly. Here an answer consists of drawn tokens alone.
+* The code bounds the answer by the length of the text, as faithful mode does, which discloses the number of tokens.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ class DPParaphrase(GenerativeMechanism):
     """DP-Paraphrase (Mattern et al. 2022): paraphrases by a fine-tuned causal model.
 
     Attributes:
-        epsilon: Per drawn token; a text costs l_max times as much.
+        epsilon: Epsilon per drawn token; a text costs l_max times as much.
         model: A causal model that continues the template by a paraphrase and its end token: a folder that
-            `dptext train paraphraser` wrote. GPT-2 as it is on the hub has not learnt to.
-        template: As the model was trained.
+            `dptext train paraphraser` wrote. The GPT-2 on the hub was not trained for this.
+        template: Prompt with which the model was trained.
 
     Example:
         >>> mechanism = DPParaphrase.example()
@@ -35,8 +36,8 @@ class DPParaphrase(GenerativeMechanism):
 
     continues: ClassVar[bool] = True
     model_source: ClassVar[str] = (
-        "train one on public pairs of sentences, `dptext train paraphraser --pairs FILE --base gpt2 --out FOLDER`, and "
-        "give it: -p model=FOLDER"
+        "train one on public pairs of sentences with `dptext train paraphraser --pairs FILE --base gpt2 --out FOLDER`, "
+        "and name it: -p model=FOLDER"
     )
     default_limit: ClassVar[int] = 1024
 
@@ -44,5 +45,5 @@ class DPParaphrase(GenerativeMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Four tokens by a tiny random GPT-2: random words, as its weights are."""
+        """Return the mechanism with four tokens and a tiny random GPT-2, which writes random words."""
         return cls(epsilon=20.0, l_max=4, model="example-causal")

@@ -1,15 +1,15 @@
-"""DP-BART: noise on what BART's encoder makes of a text, then BART's decoder.
+"""DP-BART adds noise to the output of BART's encoder; BART's decoder then writes a text from it.
 
 Paper: Igamberdiev and Habernal 2023, "DP-BART for Privatized Text Rewriting under Local Differential Privacy"
-(paper 003; docs/spec/privacy.md#dpbart). A text is cut and padded to l ids, its l vectors of d numbers are
-clipped by value and get noise everywhere, the decoder attends to all of them and writes a text by beam search.
+(paper 003; docs/spec/privacy.md#dpbart). A text is cut and padded to l ids. Its l vectors of d numbers are clipped by
+value, and all get noise. The decoder attends to all of them and writes a text by beam search.
 
-* CLV keeps all columns. PR and PR+ keep those that pruning on public text left (`dptext_kept.json` inside the model's
-  folder) and need less noise by the root of their share; PR+ was trained under noise, too.
-* The paper prints sigma where it says sigma squared (0.8958 and 0.4362 at epsilon 500, delta 1e-5, from rounded
-  sensitivities). Its scripts use the classical Gaussian, which at a claimed epsilon of 500 is really 5,765; here the
-  noise is always the analytic one.
-* The decoder's text has nothing of the input's length: not l, not its mask, not the number of steps.
+* CLV keeps all columns. PR and PR+ keep the columns that pruning on public text left (`dptext_kept.json` in the model's
+  folder). They need less noise, by the square root of the kept share. PR+ was also trained under noise.
+* The paper prints sigma but calls it sigma squared (0.8958 and 0.4362 at epsilon 500, delta 1e-5, from rounded
+  sensitivities). Its scripts use the classical Gaussian mechanism, whose real epsilon is 5,765 at a claimed epsilon of
+  500. Here the noise is always analytic.
+* The decoder's text does not depend on the input's length: not on l, its mask, or the number of steps.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class DPBart(LatentMechanism):
 
     Attributes:
         variant: "clv": all columns; "pr": those that pruning kept; "pr_plus": the same, trained under noise.
-        length: l, ids per text, the end among them: what is longer is cut, what is shorter is padded.
-        clip: C, every number is clipped to [-C, C].
+        length: l, the number of ids per text, the end included; longer texts are cut, shorter ones are padded.
+        clip: C; every number is clipped to [-C, C].
 
     Example:
         >>> mechanism = DPBart(epsilon=500.0, delta=1e-5, mode="faithful")
@@ -51,7 +51,7 @@ class DPBart(LatentMechanism):
 
     norm: ClassVar[Norm] = "value"
     small_model: ClassVar[str | None] = "english-autoencoder"
-    model_source: ClassVar[str] = "fetch the usual one where there is a network: `hf download facebook/bart-base`"
+    model_source: ClassVar[str] = "download the usual one on a machine with a network: `hf download facebook/bart-base`"
 
     variant: Literal["clv", "pr", "pr_plus"] = "clv"
     model: str = "facebook/bart-base"
@@ -59,10 +59,10 @@ class DPBart(LatentMechanism):
     clip: Clip = 0.1
 
     def find_files(self) -> dict[str, Artifact]:
-        """The model's files, and the list of kept columns where the variant has one.
+        """Find the model's files, and the list of kept columns if the variant needs it.
 
         Raises:
-            PolicyError: Not found, or a model without such a list.
+            PolicyError: The model was not found, or has no such list.
         """
         files = super().find_files()
         if self.variant != "clv":
@@ -87,7 +87,7 @@ class DPBart(LatentMechanism):
 
     @cached_property
     def kept(self) -> Kept | None:
-        """The columns that are used; None for all.
+        """Return the columns that are used; None for all.
 
         Raises:
             ArtifactError: The list was made for other weights.
@@ -101,18 +101,18 @@ class DPBart(LatentMechanism):
         if self.variant == "pr_plus" and kept.noise is None:
             raise PolicyError(
                 'variant "pr_plus" needs a model that was trained under noise, and this one was not',
-                'train it on with `dptext train dpbart-noise`, or take variant = "pr"',
+                'train it with `dptext train dpbart-noise`, or take variant = "pr"',
             )
         return kept
 
     @cached_property
     def computing(self) -> device.Computing:
-        """As the settings of this machine said when it was first asked: the model stays where it was loaded."""
+        """Return device and number type of the settings at the first call; the model stays where it was loaded."""
         return device.computing()
 
     @cached_property
     def latent_model(self) -> LatentModel:
-        """The model, loaded where this machine computes."""
+        """Load the model on this machine's device."""
         from dptext_etl.inference.latent.sequence_model import SequenceModel
 
         files, kept = self.artifacts(), self.kept
@@ -130,5 +130,5 @@ class DPBart(LatentMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """All columns of a tiny random model."""
+        """Return the mechanism with all columns of a tiny random model."""
         return cls(epsilon=20.0, n_rec=10_000, model="example-bart", length=16, clip=1.0, num_beams=2)

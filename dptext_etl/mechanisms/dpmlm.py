@@ -1,17 +1,18 @@
-"""DP-MLM: every word is replaced by a draw from what a masked language model expects in its place.
+"""DP-MLM replaces every word by a draw from the words that a masked language model expects in its place.
 
 Paper: Meisenbacher, Chevli, Vladika and Matthes 2024, "DP-MLM: Differentially Private Text Rewriting Using Masked
-Language Models" (algorithms 1 to 3, appendix A). What differs from the paper (docs/spec/privacy.md#dpmlm,
+Language Models" (algorithms 1 to 3, appendix A). This mechanism differs from the paper (docs/spec/privacy.md#dpmlm,
 docs/spec/privacy.md#dpmlm-plusminus, docs/spec/privacy.md#length-options):
 
-* The paper leaves unsaid that the number of words is released, and its code keeps stopwords, punctuation and capitals
-  in clear. Strict mode draws every word and drops the rest; stopwords are kept only as a disclosure. The length can be
-  hidden by padding every text up to a public or a noisy number of words.
-* Strict mode draws whole words in lower case alone. Faithful mode draws from all tokens, as the paper does.
-* Algorithm 3 (variant "plusminus") adds and deletes words. As printed it leaves original words at the end of the text;
-  here deletions are made.
-* The score of appendix A (likeness of words plus a small weight of the model's) is unbounded in the paper; with `alpha`
-  it is clipped to a range of its own. Likeness is that of the model's word embeddings.
+* The paper does not mention that the number of words is released, and its code keeps stopwords, punctuation and
+capitals
+  in clear. Strict mode draws every word and drops the rest; it keeps stopwords only as a disclosure. Padding every text
+  to a public or a noisy number of words can hide the length.
+* Strict mode draws only whole words in lower case. Faithful mode draws from all tokens, as the paper does. * Algorithm
+3 (variant "plusminus") adds and deletes words. The printed algorithm leaves original words at the end of the
+  text; here these words are deleted.
+* The score of appendix A (similarity of words plus a small multiple of the model's score) is unbounded in the paper;
+  with `alpha`, it is clipped to a range of its own. The similarity is that of the model's word embeddings.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ class DPMLM(PlusMinusMechanism):
 
     Attributes:
         variant: "plain" replaces every word (algorithms 1 and 2); "plusminus" also deletes and adds words (3).
-        alpha: Weight of the model's score beside the likeness of words (appendix A; the paper has 0.003).
-        antonyms: Path of NLTK's wordnet.zip: antonyms of a word score lowest in its place; faithful mode alone.
+        alpha: Weight of the model's score beside the similarity of words (appendix A; 0.003 in the paper).
+        antonyms: Path of NLTK's wordnet.zip; antonyms of a word get the lowest score in its place; faithful mode only.
 
     Example:
         >>> mechanism = DPMLM.example()
@@ -43,7 +44,9 @@ class DPMLM(PlusMinusMechanism):
 
     artifact_fields: ClassVar[frozenset[str]] = PlusMinusMechanism.artifact_fields | {"antonyms"}
     small_model: ClassVar[str | None] = "english-small"
-    model_source: ClassVar[str] = "fetch the usual one where there is a network: `hf download FacebookAI/roberta-base`"
+    model_source: ClassVar[str] = (
+        "download the usual one on a machine with a network: `hf download FacebookAI/roberta-base`"
+    )
 
     alpha: Annotated[float, Field(gt=0, le=1e3, allow_inf_nan=False)] | None = None
     antonyms: str | None = None
@@ -55,7 +58,7 @@ class DPMLM(PlusMinusMechanism):
         return self
 
     def artifacts(self) -> dict[str, Artifact]:
-        """The model's files, and the lists that are read beside."""
+        """Return the model's files and the word lists, by role."""
         if self.antonyms is None:
             return super().artifacts()
         wordnet = Artifact.open(self.antonyms, provenance="WordNet", licence="WordNet's own")
@@ -63,7 +66,7 @@ class DPMLM(PlusMinusMechanism):
 
     @property
     def score_range(self) -> Clip:
-        """The range of what is drawn from; with `alpha`, likeness from -1 to 1 and the weighted score together."""
+        """Return the range of the scores; with `alpha`, that of the similarity (-1 to 1) plus the weighted score."""
         low, high = self.clip_range
         return (low, high) if self.alpha is None else (-1 + self.alpha * low, 1 + self.alpha * high)
 
@@ -72,11 +75,11 @@ class DPMLM(PlusMinusMechanism):
         return self.alpha, self.antonyms
 
     def adjustment(self) -> Adjustment:
-        """Likeness of words beside the model's scores, and antonyms at the lowest score."""
+        """Return the adjustment of the model's scores: similarity of words, and the lowest score for antonyms."""
         excluded = None if self.antonyms is None else antonyms_among(self.antonyms, self.words_and_tokens[0])
         return Adjustment(self.alpha, excluded)
 
     @classmethod
     def example(cls) -> Self:
-        """Epsilon 25 with a tiny model of random weights, which every machine can build, eight words at once."""
+        """Return the mechanism with epsilon 25 and a tiny random model, which any machine builds; batches of eight."""
         return cls(epsilon=25.0, model="example-masked", decoding="block", block=8)

@@ -1,18 +1,19 @@
-"""MADLIB: a word's vector is moved at random, and the word nearest to where it lands is released.
+"""MADLIB adds noise to the vector of every word, and releases the word nearest to the noisy vector.
 
 Paper: Feyisetan, Balle, Drake and Diethe 2020, "Privacy- and Utility-Preserving Textual Analysis via Calibrated
 Multivariate Perturbations" (section 3). The noise eta has density proportional to exp(-epsilon |eta|) in the vectors'
 own units: a uniform direction, and a length from Gamma(k, 1 / epsilon). What holds here (docs/spec/privacy.md#madlib):
 
-* The nearest word is found exactly. The moved vector is rounded to a grid 2**16 times as fine as the vectors' own, or
-  as fine as exact arithmetic allows; the rest is arithmetic on whole numbers, the same on every machine and device.
-* Noise has full relative precision down to 2**-128 (docs/spec/stream.md#uniform-real) and is made of IEEE operations
-  alone. That real numbers stand for a continuous density is the assumption IDEAL_LAPLACE, which every ledger row
-  carries.
-* epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, which
-  is what the ledger charges; `Madlib.aligned` takes that product instead.
-* Unknown words and numbers vanish before words are counted: they have no vector that could be moved.
-* A word's output distribution is an integral over its cell, which no fractions express: `sample_many` draws from it,
+* The nearest word is found exactly. The noisy vector is rounded to a grid 2**16 times as fine as the vectors' own, or
+as
+  fine as exact arithmetic allows. All further arithmetic is on integers, the same on every machine and device.
+* Noise has full relative precision down to 2**-128 (docs/spec/stream.md#uniform-real) and consists of IEEE operations
+  alone. These numbers stand for a continuous density: this is the assumption IDEAL_LAPLACE, which every ledger row
+  states.
+* epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, and
+  the ledger charges this product; `Madlib.aligned` takes the product as its parameter.
+* Unknown words and numbers vanish before words are counted, because they have no vector.
+* The output distribution of a word is an integral over a cell and has no exact fractions. `sample_many` draws from it,
   and `survival` bounds it.
 """
 
@@ -37,20 +38,20 @@ from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass
 
 VECTOR = 5
-"""Purpose of the stream that moves vectors; a slot is four words per dimension."""
+"""Purpose number of the noise on vectors; a slot has four random words per dimension."""
 
 IDEAL = "IDEAL_LAPLACE"
 
 _CELLS = 2**20  # coordinates of noise held at once
 _WIDER = 1 + Fraction(1, 2**50)
-"""More than the rounding of the diameter: one square root and one product."""
+"""Above the rounding error of the diameter: one square root and one product."""
 
 
 class Madlib(VectorMechanism):
     """MADLIB, or FBDD (Feyisetan et al. 2020).
 
     Attributes:
-        epsilon: Per word and unit of distance; a draw costs epsilon times the diameter of the vocabulary at most.
+        epsilon: Epsilon per word and unit of distance; a draw costs at most epsilon times the vocabulary's diameter.
 
     Example:
         >>> mechanism = Madlib.example()
@@ -62,24 +63,24 @@ class Madlib(VectorMechanism):
 
     @property
     def unknown(self) -> Literal["uniform", "drop"]:
-        """Unknown words vanish: a uniform draw would be out of band."""
+        """Return "drop": unknown words vanish, since a uniform draw would lie outside the bounds."""
         return "drop"
 
     @property
     def bounded_range(self) -> bool:
-        """A draw is pure, but no range-bounded exponential mechanism."""
+        """Return False: a draw is pure, but not a range-bounded exponential mechanism."""
         return False
 
     def input_policy(self) -> dict[str, Any]:
-        """As for all word mechanisms; unknown words and numbers are dropped in faithful mode too."""
+        """Return the input policy of word mechanisms; faithful mode drops unknown words and numbers, too."""
         return {**super().input_policy(), "numbers": "drop", "oov": "drop"}
 
     @property
     def guarantee(self) -> Guarantee:
-        """As for all word mechanisms, with the assumption on continuous noise; no unknown word is ever kept.
+        """Return the guarantee of word mechanisms with the assumption on continuous noise; unknown words never stay.
 
-        Where the length is hidden, all texts agree on what is disclosed. The class stays COND_PURE: real numbers that
-        stand for a density are no exact draws, which PURE_LDP asks for (docs/spec/privacy.md#grid-laplace).
+        If the length is hidden, all texts disclose the same. The class stays COND_PURE: real numbers that stand for a
+        density are not the exact draws that PURE_LDP asks for (docs/spec/privacy.md#grid-laplace).
         """
         stated = super().guarantee
         return replace(
@@ -91,16 +92,16 @@ class Madlib(VectorMechanism):
 
     @property
     def epsilon_per_word(self) -> Fraction:
-        """Epsilon times the diameter, and what rounding may have taken from it."""
+        """Return epsilon times the diameter, enlarged by the possible rounding error."""
         return Fraction(repr(self.epsilon)) * Fraction(self.diameter) * _WIDER
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """N draws between the farthest two words."""
+        """Return the factors of n draws between the two farthest words."""
         return {**super().cost_factors(positions), "D": Fraction(self.diameter) * _WIDER}
 
     @property
     def metric_claim(self) -> MetricClaim | None:
-        """Epsilon per unit of Euclidean distance; a noisy length is no distance of words."""
+        """Return the claim of epsilon per unit of Euclidean distance; None for a noisy length."""
         if self.mode == "faithful" or self.length == "noisy":
             return None
         return MetricClaim(self.epsilon, "euclidean", self.diameter)
@@ -110,8 +111,8 @@ class Madlib(VectorMechanism):
         """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / diameter.
 
         Args:
-            epsilon: Of one draw, over the largest distance.
-            parameters: All others.
+            epsilon: Epsilon of one draw, over the largest distance.
+            parameters: All other parameters.
         """
         made = super().aligned(epsilon, **parameters)
         while made.epsilon_per_word > Fraction(repr(epsilon)):
@@ -120,22 +121,22 @@ class Madlib(VectorMechanism):
 
     @property
     def _rate(self) -> float:
-        """Epsilon per step of the vectors' grid."""
+        """Return epsilon per step of the vectors' grid."""
         return self.epsilon * self.words.scale
 
     @cached_property
     def search(self) -> NearestWords:
-        """The exact search, on a grid fine enough for the vectors and coarse enough for the largest noise.
+        """Return the exact search on a grid fine enough for the vectors and coarse enough for the largest noise.
 
         Raises:
-            PolicyError: Noise of this epsilon leaves what can be computed exactly.
+            PolicyError: Noise of this epsilon is too large for exact computation.
         """
         words = self.words
         longest_word = float(np.sqrt(words.norms.max(initial=0))) + 1
         return NearestWords(words, longest_word + longest_noise(words.vectors.shape[1]) / self._rate + 1)
 
     def choose(self, draws: Draws) -> Indices:
-        """Move every word's vector by noise of its own, and take the nearest word."""
+        """Add noise to every word's vector, and take the nearest word."""
         words, search = self.words.vectors, self.search
         dimensions = words.shape[1]
         chosen = np.empty(len(draws.words), np.uint32)
@@ -149,25 +150,25 @@ class Madlib(VectorMechanism):
         return chosen
 
     def transition(self, word: str) -> NoReturn:
-        """Refuse: a word's distribution is an integral over its cell, which no fractions express.
+        """Refuse, because a word's distribution is an integral over a cell without exact fractions.
 
         Raises:
             PolicyError: Always.
         """
         self.number_of(word)
         raise PolicyError(
-            "no fractions express the exact distribution of a word under continuous noise",
+            "under continuous noise, the distribution of a word has no exact fractions",
             "sample_many(word, n) draws from it; survival(word) bounds the chance that a word comes back",
         )
 
     def survival(self, word: str) -> Fraction:
         """Return an upper bound of the probability that `word` comes back as itself.
 
-        It does only where its moved vector stays on its own side of the plane half-way to the nearest word elsewhere,
-        give or take the rounding of the moved vector. Of words at one place only the first ever comes back.
+        The word comes back only if its noisy vector stays on its own side of the plane half-way to the nearest word at
+        another place, up to the rounding of the noisy vector. Of several words at one place, only the first comes back.
 
         Raises:
-            PolicyError: `word` is no single word of the vocabulary.
+            PolicyError: `word` is not a single word of the vocabulary.
         """
         number = self.number_of(word)
         squared = self.words.squared_distances([number], slice(None))[0]
@@ -177,38 +178,39 @@ class Madlib(VectorMechanism):
         return self._stays(float(np.sqrt(elsewhere.min()))) if len(elsewhere) else Fraction(1)
 
     def simulated_survivals(self, word: str, trials: int) -> int:
-        """Simulate from the paper's formula, apart from the code that releases, how often a word comes back.
+        """Simulate how often a word comes back, from the paper's formula and without the code that releases.
 
         Raises:
-            PolicyError: `word` is no single word of the vocabulary.
+            PolicyError: `word` is not a single word of the vocabulary.
         """
         slack = 0.5**self.search.bits / 2 * float(np.sqrt(self.words.vectors.shape[1]))
         return radial_survivals(self.words, self.number_of(word), self._rate, trials, slack)
 
     def simulated_collisions(self, words: Sequence[str], pairs: int) -> int:
-        """Simulate from the paper's formula, apart from the code that releases, how often two draws agree.
+        """Simulate how often two draws agree, from the paper's formula and without the code that releases.
 
         Raises:
-            PolicyError: A word that is no single word of the vocabulary.
+            PolicyError: A word is not a single word of the vocabulary.
         """
         return radial_collisions(self.words, [self.number_of(word) for word in words], self._rate, pairs)
 
     def largest_probability(self) -> float:
-        """Return an upper bound of the probability with which a draw gives any one word.
+        """Return an upper bound of the probability of any single output word.
 
-        A draw ends at a word's own place no likelier than if the nearest other place were as far as the diameter, and
-        at any other place with probability 1/2 at most, give or take the rounding of the moved vector.
+        The probability of the word's own place is at most what it would be if the nearest other place were as far away
+        as the diameter. The probability of any other place is at most 1/2. Both hold up to the rounding of the noisy
+        vector.
         """
         vectors = self.words.vectors
         return 1.0 if bool((vectors == vectors[0]).all()) else float(self._stays(self.diameter / self.words.scale))
 
     def _stays(self, steps: float) -> Fraction:
-        """Bound the chance of not going more than half of so many steps in one direction."""
+        """Bound the probability that noise moves a vector by at most half of `steps` in one direction."""
         dimensions = self.words.vectors.shape[1]
         rounding = 0.5**self.search.bits / 2 * float(np.sqrt(dimensions))
         return 1 - Fraction(least_tail(dimensions, (steps / 2 + rounding) * self._rate * (1 + 2.0**-40)))
 
     @classmethod
     def example(cls) -> Self:
-        """Epsilon 20 per unit of distance over the first 400 words of the embedded vectors."""
+        """Return the mechanism with epsilon 20 per unit of distance over the first 400 embedded words."""
         return cls(epsilon=20.0, limit=400)

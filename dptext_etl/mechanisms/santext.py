@@ -1,18 +1,19 @@
-"""SanText: every word becomes any word of a public vocabulary, near ones more likely than far ones.
+"""SanText replaces every word by a word of a public vocabulary, and draws near words more likely than far ones.
 
 Paper: Yue et al. 2021, "Differential Privacy for Text Analytics via Natural Text Sanitization" (sections 3.2 and 3.3).
-P(y | x) is proportional to exp(-epsilon d(x, y) / 2), d the Euclidean distance in the vectors' own units. Where the
-published code is wrong, and what holds here (docs/spec/privacy.md#santext):
+P(y | x) is proportional to exp(-epsilon d(x, y) / 2), where d is the Euclidean distance in the vectors' own units. The
+published code has defects, which this mechanism avoids (docs/spec/privacy.md#santext):
 
-* Its vocabulary and its sensitive words come from the texts being privatised; here both are public.
-* One public seed, forked to all workers, gives documents the same draws; here every draw has a key of its own.
-* The metric guarantee holds for the real numbers of the formula; for the integers that are drawn from it is claimed
-  only under a certificate (docs/spec/privacy.md#metric-certificate), and never between an unknown word and another:
-  those are drawn uniformly.
-* epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, which
-  is what the ledger charges; `SanText.aligned` takes that product instead.
-* SanText+ shows words that are not sensitive as they are, with probability 1 - p: no finite epsilon (class UMLDP). With
-  p = 1 it is SanText onto the sensitive words, and has one.
+* The code takes its vocabulary and its sensitive words from the private texts; here both are public.
+* The code forks one public seed to all workers, so documents share draws; here every draw has a key of its own.
+* The metric guarantee holds for the real numbers of the formula. For the integers of the sampler it is claimed only
+  under a certificate (docs/spec/privacy.md#metric-certificate), and never between an unknown word and another word,
+  since unknown words are drawn uniformly.
+* epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, and
+  the ledger charges this product; `SanText.aligned` takes the product as its parameter.
+* SanText+ shows words that are not sensitive in clear with probability 1 - p, so it has no finite epsilon (class
+UMLDP).
+  With p = 1 it is SanText onto the sensitive words, and has a finite epsilon.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, e
 from dptext_etl.scoring import Slots, bernoulli
 
 PLAN = 3
-"""Purpose of the stream of SanText+'s Bernoulli trials (docs/spec/stream.md#purposes)."""
+"""Purpose number of SanText+'s Bernoulli trials (docs/spec/stream.md#purposes)."""
 
 PAPER_EPSILON = 15.0
 
@@ -45,14 +46,14 @@ class SanText(DistanceMechanism):
     """SanText and SanText+ (Yue et al. 2021).
 
     Attributes:
-        epsilon: Per word and unit of distance; a draw costs epsilon times the diameter of the vocabulary at most.
+        epsilon: Epsilon per word and unit of distance; a draw costs at most epsilon times the vocabulary's diameter.
         variant: "plain" draws every word from the vocabulary; "plus" draws from the sensitive words only, and keeps
             other words with probability 1 - p.
-        sensitive_share: For "plus": this share of the vocabulary is sensitive, the last words in public order, which
-            are the rarest where the vectors are sorted by frequency.
-        sensitive: For "plus": a public list of sensitive words by path, instead of a share.
-        p: For "plus": probability that a word that is not sensitive is drawn. With 1 every word is; below 1 words are
-            shown, which needs disclosure "sens_class" in `allow` and `accept_unbounded = ["UMLDP"]`.
+        sensitive_share: For "plus": the share of sensitive words, which are the last ones in public order (the rarest
+            ones, if the vectors are sorted by frequency).
+        sensitive: For "plus": path of a public list of sensitive words, instead of a share.
+        p: For "plus": the probability of drawing a word that is not sensitive. With 1, every word is drawn; below 1,
+            words are shown, which needs disclosure "sens_class" in `allow` and `accept_unbounded = ["UMLDP"]`.
 
     Example:
         >>> mechanism = SanText.example()
@@ -84,35 +85,35 @@ class SanText(DistanceMechanism):
             msg = f'{", ".join(sorted(given))}: for variant "plus" alone'
             raise ValueError(msg)
         if self.sensitive is not None and "sensitive_share" in self.model_fields_set and self.sensitive_share != 0.5:
-            msg = "sensitive words are given by a list or by a share of the vocabulary, not by both"
+            msg = "give sensitive words by a list or by a share of the vocabulary, not by both"
             raise ValueError(msg)
         if Fraction(repr(self.p)).denominator >= 2**64:
-            msg = "p is finer than a draw of 64 bits: give it with at most 18 decimals"
+            msg = "p is finer than a draw of 64 bits: write it with at most 18 decimals"
             raise ValueError(msg)
         return self
 
     @property
     def shows_words(self) -> bool:
-        """Whether words that are not sensitive can be released as they are."""
+        """Return True if words that are not sensitive can be released in clear."""
         return self.variant == "plus" and self.p < 1
 
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
-        """Which words count as sensitive, where the others can be kept."""
+        """Return the disclosures of words: which words are sensitive, if the others can be kept."""
         return super().word_disclosures | ({Disclosure.SENS_CLASS} if self.shows_words else frozenset())
 
     def artifacts(self) -> dict[str, Artifact]:
-        """The vectors, their diameter, and the list of sensitive words if there is one."""
+        """Return the vectors, their diameter, and the list of sensitive words if there is one, by role."""
         listed = {} if self.sensitive is None else {"sensitive": stopwords(self.sensitive).artifact}
         return {**super().artifacts(), **listed}
 
     @property
     def draws_from_all(self) -> bool:
-        """Whether every word of the vocabulary can be drawn: "plus" draws sensitive words alone."""
+        """Return True if every word of the vocabulary can be drawn; "plus" draws only sensitive words."""
         return self.variant == "plain"
 
     def drawn_words(self) -> npt.NDArray[np.int64]:
-        """Return the numbers of the words that are drawn: all, those of a public list, or the rarest ones."""
+        """Return the ids of the words that can be drawn: all, those of a public list, or the rarest ones."""
         index, n = self.words.index, len(self.input_words())
         if self.variant == "plain":
             return super().drawn_words()
@@ -127,7 +128,7 @@ class SanText(DistanceMechanism):
         return mask
 
     def _shown(self, number: int) -> Fraction:
-        """Return the probability that a word is shown: 1 - p for "plus" if it is not sensitive."""
+        """Return the probability that a word is shown in clear: 1 - p for "plus" if it is not sensitive."""
         return 1 - exact(self.p) if self.shows_words and not self._sensitive_mask[number] else Fraction(0)
 
     def _known(self, draws: Draws) -> Indices:
@@ -139,7 +140,7 @@ class SanText(DistanceMechanism):
         return kept
 
     def _drawn_again(self, draws: Draws) -> npt.NDArray[np.bool_]:
-        """Whether each known word is drawn: sensitive ones always, others by a Bernoulli trial of probability p."""
+        """Return True for each word to draw: sensitive ones always, others by a Bernoulli trial of probability p."""
         drawn = self._sensitive_mask[draws.words]
         others = draws.take(~drawn)
         slots = Slots(others.keys, others.records, others.positions)
@@ -148,7 +149,7 @@ class SanText(DistanceMechanism):
 
     @property
     def guarantee(self) -> Guarantee:
-        """As for all distance mechanisms; UMLDP where words are shown."""
+        """Return the guarantee of distance mechanisms, or class UMLDP if words are shown."""
         stated = super().guarantee
         if not self.shows_words:
             return stated
@@ -159,11 +160,11 @@ class SanText(DistanceMechanism):
         return replace(stated, guarantee_class=GuaranteeClass.UMLDP, neighbours=neighbours)
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """N draws between the farthest two words; infinite where words are shown."""
+        """Return the factors of n draws between the two farthest words; infinite if words are shown."""
         return {"∞": math.inf} if self.shows_words else super().cost_factors(positions)
 
     def spend(self, positions: int) -> Spend:
-        """N draws; infinite in every component where words are shown.
+        """Return the spend of n draws; every component is infinite if words are shown.
 
         Specification: docs/spec/privacy.md#santext-plus, docs/spec/privacy.md#infinite-components.
         """
@@ -171,7 +172,7 @@ class SanText(DistanceMechanism):
 
     @property
     def disclosed_bits_per_token(self) -> float:
-        """What kept words tell about a uniform vocabulary word, in bits: 0 where every word is drawn."""
+        """Return the bits that kept words disclose about a uniform vocabulary word: 0 if every word is drawn."""
         if not self.shows_words:
             return 0.0
         n, sensitive = len(self.words), len(self._output_ids)
@@ -183,5 +184,5 @@ class SanText(DistanceMechanism):
 
     @classmethod
     def example(cls) -> Self:
-        """Epsilon 4 per unit of distance over the first 400 words of the embedded vectors."""
+        """Return the mechanism with epsilon 4 per unit of distance over the first 400 embedded words."""
         return cls(epsilon=4.0, limit=400)
