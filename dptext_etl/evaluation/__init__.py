@@ -1,4 +1,4 @@
-"""Attacks and metrics, for research on public data only: nothing here may be released per record."""
+"""Provide attacks and metrics for research on public data; never release results of this package per record."""
 
 from dptext_etl.evaluation.audit import Audit, Trial, audit, audit_mechanism
 from dptext_etl.evaluation.query_attack import QueryAttack, queries_needed, replays_seen

@@ -1,13 +1,14 @@
-"""Audit a policy: is what a mechanism claims per word true of its integers, and of what it releases?
+"""Audit a policy: test the claims of its mechanisms per word on their integers and on their releases.
 
-Two independent answers are given. The certificate (`families.certificate`) is computed exactly from the integers that
-draws are made from, for every pair of words; it says nothing of the code around them. The trials release public words
-on the path that releases texts, under keys of their own, and count. They bound the loss from below, so they can refute
-a claim and never prove one. n draws show no loss beyond ln n - 3. A claim that is near that or beyond is tried on the
+An audit gives two independent answers. The certificate (`families.certificate`) is computed exactly from the sampler's
+integers, for every pair of words; it does not test the code around them. The trials release public words through the
+same code as texts, under keys of their own, and count outputs. They bound the loss from below, so they can refute a
+claim but never prove one. n draws cannot show a loss above ln n - 3. A claim near or above this limit is tested on the
 same mechanism at a small epsilon, through the same code (docs/spec/privacy.md#audit-bound,
 docs/spec/privacy.md#audit-planted).
 
-Nothing of a user's is read, and nothing is charged: inputs are words of the public vocabulary and strings outside it.
+An audit reads no data of a user and charges nothing: its inputs are words of the public vocabulary and strings outside
+it.
 """
 
 from __future__ import annotations
@@ -30,9 +31,9 @@ from dptext_etl.policy import PolicyLike, resolve
 DRAWS = 100_000
 CONFIDENCE = 0.95
 ALARM = 1e-6
-"""Probability with which all trials of an audit together refute a true claim, at most."""
+"""Upper bound of the probability that all trials of an audit together refute a true claim."""
 NEAR = 3.0
-"""Loss that two words are looked for between, to try a metric claim."""
+"""Loss between the two words that the audit chooses to test a metric claim."""
 
 _ROUNDING = 1e-9
 _PER_PAIR, _REPEATED = 2, 3
@@ -43,14 +44,14 @@ Finding = Literal["holds", "not refuted", "refuted", "cannot be refuted", "not a
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial and what it says.
+    """The result of one trial.
 
     Attributes:
-        counts: What was counted.
+        counts: Counts of the event under both inputs.
         epsilon: The mechanism's parameter in this trial.
-        claim: The loss that may not be exceeded.
-        lower_bound: Of the loss, at the audit's confidence, over all trials together.
-        refuted: Whether the loss exceeds the claim with a false alarm of `ALARM` over all trials.
+        claim: The claimed upper bound of the loss.
+        lower_bound: Lower bound of the loss, at the audit's joint confidence over all trials.
+        refuted: True if the loss exceeds the claim, with false-alarm probability `ALARM` over all trials.
     """
 
     counts: Counts
@@ -62,19 +63,19 @@ class Trial:
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found about one column.
+    """The result of the audit of one column.
 
     Attributes:
-        column: Name of the column; empty for a mechanism by itself.
-        mechanism: Its name.
-        epsilon: Its parameter, as configured.
-        claim: Declared loss of one draw between any two words that the guarantee compares; None where none is finite.
-        charged: What the ledger's tight component takes, at most `claim`.
-        stored: The exact parameter as the stored table states it; None where it states none.
-        certificate: What its integers realise; None where there is no finite table.
-        trials: Bounds from below.
+        column: Name of the column; empty for a mechanism alone.
+        mechanism: Name of the mechanism.
+        epsilon: Its configured parameter.
+        claim: Declared loss of one draw between any two words that the guarantee compares; None if it is infinite.
+        charged: Amount of the ledger's tight component, at most `claim`.
+        stored: The exact parameter that the stored table states; None if it states none.
+        certificate: The exact loss of its integers; None if there is no finite table.
+        trials: Lower bounds.
         largest: The largest loss that the trials can refute.
-        note: What is not applicable, or not shown, and why.
+        note: Parts of the audit that do not apply or show nothing, with the reason.
     """
 
     column: str
@@ -90,7 +91,7 @@ class Audit:
 
     @property
     def by_table(self) -> Finding:
-        """What the certificate says of the claim, of what is charged, and of what the table states of itself."""
+        """Return the certificate's finding on the claim, on the charged amount, and on the table's own statement."""
         found = self.certificate
         if found is None or self.claim is None or self.charged is None:
             return "not applicable"
@@ -101,18 +102,18 @@ class Audit:
 
     @property
     def by_trials(self) -> Finding:
-        """What the trials say of the claim."""
+        """Return the trials' finding on the claim."""
         if not self.trials:
             return "not applicable"
         return "refuted" if any(trial.refuted for trial in self.trials) else "not refuted"
 
     @property
     def refuted(self) -> bool:
-        """Whether the claim is false."""
+        """Return True if the claim is false."""
         return "refuted" in (self.by_table, self.by_trials)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same facts as JSON can hold them."""
+        """Return the same facts as plain data for JSON."""
         return {**asdict(self), "by_table": self.by_table, "by_trials": self.by_trials, "refuted": self.refuted}
 
 
@@ -127,14 +128,14 @@ def audit(
     """Audit every column of a policy.
 
     Args:
-        policy: The policy, or the path of its file; its key is not used, its source is not read.
-        draws: Records released per input and trial.
-        confidence: Joint confidence of all lower bounds of a column.
-        secrets: Two noise keys, for tests; new random ones where None.
-        progress: Told what is being done.
+        policy: The policy, or the path of its file; the audit does not use its key or read its source.
+        draws: Number of records to release per input and trial.
+        confidence: Joint confidence of all lower bounds of a column, between 0 and 1.
+        secrets: Two noise keys, for tests; None takes new random ones.
+        progress: Called with a sentence about the present step.
 
     Raises:
-        InputError: Too few draws, or a confidence outside (0, 1).
+        InputError: There are too few draws, or the confidence is not between 0 and 1.
     """
     found = []
     for column in resolve(policy).columns:
@@ -154,6 +155,16 @@ def audit_mechanism(
 ) -> Audit:
     """Audit one mechanism, as `audit` does.
 
+    Args:
+        mechanism: The mechanism.
+        draws: Number of records to release per input and trial.
+        confidence: Joint confidence of all lower bounds, between 0 and 1.
+        secrets: Two noise keys, for tests; None takes new random ones.
+        progress: Called with a sentence about the present step.
+
+    Raises:
+        InputError: There are too few draws, or the confidence is not between 0 and 1.
+
     Example:
         >>> from dptext_etl.mechanisms.custext import CusText
         >>> found = audit_mechanism(CusText.example(), draws=1_000)
@@ -166,7 +177,7 @@ def audit_mechanism(
         )
     begun = Audit("", mechanism.name, mechanism.epsilon)
     if not isinstance(mechanism, WordMechanism):
-        return replace(begun, note="audits are of mechanisms that draw word by word; this one is none")
+        return replace(begun, note="only mechanisms that draw word by word can be audited; this one does not")
     claim = float(mechanism.epsilon_per_word)
     if not math.isfinite(claim) or not math.isfinite(mechanism.spend(1).eps_pure):
         return replace(begun, note=f"class {mechanism.guarantee.guarantee_class}: no finite epsilon is claimed")
@@ -205,7 +216,7 @@ def audit_mechanism(
 
 
 class _Pair(NamedTuple):
-    """Two inputs that the guarantee compares, and their distance where it is the metric claim that is tried."""
+    """Two inputs that the guarantee compares, and their distance if the trial tests the metric claim."""
 
     word: str
     other: str
@@ -215,9 +226,10 @@ class _Pair(NamedTuple):
 def _levels(
     mechanism: WordMechanism, claim: float, draws: int, pairs: list[_Pair]
 ) -> Iterator[tuple[WordMechanism, list[tuple[_Pair, float]]]]:
-    """The mechanism as configured, and at a small epsilon where draws could hardly refute what it claims.
+    """Yield the configured mechanism, and the mechanism at a small epsilon if draws could hardly refute its claim.
 
-    As configured: the first pair, for what can be seen of its loss, and all others whose claim can be refuted.
+    The configured mechanism gets the first pair, to show its loss as far as possible, and all other pairs whose claim
+    can be refuted.
     """
     reach = audit_bound.largest(draws, ALARM / (2 * (_PER_PAIR * len(pairs) + _REPEATED)))
     limits = [(pair, _limit(mechanism, pair)) for pair in pairs]
@@ -228,13 +240,13 @@ def _levels(
 
 
 def _limit(mechanism: WordMechanism, pair: _Pair) -> float:
-    """The loss that is claimed between two words: by their distance, or whatever they are."""
+    """Return the claimed loss between two words: by their distance, or between any two words."""
     claim, metric = float(mechanism.epsilon_per_word), mechanism.metric_claim if pair.distance else None
     return claim if metric is None or pair.distance is None else min(claim, float(metric.epsilon) * pair.distance)
 
 
 def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
-    """Pairs of inputs that the guarantee compares, chosen without looking at any text."""
+    """Choose pairs of inputs that the guarantee compares, without looking at any text."""
     word, other = table.words if table else mechanism.far_words()
     pairs = [_Pair(word, other)]
     policy, disclosed = mechanism.input_policy(), mechanism.guarantee.disclosures
@@ -251,7 +263,7 @@ def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
 
 
 def _near(mechanism: WordMechanism, word: str) -> _Pair | None:
-    """A word so far from another that the metric claim between them can be tried; None where there is none."""
+    """Find a word at such a distance from `word` that trials can test the metric claim; None if there is none."""
     metric = mechanism.metric_claim
     distances = None if metric is None or mechanism.mode == "faithful" else mechanism.distances_from(word)
     if metric is None or distances is None:
@@ -264,7 +276,7 @@ def _near(mechanism: WordMechanism, word: str) -> _Pair | None:
 
 
 def _unknown_words(mechanism: WordMechanism) -> tuple[str, str]:
-    """A word of letters and one of digits that no vocabulary is likely to hold, and this one does not."""
+    """Return a word of letters and one of digits that the vocabulary does not hold."""
     known = set(mechanism.input_words())
     letters, digits = "qzxvkj", "90417735"
     while letters in known or digits in known:

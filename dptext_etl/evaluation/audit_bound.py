@@ -15,12 +15,16 @@ import numpy as np
 
 _STEPS = 200
 _WIDER = 1e-6
-"""Relative: more than all rounding of a binomial tail."""
+"""Relative margin above the rounding error of a binomial tail."""
 
 
 def high(hits: int, draws: int, alpha: float) -> float:
     """Return the upper Clopper-Pearson limit of a share: the largest p with P[X <= hits] >= alpha.
 
+    Args:
+        hits: Number of draws with the event, from 0 to `draws`.
+        draws: Number of draws, at least 1.
+        alpha: Error probability, between 0 and 1.
     >>> round(high(0, 1000, 0.025) * 1000, 2)
     3.68
     """
@@ -40,8 +44,12 @@ def high(hits: int, draws: int, alpha: float) -> float:
 
 
 def low(hits: int, draws: int, alpha: float) -> float:
-    """Return the lower Clopper-Pearson limit of a share: the least p with P[X >= hits] >= alpha.
+    """Return the lower Clopper-Pearson limit of a share: the smallest p with P[X >= hits] >= alpha.
 
+    Args:
+        hits: Number of draws with the event, from 0 to `draws`.
+        draws: Number of draws, at least 1.
+        alpha: Error probability, between 0 and 1.
     >>> low(0, 1000, 0.025), round(low(1000, 1000, 0.025), 4)
     (0.0, 0.9963)
     """
@@ -61,8 +69,14 @@ def low(hits: int, draws: int, alpha: float) -> float:
 
 
 def log_ratio(hits: int, draws: int, other_hits: int, other_draws: int, alpha: float) -> float:
-    """Return the lower bound of ln(P / P') at joint confidence 1 - alpha; -inf where an event never came.
+    """Return the lower bound of ln(P / P') at joint confidence 1 - alpha; -inf if the event never occurred.
 
+    Args:
+        hits: Number of draws with the event under the first input.
+        draws: Number of draws under the first input.
+        other_hits: Number of draws with the event under the second input.
+        other_draws: Number of draws under the second input.
+        alpha: Joint error probability, between 0 and 1.
     >>> round(log_ratio(1_000_000, 1_000_000, 0, 1_000_000, 0.05), 2)
     12.51
     """
@@ -71,7 +85,7 @@ def log_ratio(hits: int, draws: int, other_hits: int, other_draws: int, alpha: f
 
 
 def largest(draws: int, alpha: float) -> float:
-    """Return the largest loss that so many draws can show: the event came always, and never under the other input.
+    """Return the largest loss that so many draws can show: the event occurs always, and never under the other input.
 
     >>> [round(largest(10**power, 0.05), 2) for power in (4, 5, 6)]
     [7.9, 10.21, 12.51]
@@ -80,7 +94,7 @@ def largest(draws: int, alpha: float) -> float:
 
 
 def _log_lower_tail(hits: int, draws: int, share: float) -> float:
-    """Logarithm of P[X <= hits] for X binomial and share >= hits / draws: the terms fall from the last one on."""
+    """Return ln P[X <= hits] for X binomial and share >= hits / draws, where the last term is the largest."""
     if share >= 1.0:
         return -math.inf
     log_last = (

@@ -1,9 +1,8 @@
-"""Try a release: count how often an event comes under each of two public inputs, on the path that releases.
+"""Test a release: count how often an event occurs under each of two public inputs, through the code that releases.
 
-An event is chosen on draws of its own (the pilot), so that counting it on others is an honest test. Trials of draws
-that should be independent compare two of them: of neighbouring positions, of two records, of two keys. Draws that
-repeat each other tell whether two texts are equal, which no finite epsilon allows
-(docs/spec/privacy.md#shared-samples).
+The event is chosen on separate draws (the pilot), so that counting it on other draws is a fair test. Other trials
+compare two draws that should be independent: of neighbouring positions, of two records, of two keys. Draws that repeat
+each other would show whether two texts are equal, which no finite epsilon allows (docs/spec/privacy.md#shared-samples).
 """
 
 from __future__ import annotations
@@ -23,23 +22,23 @@ from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
 
 PILOT = 4
-"""Draws that count, for one that chooses the event."""
+"""Number of counted draws per draw of the pilot."""
 
 Texts = npt.NDArray[np.object_]
 
 
 @dataclass(frozen=True)
 class Counts:
-    """How often an event came under two inputs; under the first it should come oftener, if at all.
+    """Counts of an event under two inputs; it should occur more often under the first one, if there is a difference.
 
     Attributes:
-        trial: What was compared, in words.
-        words: The two inputs, public words; "" is the empty text, whose draws are padding.
-        event: The event, in words.
-        hits: Under the first input.
-        draws: Under the first input.
-        other_hits: Under the second.
-        other_draws: Under the second.
+        trial: Description of the comparison.
+        words: The two inputs, which are public words; "" is the empty text, whose draws are padding.
+        event: Description of the event.
+        hits: Draws with the event under the first input.
+        draws: Draws under the first input.
+        other_hits: Draws with the event under the second input.
+        other_draws: Draws under the second input.
     """
 
     trial: str
@@ -58,13 +57,13 @@ class Counts:
 def trials(
     mechanism: WordMechanism, pairs: Sequence[tuple[str, str]], draws: int, secrets: tuple[Any, Any]
 ) -> Iterator[Counts]:
-    """Count the events of every pair of inputs, both ways, and for the first pair those of repeated draws.
+    """Count the events of every pair of inputs in both directions, and for the first pair those of repeated draws.
 
     Args:
-        mechanism: The mechanism, as it releases.
-        pairs: Inputs that its guarantee compares: one word each, or the empty text where the length is hidden.
+        mechanism: The mechanism.
+        pairs: Inputs that its guarantee compares: one word each, or the empty text if the length is hidden.
         draws: Records per input.
-        secrets: Two noise keys: of what is counted, and of the pilot.
+        secrets: Two noise keys: of the counted draws, and of the pilot.
     """
     single = _of_one_word(mechanism, 1)
     key, pilot_key = (_kernel.ReleaseKey(secret, "audit", "words", "audit", single.cfg()) for secret in secrets)
@@ -87,7 +86,7 @@ def trials(
 
 
 def _of_positions(mechanism: WordMechanism, words: tuple[str, str], draws: int, secret: Any) -> Counts:
-    """Two draws of one record: of one word twice, and of two words."""
+    """Compare two draws of one record: from one word twice, and from two words."""
     double = _of_one_word(mechanism, 2)
     key = _kernel.ReleaseKey(secret, "audit", "positions", "audit", double.cfg())
     texts = [" ".join(text).strip() for text in ((words[0], words[0]), words)]
@@ -97,19 +96,19 @@ def _of_positions(mechanism: WordMechanism, words: tuple[str, str], draws: int, 
 
 
 def _two(text: str) -> tuple[str, str]:
-    """The two outputs of a text of two draws; what is released as nothing stands last."""
+    """Return the two outputs of a text of two draws; padding, which is released as nothing, comes last."""
     first, _, second = text.partition(" ")
     return first, second
 
 
 def _of_one_word(mechanism: WordMechanism, words: int) -> WordMechanism:
-    """The same mechanism for texts of so many words, where the length is hidden; without the length's own noise."""
+    """Return the mechanism for texts of `words` words if the length is hidden, without the noise of the length."""
     hidden = {"length": "fixed", "epsilon_length": None, "n_max": words}
     return mechanism.model_copy(update=hidden) if mechanism.hides_length else mechanism
 
 
 def _released(mechanism: WordMechanism, key: Any, texts: Sequence[str]) -> Texts:
-    """Release texts, each a record of its own."""
+    """Release texts, each as a record of its own."""
     ids = pa.array(np.arange(len(texts)).astype(str))
     text = mechanism.release(pa.array(texts, pa.large_string()), RecordKeys(key, ids, 0)).text
     released: Texts = text.fill_null("").to_numpy(zero_copy_only=False)
@@ -117,14 +116,14 @@ def _released(mechanism: WordMechanism, key: Any, texts: Sequence[str]) -> Texts
 
 
 def _event(guide: Counter[str], other_guide: Counter[str]) -> frozenset[str]:
-    """The outputs that are likelier under the first input, as many as bound the ratio best on the pilot's counts."""
+    """Choose the outputs that are likelier under the first input, so that the pilot's counts give the best bound."""
     ranked = sorted(
         guide | other_guide, key=lambda text: (-(guide[text] + 0.5) / (other_guide[text] + 0.5), -guide[text], text)
     )
     draws, other_draws = guide.total(), other_guide.total()
     hits = np.cumsum([guide[text] for text in ranked])
     other_hits = np.cumsum([other_guide[text] for text in ranked])
-    # a normal approximation is good enough to choose: what is chosen is counted on other draws
+    # a normal approximation is good enough for the choice, since the event is counted on other draws
     shares, other_shares = (hits + 0.5) / draws, (other_hits + 2.0) / other_draws
     gains = np.log(shares / other_shares) - 2 * np.sqrt(1 / (hits + 0.5) + 1 / (other_hits + 2.0))
     return frozenset(ranked[: int(np.argmax(gains)) + 1])
@@ -137,6 +136,6 @@ def _likelier(words: tuple[str, str], seen: Counter[str], other_seen: Counter[st
 
 
 def _differ(trial: str, words: tuple[str, str], same: tuple[Texts, Texts], apart: tuple[Texts, Texts]) -> Counts:
-    """Count pairs of draws that differ: from two words (first), and from one word twice (second)."""
+    """Count pairs of draws that differ, from two words (first) and from one word twice (second)."""
     hits, other_hits = (int(np.count_nonzero(left != right)) for left, right in (apart, same))
     return Counts(trial, words, "two draws differ", hits, len(apart[0]), other_hits, len(same[0]))

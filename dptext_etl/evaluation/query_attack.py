@@ -1,12 +1,13 @@
-"""The query attack: how often must a word be asked for until its most frequent answer is the word itself?
+"""Simulate the query attack: count the queries of a word that reveal it as the most frequent answer.
 
-Paper: Chen et al. 2023 (section 5.4), made exact: N independent draws from the word's law, the most frequent output is
-the guess, ties are broken at random; the figure is the smallest N at which the guess is right with probability 0.95.
-The guess is never right more than half of the time if another output is as likely as the word, whatever N.
+Paper: Chen et al. 2023 (section 5.4), made exact. The attacker makes N independent draws from the word's output
+distribution and guesses the most frequent output; ties are broken at random. The result is the smallest N at which the
+guess is right with probability 0.95. If another output is as likely as the word, the guess is never right in more than
+half of the attacks, whatever N is.
 
-The attack needs independent draws. A release draws from the key, the record's id and its text, so asking again gives
-the same answer (`replays_seen`): N queries cost one spend and tell what one tells. It does not stop somebody who can
-submit the same text under many ids; that is what `TRUSTED_IDS` and caps are for (docs/spec/privacy.md#trusted-ids).
+The attack needs independent draws. A release draws from the key, the record's id and its text, so a second query gives
+the same answer (`replays_seen`): N queries cost one spend and disclose as much as one. This does not stop a person who
+can submit the same text under many ids; `TRUSTED_IDS` and caps address that (docs/spec/privacy.md#trusted-ids).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from dptext_etl.keys import RecordKeys
 SHARE = 0.95
 REPEATS = 2_000
 SAMPLES = 20_000
-"""Draws that stand for a distribution that no fractions express."""
+"""Number of draws that estimate a distribution without exact fractions."""
 LIMIT = 1 << 20
 
 _CELLS = 1 << 22
@@ -35,13 +36,13 @@ Floats = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class QueryAttack:
-    """What the attack needs for one word.
+    """The result of the attack on one word.
 
     Attributes:
-        queries: Smallest N found, or None: the word is not its own likeliest output, or N lies beyond the limit.
-        success: Estimated probability that the guess is right at that N (at the limit where `queries` is None).
+        queries: Smallest N found. None if the word is not its own likeliest output, or N is above the limit.
+        success: Estimated probability that the guess is right at that N (at the limit if `queries` is None).
         stays: Probability that one draw gives the word.
-        exact: Whether draws came from the exact law, or from the frequencies of `SAMPLES` draws.
+        exact: True if draws came from the exact output distribution, False if from frequencies of `SAMPLES` draws.
     """
 
     queries: int | None
@@ -63,21 +64,21 @@ def queries_needed(
 
     Args:
         mechanism: Any word mechanism.
-        word: A public word that it knows.
-        share: Wanted probability, in (0, 1).
+        word: A public word of its vocabulary.
+        share: Wanted probability, between 0 and 1.
         repeats: Simulated attacks per N; the error of an estimated probability is about 0.5 / sqrt(repeats).
-        limit: Largest N that is tried.
-        seed: Of the simulation, which protects nothing.
+        limit: Largest N to try, at least 1.
+        seed: Seed of the simulation, which protects nothing.
 
     Raises:
-        PolicyError: `word` is no single word.
-        InputError: A share or number that is out of range.
+        PolicyError: `word` is not a single word.
+        InputError: The share or a number is out of range.
     """
     if not 0 < share < 1 or repeats < 1 or limit < 1:
         raise InputError(
             "a share lies between 0 and 1, repeats and limit are 1 or more", "leave them at their defaults"
         )
-    chances, target, exact = _law(mechanism, word)
+    chances, target, exact = _distribution(mechanism, word)
     stays = float(chances[target])
     if stays <= np.delete(chances, target).max(initial=0.0):
         return QueryAttack(None, min(0.5, stays), stays, exact)
@@ -103,14 +104,14 @@ def queries_needed(
 
 
 def success_probability(chances: Floats, target: int, queries: int, repeats: int, random: np.random.Generator) -> float:
-    """Estimate how often `target` is the most frequent of `queries` draws, ties broken at random.
+    """Estimate how often `target` is the most frequent of `queries` draws; ties are broken at random.
 
     Args:
-        chances: A law, shape (m,).
-        target: The output that is meant.
+        chances: Probabilities of the outputs, shape (m,).
+        target: Index of the output.
         queries: Draws per attack.
-        repeats: Attacks.
-        random: Source of the simulation.
+        repeats: Number of attacks.
+        random: Random generator of the simulation.
     """
     step = max(1, _CELLS // (len(chances) + queries))
     right = 0.0
@@ -123,13 +124,13 @@ def success_probability(chances: Floats, target: int, queries: int, repeats: int
 
 
 def replays_seen(mechanism: WordMechanism, word: str, queries: int, secret: _kernel.Secret | None = None) -> int:
-    """Ask one release `queries` times for one record and return how many different answers come: always 1.
+    """Ask one release `queries` times for one record, and return the number of different answers, which is always 1.
 
     Args:
         mechanism: Any word mechanism.
         word: One public word.
-        queries: How often the same text is asked for, under the same record id.
-        secret: The noise key; a new random one where None.
+        queries: Number of queries of the same text under the same record id.
+        secret: The noise key; None takes a new random one.
     """
     key = _kernel.ReleaseKey(secret or _kernel.Secret(), "attack", "word", "attack", mechanism.cfg())
     text, ids = pa.array([word] * queries, pa.large_string()), pa.array(["the record"] * queries)
@@ -138,8 +139,8 @@ def replays_seen(mechanism: WordMechanism, word: str, queries: int, secret: _ker
     return len({*whole, *alone})
 
 
-def _law(mechanism: WordMechanism, word: str) -> tuple[Floats, int, bool]:
-    """The chances of all outputs, where the word stands among them, and whether they are exact."""
+def _distribution(mechanism: WordMechanism, word: str) -> tuple[Floats, int, bool]:
+    """Return the probabilities of all outputs, the index of the word, and True if the probabilities are exact."""
     try:
         outputs, fractions = mechanism.transition(word)
     except PolicyError:
@@ -155,7 +156,7 @@ def _law(mechanism: WordMechanism, word: str) -> tuple[Floats, int, bool]:
 
 
 def _counts(chances: Floats, queries: int, repeats: int, random: np.random.Generator) -> npt.NDArray[np.int64]:
-    """How often each output comes, shape (repeats, m): by draws where they are few, by a multinomial where many."""
+    """Count each output, shape (repeats, m): by single draws if there are few, by a multinomial if there are many."""
     m = len(chances)
     if queries >= m:
         return random.multinomial(queries, chances, size=repeats)
