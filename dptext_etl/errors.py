@@ -57,6 +57,14 @@ class LedgerError(PolicyError):
     """A ledger is locked, frozen or of a newer version, or its records do not allow the request."""
 
 
+class UnavailableLedgerError(LedgerError):
+    """A ledger that cannot be used now: nothing was written, and the same call can be repeated."""
+
+
+class LockedLedgerError(UnavailableLedgerError):
+    """A ledger in which another writer is busy."""
+
+
 class BudgetError(DPTextError):
     """A release would exceed a cap."""
 

@@ -146,7 +146,7 @@ class Ledger(Keeper):
             raise InputError("scope and releases must be of one dataset")
         batch = identify(self._book.id_key, scope.unit, ids, subjects, canary)
         columns = [column(item, batch.size) for item in charges]
-        with self._book.store.transaction():
+        with self._book.store.transaction(batch.size):
             self._book.forget_dead_runs()
             pinned = self._capped(scope, cap, raising=False)
             asked = Request(self._book, job, scope, pinned, batch)
@@ -190,7 +190,7 @@ class Ledger(Keeper):
             raise InputError("a commit has one idem key and one digest per record")
         draw_counts = whole(0 if positions is None else positions, records.size, "positions")
         used = None if spent is None else whole(spent, records.size, "spent epsilons")
-        with self._book.store.transaction():
+        with self._book.store.transaction(records.size):
             self._book.forget_dead_runs()
             return commit(self._book, job, ref, Outputs(records, order, identities, staged, draw_counts, used))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from contextlib import suppress
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +20,7 @@ from dptext_etl.engines.spark.carried import CarriedLedger
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReleaseRef, ReserveResult
 from dptext_etl.ledger.heads import Heads, folder_of
+from dptext_etl.ledger.patience import patient
 from dptext_etl.policy import ColumnPolicy
 
 
@@ -56,7 +58,7 @@ class Account:
         return self._terms.unit == "subject"
 
     def charge(self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, id_type: str, spend: bool) -> pa.Array:
-        """Charge a batch, release it and commit it.
+        """Charge a batch, release it and commit it; wait for other writers as long as the task lives.
 
         Args:
             texts: Strings, shape (records,).
@@ -68,6 +70,11 @@ class Account:
         Returns:
             What `column.privatize` returns, null where a record is over its cap.
         """
+        return patient(partial(self._charged, texts, ids, subjects, id_type, spend))
+
+    def _charged(
+        self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, id_type: str, spend: bool
+    ) -> pa.Array:
         self._heads.require(self._scope)  # workers live long, and so do streams
         policy, ref = self._policy, self._ref(id_type)
         mechanism = policy.mechanism

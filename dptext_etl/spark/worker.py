@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from dptext_etl import column
 from dptext_etl.engines.spark.carried import Carried
 from dptext_etl.errors import DPTextError, InputError, seam
 from dptext_etl.keys import canonical_ids, id_type
+from dptext_etl.ledger.patience import patient
 from dptext_etl.policy import ColumnPolicy
 from dptext_etl.spark.charged import Account
 
@@ -58,7 +59,7 @@ def seat(carried: str) -> Seat:
     with seam("reading what the plan carries", DPTextError, _DEFECT):
         described = Carried.model_validate_json(carried)
         policy = described.column_policy()
-        account = None if described.ledger is None else Account(policy, described.ledger)
+        account = None if described.ledger is None else patient(partial(Account, policy, described.ledger))
     return Seat(policy, described.spend, account)
 
 

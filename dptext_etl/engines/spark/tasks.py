@@ -14,7 +14,7 @@ import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import pyarrow as pa
@@ -26,6 +26,7 @@ from dptext_etl.engines.spark.ledger_url import told
 from dptext_etl.engines.spark.shards import pieces
 from dptext_etl.errors import DPTextError, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.ledger.patience import patient
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.shard.attempt import shards_of
@@ -140,10 +141,11 @@ def _work(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[Done]:
         for number, planted in pieces(batches, order.names, order.most, order.step):
             if shards is None:
                 order.board.require()
-                shards = _shards(order)
+                shards = patient(partial(_shards, order), lambda: order.board.stopped)
             if order.board.stopped:
                 return
-            done = Done.of(shards, planted, number, order.phase)
+            call = partial(Done.of, shards, planted, number, order.phase)
+            done = patient(call, lambda: order.board.stopped)
             order.board.done(number, done.rows)
             yield done
     finally:

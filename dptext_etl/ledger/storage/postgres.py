@@ -10,16 +10,18 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from dptext_etl import extras
-from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.storage.schema import APPLICATION, SCHEMA, VERSION
+from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerError
+from dptext_etl.ledger.storage import postgres_session
+from dptext_etl.ledger.storage.postgres_sql import dialect, schema
+from dptext_etl.ledger.storage.schema import VERSION
 from dptext_etl.ledger.storage.store import NOTHING, MissingLedgerError, Store
 
 if TYPE_CHECKING:
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
 
 DEFAULT_SCHEMA = "dptext_ledger"
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}")
-_MILLISECONDS = 1000
 
 
 class PostgresStore(Store):
@@ -71,18 +72,11 @@ class PostgresStore(Store):
         except ImportError:
             problem = "a PostgreSQL ledger needs psycopg, which is not installed"
             raise LedgerError(problem, extras.install("postgres")) from None
-        options = {
-            "autocommit": True,
-            "client_encoding": "UTF8",  # also of a database without an encoding, which initdb makes in the locale C
-            "connect_timeout": max(2, int(self._timeout)),
-            "application_name": "dptext_etl",
-            "keepalives_idle": 30,
-        }
         with self._translated():
-            connection = psycopg.connect(self._conninfo, **options)  # type: ignore[arg-type]
+            connection = psycopg.connect(self._conninfo, **postgres_session.options(self._timeout))
             connection.execute(f'set search_path = "{self.schema}"')
-            connection.execute("set synchronous_commit = on")
-            connection.execute(f"set lock_timeout = {max(1, int(self._timeout * _MILLISECONDS))}")
+            for setting in postgres_session.settings(self._timeout):
+                connection.execute(setting)
             if self.read_only:
                 connection.execute("set default_transaction_read_only = on")
             return connection
@@ -119,21 +113,20 @@ class PostgresStore(Store):
             self._run(f'create schema if not exists "{self.schema}"', ())
             if self._run(_TABLES, (self.schema,)).fetchall():
                 return  # another process was faster
-            for statement in _translated_schema():
+            for statement in schema():
                 self._run(statement, ())
             self._run("insert into meta values('schema',?)", (str(VERSION),))
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, rows: int = 0) -> Iterator[None]:
         """Write everything in the block durably, or nothing (see `Store.transaction`)."""
         with self._lock, self._translated():
             if self._depth:
                 yield
                 return
-            self._begin("begin isolation level read committed")  # what is read after the lock is current
+            self._take_turn(rows)
             self._depth += 1
             try:
-                self._run("select pg_advisory_xact_lock(?, hashtext(?))", (APPLICATION, self.schema))
                 yield
                 self._run("commit", ())
             except BaseException:
@@ -182,6 +175,25 @@ class PostgresStore(Store):
                 self._connection.close()
             self._connection = None
 
+    def _take_turn(self, rows: int) -> None:
+        """Begin a transaction that holds the lock of the ledger; end the session of a writer that was stopped."""
+        import psycopg
+
+        until = time.monotonic() + self._timeout
+        while True:
+            wait = min(until - time.monotonic(), postgres_session.LOOK)
+            self._begin("begin isolation level read committed")  # what is read after the lock is current
+            try:
+                self._run(postgres_session.TURN, postgres_session.terms(self.schema, rows, wait))
+            except BaseException as exc:
+                self._roll_back()
+                if not isinstance(exc, psycopg.errors.LockNotAvailable) or time.monotonic() >= until:
+                    raise
+            else:
+                return
+            with suppress(psycopg.errors.InsufficientPrivilege):  # another role's session: its server ends it
+                self._run(postgres_session.END_STOPPED, postgres_session.stopped(self.schema))
+
     def _begin(self, statement: str) -> None:
         """Begin a transaction. If the connection was lost since the last one, open it again."""
         import psycopg
@@ -208,7 +220,7 @@ class PostgresStore(Store):
         if self._connection is None:
             raise LedgerError(f"the ledger {self.name} is closed", "open it again")
         plain = tuple(int(value) if isinstance(value, bool) else value for value in values)
-        return self._connection.execute(_dialect(sql), plain)
+        return self._connection.execute(dialect(sql), plain)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -228,13 +240,13 @@ class PostgresStore(Store):
 
     def _meaning(self, exc: psycopg.Error) -> LedgerError:
         state = exc.sqlstate or ""
-        said, hint = next(
+        kind, said, hint = next(
             (meaning for prefix, meaning in _MEANINGS.items() if state.startswith(prefix)),
-            ("cannot be reached", f"is the server up, and are host, user and database right? {NOTHING}")
+            _UNREACHABLE
             if not state
-            else (f"cannot be used ({type(exc).__name__} {state})", "run `dptext ledger verify`"),
+            else (LedgerError, f"cannot be used ({type(exc).__name__} {state})", "run `dptext ledger verify`"),
         )
-        return LedgerError(f"the ledger {self.name} {said.format(timeout=self._timeout)}", hint)
+        return kind(f"the ledger {self.name} {said.format(timeout=self._timeout)}", hint)
 
 
 def there_is(url: str) -> bool:
@@ -256,16 +268,32 @@ _COLUMNS = (
     "select table_name::text, column_name::text from information_schema.columns where table_schema=?"
     " order by table_name, ordinal_position"
 )
-_MEANINGS = {
-    "55P03": ("is locked: another writer has been busy for {timeout:g} s", NOTHING),
-    "40P01": ("is locked by two writers in turn", NOTHING),
-    "53": ("has no room or no connection left", f"free some space or connections; {NOTHING}"),
-    "57P": ("was shut down by its server", NOTHING),
-    "08": ("lost its connection", NOTHING),
-    "25006": ("is read-only", "open it with read_only=False, or ask for write access"),
-    "28": ("refuses this user or password", "look at the URL that the policy's reference names, and at pg_hba.conf"),
-    "3D000": ("is in a database that does not exist", "make the database, or name another"),
-    "42501": ("may not be used by this user", "grant the user usage and create on the schema"),
+_UNREACHABLE = (
+    UnavailableLedgerError,
+    "cannot be reached",
+    f"is the server up, and are host, user and database right? {NOTHING}",
+)
+_MEANINGS: dict[str, tuple[type[LedgerError], str, str]] = {
+    "55P03": (LockedLedgerError, "is locked: another writer has been busy for {timeout:g} s", NOTHING),
+    "40P01": (LockedLedgerError, "is locked by two writers in turn", NOTHING),
+    "25P03": (
+        UnavailableLedgerError,
+        "ended a write of this process, which had been silent while others waited",
+        NOTHING,
+    ),
+    "53300": (UnavailableLedgerError, "has no connection left", f"free some connections; {NOTHING}"),
+    "53": (LedgerError, "has no room left", f"free some space; {NOTHING}"),
+    "57014": (UnavailableLedgerError, "ended a statement that took too long", NOTHING),
+    "57P": (UnavailableLedgerError, "was shut down by its server, or ended this session", NOTHING),
+    "08": (UnavailableLedgerError, "lost its connection", NOTHING),
+    "25006": (LedgerError, "is read-only", "open it with read_only=False, or ask for write access"),
+    "28": (
+        LedgerError,
+        "refuses this user or password",
+        "look at the URL that the policy's reference names, and at pg_hba.conf",
+    ),
+    "3D000": (LedgerError, "is in a database that does not exist", "make the database, or name another"),
+    "42501": (LedgerError, "may not be used by this user", "grant the user usage and create on the schema"),
 }
 
 
@@ -285,24 +313,3 @@ def _public_name(conninfo: str, schema: str) -> str:
     parts = urlsplit(conninfo)
     port = f":{parts.port}" if parts.port else ""
     return f"postgresql://{parts.hostname or ''}{port}{parts.path} (schema {schema})"
-
-
-@cache
-def _dialect(sql: str) -> str:
-    """Translate a statement of the ledger to the SQL of PostgreSQL."""
-    sql = sql.replace("%", "%%").replace("?", "%s")
-    if sql.startswith("insert or ignore "):
-        sql = sql.replace("insert or ignore ", "insert ", 1) + " on conflict do nothing"
-    elif sql.lstrip().startswith("create table"):
-        for old, new in ((" strict, without rowid", ""), (" strict", ""), (" integer", " bigint"), (" blob", " bytea")):
-            sql = sql.replace(old, new)
-    elif sql.startswith("insert or replace into meta "):
-        sql = sql.replace("insert or replace ", "insert ", 1) + " on conflict(name) do update set value=excluded.value"
-    return sql
-
-
-def _translated_schema() -> Iterator[str]:
-    """Translate the tables to PostgreSQL. Blobs are random bytes, so PostgreSQL must not try to compress them."""
-    yield from (statement for statement in re.sub(r"--[^\n]*", "", SCHEMA).split(";\n") if statement.strip())
-    for table, column in (("segment", "data"), ("run_part", "data"), ("batch", "state")):
-        yield f"alter table {table} alter column {column} set storage external"

@@ -15,7 +15,7 @@ from pathlib import Path
 from threading import RLock
 from typing import Any
 
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import LedgerError, LockedLedgerError
 from dptext_etl.ledger.storage.schema import APPLICATION, SCHEMA, VERSION
 from dptext_etl.ledger.storage.store import NOTHING, MissingLedgerError, Store
 
@@ -141,7 +141,7 @@ class SqliteStore(Store):
             self._connection.execute(f"pragma user_version={VERSION}")
 
     @contextmanager
-    def transaction(self) -> Iterator[None]:
+    def transaction(self, rows: int = 0) -> Iterator[None]:  # noqa: ARG002  (a file knows no silence)
         """Write everything in the block durably, or nothing.
 
         Raises:
@@ -235,10 +235,11 @@ class SqliteStore(Store):
 
     def _meaning(self, exc: sqlite3.Error) -> LedgerError:
         code = getattr(exc, "sqlite_errorcode", 0) & 0xFF
+        kind = LockedLedgerError if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED} else LedgerError
         said, hint = _MEANINGS.get(
             code, (f"cannot be used ({type(exc).__name__} {code})", "run `dptext ledger verify`")
         )
-        return LedgerError(f"the ledger {self.path} {said.format(timeout=self._timeout)}", hint)
+        return kind(f"the ledger {self.path} {said.format(timeout=self._timeout)}", hint)
 
 
 _COLUMNS = """select t.name, c.name from sqlite_schema t join pragma_table_info(t.name) c

@@ -45,8 +45,12 @@ class Store(ABC):
     read_only: bool
 
     @abstractmethod
-    def transaction(self) -> AbstractContextManager[None]:
+    def transaction(self, rows: int = 0) -> AbstractContextManager[None]:
         """Write everything in the block durably, or nothing; nobody else writes meanwhile.
+
+        Args:
+            rows: Records that are computed with in the block. A server lets a writer be silent for so much longer
+                before it ends the transaction for the sake of the others.
 
         Raises:
             LedgerError: The ledger is locked, read-only or out of reach, or the disk is full; nothing was written.

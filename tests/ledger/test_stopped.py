@@ -1,0 +1,198 @@
+"""A writer in PostgreSQL that is stopped, or whose network is gone, holds the others up for seconds at most."""
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerError
+from dptext_etl.ledger import Outcome, patience
+from dptext_etl.ledger.patience import patient
+from dptext_etl.ledger.storage import postgres_session
+
+from .conftest import Kit
+
+HERE = Path(__file__).parent
+STOPPING = f"""
+import os, signal, sys; sys.path.insert(0, {str(HERE)!r})
+from conftest import Kit
+from dptext_etl.errors import UnavailableLedgerError
+from dptext_etl.ledger.storage import postgres_session
+postgres_session.HOLD = 0.5
+kit, after = Kit(sys.argv[1]), int(sys.argv[2])
+ref, store = kit.ref(dataset="others"), kit.ledger._book.store
+calls, real = 0, store.execute
+
+def stopping(*args):
+    global calls
+    calls += 1
+    if calls == after:
+        print(os.getpid(), flush=True)
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return real(*args)
+
+store.execute = stopping
+names = [f"r{{i}}" for i in range(50)]
+for step in (lambda: kit.reserve(names, cap=None, refs=[ref]), lambda: kit.commit(names, ref=ref)):
+    try:
+        step()
+    except UnavailableLedgerError as error:
+        print(error.message, flush=True)
+        step()
+print("done", flush=True)
+"""
+
+
+@pytest.fixture
+def place(postgres):
+    return postgres.url()
+
+
+@pytest.fixture
+def new_place(postgres):
+    return lambda name: postgres.url()
+
+
+@pytest.mark.parametrize("after", [2, 8, 14])
+def test_others_go_on_while_a_writer_is_stopped(kit, warm, after):
+    command = [*warm, "-c", STOPPING, kit.place, str(after)]
+    kit.reserve(["a"], cap=9)
+    writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    number = int(writer.stdout.readline())
+    try:
+        kit.reopen(timeout=30)
+        assert kit.reserve(["b"], cap=9) == [Outcome.RESERVED], "the stopped writer is stopped still"
+        assert kit.commit(["a", "b"]) == [0, 0]
+    finally:
+        os.kill(number, signal.SIGCONT)
+    said = writer.communicate(timeout=60)[0].splitlines()
+    assert len(said) == 2, said
+    assert "ended a write of this process" in said[0] or "lost its connection" in said[0] or "its server" in said[0]
+    assert said[1] == "done", "what was stopped wrote nothing, and is repeated"
+    counts = kit.sound()
+    assert (counts["records"], counts["committed"], counts["pending"]) == (52, 52, 0)
+
+
+class Stalling:
+    """A network between a client and its server that stops to carry anything after so many bytes; 0 is never."""
+
+    def __init__(self, port):
+        self._server, self.left = ("127.0.0.1", port), 0
+        self._door = socket.create_server(("127.0.0.1", 0))
+        self.port = self._door.getsockname()[1]
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self):
+        while True:
+            client, _ = self._door.accept()
+            server = socket.create_connection(self._server)
+            threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
+
+    def _carry(self, client, server):
+        while True:
+            for source in select.select([client, server], [], [])[0]:
+                data = source.recv(1 << 14)
+                if not data:
+                    client.close()
+                    server.close()
+                    return
+                if source is client and self.left:
+                    if len(data) >= self.left:
+                        server.sendall(data[: self.left])
+                        threading.Event().wait()  # for good: both ends hear nothing more
+                    self.left -= len(data)
+                (server if source is client else client).sendall(data)
+
+
+@pytest.mark.parametrize("bytes_", [3000, 60_000, 200_000])
+def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes_):
+    """Within a message no timeout of a server before 17 ends a session: whoever waits does."""
+    monkeypatch.setattr(postgres_session, "HOLD", 0.5)
+    monkeypatch.setattr(postgres_session, "STUCK", 1.0)
+    monkeypatch.setattr(postgres_session, "LOOK", 0.5)
+    network = Stalling(postgres.port)
+    far = Kit(kit.place.replace(f":{postgres.port}/", f":{network.port}/"))
+    ref = far.ref(dataset="others")
+    names = [f"r{i}" for i in range(5000)]
+    network.left = bytes_
+
+    def write():
+        with suppress(LedgerError):
+            far.reserve(names, refs=[ref])
+
+    threading.Thread(target=write, daemon=True).start()
+    raw = kit.ledger._book.store
+    while not raw.rows("select 1 from pg_locks where locktype='advisory' and granted"):
+        time.sleep(0.01)
+    kit.reopen(timeout=30)
+    assert kit.reserve(["a"], cap=9) == [Outcome.RESERVED]
+    kit.sound()
+
+
+def test_a_writer_of_many_records_may_compute_for_longer(kit):
+    store = kit.ledger._book.store
+    for rows, said in ((0, "10s"), (1_000_000, "20s")):
+        with store.transaction(rows):
+            assert store.rows("show idle_in_transaction_session_timeout") == [(said,)]
+            assert store.rows("show statement_timeout") == [("10min",)]
+    assert store.rows("show idle_in_transaction_session_timeout") == [("0",)], "readers hold nobody up"
+
+
+def test_sessions_do_not_go_by_the_defaults_of_the_server(kit):
+    store = kit.ledger._book.store
+    asked = (
+        "tcp_keepalives_idle",
+        "tcp_keepalives_interval",
+        "tcp_keepalives_count",
+        "tcp_user_timeout",
+        "lock_timeout",
+    )
+    assert [store.rows(f"show {name}")[0][0] for name in asked] == ["10", "5", "3", "30000", "1min"]
+
+
+def answers(*errors):
+    """Return a call that raises some errors, then answers."""
+    left = list(errors)
+
+    def call():
+        if left:
+            raise left.pop(0)
+        return "answer"
+
+    return call
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that goes on by the pauses alone."""
+    now = [0.0]
+    monkeypatch.setattr(patience.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(patience.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + seconds))
+    return now
+
+
+def test_a_lock_is_waited_for_as_long_as_somebody_waits(clock):
+    assert patient(answers(*[LockedLedgerError("locked")] * 5000)) == "answer"
+    assert clock[0] >= 5000 * patience.PAUSE
+    with pytest.raises(LockedLedgerError):
+        patient(answers(*[LockedLedgerError("locked")] * 5), lambda: clock[0] >= 5003)
+
+
+def test_a_server_is_waited_for_for_minutes(clock):
+    away, locked = UnavailableLedgerError("away"), LockedLedgerError("locked")
+    assert patient(answers(*[away] * 200, locked, *[away] * 200)) == "answer"
+    with pytest.raises(UnavailableLedgerError):
+        patient(answers(*[away] * 2000))
+
+
+def test_a_refusal_is_an_answer(clock):
+    with pytest.raises(LedgerError, match="revoked"):
+        patient(answers(LockedLedgerError("locked"), LedgerError("revoked")))
+    assert clock[0] == patience.PAUSE
