@@ -59,6 +59,15 @@ def test_a_correct_release_holds(bench, frames):
     assert record == dptx.validate(bench.published, bench.policy)
 
 
+def test_a_wider_table_is_judged_cell_by_cell(bench, frames):
+    wider = bench.published.with_columns(turns=pl.concat_list(pl.struct(text="review", number="stars")))
+    assert dptx.validate_downstream(frames(wider), bench.policy).success
+    leaking = wider.join(bench.raw.select("id", comment="review"), on="id")
+    found = dptx.validate_downstream(frames(leaking), bench.policy)
+    assert not found.success
+    assert found == dptx.validate_downstream(leaking, bench.policy)
+
+
 @pytest.mark.parametrize(
     ("bug", "stopped_by"),
     [

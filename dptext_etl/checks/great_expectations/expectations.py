@@ -11,8 +11,9 @@ Example:
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -28,6 +29,7 @@ from dptext_etl.checks.great_expectations.metrics import (
     Ledgered,
     OutputSet,
     Redacted,
+    ReleasedText,
 )
 from dptext_etl.checks.great_expectations.tallies import Counts, written
 from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
@@ -76,8 +78,40 @@ class _TableExpectation(Redacted, BatchExpectation):
         return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items()) or "not evaluated"
 
 
+class ExpectOnlyReleasedText(_TableExpectation):
+    """Expect all text of a table, nested or not, to be what the ledger committed for its row, or declared public.
+
+    This is THE check to put downstream, on every table that was made from a release: joined, renamed, exploded, with
+    more columns. Every cell that may hold text is looked up by the record id of its row, under whatever name its column
+    has; the policy's kept columns, and those that `public` names, may hold other text, and ids of text are ids that the
+    ledger knows. Bytes and objects are text that nobody released, and so is all text of a table without the id column.
+
+    Not seen: text in a public column, in numbers or dates, in column names; what was computed from raw text and is no
+    text; a release of another policy.
+
+    Args:
+        policy: The policy of the release, or the path of its file.
+        public: Columns that hold other text, as paths: "city", "address.city".
+    """
+
+    description: str | None = "All text was released for its row by the ledger, or is declared public."
+    public: str = "[]"
+
+    metric_dependencies: ClassVar[tuple[str, ...]] = (ReleasedText.metric_name,)
+    success_keys: ClassVar[tuple[str, ...]] = ("policy", "public")
+    args_keys: ClassVar[tuple[str, ...]] = ("public", "policy")
+
+    @pydantic.validator("public", pre=True)
+    def _take_names(cls, given: str | Sequence[str]) -> str:  # noqa: N805  (a class method to pydantic's first version)
+        """Take names, too; what is stored is written out, one name as well as several."""
+        return given if isinstance(given, str) and given.startswith("[") else _paths(given)
+
+
 class ExpectTableColumnsToBePublished(_TableExpectation):
-    """Expect exactly the columns that the policy publishes, text columns as strings."""
+    """Expect exactly the columns that the policy publishes, text columns as strings.
+
+    Not seen: what the columns hold. For tables with more columns take `ExpectOnlyReleasedText`.
+    """
 
     description: str | None = (
         "The table has the columns that the policy publishes, text columns as strings, and no others."
@@ -86,21 +120,32 @@ class ExpectTableColumnsToBePublished(_TableExpectation):
 
 
 class ExpectNoCanaryToSurvive(_TableExpectation):
-    """Expect none of the canaries' pseudo-words in any column, in any writing."""
+    """Expect none of the canaries' pseudo-words in any column, in any writing.
+
+    Not seen: raw texts. Canary rows are left out of what is published, so this finds a table into which whole staged
+    rows came, and says nothing about raw text of real records. Take `ExpectOnlyReleasedText` for that.
+    """
 
     description: str | None = "No pseudo-word of a canary row stands in any column, in any writing."
     metric_dependencies: ClassVar[tuple[str, ...]] = (Canaries.metric_name,)
 
 
 class ExpectReleasedRowsToBeLedgered(_TableExpectation):
-    """Expect every released cell to have a committed spend in the policy's ledger, and the committed bytes."""
+    """Expect every released cell to have a committed spend in the policy's ledger, and the committed bytes.
+
+    Not seen: columns that the policy does not name as text columns, such as raw text that was joined to the release
+    under another name. `ExpectOnlyReleasedText` looks at all of them.
+    """
 
     description: str | None = "Every released cell has a committed spend in the ledger, and the committed bytes."
     metric_dependencies: ClassVar[tuple[str, ...]] = (Ledgered.metric_name,)
 
 
 class ExpectColumnValuesToStayInOutputSet(_TableExpectation):
-    """Expect every word of a text column to be an output word of its mechanism; all of them, in all rows."""
+    """Expect every word of a text column to be an output word of its mechanism; all of them, in all rows.
+
+    Not seen: other columns, and a raw text whose words are all output words.
+    """
 
     description: str | None = "Every word is an output word of the column's mechanism."
     column: str
@@ -112,7 +157,10 @@ class ExpectColumnValuesToStayInOutputSet(_TableExpectation):
 
 
 class ExpectGateToPass(_TableExpectation):
-    """Expect a gate to count no problem; one class for every gate that names its problems."""
+    """Expect a gate to count no problem; one class for every gate that names its problems.
+
+    Not seen: what the gate does not look at; its own description says what it catches.
+    """
 
     description: str | None = "The gate finds none of the problems that it counts."
     gate: str
@@ -120,6 +168,11 @@ class ExpectGateToPass(_TableExpectation):
     metric_dependencies: ClassVar[tuple[str, ...]] = (GateCounts.metric_name,)
     success_keys: ClassVar[tuple[str, ...]] = ("policy", "gate")
     args_keys: ClassVar[tuple[str, ...]] = ("gate", "policy")
+
+
+def _paths(public: Sequence[str] | str) -> str:
+    """Write names of columns as an expectation's argument."""
+    return json.dumps([public] if isinstance(public, str) else sorted(public))
 
 
 def suite_for(policy: PolicyLike) -> gx.ExpectationSuite:
@@ -149,6 +202,18 @@ def suite_for(policy: PolicyLike) -> gx.ExpectationSuite:
     return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release}", expectations=expectations)
 
 
+def downstream_suite(policy: PolicyLike, public: Sequence[str] | str = ()) -> gx.ExpectationSuite:
+    """Return the suite of a table that was made from a release: all of its text is released, or declared public.
+
+    Args:
+        policy: The policy of the release, or the path of its file.
+        public: Columns that hold other text, as paths: "city", "address.city".
+    """
+    policy = resolve(policy)
+    expectations: list[Expectation] = [ExpectOnlyReleasedText(policy=written(policy), public=_paths(public))]
+    return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release} downstream", expectations=expectations)
+
+
 def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike) -> VerdictRecord:
     """Validate a released table against its policy's suite.
 
@@ -159,6 +224,26 @@ def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike)
     Returns:
         The outcome, with counts; ask `VerdictRecord.require`, or write it down and read it where it decides.
     """
+    return _validated(frame, suite_for(policy))
+
+
+def validate_downstream(
+    frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike, public: Sequence[str] | str = ()
+) -> VerdictRecord:
+    """Validate a table that was made from a release: all of its text is released, or declared public.
+
+    Args:
+        frame: The table, with the record ids of the release: Polars, pandas or Spark.
+        policy: The policy of the release, or the path of its file.
+        public: Columns that hold other text, as paths: "city", "address.city".
+
+    Returns:
+        As `validate`. Counts name columns by their place, because a name may be text itself.
+    """
+    return _validated(frame, downstream_suite(policy, public))
+
+
+def _validated(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.ExpectationSuite) -> VerdictRecord:
     with _validating() as context:
         if spark_tallies.is_spark(frame):
             source: Any = context.data_sources.add_spark("dptext", persist=False)
@@ -167,10 +252,17 @@ def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike)
             source = context.data_sources.add_pandas("dptext")
             table = frame.to_pandas(use_pyarrow_extension_array=True) if isinstance(frame, pl.DataFrame) else frame
         definition = source.add_dataframe_asset("released").add_batch_definition_whole_dataframe("whole")
-        return _judged(definition.get_batch({"dataframe": table}), suite_for(policy))
+        return _judged(definition.get_batch({"dataframe": table}), suite)
 
 
-def validate_table(url: str, table: str, policy: PolicyLike, *, schema: str | None = None) -> VerdictRecord:
+def validate_table(
+    url: str,
+    table: str,
+    policy: PolicyLike,
+    *,
+    schema: str | None = None,
+    suite: gx.ExpectationSuite | None = None,
+) -> VerdictRecord:
     """Validate a released table of a database against its policy's suite.
 
     Args:
@@ -178,6 +270,7 @@ def validate_table(url: str, table: str, policy: PolicyLike, *, schema: str | No
         table: Name of the released table, without canary rows.
         policy: Its policy, or the path of its file.
         schema: Schema of the table, where it is not the connection's own.
+        suite: Another suite than the policy's, such as `downstream_suite(policy)`.
 
     Returns:
         As `validate`.
@@ -194,7 +287,7 @@ def validate_table(url: str, table: str, policy: PolicyLike, *, schema: str | No
             place, add = _postgres(place), sources.add_postgres
         named: dict[str, Any] = {} if schema is None else {"schema_name": schema}
         asset = add("dptext", connection_string=place).add_table_asset("released", table_name=table, **named)
-        return _judged(asset.add_batch_definition_whole_table("whole").get_batch(), suite_for(policy))
+        return _judged(asset.add_batch_definition_whole_table("whole").get_batch(), suite or suite_for(policy))
 
 
 def _postgres(url: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import polars as pl
 
-from dptext_etl.checks.great_expectations import spark_tallies, sql_tallies, tallies
+from dptext_etl.checks.great_expectations import released_text, spark_tallies, sql_tallies, tallies
 from dptext_etl.checks.great_expectations.tallies import Counts, Tally, known
 from dptext_etl.errors import GateError, seam
 
@@ -170,6 +170,20 @@ class Ledgered(TableMetric):
     @classmethod
     def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
         """Look up the rows of a Spark frame, where the executors can reach the ledger."""
+        spark_tallies.require_reach(table, known(arguments["policy"]).policy.ledger.url)
+        return super().count_on_spark(table, **arguments)
+
+
+class ReleasedText(TableMetric):
+    """Counts cells of text that are neither released nor declared public."""
+
+    metric_name = "table.dptext_released_text"
+    value_keys = ("policy", "public")
+    tally = staticmethod(released_text.released_text)
+
+    @classmethod
+    def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
+        """Look up the cells of a Spark frame, where the executors can reach the ledger."""
         spark_tallies.require_reach(table, known(arguments["policy"]).policy.ledger.url)
         return super().count_on_spark(table, **arguments)
 

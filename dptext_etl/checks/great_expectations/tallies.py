@@ -174,10 +174,15 @@ def canaries(policy: str) -> Callable[[], Tally]:
 
 def ledgered(policy: str) -> Callable[[], Tally]:
     """Prepare looking up rows in the ledger; the releases are found here, where the artifacts are."""
+    return partial(LedgerTally, policy, registered(policy))
+
+
+def registered(policy: str) -> dict[str, ReleaseRef]:
+    """Return the registered release of each text column that has one."""
     read, by_name = known(policy)
     with Ledger.open(read.ledger.url, read.ledger.id_key, create=False, read_only=True) as ledger:
         found = {name: ledger.find(column) for name, column in by_name.items()}
-    return partial(LedgerTally, policy, {name: ref for name, ref in found.items() if ref is not None})
+    return {name: ref for name, ref in found.items() if ref is not None}
 
 
 def words(policy: str, column: str) -> Callable[[], Tally]:

@@ -1,0 +1,107 @@
+"""Count the cells of a wider table that hold text, and are neither what the ledger committed nor declared public.
+
+The table may be anything made downstream of a release: joined, renamed, nested, exploded. Every cell of text is looked
+up by the record id of its row: a text that some column of the policy released for that record passes, under any name.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.checks.great_expectations.tallies import Counts, Tally, known, registered
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import Ledger, ReleaseRef
+
+_NESTED = (pl.List, pl.Array)
+_TEXT = (pl.String, pl.Categorical, pl.Enum, pl.Binary, pl.Object)
+"""Types whose cells may hold text; bytes and objects are never what was released."""
+_READABLE = (pl.String, pl.Categorical, pl.Enum)
+
+
+class ReleasedTextTally:
+    """Counts cells of text that nobody released.
+
+    Args:
+        policy: The policy, written out.
+        public: Columns that may hold other text, as paths ("city", "address.city"), beside the policy's kept columns.
+        refs: Registered release of each text column.
+    """
+
+    def __init__(self, policy: str, public: str, refs: Mapping[str, ReleaseRef]) -> None:
+        read = known(policy).policy
+        self._id = read.id
+        self._public = {*json.loads(public), *read.keep} - {column.name for column in read.columns}
+        self._ledger = Ledger.open(read.ledger.url, read.ledger.id_key, create=False, read_only=True)
+        self._refs = refs
+        self._found: Counter[str] = Counter(checked=0)
+
+    def feed(self, table: pl.DataFrame) -> None:
+        """Look up the cells of a batch of rows."""
+        if table.is_empty():  # a database's columns have no types before its rows come
+            return
+        self._found["checked"] += table.height
+        rows = pl.int_range(table.height, dtype=pl.UInt32, eager=True)
+        ids = self._ids(table, rows)
+        released = self._released(ids)
+        for place, column in enumerate(table.iter_columns(), start=1):
+            for cells in self._cells(column, rows, column.name):
+                named = cells.join(ids, on="row")
+                keys = ["id"] if column.name == self._id else ["id", "digest"]  # ids are those that the ledger knows
+                unreleased = cells.height - named.join(released, on=keys, how="semi").height
+                if unreleased:
+                    self._found[f"unreleased_in_column_{place}"] += unreleased
+
+    def counts(self) -> Counts:
+        """Return rows, and cells of text that nobody released by the column's place; close the ledger."""
+        self._ledger.close()
+        return dict(self._found)
+
+    def _ids(self, table: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
+        """Row and canonical record id, of the rows that have one."""
+        if self._id not in table.columns:
+            return pl.DataFrame(schema={"row": pl.UInt32, "id": pl.String})
+        there = table[self._id].is_not_null()
+        ids = canonical_ids(table[self._id].filter(there).to_arrow())
+        return pl.DataFrame({"row": rows.filter(there), "id": pl.Series(ids, dtype=pl.String)})
+
+    def _released(self, ids: pl.DataFrame) -> pl.DataFrame:
+        """Record id and digest of everything that was committed for these records."""
+        wanted = ids["id"].unique()
+        found = pl.DataFrame(schema={"id": pl.String, "digest": pl.Binary})
+        for ref in self._refs.values():
+            committed = self._ledger.committed(ref, wanted.to_arrow().cast(pa.large_string()))
+            digests = pl.Series(committed.digests.cast(pa.large_binary()), dtype=pl.Binary)
+            found.vstack(pl.DataFrame({"id": wanted, "digest": digests}).drop_nulls(), in_place=True)
+        return found
+
+    def _cells(self, column: pl.Series, rows: pl.Series, path: str) -> Iterator[pl.DataFrame]:
+        """Row and digest of every cell of text inside a column; no digest where it cannot be a release."""
+        dtype = column.dtype
+        if path in self._public:
+            return
+        if isinstance(dtype, pl.Struct):
+            for field in dtype.fields:
+                yield from self._cells(column.struct.field(field.name), rows, f"{path}.{field.name}")
+        elif isinstance(dtype, _NESTED):
+            inner = pl.DataFrame({"row": rows, "cell": column}).explode("cell")
+            yield from self._cells(inner["cell"], inner["row"], path)
+        elif isinstance(dtype, _TEXT):
+            there = column.is_not_null()
+            rows = rows.filter(there)
+            digests = pl.Series([None] * len(rows), dtype=pl.Binary)
+            if isinstance(dtype, _READABLE):
+                texts = column.filter(there).cast(pl.String).to_arrow()
+                digests = pl.Series(pa.array(_kernel.digests(texts)).cast(pa.large_binary()), dtype=pl.Binary)
+            yield pl.DataFrame({"row": rows, "digest": digests})
+
+
+def released_text(policy: str, public: str) -> Callable[[], Tally]:
+    """Prepare looking up the cells of a wider table; the releases are found here, where the artifacts are."""
+    return partial(ReleasedTextTally, policy, public, registered(policy))
