@@ -12,8 +12,10 @@ from dptext_etl.cli.commands import (
     audit,
     calibrate,
     check,
+    clean,
     demo,
     explain,
+    forget,
     init,
     key,
     ledger_ending,
@@ -56,7 +58,22 @@ def dptext(
     """Rewrite text columns under differential privacy, with a ledger and publication gates."""
 
 
-for module in (init, plan, run, privatize, check, audit, calibrate, mechanisms, explain, preview, schema, demo):
+for module in (
+    init,
+    plan,
+    run,
+    privatize,
+    check,
+    clean,
+    forget,
+    audit,
+    calibrate,
+    mechanisms,
+    explain,
+    preview,
+    schema,
+    demo,
+):
     name = module.__name__.rpartition(".")[2]
     app.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
 app.add_typer(ledger_ending.commands, name="ledger")

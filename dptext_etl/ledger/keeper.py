@@ -10,7 +10,7 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.ledger.audit.reader import Reader
 from dptext_etl.ledger.operations.freezing import Loss
-from dptext_etl.ledger.operations.publish import publish
+from dptext_etl.ledger.operations.publish import publish, retire
 from dptext_etl.ledger.operations.releases import stated
 from dptext_etl.ledger.operations.scopes import Pinned
 from dptext_etl.ledger.operations.settle import rebuild
@@ -151,6 +151,24 @@ class Keeper(Reader):
         listed = [refs] if isinstance(refs, ReleaseRef) else list(refs)
         with self._book.store.transaction():
             publish(self._book, listed, version, manifest, rows)
+
+    def retire(self, refs: Sequence[ReleaseRef], place: str, version: str, manifest: str, rows: int) -> None:
+        """Record a version from which rows were taken away, and retire what was published at its place before.
+
+        Charges stay, as HMACs; a revoked or frozen release may be retired, too. The same call again changes nothing.
+
+        Args:
+            refs: The releases that it publishes.
+            place: What the names of the place's versions begin with: a partition and "/", or nothing.
+            version: The name of the version.
+            manifest: SHA-256 of its manifest, 64 hex digits.
+            rows: The number of rows that stay, at most as many as were published.
+
+        Raises:
+            LedgerError: Nothing, or fewer rows, were published there.
+        """
+        with self._book.store.transaction():
+            retire(self._book, list(refs), place, version, manifest, rows)
 
     def revoke(self, ref: ReleaseRef, reason: str) -> None:
         """Revoke a release name in all columns of its dataset. Nothing more happens under it; its charges stay.

@@ -35,6 +35,7 @@ class Event(StrEnum):
     EXPIRE = "EXPIRE"
     ABORT = "ABORT"
     PUBLISH = "PUBLISH"
+    RETIRE = "RETIRE"
     BURN = "BURN"
     FREEZE = "FREEZE"
     THAW = "THAW"

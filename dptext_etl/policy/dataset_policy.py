@@ -14,7 +14,7 @@ from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.fitting import require_fit
 from dptext_etl.policy.paths import anchored
-from dptext_etl.policy.terms import Cap, LedgerSpec
+from dptext_etl.policy.terms import Cap, LedgerSpec, Retention
 
 PARTITION = "{partition}"
 
@@ -38,8 +38,11 @@ class Policy(Checked):
         on_cap: "quarantine" leaves out records over the cap, "refuse" stops the run.
         publish: Publish the table after the gates; only strict mechanisms can be published.
         incremental: Take only record ids that the release has not seen.
+        deletions: Where an incremental source lacks records that are published: "refuse" the run until `dptext forget`
+            has taken them out, or "keep" them, where the source holds new rows only.
         staging: Folder inside the boundary for files that are not published yet; by default beside the sink.
         storage_options: Options for object stores; values may be "env:NAME".
+        retention: What `dptext clean` leaves.
         shard_rows: Rows that are reserved, computed, staged and committed together.
         sql_function: Whether the columns may be SQL functions whose callers choose the ids (`register`); false leaves
             views, which fix them (`register_view`).
@@ -65,8 +68,10 @@ class Policy(Checked):
     on_cap: Literal["quarantine", "refuse"] = "quarantine"
     publish: bool = True
     incremental: bool = False
+    deletions: Literal["refuse", "keep"] = "refuse"
     staging: str | None = None
     storage_options: dict[str, str] = Field(default_factory=dict)
+    retention: Retention = Field(default_factory=Retention)
     shard_rows: PositiveInt = 100_000
     sql_function: bool = True
     copy_gate_false_alarm: Annotated[float, Field(gt=0, lt=0.5)] | None = None

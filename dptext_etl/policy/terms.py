@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from dptext_etl.policy.checked import Checked, KeyReference, Name
 
@@ -33,6 +33,22 @@ class LedgerSpec(Checked):
             msg = 'the URL holds a password; put it into a variable: url = "env:DPTEXT_LEDGER_SECRET_URL"'
             raise ValueError(msg)
         return url
+
+
+class Retention(Checked):
+    """What `dptext clean` leaves of what neither readers nor runs need; without a setting, it leaves everything.
+
+    Attributes:
+        versions: Newest versions whose published files stay, the current one among them.
+        staging_days: Days after which rows that were staged and never published go.
+        quarantine_days: Days after which the lists of records over the cap go.
+        kept_days: Days after which the kept bytes of a model's release go: a later run of it could not replay them.
+    """
+
+    versions: PositiveInt | None = None
+    staging_days: NonNegativeFloat | None = None
+    quarantine_days: NonNegativeFloat | None = None
+    kept_days: NonNegativeFloat | None = None
 
 
 class Cap(Checked):

@@ -37,6 +37,8 @@ def test_the_commands_are_those_of_the_issue():
         "run",
         "privatize",
         "check",
+        "clean",
+        "forget",
         "audit",
         "calibrate",
         "preview",

@@ -80,6 +80,9 @@ class PublishedFiles(Gate):
             "other_release": int((facts.get("dataset"), facts.get("release")) != (policy.dataset, policy.release)),
             "other_configuration": len(set(configured.items()) ^ set(stated.items())),
             "unrecorded_manifest": int(not self._recorded()),
+            "retired_manifest": int(
+                any(self._manifest.digest in self._ledger.retired(ref) for ref in self._refs.values())
+            ),
         }
         wrong = {name: count for name, count in counts.items() if count and name != "files"}
         said = f"all {len(paths)} files are those of the manifest, which the ledger recorded"

@@ -267,6 +267,19 @@ def _publish(event: Happening) -> None:
         derived.publications[release, nonce, facts["version"]] = (facts["manifest"], facts["rows"])
 
 
+def _retire(event: Happening) -> None:
+    """Follow a version that took rows away: it replaces what was published, with no more rows."""
+    facts, derived = event.facts, event.derived
+    for release, nonce in facts["releases"]:
+        mine = (name for name in derived.publications if name[:2] == (release, nonce))
+        known = dict(derived.publications[name] for name in mine)
+        if not facts["retired"] or not set(facts["retired"]) <= known.keys():
+            event.problem(f"it retires what was not published of {derived.name(release)}")
+        elif facts["rows"] > max(known[digest] for digest in facts["retired"]):
+            event.problem(f"more rows than were published of {derived.name(release)}")
+        derived.publications[release, nonce, facts["version"]] = (facts["manifest"], facts["rows"])
+
+
 Step = Callable[[Happening], None]
 _STEPS: dict[Event, Step] = {
     Event.RELEASE: _release,
@@ -282,4 +295,5 @@ _STEPS: dict[Event, Step] = {
     Event.EXPIRE: _move,
     Event.ABORT: _move,
     Event.PUBLISH: _publish,
+    Event.RETIRE: _retire,
 }

@@ -114,9 +114,30 @@ class Reader:
             return views.jobs(self._book)
 
     def published(self, ref: ReleaseRef) -> dict[str, str]:
-        """Return the SHA-256 of the manifest of every recorded publication of a release, by version."""
+        """Return the SHA-256 of the manifest of every recorded publication of a release, by version.
+
+        What was retired since is left out.
+        """
         with self._book.store.snapshot():
             return views.published(self._book, ref)
+
+    def retired(self, ref: ReleaseRef) -> set[str]:
+        """Return the SHA-256 of every manifest of a release that was retired: a person was taken out of it."""
+        with self._book.store.snapshot():
+            return views.retired(self._book, ref)
+
+    def of_subjects(self, ref: ReleaseRef, subjects: pa.Array, ids: pa.Array) -> Mask:
+        """Return which records were charged to some subjects under a release, shape (records,).
+
+        Args:
+            ref: The release.
+            subjects: Canonical subject ids, strings, no nulls.
+            ids: Canonical record ids, strings, no nulls.
+        """
+        hashed = self._book.id_key.subjects(subjects, np.zeros(len(subjects), np.bool_))
+        records = self._book.id_key.records(ids, np.zeros(len(ids), np.bool_))
+        with self._book.store.snapshot():
+            return views.of_subjects(self._book, ref, hashed, records)
 
     def caps(self) -> list[dict[str, Any]]:
         """List the scopes with their caps."""

@@ -42,6 +42,47 @@ def publish(book: Book, refs: list[ReleaseRef], version: str, manifest: str, row
         book.store.execute("insert into publication values(?,?,?,?,?)", (ref.id, ref.nonce, version, manifest, rows))
 
 
+def retire(book: Book, refs: list[ReleaseRef], place: str, version: str, manifest: str, rows: int) -> None:  # noqa: PLR0917
+    """Record a version that takes rows away, and retire all that was published at the same place before.
+
+    It is allowed under a revoked name and in a frozen dataset: nothing is released that was not published before. Call
+    it inside a transaction.
+
+    Args:
+        book: The ledger.
+        refs: The releases that it publishes, at least one.
+        place: What the names of the place's versions begin with: a partition and "/", or nothing.
+        version: The name of the version.
+        manifest: SHA-256 of the manifest, 64 hex digits.
+        rows: The number of rows that stay published.
+
+    Raises:
+        LedgerError: Nothing was published there, or fewer rows than would stay.
+    """
+    if not refs or not _DIGEST.fullmatch(manifest):
+        raise LedgerError("a publication needs at least one release and the SHA-256 of its manifest, 64 hex digits")
+    if all(_recorded(book, ref, version, manifest, rows) for ref in refs):
+        return
+    retired: set[str] = set()
+    for ref in refs:
+        found = book.store.rows(
+            "select version, manifest, rows from publication where release=? and nonce=?", (ref.id, ref.nonce)
+        )
+        there = {
+            digest: count for name, digest, count in found if name.startswith(place) and "/" not in name[len(place) :]
+        }
+        if rows > max(there.values(), default=-1):
+            msg = f"{ref} has published at most {max(there.values(), default=0)} rows there, got a version of {rows}"
+            raise LedgerError(msg, "what is retired is replaced by a part of itself")
+        retired |= there.keys()
+    named = [[ref.id, ref.nonce] for ref in refs]
+    book.journal.append(
+        Event.RETIRE, releases=named, retired=sorted(retired), version=version, manifest=manifest, rows=rows
+    )
+    for ref in refs:
+        book.store.execute("insert into publication values(?,?,?,?,?)", (ref.id, ref.nonce, version, manifest, rows))
+
+
 def _recorded(book: Book, ref: ReleaseRef, version: str, manifest: str, rows: int) -> bool:
     found = book.store.row(
         "select manifest, rows from publication where release=? and nonce=? and version=?", (ref.id, ref.nonce, version)

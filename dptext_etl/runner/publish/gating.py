@@ -14,6 +14,7 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.publish.manifest import draft
+from dptext_etl.runner.publish.stripping import strip
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import output_columns
 from dptext_etl.runner.staged import StagedRun
@@ -22,7 +23,7 @@ log = logging.getLogger("dptext_etl.runner")
 
 
 def check(staged: StagedRun, *, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
-    """Evaluate all gates over a staged run, and revoke its release name if one fires.
+    """Evaluate all gates over a staged run; if one fires, revoke the release name and take texts out of staging.
 
     Args:
         staged: The staged run.
@@ -60,6 +61,7 @@ def check(staged: StagedRun, *, checkpoint: Checkpoint = nothing) -> tuple[Verdi
         if fired:
             log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
             ledger.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
+            strip(staging, policy)
         checkpoint("gated")
     return verdicts
 

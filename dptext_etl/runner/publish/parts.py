@@ -61,11 +61,14 @@ class Writer:
 
     def add(self, shard: StagedShard) -> None:
         """Write a staged shard without its canary rows."""
-        frame = self._rows(shard)
+        self._shards.append(shard)
+        self.add_rows(self._rows(shard))
+
+    def add_rows(self, frame: pl.DataFrame) -> None:
+        """Write rows as they are to be published."""
         name = f"part-{len(self._parts):05d}.{self._layout.sink_format}"
         path = self._drafts / name
         durable.write(path, _writer(frame, self._layout.sink_format), action="writing a part")
-        self._shards.append(shard)
         self._parts.append(Part(f"v{self.version}/{name}", frame.height, sha256(path)))
 
     def finish(self) -> None:

@@ -150,7 +150,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
     """Record the publication before readers can see it, so that a revoked release never becomes visible."""
     ledger = staged.policy.ledger
     with Ledger.open(ledger.url, ledger.id_key, create=False) as book:
-        book.record_publication(list(staged.refs.values()), _name(manifest), manifest.digest, manifest.rows)
+        book.record_publication(list(staged.refs.values()), name_of(manifest), manifest.digest, manifest.rows)
         remember(book, staged.layout.root, staged.policy)
 
 
@@ -177,7 +177,7 @@ def _unchanged(restored: int) -> str:
     return "nothing changed" + (f"; {restored} damaged or missing parts were written again" if restored else "")
 
 
-def _name(manifest: Manifest) -> str:
+def name_of(manifest: Manifest) -> str:
     """Name a publication in the ledger: unique over partitions and sinks, the same when a killed run goes on."""
     where = "" if manifest.partition is None else f"{manifest.partition}/"
     return f"{where}v{manifest.version}-{manifest.digest[:12]}"

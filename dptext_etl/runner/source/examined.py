@@ -14,7 +14,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import identity
-from dptext_etl.runner.source.incremental import continues, unpublished
+from dptext_etl.runner.source.incremental import continues, refuse_deletions, unpublished
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import READ_HINT
 
@@ -69,7 +69,9 @@ class Examined(Generic[Rows]):
         if manifest is None or not adds:
             return cls(table, table.frame, total, total, None, 0)
         rows = without(manifest)
-        return cls(table, rows, total, count(rows), manifest.digest, len(manifest.parts))
+        wanted = count(rows)
+        refuse_deletions(policy, manifest, there=total - wanted)
+        return cls(table, rows, total, wanted, manifest.digest, len(manifest.parts))
 
 
 def examine(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import polars as pl
 
-from dptext_etl.errors import PolicyError, seam
+from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
@@ -58,6 +58,28 @@ def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: M
         dtype = frame.collect_schema()[policy.id]
         published = scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
         return frame.join(published, on=policy.id, how="anti", maintain_order="left")
+
+
+def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:
+    """Refuse an incremental source from which records have gone that are still published.
+
+    A source that holds none of the published records is taken for one of new rows only.
+
+    Args:
+        policy: The policy of the run.
+        manifest: The manifest of the sink.
+        there: Published records that the source still holds.
+
+    Raises:
+        InputError: Some are gone.
+    """
+    gone = manifest.rows - there
+    if policy.deletions == "refuse" and there and gone > 0:
+        msg = (
+            f"{gone} of {manifest.rows} published records are no longer in the source, and an incremental run only adds"
+        )
+        hint = '`dptext forget POLICY --missing` takes them out; deletions = "keep" if the source holds new rows only'
+        raise InputError(msg, hint)
 
 
 def scan_parts(manifest: Manifest, layout: Layout, as_written: Iterable[str] = ()) -> pl.LazyFrame:

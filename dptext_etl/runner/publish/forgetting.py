@@ -1,0 +1,247 @@
+"""Take people out of what is published: a new version without them, and no file of an older one.
+
+The ledger retires the older versions, so that nobody can put one back unnoticed. Charges stay, as HMACs of ids: what
+was released was released, and copies that readers hold are out of reach.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl.errors import InputError, LedgerError, PolicyError, seam
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import Ledger, ReleaseRef
+from dptext_etl.policy import Policy, PolicyLike, resolve
+from dptext_etl.runner import durable
+from dptext_etl.runner.anchoring import remember
+from dptext_etl.runner.checkpoint import Checkpoint, nothing
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.parts import Writer
+from dptext_etl.runner.publish.publication import name_of
+from dptext_etl.runner.publish.reading import published_manifest, require_whole, scan
+from dptext_etl.runner.publish.showing import alone_at, show
+from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source.table import READ_HINT, Files
+
+_VERSION = re.compile(r"v\d+")
+_WHOM = 'name them: subjects, records, or missing=True ("--missing": all that the source no longer holds)'
+
+
+@dataclass(frozen=True)
+class Forgotten:
+    """What became of a published table.
+
+    Attributes:
+        version: The version that readers see now.
+        removed: Published rows that were taken out.
+        rows: Rows that stay published.
+        versions: Folders of older versions that were deleted.
+        staged: Files in staging that were removed, or written without them.
+    """
+
+    version: int
+    removed: int
+    rows: int
+    versions: list[str]
+    staged: int
+
+
+def forget(
+    policy: PolicyLike,
+    *,
+    partition: str | None = None,
+    subjects: Sequence[str] = (),
+    records: Sequence[str] = (),
+    missing: bool = False,
+    checkpoint: Checkpoint = nothing,
+) -> Forgotten:
+    """Publish a version without some people, retire the older ones, and delete their files.
+
+    Take the rows out of the source first: the next run would publish them again. A call that was killed is finished by
+    the same call.
+
+    Args:
+        policy: The policy, or the path of its file.
+        partition: Name of the partition, where the policy has a place for one.
+        subjects: Canonical ids of subjects, as `dptext ledger remaining --subject` takes them; the ledger knows their
+            records.
+        records: Canonical ids of records.
+        missing: Take out every published record that the source no longer holds.
+        checkpoint: Called after every step, for tests.
+
+    Raises:
+        InputError: Nothing is published, the source still holds the rows, or files are not those of the manifest.
+        PolicyError: Nobody is named, subjects where the unit is the record, or an object store.
+        LedgerError: The ledger does not know what is published.
+    """
+    policy = resolve(policy)
+    layout = Layout.of(policy, partition)
+    _require(policy, layout, subjects, records, missing=missing)
+    staging = Staging(layout.staging)
+    staging.prepare()
+    with durable.alone(layout.staging, "of this release is under way"), alone_at(layout):
+        before = published_manifest(layout)
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
+            refs = _refs(ledger, policy, before)
+            gone = _gone(policy, layout, before, ledger, refs, subjects, records, missing=missing)
+            now = _without(gone, layout, before, staging, ledger, refs, checkpoint)
+            remember(ledger, layout.root, policy)
+        checkpoint("shown")
+        older = _delete_older(layout, now)
+        staged = sum(_unstaged(folder, policy, gone) for folder in layout.staging.parent.parent.glob("*/*"))
+    return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged)
+
+
+def _require(policy: Policy, layout: Layout, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
+    if not (subjects or records or missing):
+        raise PolicyError("nobody is named who is to be forgotten", _WHOM)
+    if subjects and policy.unit == "record":
+        raise PolicyError('the policy\'s unit is "record": its ledger knows no subjects', "name records")
+    if layout.remote_sink:
+        msg = "a sink in an object store cannot be rewritten here"
+        raise PolicyError(
+            msg, "run the policy without the person's rows, then delete the older objects and their copies"
+        )
+
+
+def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef]:
+    """Return the releases that are published, if the ledger knows this manifest.
+
+    Raises:
+        LedgerError: It does not.
+    """
+    refs = [ref for column in policy.column_policies() if (ref := ledger.find(column)) is not None]
+    known = [{*ledger.published(ref).values(), *ledger.retired(ref)} for ref in refs]
+    if (manifest.dataset, manifest.release) != (policy.dataset, policy.release) or len(refs) < len(policy.columns):
+        raise LedgerError("what is published is no release of this policy", "name the policy that published it")
+    if not all(manifest.digest in digests for digests in known):
+        raise LedgerError("the ledger did not record the manifest of this sink", "`dptext check` says more")
+    return refs
+
+
+def _gone(  # noqa: PLR0917
+    policy: Policy,
+    layout: Layout,
+    manifest: Manifest,
+    ledger: Ledger,
+    refs: list[ReleaseRef],
+    subjects: Sequence[str],
+    records: Sequence[str],
+    *,
+    missing: bool,
+) -> frozenset[str]:
+    """Return the canonical ids of the records that go, and refuse those that the source still holds."""
+    published = _ids(scan(layout, manifest), policy)
+    source = _source(policy, layout)
+    gone = {*records}
+    if subjects:
+        theirs = ledger.of_subjects(refs[0], pa.array(subjects, pa.large_string()), published)
+        gone |= set(published.filter(pa.array(theirs)).to_pylist())
+    if missing:
+        if source is None:
+            msg = "the source cannot be found, so nobody can say which records it no longer holds"
+            raise InputError(msg, "name subjects or records")
+        gone |= set(published.to_pylist()) - source
+    if source is not None and gone & source:
+        msg = f"the source still holds {len(gone & source)} of these records: the next run would publish them again"
+        raise InputError(msg, "take them out of the source first")
+    return frozenset(gone)
+
+
+def _source(policy: Policy, layout: Layout) -> set[str] | None:
+    """Return the canonical ids of the source; None where it has no files any more."""
+    try:
+        files = Files.find(layout)
+    except InputError:
+        return None
+    return set(_ids(files.scan((policy.id,)), policy).to_pylist())
+
+
+def _ids(frame: pl.LazyFrame, policy: Policy) -> pa.Array:
+    with seam("reading record ids", InputError, READ_HINT):
+        return canonical_ids(frame.select(policy.id).collect(engine="streaming")[policy.id].to_arrow())
+
+
+def _without(  # noqa: PLR0917
+    gone: frozenset[str],
+    layout: Layout,
+    before: Manifest,
+    staging: Staging,
+    ledger: Ledger,
+    refs: list[ReleaseRef],
+    checkpoint: Checkpoint,
+) -> Manifest:
+    """Publish a version without these records; the version that is there, if it holds none of them."""
+    require_whole(layout, before)
+    with Writer(layout, staging, before.version + 1) as writer:
+        for part in before.parts:
+            rows = _rows(layout, before, part.path)
+            left = rows.filter(~_among(rows[before.id], gone))
+            if left.height or len(before.parts) == 1:
+                writer.add_rows(left)
+        parts = writer.parts
+        if sum(part.rows for part in parts) == before.rows and not any(
+            before.digest in ledger.retired(ref) for ref in refs
+        ):
+            show(layout, before)
+            return before
+        now = replace(before, version=writer.version, parts=parts)
+        place = "" if now.partition is None else f"{now.partition}/"
+        checkpoint("parts written")
+        ledger.retire(refs, place, name_of(now), now.digest, now.rows)
+        checkpoint("recorded")
+        writer.finish()
+    now.write(layout)
+    checkpoint("manifest written")
+    show(layout, now)
+    return now
+
+
+def _rows(layout: Layout, manifest: Manifest, path: str) -> pl.DataFrame:
+    files = Files((layout.part(path),), manifest.file_format, layout.storage)
+    with seam("reading what is published", InputError, READ_HINT):
+        return files.scan(all_text=True).collect()
+
+
+def _among(ids: pl.Series, gone: frozenset[str]) -> pl.Series:
+    return pl.Series([name in gone for name in canonical_ids(ids.to_arrow()).to_pylist()], dtype=pl.Boolean)
+
+
+def _delete_older(layout: Layout, now: Manifest) -> list[str]:
+    listed = {part.path.partition("/")[0] for part in now.parts}
+    found = [path for path in sorted(layout.local.versions.iterdir()) if _VERSION.fullmatch(path.name)]
+    older = [path for path in found if path.name not in listed]
+    with seam("deleting older versions", InputError, "call this again: it goes on from here"):
+        for path in older:
+            shutil.rmtree(path)
+    return [path.name for path in older]
+
+
+def _unstaged(folder: Path, policy: Policy, gone: frozenset[str]) -> int:
+    """Take the records out of lists and kept bytes of a release, and remove staged shards that hold them."""
+    changed = 0
+    with seam("taking records out of staging", InputError, "call this again: it goes on from here"):
+        for path in sorted(folder.glob("*.parquet")):
+            frame = pl.read_parquet(path)
+            theirs = _among(frame[policy.id], gone)
+            if not theirs.any():
+                continue
+            changed += 1
+            draws = path.with_suffix(".draws")
+            if path.name.startswith("shard-"):
+                for file in (path.with_suffix(".json"), draws, path):
+                    file.unlink(missing_ok=True)
+                continue
+            if draws.exists():
+                counts = pl.read_ipc(draws).filter(~theirs)
+                durable.write(draws, counts.write_ipc, action="taking records out of staging")
+            durable.write(path, frame.filter(~theirs).write_parquet, action="taking records out of staging")
+    return changed

@@ -1,0 +1,44 @@
+"""Take what may be raw text out of a staging folder whose run was stopped by a gate.
+
+A gate that fired has found a defect, so what was staged as released text may be raw. It goes at once. Ids, kept
+columns, draw counts, records and the texts of canary rows stay: they show what happened, and hold nobody's text.
+"""
+
+from __future__ import annotations
+
+import polars as pl
+
+from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.errors import InputError, seam
+from dptext_etl.policy import Policy
+from dptext_etl.runner import durable
+from dptext_etl.runner.shard.staging import Staging
+
+NOTE = "fired.txt"
+"""Marks a staging folder that was stripped; `dptext clean` removes what is left."""
+_AGAIN = "remove the staging folder by hand: what is in it may be raw text"
+
+
+def strip(staging: Staging, policy: Policy) -> None:
+    """Remove the staged texts of all records that are no canaries, and all bytes that were kept for replays.
+
+    Args:
+        staging: The staging folder of the run; its release name is revoked.
+        policy: The policy of the run.
+
+    Raises:
+        InputError: There is no access; then texts may still be there.
+    """
+    clear, texts = {policy.id, *policy.keep, CANARY}, {item.name for item in policy.columns}
+    with seam("removing staged texts", InputError, _AGAIN):
+        for path in sorted(staging.folder.glob("kept-*")):
+            path.unlink()
+        for path in sorted(staging.folder.glob("shard-*.parquet")):
+            frame = pl.read_parquet(path)
+            chosen = [name for name in frame.columns if name in clear | texts]
+            frame = frame.select(chosen).with_columns(
+                pl.when(pl.col(CANARY)).then(pl.col(name)).alias(name) for name in chosen if name in texts
+            )
+            durable.write(path, frame.write_parquet, action="removing staged texts")
+        note = b"A gate fired. Texts of records were removed; `dptext clean` removes the rest.\n"
+        durable.write(staging.folder / NOTE, lambda file: file.write(note), action="removing staged texts")

@@ -1,0 +1,247 @@
+"""Who is to be forgotten goes: out of what is published, of older versions, of staging; the books stay whole."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl import Ledger, run
+from dptext_etl.checks.published import check_published
+from dptext_etl.cli.app import app
+from dptext_etl.engines import stage
+from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
+from dptext_etl.families.table import TableMechanism
+from dptext_etl.ledger import Scope
+from dptext_etl.mechanism import Released
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.cleaning import clean
+from dptext_etl.runner.publish.forgetting import forget
+
+
+class StopError(Exception):
+    """Stands for a process that dies."""
+
+
+def published(job):
+    return scan_published(str(job.folder / "published")).collect()
+
+
+def failing(job, **changes):
+    verdicts = check_published(job.folder / "published", job.policy(**changes))
+    return {verdict.name: verdict.message for verdict in verdicts if not verdict.passed}
+
+
+def without(job, save, frame, suffix=".parquet"):
+    save(frame, job.folder / f"raw{suffix}")
+
+
+THEIRS = [f"r{i:05d}" for i in range(7, 240, 40)]
+"""The records of subject u007."""
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])
+def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
+    job = make_job(suffix=suffix)
+    job.run()
+    left_stars = reviews().with_columns(stars=0)
+    save(left_stars, job.folder / f"raw{suffix}")
+    job.run()
+    with pytest.raises(InputError, match="source still holds 6 of these records"):
+        forget(job.policy(), subjects=["u007"])
+    save(left_stars.filter(pl.col("user_id") != "u007"), job.folder / f"raw{suffix}")
+    before, used = published(job), job.charged()
+    old = (job.folder / "published.manifest.json").read_bytes()
+    files = {path: path.read_bytes() for path in (job.folder / "published.versions" / "v2").iterdir()}
+    done = forget(job.policy(), subjects=["u007"])
+    assert (done.version, done.removed, done.rows, done.versions) == (3, 6, 234, ["v1", "v2"])
+    assert published(job).equals(before.filter(~pl.col("id").is_in(THEIRS)))
+    assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v3", "v3.files"]
+    assert job.charged() == used, "what was released was released"
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        assert ledger.remaining(Scope.of(job.policy())).used
+    assert not failing(job)
+    again = job.run()
+    assert (again.rows["new"], again.published_rows) == (0, 234)
+    (job.folder / "published.manifest.json").write_bytes(old)  # somebody puts the older version back
+    (job.folder / "published.versions" / "v2").mkdir()
+    for path, content in files.items():
+        path.write_bytes(content)
+    assert "retired manifest: 1" in failing(job)["published_files"]
+
+
+def test_records_and_what_the_source_no_longer_holds(job, reviews, save):
+    job.run(incremental=True)
+    save(reviews(300).filter(~pl.col("id").is_in(THEIRS)), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="6 of 240 published records are no longer in the source") as caught:
+        job.run(incremental=True)
+    assert "--missing" in caught.value.hint
+    done = forget(job.policy(incremental=True), missing=True)
+    assert (done.removed, done.rows) == (6, 234)
+    assert job.run(incremental=True).published_rows == 294
+    save(reviews(300).filter(~pl.col("id").is_in([*THEIRS, "r00299"])), job.folder / "raw.parquet")
+    assert forget(job.policy(), records=["r00299"]).rows == 293
+    assert not failing(job)
+
+
+def test_a_source_of_new_rows_only_says_so(job, reviews, save):
+    job.run(incremental=True)
+    save(reviews(100, 240), job.folder / "raw.parquet")
+    assert job.run(incremental=True).published_rows == 340, "none of what is published: nothing can have gone from it"
+    save(reviews(100, 300), job.folder / "raw.parquet")
+    with pytest.raises(InputError, match="no longer in the source"):
+        job.run(incremental=True)
+    assert job.run(incremental=True, deletions="keep").published_rows == 400
+
+
+@pytest.mark.parametrize("step", ["parts written", "recorded", "manifest written", "shown"])
+def test_a_killed_call_is_finished_by_the_same_call(job, reviews, save, step):
+    def checkpoint(name):
+        if name == step:
+            raise StopError
+
+    job.run()
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    with pytest.raises(StopError):
+        forget(job.policy(), subjects=["u007"], checkpoint=checkpoint)
+    assert published(job).height in {240, 234}
+    done = forget(job.policy(), subjects=["u007"])
+    assert (done.version, done.rows) == (2, 234)
+    assert [path.name for path in sorted((job.folder / "published.versions").iterdir())] == ["v2", "v2.files"]
+    assert not failing(job)
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+
+
+def test_a_revoked_release_can_be_forgotten_from(job, reviews, save):
+    job.run()
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+        ledger.revoke(ledger.find(job.policy().column_policies()[0]), "key leaked")
+    assert forget(job.policy(), subjects=["u007"]).rows == 234
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+
+
+def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
+    job = make_job(cap={"measure": "pure", "epsilon": 150.0, "period": "2026"})
+    job.run()
+    stage(job.policy(release="2026-12", cap={"measure": "pure", "epsilon": 150.0, "period": "2026"}))
+    listed = pl.read_parquet(job.folder / "published.staging/*/*/quarantine-*.parquet")["id"].to_list()
+    gone = [*THEIRS, listed[0]]
+    save(reviews().filter(~pl.col("id").is_in(gone)), job.folder / "raw.parquet")
+    assert forget(job.policy(), records=gone).staged > 0
+    left = pl.concat(
+        pl.read_parquet(path).select("id") for path in (job.folder / "published.staging").rglob("*.parquet")
+    )
+    assert not set(left["id"]) & set(gone)
+
+
+def test_what_cannot_be_forgotten_is_said(job, reviews, save):
+    with pytest.raises(InputError, match="nothing is published"):
+        forget(job.policy(), subjects=["u007"])
+    job.run()
+    with pytest.raises(PolicyError, match="nobody is named"):
+        forget(job.policy())
+    with pytest.raises(LedgerError, match="no release of this policy"):
+        forget(job.policy(release="2026-12"), subjects=["u007"])
+    (job.folder / "raw.parquet").unlink()
+    with pytest.raises(InputError, match="source cannot be found"):
+        forget(job.policy(), missing=True)
+    assert forget(job.policy(), subjects=["u007"]).rows == 234
+
+
+def passing_through(self, texts, keys):
+    """A defect: raw texts come back."""
+    return Released(texts.cast("large_string"), self.positions(texts))
+
+
+def staged_bytes(job):
+    return b"".join(path.read_bytes() for path in (job.folder / "published.staging").rglob("*") if path.is_file())
+
+
+def test_a_fired_gate_takes_raw_text_out_of_staging_at_once(job, monkeypatch, sentinel):
+    with monkeypatch.context() as patch:
+        patch.setattr(TableMechanism, "release", passing_through)
+        with pytest.raises(GateError):
+            job.run()
+    rows = pl.concat(
+        pl.read_parquet(path) for path in sorted((job.folder / "published.staging").rglob("shard-*.parquet"))
+    )
+    assert sentinel.encode() not in staged_bytes(job)
+    canary = rows.filter("__dptext_canary")
+    assert canary["review"].null_count() < canary.height, "what became of canary rows is there for the post-mortem"
+    assert rows.filter(~pl.col("__dptext_canary"))["review"].null_count() == 240
+    assert rows["id"].n_unique() == rows.height
+    before = job.charged()
+    (folder,) = (path.parent for path in (job.folder / "published.staging").rglob("fired.txt"))
+    assert clean(job.policy(), dry_run=True).stopped == [folder]
+    assert folder.exists()
+    assert clean(job.policy()).stopped == [folder]
+    assert not folder.exists()
+    assert (job.folder / "published.staging" / "ledger.json").exists()
+    assert job.charged() == before
+    assert job.run(release="2026-12").version == 1
+
+
+def test_retention_of_versions_and_staging(make_job, reviews, save):
+    cap = {"measure": "pure", "epsilon": 150.0, "period": "2026"}
+    job = make_job(cap=cap)
+    for stars in range(4):
+        save(reviews().with_columns(stars=stars), job.folder / "raw.parquet")
+        job.run()
+    assert not clean(job.policy()).removed
+    retention = {"versions": 2, "quarantine_days": 30, "staging_days": 30}
+    assert [path.name for path in clean(job.policy(retention=retention)).versions] == ["v1", "v2"]
+    assert not failing(job)
+    lists = sorted((job.folder / "published.staging").rglob("quarantine-*"))
+    assert lists
+    long_ago = time.time() - 31 * 86_400
+    os.utime(lists[0], (long_ago, long_ago))
+    assert clean(job.policy(retention=retention)).quarantined == lists[:1]
+    larger = {**cap, "period": "2027"}
+    stage(job.policy(release="2027-01", cap=larger))
+    assert clean(job.policy(retention={"staging_days": 0})).staged
+    job.run(release="2027-01", cap=larger)
+    assert published(job)["stars"].unique().to_list() == [3]
+
+
+def test_the_commands(job, reviews, save, monkeypatch):
+    job.run()
+    save(reviews().filter(pl.col("user_id") != "u007"), job.folder / "raw.parquet")
+    policy = job.policy().model_dump(mode="json", by_alias=True, exclude_none=True)
+    monkeypatch.chdir(job.folder)
+
+    def toml(value):
+        if isinstance(value, dict):
+            return f"{{ {', '.join(f'{name} = {toml(item)}' for name, item in value.items())} }}"
+        return f"[{', '.join(map(toml, value))}]" if isinstance(value, list) else json.dumps(value)
+
+    Path("privacy.toml").write_text("".join(f"{name} = {toml(value)}\n" for name, value in policy.items()))
+    refused = CliRunner().invoke(app, ["forget", "privacy.toml", "--subject", "u007"])
+    assert refused.exit_code == 2
+    assert published(job).height == 240
+    said = CliRunner().invoke(app, ["forget", "privacy.toml", "--subject", "u007", "--yes", "--json"])
+    assert json.loads(said.output)["removed"] == 6
+    assert published(job).height == 234
+    said = CliRunner().invoke(app, ["clean", "privacy.toml"])
+    assert "nothing to remove" in said.output
+    shutil.rmtree(job.folder / "published.staging")
+    assert CliRunner().invoke(app, ["clean", "privacy.toml", "--json"]).exit_code == 0
+
+
+def test_a_run_does_not_clean_what_another_is_using(job):
+    seen = []
+
+    def checkpoint(name):
+        if name == "registered":
+            seen.append(clean(job.policy(retention={"staging_days": 0})).busy)
+
+    run(job.policy(), checkpoint=checkpoint)
+    assert len(seen[0]) == 1
