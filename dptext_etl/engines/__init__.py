@@ -1,4 +1,4 @@
-"""Run a policy: one flow of steps, and the engines that compute its shards (this process, or Spark)."""
+"""Run a policy: one sequence of steps, and the engines that compute its shards (this process, or Spark)."""
 
 from dptext_etl.engines.engine import Engine as Engine
 from dptext_etl.engines.local.engine import LocalEngine as LocalEngine

@@ -1,6 +1,6 @@
-"""Say what an engine does for a run: it examines the raw table, numbers its shards, and computes them.
+"""Define the base of engines: an engine examines the raw table of a run, numbers its shards, and computes them.
 
-Everything else of a run (keys, canary rows, ledger, gates, publication) is the same for all engines. The rooms `local`
+All other parts of a run (keys, canary rows, ledger, gates, publication) are the same for all engines. The rooms `local`
 and `spark` have files of the same names.
 """
 
@@ -28,14 +28,14 @@ from dptext_etl.runner.source.roles import Rows, Table
 
 @dataclass(frozen=True)
 class Work(Generic[Rows]):
-    """The shards that an engine computes, and what it needs for them.
+    """The shards that an engine computes, with everything that it needs for them.
 
     Attributes:
-        attempt: The attempt at the run: policy, places, columns, its name in the ledger.
+        attempt: The attempt at the run: policy, places, columns, and its name in the ledger.
         source: The checked source.
         plans: The canary rows of each shard, in the order of the shards.
         refs: The pinned release of each text column.
-        staging: Where results wait for the gates.
+        staging: Folder where results wait for the gates.
         checkpoint: Called after every step.
     """
 
@@ -48,24 +48,24 @@ class Work(Generic[Rows]):
 
 
 class Engine(ABC, Generic[Rows]):
-    """What computes the shards of a run. One engine serves one run at a time."""
+    """Base of engines, which compute the shards of a run. One engine serves one run at a time."""
 
     @abstractmethod
     def open(self, policy: Policy, layout: Layout) -> Table[Rows]:
-        """Open the raw table and check its columns. Nothing is made or charged before.
+        """Open the raw table and check its columns, before anything is written or charged.
 
         Args:
             policy: The policy of the run.
             layout: The places of the run.
 
         Raises:
-            InputError: Columns are missing, unnamed (strict_columns) or of a wrong type.
-            LedgerError: This engine does not reach the ledger.
+            InputError: Columns are missing, not named in the policy (strict_columns) or of a wrong type.
+            LedgerError: This engine cannot reach the ledger.
         """
 
     @abstractmethod
     def examine(self, table: Table[Rows], policy: Policy, layout: Layout, progress: Listener | None) -> Examined[Rows]:
-        """Check ids and subjects, and leave out what an incremental run finds published.
+        """Check ids and subjects; in an incremental run, leave out rows that are published already.
 
         Args:
             table: The opened table.
@@ -74,13 +74,13 @@ class Engine(ABC, Generic[Rows]):
             progress: Called with counts and rate.
 
         Raises:
-            InputError: No rows; null or repeated ids; null subjects where caps are per subject.
-            PolicyError: The sink holds something that the run does not fit.
+            InputError: There are no rows, or ids are null or repeated, or subjects are null but caps are per subject.
+            PolicyError: The run does not fit the table in the sink.
         """
 
     @abstractmethod
     def present(self, source: Examined[Rows], ids: pl.Series) -> pl.Series:
-        """Return which of these ids, of the type of the source, the source uses."""
+        """Return those of the given ids that the source uses; they have the type of its id column."""
 
     @abstractmethod
     def shards(self, source: Examined[Rows], policy: Policy) -> range:
@@ -96,10 +96,10 @@ class Engine(ABC, Generic[Rows]):
             meter: Counts finished rows.
 
         Returns:
-            What became of each shard, in any order.
+            The result of each shard, in any order.
 
         Raises:
-            InputError: The source changed, or there is no room to stage.
-            BudgetError: With on_cap = "refuse", a record is over the cap that was not there before.
-            LedgerError: The ledger is out of reach, or holds other bytes for a record.
+            InputError: The source changed, or there is no space for staging.
+            BudgetError: With on_cap = "refuse", a new record is over the cap.
+            LedgerError: The ledger cannot be reached, or holds other bytes for a record.
         """

@@ -25,14 +25,14 @@ def run(
 ) -> RunSummary:
     """Release the text columns of a table: charge, compute, stage, commit, check, publish.
 
-    The same policy over the same data costs nothing a second time and gives the same bytes. A run that was killed goes
-    on where it stopped.
+    A second run with the same policy over the same data costs nothing and gives the same bytes. A run that was killed
+    continues where it stopped.
 
     Args:
         policy: The policy, or the path of its file.
-        engine: What computes the shards; this process, if None.
-        partition: Name of the partition, where the policy has a place for one.
-        progress: Called with counts, rate and the time that is left.
+        engine: Engine that computes the shards; None computes in this process.
+        partition: Name of the partition, if the policy has a place for one.
+        progress: Called with counts, rate and remaining time.
         checkpoint: Called after every step, for tests.
 
     Returns:
@@ -41,7 +41,7 @@ def run(
     Raises:
         PolicyError: The policy cannot be carried out as written (exit code 2); nothing is lost.
         BudgetError: Records are over the cap and on_cap is "refuse" (exit code 3).
-        GateError: A gate fired (exit code 4): nothing is published, charges stay, the release name is revoked.
+        GateError: A gate failed (exit code 4): nothing is published, charges stay, and the release name is revoked.
     """
     began = time.monotonic()
     staged = stage(policy, engine=engine, partition=partition, progress=progress, checkpoint=checkpoint)

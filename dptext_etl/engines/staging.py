@@ -1,4 +1,4 @@
-"""Stage and commit the shards of a raw table: all steps of a run before its gates."""
+"""Stage and commit the shards of a raw table, which are all steps of a run before its gates."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ def stage(
 ) -> StagedRun:
     """Check a source, then charge, compute, stage and commit it shard by shard; `check` and `publish` come next.
 
-    A run that was killed at any point goes on where it stopped: nothing is charged or drawn twice.
+    A run that was killed at any point continues where it stopped; it charges and draws nothing twice.
 
     Args:
         policy: The policy, or the path of its file.
-        engine: What computes the shards; this process, if None.
-        partition: Name of the partition, where the policy has a place for one.
-        progress: Called with counts, rate and the time that is left.
+        engine: Engine that computes the shards; None computes in this process.
+        partition: Name of the partition, if the policy has a place for one.
+        progress: Called with counts, rate and remaining time.
         checkpoint: Called after every step, for tests.
 
     Raises:
         InputError: The source does not fit the policy; nothing was spent.
-        BudgetError: With on_cap = "refuse", records are over the cap; nothing was computed, reservations are given
+        BudgetError: With on_cap = "refuse", records are over the cap; nothing was computed, and reservations are given
             back.
-        LedgerError: The ledger contradicts the policy, is locked or out of reach, or holds other bytes for a record.
+        LedgerError: The ledger does not fit the policy, is locked, cannot be reached, or holds other bytes for a
+            record.
     """
     policy, engine = resolve(policy), engine or LocalEngine()
     attempt = Attempt.of(policy, partition)
@@ -73,7 +74,7 @@ def stage(
 
 
 def _computed(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[Done]:
-    """Take all shards through a phase, and refuse a source that changed meanwhile."""
+    """Take all shards through a phase, and refuse a source that changed in the meantime."""
     wanted = work.source.wanted
     done = engine.compute(work, phase, Meter(phase, wanted, progress)) if work.plans else []
     refuse_other_rows(wanted, sum(item.rows for item in done))
@@ -81,7 +82,7 @@ def _computed(engine: Engine[Any], work: Work[Any], phase: Phase, progress: List
 
 
 def _reserve_all(engine: Engine[Any], work: Work[Any], progress: Listener | None) -> Counter[str]:
-    """Charge a whole run before any of it is computed, or give everything back."""
+    """Charge a whole run before any shard is computed, or give all reservations back."""
     give_back = partial(_give_back, work.attempt)
     try:
         answers = outcomes(_computed(engine, work, "reserve", progress))

@@ -18,7 +18,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptext_etl.engines.spark.carried import Carried, CarriedLedger
-from dptext_etl.engines.spark.ledger_url import founded
+from dptext_etl.engines.spark.ledger_url import opened
 from dptext_etl.engines.spark.shipping import ship
 from dptext_etl.errors import LedgerError, PolicyError
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve_column
@@ -138,9 +138,9 @@ def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -
             "of what it released, so it cannot be charged here",
             "privatize_frame(df, policy, id=…) stages what it releases and charges it; or register without a ledger",
         )
-    told, ledger_id = founded(spark, spec)
+    told, ledger_id = opened(spark, spec)
     carried = CarriedLedger(url=told.url, id_key=told.id_key, anchors=told.anchors, ledger_id=ledger_id, **terms)
-    Account(policy, carried).close()  # a ledger that was lost or restored is noticed here, before a query runs
+    Account(policy, carried).close()  # notices a lost or restored ledger before a query runs
     return carried
 
 

@@ -16,7 +16,7 @@ from dptext_etl.policy import Cap, LedgerSpec
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
 from dptext_etl.engines.spark.carried import Carried  # noqa: E402
-from dptext_etl.engines.spark.ledger_url import founded, is_file  # noqa: E402
+from dptext_etl.engines.spark.ledger_url import is_file, opened  # noqa: E402
 from dptext_etl.spark import register as register_as  # noqa: E402
 from dptext_etl.spark import worker  # noqa: E402
 
@@ -370,7 +370,7 @@ def test_which_urls_are_files(url, file):
 
 def test_a_cluster_needs_a_ledger_on_a_server(url, tmp_path):
     with pytest.raises(LedgerError, match=r"a file of one machine(.|\n)*local master"):
-        founded(CLUSTER, LedgerSpec(url=url))
+        opened(CLUSTER, LedgerSpec(url=url))
     assert not (tmp_path / "ledger.db").exists()
 
 

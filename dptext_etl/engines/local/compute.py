@@ -13,7 +13,13 @@ from dptext_etl.runner.shard.done import Done, Phase
 
 
 def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
-    """Take all shards through a phase (see `Engine.compute`)."""
+    """Take all shards through a phase (see `Engine.compute`).
+
+    Args:
+        work: The shards.
+        phase: "reserve" charges only; "release" charges, computes, stages and commits.
+        meter: Counts finished rows.
+    """
     attempt, place, done = work.attempt, work.attempt.policy.ledger, []
     with Ledger.open(place.url, place.id_key) as ledger:
         shards = shards_of(

@@ -1,4 +1,4 @@
-"""Compute a run in this process: files are read with Polars, one shard after the other."""
+"""Compute a run in this process: read the files with Polars, and take one shard after the other."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def examine(
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[pl.LazyFrame]:
-        """Check the ids in bounded memory."""
+        """Check the ids in bounded memory.
+
+        Args:
+            table: The opened table.
+            policy: The policy of the run.
+            layout: The places of the run.
+            progress: Called with counts and rate.
+        """
         return examine(table, policy, layout, progress)
 
     def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
@@ -34,9 +41,15 @@ class LocalEngine(Engine[pl.LazyFrame]):
         return present(source, ids)
 
     def shards(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
-        """Cut the rows in their order, every shard but the last full."""
+        """Cut the rows in their order; every shard but the last is full."""
         return numbers(source.first, source.wanted, policy.shard_rows)
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
-        """Take one shard after the other."""
+        """Take one shard after the other through the phase.
+
+        Args:
+            work: The shards.
+            phase: "reserve" charges only; "release" charges, computes, stages and commits.
+            meter: Counts finished rows.
+        """
         return compute(work, phase, meter)

@@ -10,11 +10,11 @@ from dptext_etl.runner.source.table import READ_HINT
 
 
 def present(source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
-    """Return which of these ids the source uses.
+    """Return those of the given ids that the source uses.
 
     Args:
-        source: The checked source; published rows count, too.
-        ids: Candidates under the name of the id column, of its type.
+        source: The checked source; its published rows count, too.
+        ids: Candidates with the name and type of the id column.
 
     Raises:
         InputError: The files cannot be read.

@@ -1,4 +1,4 @@
-"""Cut the rows of a source into shards, in their order, and plant the canary rows of each."""
+"""Cut the rows of a source into shards in their order, and plant the canary rows of each shard."""
 
 from __future__ import annotations
 
@@ -13,8 +13,12 @@ from dptext_etl.runner.source.table import batches
 
 
 def numbers(first: int, rows: int, shard_rows: int) -> range:
-    """Number the shards that so many rows make.
+    """Return the numbers of the shards for a number of rows.
 
+    Args:
+        first: The first number.
+        rows: Rows of the source.
+        shard_rows: Rows per shard, at least 1.
     >>> numbers(2, 250_000, 100_000)
     range(2, 5)
     """
@@ -25,10 +29,10 @@ def planted(work: Work[pl.LazyFrame]) -> Iterator[tuple[int, pl.DataFrame]]:
     """Read the shards, and plant their canary rows.
 
     Yields:
-        Numbers and raw shards with their canary rows.
+        Numbers of shards, and raw shards with their canary rows.
 
     Raises:
-        InputError: The source has more rows than were checked; they are not used.
+        InputError: The source has more rows than were checked; the new ones are not used.
     """
     policy, wanted, seen = work.attempt.policy, work.source.wanted, 0
     for at, raw in enumerate(batches(work.source.rows, policy.shard_rows)):

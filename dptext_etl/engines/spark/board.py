@@ -1,7 +1,7 @@
-"""A notice board that driver and tasks of one run share: a folder in the run's staging folder.
+"""Share a notice board between the driver and the tasks of one run, as a folder in the run's staging folder.
 
-It shows that the executors see the staging folder at all, how many rows are done, and whether to stop. A task that
-outlived its run finds the board gone and stops.
+The board proves that the executors see the staging folder. It counts finished rows and tells tasks to stop. A task that
+outlives its run finds no board and stops.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ _PREFIX = "board-"
 
 @dataclass(frozen=True)
 class Board:
-    """A folder of empty files whose names say counts; no id and no text is written there.
+    """A folder of empty files whose names hold counts, but no id and no text.
 
     Attributes:
-        folder: Where it is.
+        folder: Path of the board.
     """
 
     folder: Path
 
     @classmethod
     def of(cls, staging: Path, name: str) -> Board:
-        """Name a board of a staging folder."""
+        """Return the board of that name in a staging folder."""
         return cls(staging / f"{_PREFIX}{name}")
 
     def put_up(self) -> None:
-        """Make the board, and take down those of runs that were killed."""
+        """Make the board, and remove the boards of runs that were killed."""
         for old in self.folder.parent.glob(f"{_PREFIX}*"):
             shutil.rmtree(old, ignore_errors=True)
         durable.private_folder(self.folder)
 
     def take_down(self) -> None:
-        """Remove the board; tasks that still run stop at their next shard."""
+        """Remove the board; tasks that still run will stop at their next shard."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def require(self) -> None:
         """Refuse a machine that does not see the board.
 
         Raises:
-            InputError: It does not, or may not write there.
+            InputError: This machine does not see the board, or may not write there.
         """
         try:
             (self.folder / "seen").touch()
@@ -59,7 +59,7 @@ class Board:
         raise InputError(msg, hint + 'write staging = "/shared/folder" into the policy')
 
     def done(self, number: int, rows: int) -> None:
-        """Say that a shard is done; saying it twice changes nothing."""
+        """Mark a shard as done; marking it twice changes nothing."""
         if self.folder.is_dir():
             (self.folder / f"{number}-{rows}").touch()
 
@@ -74,5 +74,5 @@ class Board:
 
     @property
     def stopped(self) -> bool:
-        """Whether tasks are to stop."""
+        """Return True if tasks shall stop."""
         return not self.folder.is_dir() or (self.folder / _STOP).exists()

@@ -1,7 +1,7 @@
-"""What a Spark function carries to its workers: configuration, artifact locations, hashes and key references, as JSON.
+"""Write a policy as JSON for Spark's workers: configuration, artifact locations, hashes and key references.
 
-No key, no table and no object of ours is pickled into a plan: a worker reads this text, finds the artifacts, resolves
-the references where it runs, and refuses to release anything if its configuration hash is another one.
+A plan holds no key, no table and no pickled object of ours. A worker reads this JSON, finds the artifacts and resolves
+the references on its machine. It refuses to release anything if its configuration hash differs.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ class _Plain(BaseModel):
 
 
 class CarriedLedger(_Plain):
-    """Where a function charges its rows.
+    """Name the ledger that a function charges for its rows.
 
     Attributes:
         url: The ledger's URL, or a reference to it ("env:NAME").
         id_key: Reference to the key of its ids; None takes the file beside a SQLite ledger.
         anchors: Folder that remembers the head of the ledger (`dptext_etl.ledger.heads`); None takes the worker's own.
-        ledger_id: The name that the ledger got when it was made: a worker that finds another one refuses.
+        ledger_id: Name that the ledger got when it was made; a worker refuses a ledger of another name.
         cap: The cap of the scope, or None.
-        on_cap: What becomes of rows over it: null, or an error.
-        unit: Whose budget is charged.
+        on_cap: Treatment of rows over the cap: null, or an error.
+        unit: Unit whose budget is charged.
     """
 
     url: str
@@ -44,22 +44,22 @@ class CarriedLedger(_Plain):
     unit: Literal["subject", "record"]
 
     def scope(self, dataset: str) -> Scope:
-        """Return where the spends of a dataset's rows add up."""
+        """Return the scope in which the spends of a dataset's rows add up."""
         if self.cap is None:
             return Scope(dataset, unit=self.unit)
         return Scope(dataset, self.cap.period, self.cap.group, self.unit)
 
 
 class Carried(_Plain):
-    """One column's policy on its way to a worker.
+    """The policy of one column in the form that a worker gets.
 
     Attributes:
         policy: The policy's fields as plain data, without its mechanism.
         mechanism: Name and parameters of the mechanism, plain data.
-        cfg: Configuration hash that the worker must arrive at.
-        artifacts: Where the mechanism's public inputs lie, by role.
+        cfg: Configuration hash that the worker must compute as well.
+        artifacts: Locations of the mechanism's public inputs, by role.
         spend: Return the struct of text, positions, epsilon and delta.
-        ledger: Where rows are charged, or None.
+        ledger: Ledger that is charged for rows, or None.
     """
 
     policy: dict[str, Any]
@@ -71,11 +71,11 @@ class Carried(_Plain):
 
     @classmethod
     def of(cls, policy: ColumnPolicy, artifacts: dict[str, Location], **more: Any) -> Self:
-        """Write a policy down.
+        """Make the form of a policy for workers.
 
         Args:
             policy: The column's policy, with a column and a key reference.
-            artifacts: Where its mechanism's artifacts lie, by role.
+            artifacts: Locations of its mechanism's artifacts, by role.
             more: `spend` and `ledger`.
         """
         fields = policy.model_dump(mode="json", exclude={"mechanism"})
@@ -89,15 +89,15 @@ class Carried(_Plain):
         )
 
     def written(self) -> str:
-        """Return the JSON that travels; equal policies are written equally."""
+        """Return the JSON for the workers; equal policies give equal JSON."""
         return canon(self.model_dump(mode="json")).decode()
 
     def column_policy(self) -> ColumnPolicy:
-        """Make the policy again where this runs.
+        """Make the policy again on this machine.
 
         Raises:
-            ArtifactError: An artifact is not there, or its hash differs.
-            PolicyError: The configuration hash differs: other versions or other artifacts than the driver's.
+            ArtifactError: An artifact is missing, or its hash differs.
+            PolicyError: The configuration hash differs, because versions or artifacts differ from the driver's.
         """
         found = {role: location.find() for role, location in self.artifacts.items()}
         mechanism = catalog.build(self.mechanism).placed(found)

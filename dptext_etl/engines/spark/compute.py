@@ -1,4 +1,4 @@
-"""Have the executors take the shards of a run through a phase, and watch how far they are."""
+"""Let the executors take the shards of a run through a phase, and watch their progress."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _LOOKS = 0.5
-"""Seconds between two looks at how far the tasks are."""
-_AGAIN = "the executors' logs say more. What is charged is charged once: run again, it goes on from what is committed"
+"""Seconds between two readings of the tasks' progress."""
+_AGAIN = (
+    "see the executors' logs. Every record is charged once: run it again, and it continues after the committed shards"
+)
 
 
 def compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> list[Done]:
@@ -31,7 +33,7 @@ def compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> 
 
     Args:
         work: The shards.
-        phase: What is done with them.
+        phase: "reserve" charges only; "release" charges, computes, stages and commits.
         meter: Counts finished rows, from a thread of its own.
         profile: Resources of a task that computes, or None (see `gpu_profile`).
     """
@@ -69,7 +71,7 @@ def _order(work: Work[DataFrame], phase: Phase) -> Order:
 
 @contextmanager
 def _watched(board: Board, meter: Meter) -> Iterator[None]:
-    """Report how far the tasks are while the block runs."""
+    """Report the progress of the tasks while the block runs."""
     over = Event()
 
     def watch() -> None:

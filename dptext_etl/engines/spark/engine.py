@@ -1,6 +1,6 @@
-"""Compute a run on the executors of Spark: the driver sees counts and hashes; rows never come to it.
+"""Compute a run on the executors of Spark; the driver gets counts and hashes, but no rows.
 
-Staging folder and sink lie on storage that driver and executors share under one path.
+The staging folder and the sink are on storage that driver and executors share under one path.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 class SparkEngine(Engine["DataFrame"]):
-    """The executors of a Spark session, classic or Connect.
+    """Compute shards on the executors of a Spark session, classic or Connect.
 
     Args:
-        df: The raw table; it must give the same rows whenever it is evaluated.
-        gpus_per_task: GPUs that every task gets; they come from the cluster's resource scheduling.
+        df: The raw table; every evaluation must give the same rows.
+        gpus_per_task: GPUs per task, from the cluster's resource scheduling; 0 for none.
     """
 
     def __init__(self, df: DataFrame, gpus_per_task: int = 0) -> None:
@@ -39,7 +39,7 @@ class SparkEngine(Engine["DataFrame"]):
         self._gpus = gpus_per_task
 
     def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:  # noqa: ARG002  (the frame is given)
-        """Check the columns of the frame, and that the executors reach the ledger."""
+        """Check the columns of the frame, and check that the executors can reach the ledger."""
         spark = self._frame.sparkSession
         require_reach(spark, policy.ledger.url)
         gpu_profile(spark, self._gpus)
@@ -52,7 +52,14 @@ class SparkEngine(Engine["DataFrame"]):
         layout: Layout,
         progress: Listener | None,  # noqa: ARG002  (Spark has a page of its own)
     ) -> Examined[DataFrame]:
-        """Check the ids by aggregation on the executors."""
+        """Check the ids by aggregation on the executors.
+
+        Args:
+            table: The opened table.
+            policy: The policy of the run.
+            layout: The places of the run.
+            progress: Unused; Spark's own page shows the progress.
+        """
         return examine(table, policy, layout)
 
     def present(self, source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
@@ -64,5 +71,11 @@ class SparkEngine(Engine["DataFrame"]):
         return numbers(source.first, source.wanted, policy.shard_rows)
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[Done]:
-        """Have the executors do it, shard by shard."""
+        """Let the executors take the shards through the phase.
+
+        Args:
+            work: The shards.
+            phase: "reserve" charges only; "release" charges, computes, stages and commits.
+            meter: Counts finished rows.
+        """
         return compute(work, phase, meter, gpu_profile(self._frame.sparkSession, self._gpus))

@@ -1,4 +1,4 @@
-"""Look at a frame before anything is drawn, by aggregation on the executors: its rows never come to the driver."""
+"""Examine a frame before anything is drawn, by aggregation on the executors; the driver gets no rows."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from dptext_etl.runner.source.roles import Roles, Table, wanted_columns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-HINT = "does the frame itself compute? Spark's own log says more"
+HINT = "check that the frame itself can be computed; Spark's own log says more"
 
 
 def open_table(frame: DataFrame, policy: Policy) -> Table[DataFrame]:
     """Project a frame to the columns of a policy and check their roles.
 
     Raises:
-        InputError: Columns are missing, unnamed (strict_columns), of a wrong type, twice there, or of our names.
+        InputError: Columns are missing, not named in the policy (strict_columns), of a wrong type, repeated, or have
+            names that we use.
     """
     require_free_names(frame, policy)
     schema = polars_schema(frame, wanted_columns(policy))
@@ -37,11 +38,16 @@ def open_table(frame: DataFrame, policy: Policy) -> Table[DataFrame]:
 
 
 def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined[DataFrame]:
-    """Check ids and subjects of a frame, and leave out what an incremental run finds published.
+    """Check ids and subjects of a frame; in an incremental run, leave out rows that are published already.
+
+    Args:
+        table: The opened table.
+        policy: The policy of the run.
+        layout: The places of the run.
 
     Raises:
-        InputError: No rows; null or repeated ids; null subjects where caps are per subject.
-        PolicyError: The sink holds something that the run does not fit.
+        InputError: There are no rows, or ids are null or repeated, or subjects are null but caps are per subject.
+        PolicyError: The run does not fit the table in the sink.
     """
     return Examined.of(
         table,
@@ -54,11 +60,11 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined
 
 
 def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
-    """Return which of these ids the frame uses, published rows included.
+    """Return those of the given ids that the frame uses, in published rows as well.
 
     Args:
         source: The checked frame.
-        ids: Candidates under the name of the id column, of its type.
+        ids: Candidates with the name and type of the id column.
     """
     from pyspark.sql.types import StructField, StructType
 
@@ -87,10 +93,10 @@ def _check(rows: DataFrame, policy: Policy) -> int:
 
 def _unpublished(rows: DataFrame, policy: Policy, layout: Layout, manifest: Manifest) -> DataFrame:
     if layout.remote_sink or manifest.file_format != "parquet":
-        msg = "an incremental run on Spark compares with local Parquet parts alone"
-        raise InputError(msg, "set incremental = false: what is published costs nothing again")
+        msg = "an incremental run on Spark can only compare with published parts in local Parquet files"
+        raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
     paths = [f"file://{layout.part(part.path)}" for part in manifest.parts]
-    with seam("reading the ids that are published", InputError, "are the published parts all there?"):
+    with seam("reading the ids that are published", InputError, "check that all published parts exist"):
         published = rows.sparkSession.read.parquet(*paths).select(named(policy.id))
         return rows.join(published, on=policy.id, how="left_anti")
 

@@ -1,4 +1,4 @@
-"""Which ledger a Spark function charges: by URL or by reference, on one machine or on many."""
+"""Name the ledger that Spark functions charge, by URL or by reference, on one machine or on many."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _KEY_FILE = "file:"
 
 
 def is_file(url: str) -> bool:
-    """Whether a URL names a SQLite file: a thing of one machine."""
+    """Say whether a URL names a SQLite file, which belongs to one machine."""
     return not url.startswith(POSTGRES)
 
 
@@ -23,7 +23,7 @@ def require_reach(spark: Any, url: str) -> None:
     """Refuse a ledger that a session's workers do not share.
 
     Raises:
-        LedgerError: A SQLite ledger and workers on several machines, or a reference that is not set.
+        LedgerError: The ledger is a SQLite file but workers run on several machines, or a reference is not set.
     """
     if is_file(resolved(url)) and not is_local(spark):
         raise LedgerError(
@@ -32,8 +32,8 @@ def require_reach(spark: Any, url: str) -> None:
         )
 
 
-def told(spec: LedgerSpec) -> LedgerSpec:
-    """Write a ledger for workers: references stay references, paths are absolute, for a worker is in another folder."""
+def for_workers(spec: LedgerSpec) -> LedgerSpec:
+    """Return the ledger for workers: references stay, and paths become absolute, since workers use other folders."""
     url, key = spec.url, spec.id_key
     if url == resolved(url) and is_file(url):
         url = PREFIX + str(location(url).absolute())
@@ -43,19 +43,19 @@ def told(spec: LedgerSpec) -> LedgerSpec:
     return LedgerSpec(url=url, id_key=key, anchors=anchors)
 
 
-def founded(spark: Any, spec: LedgerSpec) -> tuple[LedgerSpec, str]:
-    """Open, or make, the ledger on the driver, so that workers find it.
+def opened(spark: Any, spec: LedgerSpec) -> tuple[LedgerSpec, str]:
+    """Open or make the ledger on the driver, so that workers find it.
 
     Args:
         spark: The session.
         spec: The ledger's URL, path or "env:NAME", and the key of its ids.
 
     Returns:
-        What workers are told, and the ledger's own name.
+        The ledger for workers, and the ledger's own name.
 
     Raises:
-        LedgerError: A SQLite ledger and workers on several machines, or a ledger that cannot be opened.
+        LedgerError: The ledger is a SQLite file but workers run on several machines, or the ledger cannot be opened.
     """
     require_reach(spark, spec.url)
     with Ledger.open(spec.url, spec.id_key) as ledger:
-        return told(spec), ledger.ledger_id
+        return for_workers(spec), ledger.ledger_id

@@ -1,4 +1,4 @@
-"""GPUs for the tasks of a run, by Spark's resource scheduling."""
+"""Request GPUs for the tasks of a run from Spark's resource scheduling."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from dptext_etl.errors import PolicyError, seam
 
 
 def gpu_profile(spark: Any, gpus: int) -> Any:
-    """Return the resource profile that gives every task so many GPUs, or None where none are asked for.
+    """Return the resource profile that gives every task `gpus` GPUs, or None for 0.
 
     Args:
         spark: The session, classic or Connect.
-        gpus: GPUs of a task.
+        gpus: GPUs per task, at least 0.
 
     Raises:
-        PolicyError: A local master, which schedules no GPUs; a Spark that cannot; a number that makes no sense.
+        PolicyError: The master is local and schedules no GPUs, or this Spark has no profiles, or the number is wrong.
     """
     if not gpus:
         return None
     if isinstance(gpus, bool) or not isinstance(gpus, int) or gpus < 0:
         raise PolicyError("gpus_per_task is a whole number, 0 or more")
     if is_local(spark):
-        msg = "a local master hands out no GPUs: tasks that ask for one would wait for ever"
+        msg = "a local master hands out no GPUs: tasks that request one would wait for ever"
         raise PolicyError(msg, "leave gpus_per_task out: a local run uses the device that its mechanism finds")
     try:
         from pyspark.resource import ResourceProfileBuilder, TaskResourceRequests

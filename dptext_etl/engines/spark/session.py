@@ -1,4 +1,4 @@
-"""A Spark session for a command: the one that is configured around it, or a local one of its own."""
+"""Open a Spark session for a command: a configured one, or otherwise a local one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", "SPARK_CONF_DIR")
-"""Where somebody has configured Spark: spark-submit, its arguments, a Connect server, a folder of settings."""
+"""Environment variables of a configured Spark: spark-submit, its arguments, a Connect server, a settings folder."""
 _OWN: dict[str, Any] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -28,15 +28,15 @@ _OWN: dict[str, Any] = {
     "spark.log.level": "OFF",
     "spark.sql.session.timeZone": "UTC",
 }
-"""Settings of a local session: nothing listens beyond this machine, and no library's message quotes a row."""
+"""Settings of a local session: nothing listens outside this machine, and no message of a library quotes a row."""
 JAVA = "install Java 17 or newer (on Debian: apt-get install openjdk-17-jre-headless) and set JAVA_HOME if need be"
 
 
 @contextmanager
 def session() -> Iterator[SparkSession]:
-    """Start a session for the block, or take the one that runs, which stays.
+    """Start a session for the block, or use the running one and leave it open.
 
-    Without any configuration around it the session is local: all cores of this machine.
+    Without a configuration the session is local and uses all cores of this machine.
 
     Raises:
         PolicyError: pyspark or Java is missing, or Spark does not start.
@@ -54,7 +54,7 @@ def session() -> Iterator[SparkSession]:
         builder = builder.master("local[*]").config(map=_OWN)
     for name in {SETTING, DTYPE_SETTING} & os.environ.keys():  # what `--device` and `--dtype` ask for
         builder = builder.config(f"spark.executorEnv.{name}", os.environ[name])
-    with seam("starting Spark", PolicyError, f"is it configured as it should be? Otherwise {JAVA}"):
+    with seam("starting Spark", PolicyError, f"check its configuration, or {JAVA}"):
         made = builder.getOrCreate()
     try:
         yield made
@@ -63,7 +63,7 @@ def session() -> Iterator[SparkSession]:
 
 
 def require_spark() -> None:
-    """Say what is missing before Spark does.
+    """Refuse to start without pyspark or Java, with a clear message.
 
     Raises:
         PolicyError: pyspark is not installed, or there is no Java for a session on this machine.

@@ -1,7 +1,7 @@
-"""Which rows of a frame are computed together: a function of their ids, so that every attempt gets the same shards.
+"""Assign the rows of a frame to shards by their ids, so that every attempt gets the same shards.
 
-The rows of a subject fall into one shard where caps are per subject: what does not fit is then decided in the order of
-the record ids, whatever order the tasks come in.
+If caps are per subject, all rows of a subject are in one shard. The cap then admits rows in the order of their record
+ids, whatever order the tasks run in.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 SHARD = "__dptext_shard"
-"""The column that holds the number of a row's shard on its way to the tasks."""
+"""Column that holds the number of a row's shard for the tasks."""
 _DEVIATIONS = 4
-"""Shards of hashed rows differ in size: so many standard deviations of room keep them below `shard_rows`."""
+"""Standard deviations of spare room per shard: shards of hashed rows differ in size but stay below `shard_rows`."""
 
 
 def numbers(first: int, rows: int, shard_rows: int) -> range:
@@ -33,7 +33,7 @@ def numbers(first: int, rows: int, shard_rows: int) -> range:
     Args:
         first: The first number.
         rows: Rows that the run takes.
-        shard_rows: The most rows that a shard holds.
+        shard_rows: Largest number of rows per shard.
 
     >>> numbers(0, 1_000_000, 100_000)
     range(0, 11)
@@ -60,8 +60,8 @@ def planted(frame: DataFrame, plans: Iterable[CanaryPlan], policy: Policy) -> Da
         policy: The run's policy.
 
     Returns:
-        The rows with the columns `CANARY` and `SHARD`, the wanted ones under names that Spark does not parse (dots and
-        all): `wanted_columns` says which is which.
+        The rows with the columns `CANARY` and `SHARD`. The wanted columns have names that Spark does not parse,
+        whatever dots they hold; `wanted_columns` maps them.
     """
     from pyspark.sql import functions as F  # noqa: N812
 
@@ -99,13 +99,13 @@ def pieces(
     """Cut the rows of a task, which come shard by shard, into numbered frames that are computed together.
 
     Args:
-        batches: Rows as `planted` gives them.
+        batches: Rows from `planted`.
         names: The wanted columns.
-        most: Rows of a frame at most; only a shard that one subject fills is cut further.
-        step: Number of shards of the run: what the numbers of further cuts of a shard are apart.
+        most: Largest number of rows per frame; only a shard that one subject fills is cut further.
+        step: Number of shards of the run, which is the distance between the numbers of the cuts of one shard.
 
     Yields:
-        Numbers and frames in one chunk, without `SHARD`.
+        Numbers, and frames in one chunk without `SHARD`.
     """
     held: list[pl.DataFrame] = []
     count, shard, number = 0, -1, -1
@@ -133,10 +133,10 @@ def _whole(frames: list[pl.DataFrame]) -> pl.DataFrame:
 
 
 def require_free_names(frame: DataFrame, policy: Policy) -> None:
-    """Refuse a frame with columns of ours, or with two of one name.
+    """Refuse a frame that has columns with our names, or two columns with one name.
 
     Raises:
-        InputError: It has such columns.
+        InputError: The frame has such columns.
     """
     for name in (CANARY, SHARD):
         if name in frame.columns:

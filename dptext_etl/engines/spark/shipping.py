@@ -1,6 +1,6 @@
-"""Artifacts on their way to Spark's workers: by path, by URI, or among the session's files; verified on arrival.
+"""Bring artifacts to Spark's workers by path, by URI, or among the session's files; workers verify their hashes.
 
-Tables are built once, on the driver, and never on a worker: exp, BLAS and ties differ from machine to machine.
+Tables are built once on the driver and never on a worker, because exp, BLAS and ties differ from machine to machine.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ _HINT = 'give register(…, artifacts="s3://bucket/folder") or a folder that eve
 
 
 class Location(BaseModel):
-    """Where a worker finds an artifact: the first of these that has its hash.
+    """Places of an artifact; a worker takes the first one with the right hash.
 
     Attributes:
         sha256: The artifact's identity.
         name: Its name among the session's files and in caches.
-        path: Where it lies on the driver, and perhaps here.
-        uri: Where it was uploaded to, or None.
+        path: Its path on the driver, and perhaps on this machine.
+        uri: Its URI after an upload, or None.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -41,10 +41,10 @@ class Location(BaseModel):
     uri: str | None = None
 
     def find(self) -> Artifact:
-        """Return the artifact as it lies on this machine, its hash verified.
+        """Find the artifact on this machine and verify its hash.
 
         Raises:
-            ArtifactError: It is nowhere, or has another hash wherever it is.
+            ArtifactError: The artifact is in none of the places, or has another hash in all of them.
         """
         failure: ArtifactError | None = None
         for path in self._places():
@@ -68,7 +68,7 @@ def _session_files(name: str) -> Iterator[Path]:
 
 
 def _downloaded(uri: str, name: str, sha256: str) -> Path:
-    """Copy an uploaded artifact into this machine's cache, once; it appears there whole and with its hash, or not."""
+    """Copy an uploaded artifact into this machine's cache once; it appears there complete and with its hash, or not."""
     final = cache_directory() / name
     if final.is_file():
         return final
@@ -88,7 +88,7 @@ def _downloaded(uri: str, name: str, sha256: str) -> Path:
 
 
 def is_local(spark: Any) -> bool:
-    """Whether the session's workers run on one machine, as its own configuration says; also over Spark Connect."""
+    """Say whether the session's configuration puts all workers on one machine; this works over Spark Connect, too."""
     return _LOCAL.fullmatch(str(spark.conf.get("spark.master", None))) is not None
 
 
@@ -97,14 +97,14 @@ def ship(spark: Any, artifacts: Mapping[str, Artifact], to: str | None = None) -
 
     Args:
         spark: The session, classic or Connect.
-        artifacts: By role.
-        to: Folder or object-store URI to put them in; None adds them to the session's files unless the master is local.
+        artifacts: The artifacts by role.
+        to: Folder or object-store URI for them; None adds them to the session's files unless the master is local.
 
     Returns:
-        A location per role.
+        Locations by role.
 
     Raises:
-        ArtifactError: An artifact changed, or cannot be put there.
+        ArtifactError: An artifact changed, or cannot be written there.
     """
     return {role: _shipped(spark, artifact.verify(), to) for role, artifact in artifacts.items()}
 
@@ -137,15 +137,20 @@ def _uploaded(artifact: Artifact, to: str, name: str) -> str:
 def add_to_session(spark: Any, artifact: Artifact, name: str) -> None:
     """Add an artifact to the files that Spark gives every worker of a session, under a name of its own.
 
+    Args:
+        spark: The session, classic or Connect.
+        artifact: The artifact.
+        name: Unique file name, which workers look for.
+
     Raises:
-        ArtifactError: Spark does not take it.
+        ArtifactError: Spark refuses the file.
     """
-    held = cache_directory() / name  # stays: Spark serves some files from where they were when added
+    held = cache_directory() / name  # it stays there, because Spark serves some files from their first path
     with seam("adding an artifact to the Spark session", ArtifactError, _HINT):
         if not held.is_file():
             with tempfile.TemporaryDirectory(dir=held.parent) as aside:
                 Path(shutil.copyfile(artifact.path, Path(aside) / name)).replace(held)
         try:
             spark.addArtifacts(str(held), file=True)
-        except (AttributeError, RuntimeError):  # before Spark 4.0, classic sessions have a command alone
+        except (AttributeError, RuntimeError):  # before Spark 4.0, classic sessions only have this command
             spark.sql(f"ADD FILE '{held}'")

@@ -1,4 +1,4 @@
-"""The source of a policy as a Spark frame, with the columns and types that the Polars engine finds in it."""
+"""Read the source of a policy as a Spark frame with the same columns and types as in the Polars engine."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ def read_source(spark: SparkSession, policy: Policy, partition: str | None = Non
     Args:
         spark: The session; its executors see the files under the same paths, object stores included.
         policy: The policy.
-        partition: Which partition, where the policy has a place for one.
+        partition: Name of the partition, if the policy has a place for one.
 
     Raises:
-        InputError: Nothing there, or columns that do not fit.
+        InputError: There are no files, or their columns do not fit.
     """
     layout = Layout.of(policy, partition)
     files = Files.find(layout)

@@ -1,10 +1,10 @@
-"""What an executor does with its rows: shard by shard, reserve, compute, stage, commit; only counts and hashes go back.
+"""Compute the rows of an executor shard by shard: reserve, compute, stage, commit; return only counts and hashes.
 
-Everything here can happen twice: a task is retried, or runs on two machines at once. The ledger charges a record once,
-attempts stage under names of their own, and only the records of the attempt that Spark counts reach the driver.
+Everything here can happen twice, because a task is retried or runs on two machines at once. The ledger charges a record
+once, attempts stage under names of their own, and the driver gets only the records of the attempt that Spark counts.
 
-A refusal is no failure of a machine: it goes back as data, with the sentence that a user would read, and no task is
-retried for it. Anything else leaves the worker without what a library said, because that may quote a text.
+A refusal is not a failure of a machine. It returns as data, with the message for the user, and no task is retried. All
+other errors leave the worker without the message of the library, because this may quote a text.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import pyarrow as pa
 from dptext_etl import errors
 from dptext_etl.engines.spark.board import Board
 from dptext_etl.engines.spark.carried import Carried
-from dptext_etl.engines.spark.ledger_url import told
+from dptext_etl.engines.spark.ledger_url import for_workers
 from dptext_etl.engines.spark.shards import pieces
 from dptext_etl.errors import DPTextError, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -35,24 +35,24 @@ from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
 
 SCHEMA = "record string"
-_DEFECT = "this is a defect; what it said is not repeated, because it may quote a text. Nothing was published"
+_DEFECT = "this is a defect; its message is not repeated, because it may quote a text. Nothing was published"
 
 
 @dataclass(frozen=True)
 class Order:
-    """What tasks are told: names, places, references and hashes; no key and no text.
+    """The instructions for tasks: names, places, references and hashes, but no key and no text.
 
     Attributes:
         policy: The run's policy as JSON, without storage options.
-        columns: The policies of its text columns, each as `Carried` writes it.
+        columns: The policies of its text columns, each in the JSON of `Carried`.
         names: The columns of a row, in their order.
-        refs: Registered release of each text column.
+        refs: Pinned release of each text column.
         job: Name of the attempt in the ledger.
         staging: The run's staging folder.
         root: The folder that all releases and partitions share.
         step: Number of shards of the run.
-        most: Rows that are computed together at most, canary rows included.
-        phase: What is done with the shards.
+        most: Largest number of rows that are computed together, canary rows included.
+        phase: "reserve" or "release".
         checkpoint: Called after every step, for tests.
     """
 
@@ -70,13 +70,13 @@ class Order:
 
     @property
     def board(self) -> Board:
-        """The notice board of the phase."""
+        """Return the notice board of the phase."""
         return Board.of(self.staging, f"{self.job}-{self.phase}")
 
 
 def written(policy: Policy) -> str:
-    """Write a policy for a worker; storage options stay with the driver, which alone publishes."""
-    sent = policy.model_copy(update={"ledger": told(policy.ledger)})
+    """Write a policy for a worker; storage options stay with the driver, because only the driver publishes."""
+    sent = policy.model_copy(update={"ledger": for_workers(policy.ledger)})
     return json.dumps(sent.model_dump(mode="json", by_alias=True, exclude={"storage_options"}))
 
 
@@ -91,7 +91,7 @@ def task(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
 
 
 def records(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
-    """Do what an order says with the rows of a task, and say of every shard what became of it, as JSON."""
+    """Carry out an order on the rows of a task, and yield the result of every shard as JSON."""
     os.environ.setdefault("DPTEXT_THREADS", "1")
     _take_gpus()
     try:
@@ -99,14 +99,14 @@ def records(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
             for done in _work(order, batches):
                 yield json.dumps({"done": asdict(done)})
     except DPTextError as error:
-        if type(error) is DPTextError:  # no refusal of ours: another attempt may succeed
+        if type(error) is DPTextError:  # this is not a refusal of ours, so another attempt may succeed
             raise
         order.board.stop()
         yield json.dumps({"refused": [type(error).__name__, error.message, error.hint]})
 
 
 def refused_first(record: str) -> tuple[bool, str]:
-    """Order records so that a refusal is read before anything else."""
+    """Return a sort key that puts a refusal before all other records."""
     return not record.startswith('{"refused"'), record
 
 
@@ -114,7 +114,7 @@ def read(record: str) -> Done:
     """Read a record of a task.
 
     Raises:
-        DPTextError: A task refused; as what it refused with.
+        DPTextError: A task refused; the error has the same type and message.
     """
     facts = json.loads(record)
     if "refused" in facts:
@@ -124,10 +124,10 @@ def read(record: str) -> Done:
 
 
 def _take_gpus() -> None:
-    """Let models see the GPUs that Spark gave this task, and no others; a process that uses one already keeps it."""
+    """Let models see only the GPUs that Spark gave this task; a process that uses one already keeps it."""
     try:
         from pyspark import TaskContext
-    except ImportError:  # not a worker: tests call this, too
+    except ImportError:  # this is no worker; tests call this function, too
         return
     context = TaskContext.get()
     given = context.resources().get("gpu") if context is not None else None
@@ -158,12 +158,12 @@ def _shards(order: Order) -> Shards:
     ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
     staging = Staging(order.staging, tag=secrets.token_hex(8))
     shards = shards_of(policy, columns, order.refs, ledger, order.job, staging, order.root, order.checkpoint)
-    shards.computed = True  # of other tasks nothing is known here: the driver alone gives reservations back
+    shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
     return shards
 
 
 @lru_cache(maxsize=8)
 def _policies(written: str, carried: tuple[str, ...]) -> tuple[Policy, list[ColumnPolicy]]:
-    """Read what an order carries, once per worker process: artifacts are verified, references resolved."""
+    """Read the policies of an order once per worker process; verify artifacts and resolve references."""
     columns = [Carried.model_validate_json(column).column_policy() for column in carried]
     return Policy.parse(json.loads(written)), columns
