@@ -1,4 +1,4 @@
-"""Polars: importing this package registers the `.dptext` namespace; `guard` refuses a plan that goes around it."""
+"""Register the namespace `.dptext` of Polars on import; `guard` refuses plans that avoid the release."""
 
 from dptext_etl.polars.namespace import SPEND, DataFrameNamespace, ExprNamespace, LazyFrameNamespace
 from dptext_etl.polars.plan_guard import guard

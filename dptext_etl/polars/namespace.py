@@ -1,4 +1,4 @@
-"""The `.dptext` namespace of Polars expressions and frames.
+"""Define the namespace `.dptext` of Polars expressions and frames.
 
 Importing `dptext_etl.polars` registers it:
 
@@ -8,11 +8,11 @@ Importing `dptext_etl.polars` registers it:
         pl.col("review").dptext.privatize(policy, id=pl.col("id"))
     )
 
-Mechanisms whose law is a file run inside Polars as a plugin of the kernel: elementwise, lazy, streaming, in parallel.
-Every other mechanism runs in batches over `dptext_etl.column.privatize`. Either way an expression holds configuration,
-hashes and a key reference, never a key, and the released text depends on key, record id and text alone: collecting
-twice, retrying or joining a plan with itself gives one release. Expressions write no ledger: their output is no
-publishable release.
+A mechanism whose output distributions are in a file runs inside Polars as a plugin of the kernel: elementwise, lazy,
+streaming, in parallel. Every other mechanism runs in batches over `dptext_etl.column.privatize`. In both cases an
+expression holds configuration, hashes and a key reference, never a key. The released text depends on key, record id and
+text alone, so collecting twice, retrying, or joining a plan with itself gives one release. Expressions write no ledger,
+so their output must not be published.
 """
 
 from __future__ import annotations
@@ -49,19 +49,19 @@ class ExprNamespace:
         self._expr = expr
 
     def privatize(self, policy: PolicyLike, *, id: pl.Expr | str, spend: bool = False) -> pl.Expr:  # noqa: A002
-        """Release this text column under differential privacy; the released text takes its place and name.
+        """Release this text column under differential privacy; the released text replaces it under the same name.
 
         Args:
-            policy: The column's policy; without a column name it takes the expression's root column. Or a policy that
-                holds the root column, or the path of its file.
+            policy: The column's policy; if it names no column, it takes the expression's root column. Or a policy that
+                has the root column, or the path of its file.
             id: Record ids: unique, without nulls, the same in every run.
             spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
 
         Returns:
-            Strings of the same length, null where the text is null; or the struct.
+            As many strings as texts, null if the text is null; or the struct.
 
         Raises:
-            PolicyError: The expression stands for several columns or another column than the policy's.
+            PolicyError: The expression stands for several columns, or for another column than the policy.
         """
         policy = _chosen(self._expr, policy)
         name = _column(self._expr, policy)
@@ -72,7 +72,7 @@ class ExprNamespace:
 
 
 class _Frames:
-    """What data frames and lazy frames have in common."""
+    """Shared methods of data frames and lazy frames."""
 
     def __init__(self, frame: Any) -> None:
         self._frame = frame
@@ -83,10 +83,10 @@ class _Frames:
         Args:
             policy: The policy of one column, with the column's name; or a policy, or the path of its file.
             id: Column of record ids.
-            spend: Put `Struct[text, positions, epsilon, delta]` in the column's place.
+            spend: Put `Struct[text, positions, epsilon, delta]` in the place of each column.
 
         Returns:
-            The frame with the released columns in their places.
+            The frame with released columns in the places of the raw ones.
 
         Raises:
             PolicyError: The policy names no column.
@@ -113,7 +113,7 @@ class LazyFrameNamespace(_Frames):
 
 
 def _chosen(expr: pl.Expr, policy: PolicyLike) -> ColumnPolicy:
-    """Return the policy of one column as it is; of a policy that holds several, that of the root column."""
+    """Return the policy of one column unchanged; from a policy of several columns, take that of the root column."""
     if isinstance(policy, ColumnPolicy):
         return policy
     roots = set(expr.meta.root_names())
@@ -121,7 +121,7 @@ def _chosen(expr: pl.Expr, policy: PolicyLike) -> ColumnPolicy:
 
 
 def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
-    """The column's name in every key (docs/spec/stream.md#names): two columns never share one."""
+    """Return the column's name for keys (docs/spec/stream.md#names); two columns never share a name."""
     if expr.meta.has_multiple_outputs():
         raise PolicyError(
             "the expression stands for several columns", "privatize columns one by one, each by its own policy"
@@ -178,7 +178,7 @@ _REPEATED = "give ids that are unique: is it the id column, and are text and id 
 
 @dataclass(frozen=True)
 class _Release:
-    """What a plan holds of a mechanism that is no plugin: a policy, which travels as parameters and references."""
+    """Release batches for a mechanism that is no plugin; a plan holds only the policy's parameters and references."""
 
     policy: ColumnPolicy
     spend: bool

@@ -1,6 +1,7 @@
-"""The versions of Polars that the expression plugin was written for.
+"""Check that this version of Polars fits the expression plugin.
 
-A plugin and Polars hand each other structs of memory. Polars checks the plugin's version; this is the other half.
+A plugin and Polars exchange structs in memory. Polars checks the plugin's version, and this module checks that of
+Polars.
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ NEXT_MAJOR = 3
 
 
 def require_known_polars(version: str = pl.__version__) -> None:
-    """Refuse a Polars that the plugin was not written for, before it is called.
+    """Refuse a version of Polars that does not fit the plugin, before the plugin is called.
 
     Args:
-        version: What Polars calls itself, such as "2.1.0".
+        version: The version of Polars, such as "2.1.0".
 
     Raises:
-        PolicyError: The version is older than the oldest known one, of a later major version, or no version.
+        PolicyError: The version is older than the oldest known one, or of a later major version, or not a version.
     """
     parts = version.split(".")
     known = len(parts) > 1 and parts[0].isdigit() and parts[1].isdigit()
