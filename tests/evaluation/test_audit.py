@@ -15,6 +15,7 @@ from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import audit as command
 from dptext_etl.errors import InputError
 from dptext_etl.evaluation import audit, audit_bound, audit_mechanism
+from dptext_etl.families import distance, list_tem
 from dptext_etl.families.certificate import of_distributions
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Mechanism, Released
@@ -113,7 +114,7 @@ class OneDrawPerRecord(CusText):
 
 
 PLANTED = {
-    Memoised: ("holds", {"two records", "two positions"}),
+    Memoised: ("holds", {"two positions"}),  # of two records, too, unless both words were memoised alike
     TopThree: ("holds", {"one draw"}),
     TwiceEpsilon: ("refuted", {"one draw"}),
     Understated: ("refuted", set()),
@@ -288,3 +289,34 @@ def test_a_refuted_claim_ends_the_command_with_4(policy_file, monkeypatch):
     assert done.exit_code == 4
     assert "a claim is refuted, of column 'review'" in done.stderr
     assert "refuted" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "states"),
+    [
+        (SanText(epsilon=4.0, limit=40), (distance.DistanceLaw, "worst_log_ratio", lambda law: 0.1)),
+        (Diffractor(epsilon=1.5, limit=40), (list_tem.TemLaw, "loss", lambda law, places: (0.1, 0.1))),
+        (Diffractor(epsilon=1.5, limit=40, walks=2), (list_tem.TemLaw, "mixture_loss", lambda law, lists: 0.1)),
+    ],
+    ids=["santext", "tem", "tem-mixture"],
+)
+def test_a_table_that_understates_itself_is_found_by_other_code(mechanism, states, monkeypatch, tmp_path):
+    """Planted in the code that states what a table realises: a certificate by the same code would agree with it."""
+    monkeypatch.setenv("DPTEXT_CACHE", str(tmp_path))
+    honest = mechanism.certificate().realised
+    monkeypatch.setattr(*states)
+    made = type(mechanism)(**mechanism.model_dump(exclude_unset=True) | {"epsilon": mechanism.epsilon / 1.001})
+    found = audit_mechanism(made, draws=1_000, secrets=SECRETS)
+    assert found.stored == pytest.approx(0.1, abs=1e-6)
+    assert found.certificate.realised == pytest.approx(honest, rel=0.01)
+    assert found.by_table == "refuted"
+
+
+def test_weights_that_are_not_those_of_the_formula_have_no_bound(monkeypatch):
+    honest = distance.DistanceLaw.weights
+    mechanism = SanText(epsilon=4.0, limit=40)
+    assert math.isfinite(mechanism.certificate().realised)
+    monkeypatch.setattr(
+        distance.DistanceLaw, "weights", lambda law, rows: np.maximum(honest(law, rows), np.uint64(2**45))
+    )
+    assert mechanism.certificate().realised == math.inf

@@ -1,4 +1,4 @@
-"""Compute the certificate of stored lists from the weights by distance that the sampler reads."""
+"""Compute the certificate of stored lists from the weights by distance that the sampler reads, and nothing else."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fractions import Fraction
 from pathlib import Path
 
 from dptext_etl.families.certificate import Certificate, read_table, word_list
-from dptext_etl.families.lists.tem import TemLaw
+from dptext_etl.families.lists.tem_certificate import of_mixture, of_one_list
 from dptext_etl.mechanism import PAD
 
 
@@ -34,8 +34,8 @@ def of_lists(path: Path) -> Certificate:
         worst = float(Fraction(*law["geometric"]["rate"]) * (places - 1))
         source = f"closed form of the stored rate over {places:,} places"
         return Certificate(source, worst, exact=len(lists) == 1, words=ends)
-    tem = TemLaw(tuple(law["tem"]["weights"]), law["tem"]["outside"])
-    mixture = tem.loss(places)[0] if len(lists) == 1 else tem.mixture_loss(lists)
-    worst = tem.loss(places)[0] if mixture is None else mixture
-    source = f"the stored weights by distance, every pair of {places:,} places"
-    return Certificate(source, worst, exact=mixture is not None, words=ends)
+    weights = [*law["tem"]["weights"], law["tem"]["outside"]]
+    mixture = None if len(lists) == 1 else of_mixture(weights, lists)
+    worst = of_one_list(weights, places) if mixture is None else mixture  # no mixture realises more than one list
+    source = f"the stored weights by distance, every output of {places:,} places"
+    return Certificate(source, worst, exact=mixture is not None or len(lists) == 1, words=ends)

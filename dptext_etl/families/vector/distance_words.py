@@ -21,6 +21,7 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
 from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.vector.certificate import of_distances
 from dptext_etl.families.vector.distance import DistanceLaw
 from dptext_etl.families.vector.vector import UNKNOWN, Draws, Indices, VectorMechanism, read_fact, stored_fact
 from dptext_etl.families.words import MetricClaim
@@ -160,8 +161,7 @@ class DistanceMechanism(VectorMechanism):
 
     def certificate(self) -> Certificate:
         """Compute what one draw realises at worst from the integer weights of every word, made anew."""
-        source = "the integer weights of every word, made anew"
-        return Certificate(source, self.law.worst_log_ratio(), exact=True, words=self.far_words())
+        return of_distances(self.law, self.far_words())
 
     @property
     def guarantee(self) -> Guarantee:
