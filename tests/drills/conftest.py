@@ -32,6 +32,11 @@ class Drill:
         """The number asked for under a name, `small` in the suite."""
         return int(self._asked.get("counts", {}).get(name, small))
 
+    @property
+    def whole(self) -> bool:
+        """Whether somebody asked for drills: then they take the time that they take."""
+        return "out" in self._asked
+
     def tell(self, name: str, done: str, found: str) -> None:
         """Report what was done and what was found; called last, when every assertion held."""
         seconds = time.perf_counter() - self._began

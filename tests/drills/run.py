@@ -42,6 +42,7 @@ KINDS = {
     "full": Kind(("test_full.py",), {"full": 30, "limit": 10}),
     "at once": Kind(("test_at_once.py",), {"pairs": 20}),
     "clock": Kind(("test_clock.py",), {"clock": 20}),
+    "stopped": Kind(("test_stopped.py",), {"stopped": 20}),
     "restore": Kind(("test_restore.py",), {"restore": 10}),
     "spark": Kind(SPARK, {}),
 }

@@ -1,0 +1,49 @@
+"""A writer that charges batch after batch until it is told to end; it may be stopped at any instant."""
+
+import hashlib
+import json
+import select
+import sys
+
+import numpy as np
+import pyarrow as pa
+from contender import EPSILON, SCOPE, STATED
+
+from dptext_etl.errors import UnavailableLedgerError
+from dptext_etl.ledger import Charge, Ledger
+from dptext_etl.ledger.patience import patient
+from dptext_etl.ledger.storage import postgres_session
+
+
+def write(place, id_key, batch, hold):
+    """Reserve and commit; say how many records that were, and how often the server had ended a write."""
+    postgres_session.HOLD = hold
+    ended, done = 0, 0
+
+    def counted(call):
+        def attempt():
+            nonlocal ended
+            try:
+                return call()
+            except UnavailableLedgerError:
+                ended += 1
+                raise
+
+        return patient(attempt)
+
+    with Ledger.open(place, id_key) as ledger:
+        ref = ledger.pin_release(dataset="reviews", column="review", release="r1", cfg="c1", **STATED)
+        print("ready", flush=True)
+        while not select.select([sys.stdin], [], [], 0)[0]:
+            numbers = range(done, done + batch)
+            ids, people = pa.array([f"r{i}" for i in numbers]), pa.array([f"p{i % 1000}" for i in numbers])
+            identities = pa.array([hashlib.sha256(f"r{i}".encode()).digest() for i in numbers], pa.binary(32))
+            charge = Charge(ref, identities, np.ones(batch, int), {"eps_pure": np.full(batch, EPSILON)})
+            counted(lambda i=ids, p=people, c=charge: ledger.reserve("writer", SCOPE, None, i, p, [c]))
+            counted(lambda i=ids, k=identities: ledger.commit("writer", ref, i, k, k))
+            done += batch
+    return {"records": done, "ended": ended}
+
+
+if __name__ == "__main__":
+    print(json.dumps(write(**json.loads(sys.argv[1]))))
