@@ -52,9 +52,9 @@ def test_a_writer_that_is_stopped(drill, tmp_path, postgres):
     drill.tell(
         "stopped",
         f"a writer on PostgreSQL stopped (SIGSTOP) {times} times at any instant, while another one charged",
-        f"the server ended {said['ended']} of its writes after {hold:g} s of silence, else it held no lock; the other writer "
-        f"got every answer while the first stood still, the slowest after {max(waited):.0f} s; what was ended was repeated, "
-        f"all {said['records']:,} records are charged and committed once; the ledger verifies",
+        f"the server ended {said['ended']} of its writes after {hold:g} s of silence, else it held no lock; the other "
+        f"writer got every answer while the first stood still, the slowest after {max(waited):.0f} s; what was ended "
+        f"was repeated, all {said['records']:,} records are charged and committed once; the ledger verifies",
     )
 
 
