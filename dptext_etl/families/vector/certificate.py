@@ -18,7 +18,7 @@ from dptext_etl.families.certificate import Certificate
 from dptext_etl.sampling import integer_weights
 
 if TYPE_CHECKING:
-    from dptext_etl.families.distance import DistanceLaw
+    from dptext_etl.families.vector.distance import DistanceLaw
 
 CHECKED = 64
 """Rows that are made from the vectors, spread over the vocabulary."""
