@@ -11,9 +11,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from threading import RLock
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -51,12 +50,9 @@ class PostgresStore(Store):
     def __init__(
         self, url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
     ) -> None:
-        self.read_only = read_only
+        super().__init__(read_only=read_only, timeout=timeout)
         self._conninfo, self.schema = _read(url)
         self.name = self.place = _public_name(self._conninfo, self.schema)
-        self._timeout = timeout
-        self._lock = RLock()
-        self._depth = 0
         self._owner = os.getpid()
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = self._connect()
         try:
@@ -117,56 +113,11 @@ class PostgresStore(Store):
                 self._run(statement, ())
             self._run("insert into meta values('schema',?)", (str(VERSION),))
 
-    @contextmanager
-    def transaction(self, rows: int = 0) -> Iterator[None]:
-        """Write everything in the block durably, or nothing (see `Store.transaction`)."""
-        with self._lock, self._translated():
-            if self._depth:
-                yield
-                return
-            self._take_turn(rows)
-            self._depth += 1
-            try:
-                yield
-                self._run("commit", ())
-            except BaseException:
-                self._roll_back()
-                raise
-            finally:
-                self._depth -= 1
+    def _begin_reading(self) -> None:
+        self._begin("begin isolation level repeatable read read only")
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Read one consistent state in the block, whatever others write meanwhile."""
-        with self._lock, self._translated():
-            if self._depth:
-                yield
-                return
-            self._begin("begin isolation level repeatable read read only")
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                self._roll_back()
-
-    def execute(self, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Run one statement and read its rows, if it has any, one by one."""
-        with self._lock, self._translated():
-            cursor = self._run(sql, tuple(values))
-            return iter(cursor) if cursor.description else iter(())
-
-    def rows(self, sql: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one query and return all its rows."""
-        with self._lock, self._translated():
-            return self._run(sql, tuple(values)).fetchall()
-
-    def columns(self) -> dict[str, list[str]]:
-        """Return the columns of every table of the ledger, in their order."""
-        found: dict[str, list[str]] = {}
-        for table, column in self.rows(_COLUMNS, (self.schema,)):
-            found.setdefault(table, []).append(column)
-        return found
+    def _named_columns(self) -> list[tuple[Any, ...]]:
+        return self.rows(_COLUMNS, (self.schema,))
 
     def close(self) -> None:
         """Close the connection."""
@@ -175,7 +126,7 @@ class PostgresStore(Store):
                 self._connection.close()
             self._connection = None
 
-    def _take_turn(self, rows: int) -> None:
+    def _begin_writing(self, rows: int) -> None:
         """Begin a transaction that holds the lock of the ledger; end the session of a writer that was stopped."""
         import psycopg
 

@@ -9,10 +9,9 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import RLock
 from typing import Any
 
 from dptext_etl.errors import LedgerError, LockedLedgerError
@@ -48,10 +47,7 @@ class SqliteStore(Store):
         self.name = str(path)
         self.place = str(path.resolve())
         self.key_file = path.with_name(path.name + KEY_SUFFIX)
-        self.read_only = read_only
-        self._timeout = timeout
-        self._lock = RLock()
-        self._depth = 0
+        super().__init__(read_only=read_only, timeout=timeout)
         if create and not read_only:
             self._create_file()
         elif not path.is_file():
@@ -140,61 +136,18 @@ class SqliteStore(Store):
             self.migrate()
             self._connection.execute(f"pragma user_version={VERSION}")
 
-    @contextmanager
-    def transaction(self, rows: int = 0) -> Iterator[None]:  # noqa: ARG002  (a file knows no silence)
-        """Write everything in the block durably, or nothing.
+    def _begin_writing(self, rows: int) -> None:  # noqa: ARG002  (a file ends no silent transaction)
+        self._run("begin immediate", ())
 
-        Raises:
-            LedgerError: The ledger is locked, read-only or damaged, or the disk is full; nothing was written.
-        """
-        with self._lock, self._translated():
-            if self._depth:
-                yield
-                return
-            self._execute("begin immediate")
-            self._depth += 1
-            try:
-                yield
-                self._execute("commit")
-            except BaseException:
-                if self._connection.in_transaction:
-                    self._connection.rollback()
-                raise
-            finally:
-                self._depth -= 1
+    def _begin_reading(self) -> None:
+        self._run("begin", ())
 
-    @contextmanager
-    def snapshot(self) -> Iterator[None]:
-        """Read one consistent state in the block, whatever others write meanwhile."""
-        with self._lock, self._translated():
-            if self._depth:
-                yield
-                return
-            self._execute("begin")
-            self._depth += 1
-            try:
-                yield
-            finally:
-                self._depth -= 1
-                if self._connection.in_transaction:
-                    self._connection.rollback()
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.rollback()
 
-    def execute(self, sql: str, values: Iterable[Any] = ()) -> sqlite3.Cursor:
-        """Run one statement."""
-        with self._lock, self._translated():
-            return self._execute(sql, tuple(values))
-
-    def rows(self, sql: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
-        """Run one query and return all its rows."""
-        with self._lock, self._translated():
-            return self._execute(sql, tuple(values)).fetchall()
-
-    def columns(self) -> dict[str, list[str]]:
-        """Return the columns of every table of the ledger, in their order."""
-        found: dict[str, list[str]] = {}
-        for table, column in self.rows(_COLUMNS):
-            found.setdefault(table, []).append(column)
-        return found
+    def _named_columns(self) -> list[tuple[Any, ...]]:
+        return self.rows(_COLUMNS)
 
     def copy_pages(self, target: SqliteStore) -> None:
         """Make another file a copy of this one, as it is at one moment; others may write meanwhile.
@@ -206,7 +159,7 @@ class SqliteStore(Store):
             LedgerError: There is no room, or a disk fails.
         """
         with self._lock, self._translated(), target._lock:
-            self._execute("select 1")  # after a fork: a connection of its own
+            self._run("select 1", ())  # after a fork: a connection of its own
             self._connection.backup(target._connection)
 
     def close(self) -> None:
@@ -215,7 +168,7 @@ class SqliteStore(Store):
             if self._owner == os.getpid():
                 self._connection.close()
 
-    def _execute(self, sql: str, values: tuple[Any, ...] = ()) -> sqlite3.Cursor:
+    def _run(self, sql: str, values: tuple[Any, ...]) -> sqlite3.Cursor:
         if self._owner != os.getpid():  # a connection must not cross a fork, nor be closed on its other side
             _INHERITED.append(self._connection)
             self._connection, self._owner, self._depth = self._connect(), os.getpid(), 0

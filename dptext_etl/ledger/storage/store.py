@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 from dptext_etl.errors import LedgerError
@@ -36,6 +37,10 @@ class Store(ABC):
         version: The schema that the ledger had when it was opened.
         key_file: Where the id key lies if none is named; None where it must be named.
         read_only: Whether the store refuses to write.
+
+    Args:
+        read_only: Never write.
+        timeout: Seconds to wait for another writer.
     """
 
     name: str
@@ -44,8 +49,14 @@ class Store(ABC):
     key_file: Path | None
     read_only: bool
 
-    @abstractmethod
-    def transaction(self, rows: int = 0) -> AbstractContextManager[None]:
+    def __init__(self, *, read_only: bool, timeout: float) -> None:
+        self.read_only = read_only
+        self._timeout = timeout
+        self._lock = RLock()
+        self._depth = 0
+
+    @contextmanager
+    def transaction(self, rows: int = 0) -> Iterator[None]:
         """Write everything in the block durably, or nothing; nobody else writes meanwhile.
 
         Args:
@@ -53,24 +64,81 @@ class Store(ABC):
                 before it ends the transaction for the sake of the others.
 
         Raises:
-            LedgerError: The ledger is locked, read-only or out of reach, or the disk is full; nothing was written.
+            LedgerError: The ledger is locked, read-only, damaged or out of reach, or the disk is full; nothing was
+                written.
         """
+        with self._lock, self._translated():
+            if self._depth:
+                yield
+                return
+            self._begin_writing(rows)
+            self._depth += 1
+            try:
+                yield
+                self._run("commit", ())
+            except BaseException:
+                self._roll_back()
+                raise
+            finally:
+                self._depth -= 1
 
-    @abstractmethod
-    def snapshot(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def snapshot(self) -> Iterator[None]:
         """Read one consistent state in the block, whatever others write meanwhile."""
+        with self._lock, self._translated():
+            if self._depth:
+                yield
+                return
+            self._begin_reading()
+            self._depth += 1
+            try:
+                yield
+            finally:
+                self._depth -= 1
+                self._roll_back()
 
-    @abstractmethod
     def execute(self, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Run one statement and read its rows, if it has any, one by one."""
+        with self._lock, self._translated():
+            cursor = self._run(sql, tuple(values))
+            return iter(cursor) if cursor.description else iter(())
 
-    @abstractmethod
     def rows(self, sql: str, values: Iterable[Any] = ()) -> list[tuple[Any, ...]]:
         """Run one query and return all its rows."""
+        with self._lock, self._translated():
+            found: list[tuple[Any, ...]] = self._run(sql, tuple(values)).fetchall()
+            return found
 
-    @abstractmethod
     def columns(self) -> dict[str, list[str]]:
         """Return the columns of every table of the ledger, in their order."""
+        found: dict[str, list[str]] = {}
+        for table, column in self._named_columns():
+            found.setdefault(table, []).append(column)
+        return found
+
+    @abstractmethod
+    def _begin_writing(self, rows: int) -> None:
+        """Begin a transaction when it is this writer's turn (see `transaction`)."""
+
+    @abstractmethod
+    def _begin_reading(self) -> None:
+        """Begin a transaction that sees one state."""
+
+    @abstractmethod
+    def _roll_back(self) -> None:
+        """End a transaction, if there is one, and drop what it wrote."""
+
+    @abstractmethod
+    def _run(self, sql: str, values: tuple[Any, ...]) -> Any:
+        """Run one statement and return the cursor of the database."""
+
+    @abstractmethod
+    def _named_columns(self) -> list[tuple[Any, ...]]:
+        """Return (table, column) of every column, in the order of tables and columns."""
+
+    @abstractmethod
+    def _translated(self) -> AbstractContextManager[None]:
+        """Translate an error of the database and drop the original, which may quote a value."""
 
     def row(self, sql: str, values: Iterable[Any] = ()) -> tuple[Any, ...] | None:
         """Run one query and return its first row."""
