@@ -122,7 +122,8 @@ def test_processes_may_make_one_ledger_at_once(new_place, tmp_path, spawn):
             maker.stdin.flush()
         assert sorted(maker.stdout.readline() for maker in makers) == ["[0]\n", "[1]\n", "[1]\n", "[1]\n"]
     assert [maker.wait(60) for maker in makers] == [0] * 4
-    assert len(list(tmp_path.iterdir())) in (0, 20)
+    left = [path for path in tmp_path.iterdir() if not path.name.endswith(("-wal", "-shm"))]
+    assert len(left) in (0, 20), "ledgers and their keys; if the last two close at one moment, SQLite leaves a log"
 
 
 @pytest.mark.parametrize("seed", range(6))
