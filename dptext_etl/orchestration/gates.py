@@ -15,7 +15,7 @@ from dptext_etl.checks import Stage, catalogue, require
 from dptext_etl.errors import InputError
 from dptext_etl.orchestration import handover, reports
 from dptext_etl.orchestration.failures import told
-from dptext_etl.orchestration.findings import Findings, selected
+from dptext_etl.orchestration.findings import Event, Findings, specs_of, told_to_dagster
 from dptext_etl.orchestration.handover import is_staged
 from dptext_etl.orchestration.names import names
 from dptext_etl.orchestration.partitions import to_judge
@@ -29,10 +29,8 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     name = names(policy)
     known = catalogue(policy, Stage.STAGED)
     reported = reports.catalogue(policy)
-    specs = [
-        dg.AssetCheckSpec(gate, asset=name.staged, blocking=True, description=said) for gate, said in known.items()
-    ]
-    specs += [dg.AssetCheckSpec(report, asset=name.staged, description=said) for report, said in reported.items()]
+    specs = specs_of(name.staged, known, settings.partitions, blocking=True)
+    specs += specs_of(name.staged, reported, settings.partitions, blocking=False)
 
     @dg.multi_asset_check(
         name=name.gates,
@@ -41,7 +39,7 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
         required_resource_keys=needed(policy),
         can_subset=True,
     )
-    def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+    def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[Event]:
         with told("evaluating the gates"):
             here = deployed(policy, context)
             partitions = to_judge(context, settings.partitions, lambda partition: is_staged(here, partition))
@@ -58,7 +56,7 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
             if not runs:
                 raise InputError(*handover.NOTHING)
             results = [*found.results(known), *reports.results(policy, name.staged, runs)]
-        yield from selected(context, results)
+        yield from told_to_dagster(context, results)
         with told("evaluating the gates"):
             for partition, staged in runs:
                 if staged.shards:

@@ -12,7 +12,7 @@ import dagster as dg
 from dptext_etl.checks import Stage, Verdict, catalogue, published
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.orchestration.failures import told
-from dptext_etl.orchestration.findings import Findings, selected
+from dptext_etl.orchestration.findings import Event, Findings, specs_of, told_to_dagster
 from dptext_etl.orchestration.names import names
 from dptext_etl.orchestration.partitions import to_judge
 from dptext_etl.orchestration.resources import deployed, needed
@@ -33,15 +33,12 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
 
     @dg.multi_asset_check(
         name=name.recheck,
-        specs=[
-            dg.AssetCheckSpec(gate, asset=name.published, blocking=True, description=said)
-            for gate, said in known.items()
-        ],
+        specs=specs_of(name.published, known, settings.partitions, blocking=True),
         description="What is published, judged again without raw data; what reads it waits for this.",
         required_resource_keys=needed(policy),
         can_subset=True,
     )
-    def recheck(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
+    def recheck(context: dg.AssetCheckExecutionContext) -> Iterator[Event]:
         with told("checking the published table"):
             here = deployed(policy, context)
             partitions = to_judge(context, settings.partitions, lambda partition: _published(here, partition))
@@ -50,7 +47,7 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
                 found.add(partition, _verdicts(here, partition))
             if not partitions:
                 raise InputError(*_NOTHING)
-        yield from selected(context, found.results(known))
+        yield from told_to_dagster(context, found.results(known))
         with told("checking the published table"):
             _require(found)
 

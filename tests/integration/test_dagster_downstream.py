@@ -141,12 +141,27 @@ def test_checks_of_a_partitioned_table_look_at_all_that_is_published(make_job, s
     checks = dg.AssetSelection.checks_for_assets(PUBLISHED)
     result = everything(policy, selection=checks, instance=instance)
     assert result.success
-    found = {check.check_name: check for check in result.get_asset_check_evaluations()}
-    assert set(found) >= RECHECKS
-    assert (
-        found["published_files"].metadata["a: files"].value == found["published_files"].metadata["c: files"].value == 1
-    )
-    assert "b: files" not in found["published_files"].metadata
+    found = {(check.check_name, check.partition): check for check in result.get_asset_check_evaluations()}
+    assert set(found) >= {(gate, name) for gate in RECHECKS for name in ("a", "c")}
+    assert all(found["published_files", name].metadata["files"].value == 1 for name in ("a", "c"))
+    assert not [key for key in found if key[1] not in {"a", "c"}]
+
+
+def test_a_good_partition_does_not_hide_an_earlier_failure(make_job, save, reviews, instance):
+    job = make_job()
+    for number, name in enumerate(("a", "b")):
+        save(reviews(50, 50 * number), job.folder / "raw" / f"{name}.parquet")
+    policy = job.policy(source=f"{job.folder}/raw/{{partition}}.parquet", sink=f"{job.folder}/published/{{partition}}")
+    assert everything(policy, partition="a", instance=instance).success
+    (file,) = job.folder.glob("published/a/**/part-*.parquet")
+    pl.read_parquet(file).with_columns(review=pl.lit("edited")).write_parquet(file)
+    checks = dg.AssetSelection.checks_for_assets(PUBLISHED)
+    assert not everything(policy, selection=checks, instance=instance).success
+    assert everything(policy, partition="b", instance=instance).success
+    key = dg.AssetCheckKey(dg.AssetKey(PUBLISHED), "published_files")
+    history = instance.event_log_storage.get_asset_check_execution_history(key, limit=10)
+    latest = {record.partition: record.status.value for record in reversed(history)}
+    assert (latest["a"], latest["b"]) == ("FAILED", "SUCCEEDED")
 
 
 def test_reports_warn_and_block_nothing(job, instance):

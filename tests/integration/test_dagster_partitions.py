@@ -88,10 +88,15 @@ def test_what_is_said_of_a_partition_is_kept_with_it(months, save, reviews, inst
             (record,) = instance.fetch_materializations(wanted, limit=10).records
             said[name] = record.asset_materialization.metadata["dagster/row_count"].value
         assert said == {"2026-01": 60, "2026-02": 20}
-    checks = {check.check_name: check for check in result.get_asset_check_evaluations() if check.blocking}
-    assert set(GATES) <= set(checks)
-    assert checks["rows_ledgered"].metadata["2026-01: cells"].value > 0
-    assert "2026-02: " in checks["rows_ledgered"].description
+    evaluations = [item for item in result.get_asset_check_evaluations() if item.asset_key == dg.AssetKey(STAGED)]
+    checks = {(check.check_name, check.partition): check for check in evaluations}
+    assert {(gate, name) for gate in GATES for name in ("2026-01", "2026-02")} <= set(checks)
+    cells = {name: checks["rows_ledgered", name].metadata["cells"].value for name in ("2026-01", "2026-02")}
+    assert cells["2026-01"] > cells["2026-02"] > 0
+    for name in cells:
+        wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(STAGED), asset_partitions=[name])
+        (record,) = instance.fetch_materializations(wanted, limit=10).records
+        assert checks["rows_ledgered", name].target_materialization_data.storage_id == record.storage_id
 
 
 class LeakyInFebruary(CusText):
@@ -122,11 +127,13 @@ def test_one_fired_gate_publishes_no_partition_of_the_run(months, reviews, save,
     assert failed.metadata["exit_code"].value == 4
     assert "canaries_foreign" in failed.description
     assert sentinel not in failed.description
-    checks = {check.check_name: check for check in result.get_asset_check_evaluations() if check.blocking}
-    assert "2026-02: " in checks["canaries_foreign"].description
-    assert not any(check.passed for check in checks.values())  # March was not judged: the name is revoked
-    assert "not evaluated" in checks["raw_column_absent"].description
-    assert checks["raw_column_absent"].metadata["2026-01: missing"].value == 0
+    evaluations = [item for item in result.get_asset_check_evaluations() if item.asset_key == dg.AssetKey(STAGED)]
+    checks = {(check.check_name, check.partition): check for check in evaluations}
+    assert not checks["canaries_foreign", "2026-02"].passed
+    blocking = [check for check in checks.values() if check.blocking]
+    assert not any(check.passed for check in blocking if check.partition == "2026-03")  # the name is revoked
+    assert "not evaluated" in checks["raw_column_absent", "2026-03"].description
+    assert checks["raw_column_absent", "2026-01"].metadata["missing"].value == 0
 
 
 def test_names_of_a_dynamic_definition_are_asked_at_run_time(months, instance):
