@@ -17,11 +17,13 @@ from dptext_etl import Ledger, Policy, _kernel, run
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.engines import stage
 from dptext_etl.errors import DPTextError, GateError, PolicyError
+from dptext_etl.polars import guard
 from dptext_etl.runner import check, publish
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.shard import computing
 
 from .drills import BUGS, LEAKS, MODELS, Shard
+from .ways import WAYS, in_bytes, ipc, parquet, released
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "leak-drills.md"
 SENTINEL = "zqdrillsentinel"
@@ -32,7 +34,7 @@ def outcomes():
     """What stopped which drill; written as a page where `make leak-drills` asks for it, after the last drill."""
     found = {}
     yield found
-    if os.environ.get("DPTEXT_WRITE_PAGES") and len(found) == len((*BUGS, *LEAKS, *MODELS, *SAID, *ELSEWHERE)):
+    if os.environ.get("DPTEXT_WRITE_PAGES") and len(found) == len((*BUGS, *LEAKS, *MODELS, *WAYS, *SAID, *ELSEWHERE)):
         PAGE.write_text(page(found), encoding="utf-8")
 
 
@@ -109,6 +111,21 @@ def test_a_leak_on_the_way(bench, tmp_path, outcomes, drill):
     outcomes[drill.planted] = (drill, stopped)
     assert stopped >= drill.stops
     assert stopped
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.planted)
+def test_a_way_around_the_guard(policy, outcomes, way):
+    plan = way.plan(policy)
+    assert plan.collect().height >= 90, "the plan itself runs, and gives its reader what it must not"
+    with pytest.raises(GateError) as caught:
+        guard(plan, policy=policy)
+    outcomes[way.planted] = (way, {str(caught.value).splitlines()[0]})
+
+
+def test_the_policys_own_release_passes_the_guard(policy):
+    for source in (parquet, ipc, in_bytes):
+        plan = source(policy).select("id", released(policy)).cache()
+        assert guard(plan, policy=policy).collect().height == 90
 
 
 def quote(shard):
@@ -206,6 +223,17 @@ ELSEWHERE = {
         "`errors.seam` on the workers; `tests/spark/test_drills.py` searches the logs of failing queries",
     ),
 }
+AROUND = {
+    "one text released for every id in Spark": (
+        "`first_value(text) OVER (…)` as the text",
+        "`guard`: a release takes a column of its own row; `tests/spark/test_guard.py`",
+    ),
+    "another budget or mode released in Spark": (
+        "a second function in the session",
+        "`guard(policy=…)` compares what the function carries; `tests/spark/test_guard.py`",
+    ),
+}
+ELSEWHERE |= AROUND
 """Drills that need an application of their own, and the test that is them."""
 
 
@@ -215,19 +243,24 @@ def test_drills_that_are_elsewhere_are_there(outcomes):
         "def test_the_logs_of_failing_queries_quote_no_text_and_no_secret"
         in (tests / "spark" / "test_drills.py").read_text()
     )
+    spark_guard = (tests / "spark" / "test_guard.py").read_text()
+    assert "first_value(review) OVER" in spark_guard
+    assert "def test_a_release_that_is_not_the_policys_is_refused" in spark_guard
+    assert "def test_benchmarks_are_no_releases" in spark_guard
     outcomes.update({planted: (found, None) for planted, found in ELSEWHERE.items()})
 
 
 def page(outcomes):
     """Write the page from what was found."""
-    lines = {"BUGS": [], "LEAKS": [], "MODELS": [], "SAID": []}
+    lines = {"BUGS": [], "LEAKS": [], "MODELS": [], "WAYS": [], "SAID": []}
     for planted, (drill, stopped) in outcomes.items():
         if stopped is None:
             seen, stopper = drill
-            lines["MODELS" if planted in MODELS else "SAID"].append(f"| {planted} | {seen} | {stopper} |")
+            kind = "MODELS" if planted in MODELS else "WAYS" if planted in AROUND else "SAID"
+            lines[kind].append(f"| {planted} | {seen} | {stopper} |")
             continue
         shown = ", ".join(f"`{name}`" for name in sorted(stopped)) or f"**not stopped.** {drill.why}"
-        kind = "BUGS" if drill in BUGS else "LEAKS"
+        kind = next(name for name, kinds in {"BUGS": BUGS, "LEAKS": LEAKS, "WAYS": WAYS}.items() if drill in kinds)
         lines[kind].append(f"| {planted} | {drill.seen} | {shown} |")
     head = "| planted | seen, or how it comes about | stopped by |\n| --- | --- | --- |\n"
     tables = {kind: head + "\n".join(rows) for kind, rows in lines.items()}
@@ -261,6 +294,12 @@ nothing. Public texts are scored before each shard is charged and after it is co
 
 {MODELS}
 
+## Ways around a guard
+
+Plans that somebody might write, and that once passed: what `dptext_etl.polars.guard(plan, policy=…)` says of each.
+
+{WAYS}
+
 ## Raw text in what is said
 
 Planted as a library's own words about a text; whatever was said, written or kept was searched.
@@ -273,7 +312,7 @@ def test_the_page_says_what_was_found(outcomes):
     if os.environ.get("DPTEXT_WRITE_PAGES"):
         pytest.skip("the page is being written")
     written = PAGE.read_text(encoding="utf-8")
-    drills = [drill.planted for drill in (*BUGS, *LEAKS)]
+    drills = [drill.planted for drill in (*BUGS, *LEAKS, *WAYS)]
     drills += [*MODELS, *(f"raw text in {where}" for where in SAID), *ELSEWHERE]
     assert not [planted for planted in drills if f"| {planted} |" not in written]
     rows = [line for line in page(outcomes).splitlines() if line.startswith("| ")]

@@ -1,0 +1,95 @@
+"""Ways around the guard of Polars plans: each a plan that once passed, and that gives its reader raw texts.
+
+`source` is the raw table of a policy; every plan is one that somebody might write.
+"""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import polars as pl
+
+import dptext_etl.polars  # noqa: F401  (registers `.dptext`)
+
+col = pl.col
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way around a guard.
+
+    Attributes:
+        planted: What the plan does.
+        seen: How it comes about.
+        plan: Makes the plan from a policy.
+    """
+
+    planted: str
+    seen: str
+    plan: Callable
+
+
+def released(policy, texts=None, **changes):
+    """The policy's release, or one that differs."""
+    column = policy.column_policy("text")
+    made = column.model_copy(update=changes) if changes else column
+    return (col("text") if texts is None else texts).dptext.privatize(made, id="id")
+
+
+def parquet(policy):
+    return pl.scan_parquet(policy.source)
+
+
+def ipc(policy):
+    path = policy.source.replace(".parquet", ".arrow")
+    pl.read_parquet(policy.source).write_ipc(path)
+    return pl.scan_ipc(path)
+
+
+def in_bytes(policy):
+    file = io.BytesIO()
+    pl.read_parquet(policy.source).write_parquet(file)
+    return pl.scan_parquet(file.getvalue())
+
+
+def changed(policy, **parameters):
+    mechanism = policy.column_policy("text").mechanism
+    made = type(mechanism)(**{**mechanism.model_dump(), **parameters})
+    return {"mechanism": made, "allow": made.guarantee.disclosures}
+
+
+WAYS = [
+    Way("raw text from an IPC file", "`scan_ipc`, which Polars' plans do not show", lambda p: ipc(p).select("text")),
+    Way("raw text from bytes", "a file that was fetched into memory", lambda p: in_bytes(p).select(t="text")),
+    Way("raw text behind a cache", "`cache()` in a long pipeline", lambda p: ipc(p).select(t="text").cache()),
+    Way(
+        "raw text by SQL over an IPC file",
+        "`SQLContext` over a source that is not shown",
+        lambda p: pl.SQLContext(raw=ipc(p)).execute("SELECT id, text AS comment FROM raw"),
+    ),
+    Way(
+        "raw text joined to a proper release",
+        "a dimension that still holds the text",
+        lambda p: parquet(p).select("id", released(p)).join(ipc(p).select("id", comment="text"), on="id"),
+    ),
+    Way(
+        "raw text below a proper release",
+        "old rows kept beside new ones",
+        lambda p: pl.concat([parquet(p).select("id", released(p)), ipc(p).select("id", "text")]),
+    ),
+    Way(
+        "a release of mode faithful",
+        "a benchmark's policy in production",
+        lambda p: parquet(p).select("id", released(p, **changed(p, mode="faithful"))),
+    ),
+    Way(
+        "a release with another budget",
+        "epsilon in other units, or turned up once",
+        lambda p: parquet(p).select("id", released(p, **changed(p, epsilon=1000.0))),
+    ),
+    Way(
+        "one text released for every id",
+        "an aggregate as the text: its draws vote the text back",
+        lambda p: parquet(p).select(released(p, col("text").first())),
+    ),
+]
