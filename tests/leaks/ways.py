@@ -58,19 +58,31 @@ def changed(policy, **parameters):
     return {"mechanism": made, "allow": made.guarantee.disclosures}
 
 
+def beside(policy, raw):
+    """A proper release, and raw text of another source joined to it."""
+    return parquet(policy).select("id", released(policy)).join(raw, on="id")
+
+
 WAYS = [
-    Way("raw text from an IPC file", "`scan_ipc`, which Polars' plans do not show", lambda p: ipc(p).select("text")),
-    Way("raw text from bytes", "a file that was fetched into memory", lambda p: in_bytes(p).select(t="text")),
-    Way("raw text behind a cache", "`cache()` in a long pipeline", lambda p: ipc(p).select(t="text").cache()),
     Way(
-        "raw text by SQL over an IPC file",
-        "`SQLContext` over a source that is not shown",
-        lambda p: pl.SQLContext(raw=ipc(p)).execute("SELECT id, text AS comment FROM raw"),
+        "raw text of an IPC file joined to a release",
+        "a dimension that still holds the text, read by `scan_ipc`",
+        lambda p: beside(p, ipc(p).select("id", comment="text")),
     ),
     Way(
-        "raw text joined to a proper release",
-        "a dimension that still holds the text",
-        lambda p: parquet(p).select("id", released(p)).join(ipc(p).select("id", comment="text"), on="id"),
+        "raw text of a file in memory joined to a release",
+        "bytes that were fetched from somewhere",
+        lambda p: beside(p, in_bytes(p).select("id", comment="text")),
+    ),
+    Way(
+        "raw text behind a cache joined to a release",
+        "`cache()` in a long pipeline",
+        lambda p: beside(p, ipc(p).select("id", comment="text").cache()),
+    ),
+    Way(
+        "raw text by SQL over a source that is not shown",
+        "`SQLContext` over an IPC file",
+        lambda p: beside(p, pl.SQLContext(raw=ipc(p)).execute("SELECT id, text AS comment FROM raw")),
     ),
     Way(
         "raw text below a proper release",
