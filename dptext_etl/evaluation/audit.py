@@ -21,8 +21,10 @@ from typing import Any, Literal, NamedTuple
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError
 from dptext_etl.evaluation import audit_bound
+from dptext_etl.evaluation.audit_models import most_trials, step_of, trials_of_step
 from dptext_etl.evaluation.audit_trials import Counts, trials
 from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.model import ModelMechanism
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import Mechanism
@@ -66,14 +68,16 @@ class Audit:
     """The result of the audit of one column.
 
     Attributes:
-        column: Name of the column; empty for a mechanism alone.
-        mechanism: Name of the mechanism.
-        epsilon: Its configured parameter.
-        claim: Declared loss of one draw between any two words that the guarantee compares; None if it is infinite.
-        charged: Amount of the ledger's tight component, at most `claim`.
-        stored: The exact parameter that the stored table states; None if it states none.
-        certificate: The exact loss of its integers; None if there is no finite table.
-        trials: Lower bounds.
+        column: Name of the column; empty for a mechanism by itself.
+        mechanism: Its name.
+        epsilon: Its parameter, as configured.
+        unit: What the claim is per: "word", "draw" or "record".
+        delta: Declared delta of one unit.
+        claim: Declared loss of one draw between any two words that the guarantee compares; None where none is finite.
+        charged: What the ledger's tight component takes, at most `claim`.
+        stored: The exact parameter as the stored table states it; None where it states none.
+        certificate: What its integers realise; None where there is no finite table.
+        trials: Bounds from below.
         largest: The largest loss that the trials can refute.
         note: Parts of the audit that do not apply or show nothing, with the reason.
     """
@@ -81,6 +85,8 @@ class Audit:
     column: str
     mechanism: str
     epsilon: float
+    unit: str = "word"
+    delta: float = 0.0
     claim: float | None = None
     charged: float | None = None
     stored: float | None = None
@@ -176,8 +182,11 @@ def audit_mechanism(
             f"an audit takes {_LEAST_DRAWS:,} draws or more and a confidence between 0 and 1", f"try {DRAWS:,} and 0.95"
         )
     begun = Audit("", mechanism.name, mechanism.epsilon)
+    secrets = secrets or (_kernel.Secret(), _kernel.Secret())
+    if isinstance(mechanism, ModelMechanism):
+        return _of_model(mechanism, begun, draws, confidence, secrets, progress)
     if not isinstance(mechanism, WordMechanism):
-        return replace(begun, note="only mechanisms that draw word by word can be audited; this one does not")
+        return replace(begun, note="audits are of mechanisms that draw word by word or have a model; this one is none")
     claim = float(mechanism.epsilon_per_word)
     if not math.isfinite(claim) or not math.isfinite(mechanism.spend(1).eps_pure):
         return replace(begun, note=f"class {mechanism.guarantee.guarantee_class}: no finite epsilon is claimed")
@@ -185,7 +194,6 @@ def audit_mechanism(
     table, stored, tight = mechanism.certificate(), mechanism.epsilon_table, mechanism.epsilon_tight
     charged = min(claim, claim if tight is None else tight)
     pairs = _pairs(mechanism, table)
-    secrets = secrets or (_kernel.Secret(), _kernel.Secret())
     levels = list(_levels(mechanism, claim, draws, pairs))
     many = sum(_PER_PAIR * len(chosen) + _REPEATED for _, chosen in levels)
     done = []
@@ -212,6 +220,42 @@ def audit_mechanism(
         trials=tuple(done),
         largest=largest,
         note=note,
+    )
+
+
+def _of_model(  # noqa: PLR0917
+    mechanism: ModelMechanism,
+    begun: Audit,
+    draws: int,
+    confidence: float,
+    secrets: tuple[_kernel.Secret, _kernel.Secret],
+    progress: Callable[[str], object],
+) -> Audit:
+    """Audit one step of a mechanism with a model."""
+    progress("the exact certificate")
+    step = step_of(mechanism, draws)
+    if step is None:
+        return replace(begun, note="audits know no worst model of this kind")
+    many, done = most_trials(step), []
+    for level, limit, counts in trials_of_step(mechanism, step, ALARM, secrets):
+        progress(f"trials at epsilon {level.epsilon:g}")
+        counted = replace(counts, delta=step.delta)
+        sure, least = counted.bound(ALARM / many), counted.bound((1 - confidence) / many)
+        done.append(Trial(counted, level.epsilon, limit, least, sure > limit * (1 + _ROUNDING)))
+    largest = audit_bound.largest(step.draws, ALARM / many)
+    notes = ["trials are of the worst model there can be, in place of this one", *filter(None, [step.note])]
+    if small := {trial.epsilon for trial in done} - {mechanism.epsilon}:
+        notes.append(f"{step.claim:,.6g} is hardly refuted by these: so they are at epsilon {min(small):g}, too")
+    return replace(
+        begun,
+        unit=step.unit,
+        delta=step.delta,
+        claim=step.claim,
+        charged=step.charged,
+        certificate=step.certificate,
+        trials=tuple(done),
+        largest=largest,
+        note="; ".join(notes),
     )
 
 

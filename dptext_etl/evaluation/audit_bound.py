@@ -68,8 +68,10 @@ def low(hits: int, draws: int, alpha: float) -> float:
     return below * (1 - _WIDER)
 
 
-def log_ratio(hits: int, draws: int, other_hits: int, other_draws: int, alpha: float) -> float:
-    """Return the lower bound of ln(P / P') at joint confidence 1 - alpha; -inf if the event never occurred.
+def log_ratio(  # noqa: PLR0917
+    hits: int, draws: int, other_hits: int, other_draws: int, alpha: float, delta: float = 0.0
+) -> float:
+    """Return the lower bound of ln((P - delta) / P') at joint confidence 1 - alpha; -inf where an event never came.
 
     Args:
         hits: Number of draws with the event under the first input.
@@ -80,7 +82,7 @@ def log_ratio(hits: int, draws: int, other_hits: int, other_draws: int, alpha: f
     >>> round(log_ratio(1_000_000, 1_000_000, 0, 1_000_000, 0.05), 2)
     12.51
     """
-    least = low(hits, draws, alpha / 2)
+    least = max(0.0, low(hits, draws, alpha / 2) - delta)
     return math.log(least / high(other_hits, other_draws, alpha / 2)) if least else -math.inf
 
 

@@ -20,11 +20,28 @@ from dptext_etl import _kernel
 from dptext_etl.evaluation import audit_bound
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
+from dptext_etl.mechanism import Mechanism
 
 PILOT = 4
 """Number of counted draws per draw of the pilot."""
 
 Texts = npt.NDArray[np.object_]
+Pair = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What releases in trials.
+
+    Attributes:
+        single: The mechanism, for texts of one step.
+        double: The same for texts of two steps; None where a record has one.
+        between: What stands between the two words of a text of two steps.
+    """
+
+    single: Mechanism
+    double: Mechanism | None
+    between: str = " "
 
 
 @dataclass(frozen=True)
@@ -32,13 +49,14 @@ class Counts:
     """Counts of an event under two inputs; it should occur more often under the first one, if there is a difference.
 
     Attributes:
-        trial: Description of the comparison.
-        words: The two inputs, which are public words; "" is the empty text, whose draws are padding.
-        event: Description of the event.
-        hits: Draws with the event under the first input.
-        draws: Draws under the first input.
-        other_hits: Draws with the event under the second input.
-        other_draws: Draws under the second input.
+        trial: What was compared, in words.
+        words: The two inputs, public words; "" is the empty text, whose draws are padding.
+        event: The event, in words.
+        hits: Under the first input.
+        draws: Under the first input.
+        other_hits: Under the second.
+        other_draws: Under the second.
+        delta: Of the claim, that the bound leaves out.
     """
 
     trial: str
@@ -48,16 +66,15 @@ class Counts:
     draws: int
     other_hits: int
     other_draws: int
+    delta: float = 0.0
 
     def bound(self, alpha: float) -> float:
         """Return the lower bound of the log ratio at joint confidence 1 - alpha."""
-        return audit_bound.log_ratio(self.hits, self.draws, self.other_hits, self.other_draws, alpha)
+        return audit_bound.log_ratio(self.hits, self.draws, self.other_hits, self.other_draws, alpha, self.delta)
 
 
-def trials(
-    mechanism: WordMechanism, pairs: Sequence[tuple[str, str]], draws: int, secrets: tuple[Any, Any]
-) -> Iterator[Counts]:
-    """Count the events of every pair of inputs in both directions, and for the first pair those of repeated draws.
+def trials(mechanism: WordMechanism, pairs: Sequence[Pair], draws: int, secrets: tuple[Any, Any]) -> Iterator[Counts]:
+    """Count the events of every pair of inputs, both ways, and for the first pair those of repeated draws.
 
     Args:
         mechanism: The mechanism.
@@ -65,7 +82,12 @@ def trials(
         draws: Records per input.
         secrets: Two noise keys: of the counted draws, and of the pilot.
     """
-    single = _of_one_word(mechanism, 1)
+    return trials_of(Subject(_of_one_word(mechanism, 1), _of_one_word(mechanism, 2)), pairs, draws, secrets)
+
+
+def trials_of(subject: Subject, pairs: Sequence[Pair], draws: int, secrets: tuple[Any, Any]) -> Iterator[Counts]:
+    """Count as `trials` does, for whatever releases."""
+    single = subject.single
     key, pilot_key = (_kernel.ReleaseKey(secret, "audit", "words", "audit", single.cfg()) for secret in secrets)
     for number, (word, other) in enumerate(pairs):
         counted = _released(single, key, [word, other] * draws)
@@ -82,14 +104,14 @@ def trials(
             )
             first = counted[0 : len(pilot) : 2]
             yield _differ("two keys", (word, other), (first, pilot[0::2]), (first, turned[0::2]))
-            yield _of_positions(mechanism, (word, other), draws, secrets[0])
+            if subject.double is not None:
+                yield _of_positions(subject.double, (word, other), subject.between, draws, secrets[0])
 
 
-def _of_positions(mechanism: WordMechanism, words: tuple[str, str], draws: int, secret: Any) -> Counts:
-    """Compare two draws of one record: from one word twice, and from two words."""
-    double = _of_one_word(mechanism, 2)
+def _of_positions(double: Mechanism, words: Pair, between: str, draws: int, secret: Any) -> Counts:
+    """Two draws of one record: of one word twice, and of two words."""
     key = _kernel.ReleaseKey(secret, "audit", "positions", "audit", double.cfg())
-    texts = [" ".join(text).strip() for text in ((words[0], words[0]), words)]
+    texts = [between.join(text).strip() for text in ((words[0], words[0]), words)]
     pairs = [_two(text) for text in _released(double, key, texts * draws)]
     left, right = (np.array(side, dtype=object) for side in zip(*pairs, strict=True))
     return _differ("two positions", words, (left[0::2], right[0::2]), (left[1::2], right[1::2]))
@@ -107,8 +129,8 @@ def _of_one_word(mechanism: WordMechanism, words: int) -> WordMechanism:
     return mechanism.model_copy(update=hidden) if mechanism.hides_length else mechanism
 
 
-def _released(mechanism: WordMechanism, key: Any, texts: Sequence[str]) -> Texts:
-    """Release texts, each as a record of its own."""
+def _released(mechanism: Mechanism, key: Any, texts: Sequence[str]) -> Texts:
+    """Release texts, each a record of its own."""
     ids = pa.array(np.arange(len(texts)).astype(str))
     text = mechanism.release(pa.array(texts, pa.large_string()), RecordKeys(key, ids, 0)).text
     released: Texts = text.fill_null("").to_numpy(zero_copy_only=False)

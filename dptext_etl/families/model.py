@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from dptext_etl.artifacts import Artifact
 from dptext_etl.inference import language_model
@@ -30,8 +30,21 @@ class ModelMechanism(Mechanism):
     model_source: ClassVar[str] = "give the folder of one: -p model=FOLDER"
     """How to get a model, for the hint of a preview that finds none."""
 
+    model_place: ClassVar[str]
+    """Where a mechanism keeps its loaded model."""
+
     model: str
     revision: str | None = None
+
+    def with_model(self, stand_in: Any) -> Self:
+        """Return the same mechanism, which computes with another model: for audits, whose claims hold for any.
+
+        Args:
+            stand_in: What its family takes for a loaded model.
+        """
+        again = self.model_copy()
+        again.__dict__[self.model_place] = stand_in
+        return again
 
     @classmethod
     def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:

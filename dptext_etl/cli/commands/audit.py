@@ -63,7 +63,8 @@ def _show(found: Mapping[str, Any], confidence: float) -> None:
     realised = "no finite table" if table is None else f"{table['realised']:.6f} ({_of(table)})"
     terminal.pairs(
         {
-            "claimed per word": found["claim"],
+            f"claimed per {found['unit']}": found["claim"],
+            **({"at delta": found["delta"]} if found["delta"] else {}),
             "charged, tight": found["charged"],
             "realised": realised,
             "certificate": found["by_table"],

@@ -48,6 +48,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         num_beams: Of the search that decodes.
     """
 
+    model_place: ClassVar[str] = "latent_model"
     shown_epsilons: ClassVar[tuple[float, ...]] = (1_000.0, 10_000.0, 100_000.0)
 
     num_beams: Annotated[PositiveInt, Field(le=64)] = 10

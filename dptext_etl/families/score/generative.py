@@ -58,6 +58,7 @@ class GenerativeMechanism(ScoreMechanism):
     """
 
     artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism.artifact_fields | {"allow_list"}
+    model_place: ClassVar[str] = "generator"
     continues: ClassVar[bool]
     """Whether the model continues the prompt (a causal model), or reads it and answers (an encoder-decoder)."""
     default_limit: ClassVar[int]

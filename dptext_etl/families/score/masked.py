@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -59,6 +59,8 @@ class MaskedMechanism(MaskedOutputs):
         block: Words of a block, for decoding "block" alone.
         window: Most tokens that the model reads at once, both copies of the text together.
     """
+
+    model_place: ClassVar[str] = "scorer_in_place"
 
     decoding: Literal["sequential", "block", "parallel"] = "sequential"
     block: PositiveInt | None = None
@@ -216,12 +218,15 @@ class MaskedMechanism(MaskedOutputs):
         """The parameters that `adjustment` depends on."""
         return ()
 
-    def scorer(self) -> MaskedScorer:
-        """Return the model as a scorer on this machine's device, built once per process.
+    def scorer(self) -> Scorer:
+        """Return the model as a scorer on this machine's device, built once per process; or what was put in its place.
 
         Raises:
             PolicyError: The model cannot be loaded, or it is no masked language model.
         """
+        if self.model_place in self.__dict__:
+            given: Scorer = self.__dict__[self.model_place]
+            return given
         files, machine = self.model_files, (self.computing.device, self.computing.dtype)
         settings = (self.mode, self.hides_length, self.window, self.clip_range, *self._adjusted_by)
         key = (language_model.identity(files), *machine, *settings)

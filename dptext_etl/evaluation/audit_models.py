@@ -1,0 +1,123 @@
+"""Audit mechanisms with a model: one step of theirs, under the worst model there can be, on the path that releases.
+
+The claim is per step (a masked word, a token of an answer, a record of a vector) and holds whatever a model computes.
+So the certificate is that of the integers or the noise of a step (`step_law`), and trials release public words with a
+stand-in for the model (`worst_models`), which makes the loss as large as it can be: a real model's would be smaller,
+and its weights are never loaded. As configured, and at a small epsilon where draws could hardly refute the claim.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dptext_etl.evaluation import audit_bound, step_law
+from dptext_etl.evaluation.audit_trials import Counts, Pair, Subject, trials_of
+from dptext_etl.evaluation.worst_models import COORDINATES, WorstGenerator, WorstLatents, WorstScorer
+from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.generative import GenerativeMechanism
+from dptext_etl.families.latent import LatentMechanism
+from dptext_etl.families.masked import MaskedMechanism
+from dptext_etl.families.model import ModelMechanism
+from dptext_etl.grid_noise import STEPS
+from dptext_etl.mechanism import Mechanism
+
+WORDS = ("good", "film")
+_WEIGHTS = 2**27
+"""Weights that are made per input and trial, at most: large output sets take fewer draws."""
+_LEAST = 1_000
+_TRIALS = 5
+
+
+@dataclass(frozen=True)
+class Step:
+    """What is audited of a mechanism with a model.
+
+    Attributes:
+        unit: What the claim is per.
+        claim: Declared loss of a step.
+        charged: What the ledger's tight component takes for it.
+        delta: Declared delta of a step.
+        certificate: What it realises.
+        draws: Records that are released per input and trial.
+        note: Why those are fewer than were asked for; empty where they are not.
+    """
+
+    unit: str
+    claim: float
+    charged: float
+    delta: float
+    certificate: Certificate
+    draws: int
+    note: str = ""
+
+
+def step_of(mechanism: Mechanism, draws: int) -> Step | None:
+    """Return what can be audited of a mechanism; None where it has no model of a known kind.
+
+    Args:
+        mechanism: Any mechanism.
+        draws: Records per input and trial that are asked for.
+    """
+    if isinstance(mechanism, (MaskedMechanism, GenerativeMechanism)):
+        held = min(draws, max(_LEAST, _WEIGHTS // mechanism.outputs))
+        note = "" if held == draws else f"{held:,} draws, because each is among {mechanism.outputs:,} outputs"
+        charged = min(mechanism.epsilon, mechanism.epsilon_tight)
+        return Step("draw", mechanism.epsilon, charged, 0.0, step_law.of_scores(mechanism, WORDS), held, note)
+    if isinstance(mechanism, LatentMechanism):
+        certificate = step_law.of_latents(mechanism, COORDINATES, ("a", "b"))
+        return Step("record", mechanism.epsilon, mechanism.epsilon, mechanism.used_delta, certificate, draws)
+    return None
+
+
+def trials_of_step(
+    mechanism: ModelMechanism, step: Step, alarm: float, secrets: tuple[Any, Any]
+) -> Iterator[tuple[ModelMechanism, float, Counts]]:
+    """Yield trials: the mechanism at its epsilon, the loss that may not be exceeded, and what was counted.
+
+    Args:
+        mechanism: What is audited.
+        step: What it claims.
+        alarm: Probability with which all trials together may refute a true claim.
+        secrets: Two noise keys: of what is counted, and of the pilot.
+    """
+    reach = audit_bound.largest(step.draws, alarm / (2 * _TRIALS * 2))
+    levels, most = [mechanism], 2 * getattr(mechanism, "draws_per_position", 1) * step.claim  # of a text of two steps
+    if most > reach / 2:
+        levels.append(mechanism.model_copy(update={"epsilon": float(f"{mechanism.epsilon * reach / 2 / most:.3g}")}))
+    for level in levels:
+        for subject, pair, steps in _subjects(level):
+            for counts in trials_of(subject, [pair], step.draws, secrets):
+                texts = 2 if counts.trial == "two positions" else 1  # of as many steps
+                yield level, texts * steps * level.epsilon, counts
+
+
+def most_trials(step: Step) -> int:
+    """Return how many trials there are at most, over which the false alarm is spread."""
+    return 2 * (2 * 2 + _TRIALS) if step.unit == "record" else 2 * _TRIALS
+
+
+def _subjects(mechanism: ModelMechanism) -> Iterator[tuple[Subject, Pair, int]]:
+    """Yield what releases, the inputs that are compared, and by how many steps' claims."""
+    if isinstance(mechanism, MaskedMechanism):
+        scorer = WorstScorer(mechanism.outputs, WORDS[0])
+        single, double = (_of_words(mechanism, words).with_model(scorer) for words in (1, 2))
+        yield Subject(single, double), WORDS, mechanism.draws_per_position
+    elif isinstance(mechanism, GenerativeMechanism):
+        answers = [mechanism.model_copy(update={"l_max": steps, "mode": "strict"}) for steps in (1, 2)]
+        one, two = (answer.with_model(WorstGenerator(mechanism.outputs)) for answer in answers)
+        yield Subject(one, two, between=""), ("a", "b"), 1
+    elif isinstance(mechanism, LatentMechanism):
+        scale = mechanism.scale(COORDINATES)
+        deviation = scale.sigma if scale.rate is None else math.sqrt(2) / float(scale.rate) / STEPS
+        for other in ("b", "c"):
+            vectors = mechanism.with_model(WorstLatents(deviation or 1.0, along=other))
+            yield Subject(vectors, None), ("a", other), 1
+
+
+def _of_words(mechanism: MaskedMechanism, words: int) -> MaskedMechanism:
+    """The same mechanism for texts of so many words, where the length is hidden; without the length's own noise."""
+    hidden = {"length": "fixed", "epsilon_length": None, "n_max": words}
+    return mechanism.model_copy(update=hidden if mechanism.hides_length else {})
