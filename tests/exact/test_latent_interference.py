@@ -3,6 +3,7 @@
 Specification: docs/spec/privacy.md#ni, docs/spec/privacy.md#ni-err, docs/spec/privacy.md#db-noise.
 """
 
+import hmac
 import traceback
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.latent import latent_keys
 
 from ..examples import examples
 from .latent_toys import MECHANISMS, Toy, adept, constant, dpbart, keys
@@ -283,3 +285,34 @@ def test_latents_far_outside_the_clip_tell_no_more_than_its_edge():
             for size in (1e3, 1e30, 1e300)
         }
         assert len(outs) == 1
+
+
+def vectors(mechanism, moved, count=20):
+    """Noisy vectors of texts whose latents a machine computes a little off."""
+    model = Toy(24, lambda text: np.full(24, 0.05) + moved * np.arange(24) / 24)
+    released(mechanism, model, ["good"] * count, keys(count))
+    return np.stack(model.decoded[:count])
+
+
+def test_equal_latents_have_equal_noise_and_others_have_noise_of_their_own(mechanism):
+    leaving = type(mechanism)(**mechanism.model_dump(exclude_unset=True), releases="latents")
+    assert leaving.cfg() != mechanism.cfg()
+    assert leaving.model_copy(update={"releases": "texts"}).cfg() == mechanism.cfg()
+    assert np.array_equal(vectors(leaving, 0.0), vectors(leaving, 0.0))
+    step = 2.0**-30
+    kept, bound = (vectors(made, step) - vectors(made, 0.0) for made in (mechanism, leaving))
+    assert np.abs(kept).max() <= 2.0**-15, "within the boundary noise is the record's, and steps of the grid are left"
+    scale = mechanism.scale(24)
+    wanted = scale.sigma or np.sqrt(2) / (float(scale.rate) * 2**16)
+    assert np.std(bound) == pytest.approx(np.sqrt(2) * wanted, rel=0.25)
+    assert len(np.unique(bound[:, 0])) == len(bound)
+
+
+def test_latent_keys_follow_from_every_bit():
+    record = keys(2)
+    one = latent_keys(record, np.array([[0.5, np.nan], [0.5, np.nan]]))
+    assert one[0] != one[1], "of two records"
+    assert one == latent_keys(record, np.array([[0.5, -0.0], [0.5, np.inf]], np.float32))
+    assert one != latent_keys(record, np.array([[0.5, 2.0**-60], [0.5, 0.0]]))
+    latent = np.array([0.5, 0.0]).tobytes()
+    assert one[0].as_py() == hmac.digest(record[0].as_py(), b"dptext/latent/v1\0" + latent, "sha256")

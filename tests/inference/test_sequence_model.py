@@ -398,7 +398,8 @@ def test_ni_through_the_whole_model(bart, tokenizer, one, other):
 
 
 def test_what_was_released_may_be_decoded_again_for_free(folder, secret_file):
-    mechanism = DPBart(epsilon=500.0, n_rec=10, model=str(folder), length=LENGTH, num_beams=2, clip=1.0)
+    options = {"epsilon": 500.0, "n_rec": 10, "model": str(folder), "length": LENGTH, "num_beams": 2, "clip": 1.0}
+    mechanism = DPBart(**options, releases="latents")
     given = pa.array(["good film", None, "", "good film"])
     ids = pa.array(["a", "b", "c", "d"])
     keys = RecordKeys(policy(mechanism, secret_file).release_key(), ids, 0)
@@ -410,6 +411,31 @@ def test_what_was_released_may_be_decoded_again_for_free(folder, secret_file):
     assert len(again) == 2
     with pytest.raises(PolicyError, match="numbers"):
         mechanism.model_copy(update={"length": LENGTH + 1}).decode(noisy)
+    with pytest.raises(PolicyError, match="leave only where the configuration says so"):
+        DPBart(**options).noisy(given, keys)
+
+
+def differences(folder, monkeypatch, secret_file, releases):
+    """How far apart the noisy vectors of one text are in float32 and bfloat16, in standard deviations of the noise."""
+    seen = []
+    for dtype in ("float32", "bfloat16"):
+        settle(monkeypatch, Computing("cpu", dtype))
+        made = DPBart(epsilon=500.0, n_rec=10, model=str(folder), length=LENGTH, clip=1.0, releases=releases)
+        keys = RecordKeys(policy(made, secret_file).release_key(), pa.array([str(row) for row in range(len(TEXTS))]), 0)
+        places = made._noisy(made.latent_model, pa.array(TEXTS), keys.of(pa.array(TEXTS)))
+        seen.append(np.concatenate([noisy for _, noisy, _ in places]))
+        if releases == "latents":
+            assert made.noisy(pa.array(TEXTS), keys).flatten().to_numpy().tobytes() == seen[-1].tobytes()
+    return (seen[0] - seen[1]) / made.scale(made.latent_model.size).sigma
+
+
+@precisely
+def test_vectors_that_leave_never_differ_by_a_function_of_the_text_alone(folder, monkeypatch, secret_file):
+    """Types of numbers are settings of a machine and no part of a configuration: the noise is another one for each."""
+    apart = differences(folder, monkeypatch, secret_file, "latents")
+    assert np.std(apart) == pytest.approx(np.sqrt(2), rel=0.2)
+    inside = differences(folder, monkeypatch, secret_file, "texts")
+    assert 0 < np.std(inside) < 0.1, "as it was: the noise cancels, and what is left is the text's"
 
 
 def test_a_configuration_names_the_delta_that_is_used(folder):

@@ -6,16 +6,20 @@ texts whatever their lengths (docs/spec/privacy.md#grid-noise, docs/spec/privacy
 * A text on which the encoder fails becomes the zero vector before noise (docs/spec/privacy.md#fail-closed), at the same
   spend.
 * Decoding is post-processing: `noisy` may be stored and decoded again, with other beams or another decoder, for free.
+* Machines compute a text's vector a little differently. Texts are protected by their first commit; where vectors leave,
+  equal noise on unequal vectors would show the difference, so their noise follows from the vector
+  (docs/spec/privacy.md#latent-noise).
 * How much noise there is, and what it costs: `families.latent_noise`.
 """
 
 from __future__ import annotations
 
+import hmac
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +43,22 @@ LONG = 400
 """Repetitions of the public words in a text that every model cuts."""
 PREVIEWED = 10_000
 """Public bound on the records that a preview assumes."""
+_BOUND = b"dptext/latent/v1\0"
+
+
+def latent_keys(record_keys: pa.Array, latents: npt.NDArray[np.floating]) -> pa.Array:
+    """Return keys that follow from a record's key and from its latent, bit for bit (docs/spec/stream.md#latent-key).
+
+    Args:
+        record_keys: Fixed-size binary of 32 bytes, shape (rows,).
+        latents: As the encoder gave them, shape (rows, size).
+    """
+    written = np.nan_to_num(np.asarray(latents, "<f8"), nan=0.0, posinf=0.0, neginf=0.0) + 0.0
+    keys = [
+        hmac.digest(key, _BOUND + row.tobytes(), "sha256")
+        for key, row in zip(record_keys.to_pylist(), written, strict=True)
+    ]
+    return pa.array(keys, pa.binary(32))
 
 
 class LatentMechanism(LatentNoise, ModelMechanism):
@@ -46,12 +66,15 @@ class LatentMechanism(LatentNoise, ModelMechanism):
 
     Attributes:
         num_beams: Of the search that decodes.
+        releases: "texts": what leaves is decoded, and noisy vectors stay inside. "latents": noisy vectors may leave
+            (`noisy`), and what noise they get follows from the vector that it hides, too.
     """
 
     model_place: ClassVar[str] = "latent_model"
     shown_epsilons: ClassVar[tuple[float, ...]] = (1_000.0, 10_000.0, 100_000.0)
 
     num_beams: Annotated[PositiveInt, Field(le=64)] = 10
+    releases: Literal["texts", "latents"] = "texts"
 
     @classmethod
     def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,8 +154,18 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         """Return what `release` decodes: the noisy latent of every text, float32 lists; null for a null.
 
         It is the release: it costs what a text costs and may be stored or published in its place; `decode` writes
-        texts from it as often as wanted, for nothing. The same keys give the same noise again.
+        texts from it as often as wanted, for nothing. Where keys and latents are the same, so is the noise. Where the
+        same text has another latent (numbers of half the length, another device or library), it is another release
+        with noise of its own, at full cost: two of them differ by noise, and never by a function of the raw text alone.
+
+        Raises:
+            PolicyError: The configuration does not say that vectors leave.
         """
+        if self.releases != "latents":
+            raise PolicyError(
+                "noisy vectors leave only where the configuration says so",
+                'set releases = "latents": their noise then differs wherever a text has another vector',
+            )
         record_keys = keys.of(texts)
         model, places = self.latent_model, [-1] * len(texts)
         made = [np.empty((0, model.size), np.float32)]
@@ -160,7 +193,8 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         for start in range(0, len(listed), model.rows):
             rows = listed[start : start + model.rows]
             latents = np.stack(encode([texts[same[0]].as_py() for same in rows]))
-            noisy = self.add_noise(latents, record_keys.take(pa.array([same[0] for same in rows])))
+            keys = record_keys.take(pa.array([same[0] for same in rows]))
+            noisy = self.add_noise(latents, keys if self.releases == "texts" else latent_keys(keys, latents))
             yield rows, noisy, ~np.isfinite(latents).any(axis=1)
 
     def add_noise(self, latents: npt.NDArray[np.floating], record_keys: pa.Array) -> Latents:
