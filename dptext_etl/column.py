@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, Spend
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released
@@ -19,6 +19,7 @@ INFINITE = np.iinfo(np.int64).max
 """Number that stands for an infinite amount among amounts in int64 millionths."""
 
 
+@bare
 def privatize(
     texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: PolicyLike, *, spend: bool = False
 ) -> pa.Array:
@@ -63,6 +64,7 @@ def with_spends(released: Released, mechanism: Mechanism) -> pa.Array:
     return pa.StructArray.from_arrays(columns, ["text", "positions", "epsilon", "delta"])
 
 
+@bare
 def release(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, policy: ColumnPolicy) -> Released:
     """Release texts, and return with them how many draws each text took.
 

@@ -6,10 +6,17 @@ line, so that the same failure means the same thing everywhere.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NoReturn, Self
+import traceback
+from functools import wraps
+from inspect import isgeneratorfunction
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from types import TracebackType
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class DPTextError(Exception):
@@ -109,3 +116,57 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
         except DPTextError:
             failure.__context__ = failure.__cause__ = None
             raise
+
+
+def bare(function: Callable[P, R]) -> Callable[P, R]:
+    """Let errors leave a function without the local variables of the frames that they came through.
+
+    Tools that record failures (error trackers, debuggers' reports, rich tracebacks) print locals, and ours hold raw
+    rows while they work. The frames keep their files, lines and names.
+
+    Example:
+        >>> @bare
+        ... def read(rows):
+        ...     return rows["missing"]
+    """
+    if isgeneratorfunction(function):
+        return cast("Callable[P, R]", _bare_flow(function))
+
+    @wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return function(*args, **kwargs)
+        except BaseException as error:
+            del args, kwargs
+            _clear(error)
+            raise
+
+    return call
+
+
+def _bare_flow(function: Callable[P, Iterator[Any]]) -> Callable[P, Iterator[Any]]:
+    @wraps(function)
+    def flow(*args: P.args, **kwargs: P.kwargs) -> Iterator[Any]:
+        try:
+            yield from function(*args, **kwargs)
+        except BaseException as error:
+            del args, kwargs
+            _clear(error)
+            raise
+
+    return flow
+
+
+def _clear(error: BaseException | None) -> None:
+    """Clear the frames of an error, and of all errors that led to it."""
+    seen: set[int] = set()
+    waiting = [error]
+    while waiting:
+        found = waiting.pop()
+        if found is None or id(found) in seen:
+            continue
+        seen.add(id(found))
+        traceback.clear_frames(found.__traceback__)
+        waiting += [found.__cause__, found.__context__]
+        if isinstance(found, BaseExceptionGroup):
+            waiting += found.exceptions

@@ -21,13 +21,14 @@ from dptext_etl.checks.judging import search
 from dptext_etl.checks.manifest import HINT, PublishedManifest
 from dptext_etl.checks.sink import LocalSink
 from dptext_etl.checks.verdict import Verdict
-from dptext_etl.errors import GateError, InputError, seam
+from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import PolicyLike, resolve
 
 Table = Path | pl.DataFrame
 
 
+@bare
 def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None = None) -> tuple[Verdict, ...]:
     """Evaluate every gate that judges published tables.
 

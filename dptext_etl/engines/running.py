@@ -7,6 +7,7 @@ from typing import Any
 
 from dptext_etl.engines.engine import Engine
 from dptext_etl.engines.staging import stage
+from dptext_etl.errors import bare
 from dptext_etl.policy import PolicyLike
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Listener
@@ -15,6 +16,7 @@ from dptext_etl.runner.publish.publication import publish
 from dptext_etl.runner.summary import RunSummary, summarise
 
 
+@bare
 def run(
     policy: PolicyLike,
     *,

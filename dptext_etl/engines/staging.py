@@ -10,7 +10,7 @@ from typing import Any
 
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.engine import LocalEngine
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import LedgerError, bare
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.policy import PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
@@ -23,6 +23,7 @@ from dptext_etl.runner.staged import StagedRun
 log = logging.getLogger("dptext_etl.runner")
 
 
+@bare
 def stage(
     policy: PolicyLike,
     *,

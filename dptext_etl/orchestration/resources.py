@@ -7,23 +7,40 @@ import dagster as dg
 from pydantic import field_validator
 
 from dptext_etl import keys
+from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
 from dptext_etl.orchestration.names import names
 from dptext_etl.policy import LedgerSpec, Policy
+from dptext_etl.policy.secrets import holds_password
 
 
 class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     """The ledger that keeps the spends.
 
-    Dagster shows a resource's configuration: a URL with a password goes in as `url=dg.EnvVar("NAME")`.
+    Dagster shows a resource's configuration: a URL with a password stands in a variable, and is named by
+    `url=dg.EnvVar("NAME")` or `url="env:NAME"`. Every process that opens the ledger looks it up.
 
     Attributes:
-        url: "sqlite:///path" or a path.
+        url: "sqlite:///path", a path, "postgresql://host/database", or "env:NAME".
         id_key: Reference to the key under which ids are stored; the file beside a SQLite ledger if absent.
     """
 
     url: str
     id_key: str | None = None
+
+    def __init__(self, **data: Any) -> None:
+        """Keep a variable by its name, so that neither Dagster nor a policy ever holds what is in it.
+
+        Raises:
+            PolicyError: The URL holds a password.
+        """
+        url = data.get("url")
+        if isinstance(url, dg.EnvVar):
+            data["url"] = f"env:{url.env_var_name}"
+        elif isinstance(url, str) and holds_password(url):
+            msg = "the URL of the ledger holds a password, and Dagster shows it"
+            raise PolicyError(msg, 'put it into a variable and name that: url=dg.EnvVar("DPTEXT_LEDGER_SECRET_URL")')
+        super().__init__(**data)
 
     @field_validator("id_key", mode="before")
     @classmethod

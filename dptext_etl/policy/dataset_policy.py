@@ -7,13 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, PositiveInt, PrivateAttr, model_validator
+from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.fitting import require_fit
 from dptext_etl.policy.paths import anchored
+from dptext_etl.policy.secrets import holds_password, written_out
 from dptext_etl.policy.terms import Cap, LedgerSpec, Retention
 
 PARTITION = "{partition}"
@@ -81,6 +82,23 @@ class Policy(Checked):
     def __init__(self, /, **values: Any) -> None:
         with self.checking():
             super().__init__(**values)
+
+    @field_validator("storage_options")
+    @classmethod
+    def _no_secret(cls, options: dict[str, str]) -> dict[str, str]:
+        """Refuse secrets themselves: policies are printed, sent to executors, and shown by Dagster."""
+        if found := written_out(options):
+            msg = f'{found[0]} is a secret; put it into a variable and name that: {found[0]} = "env:NAME_OF_A_SECRET"'
+            raise ValueError(msg)
+        return options
+
+    @field_validator("source", "sink", "staging")
+    @classmethod
+    def _no_password(cls, place: str | None) -> str | None:
+        if place is not None and holds_password(place):
+            msg = "the URL holds a password; put it into storage_options, as the name of a variable"
+            raise ValueError(msg)
+        return place
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from dptext_etl.policy.checked import Checked, KeyReference, Name
+from dptext_etl.policy.secrets import holds_password
 
 
 class LedgerSpec(Checked):
@@ -29,7 +29,7 @@ class LedgerSpec(Checked):
     @field_validator("url")
     @classmethod
     def _no_password(cls, url: str) -> str:
-        if "://" in url and urlsplit(url).password is not None:
+        if holds_password(url):
             msg = 'the URL holds a password; put it into a variable: url = "env:DPTEXT_LEDGER_SECRET_URL"'
             raise ValueError(msg)
         return url

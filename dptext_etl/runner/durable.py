@@ -77,14 +77,20 @@ def name_again(path: Path, again: Path, *, mode: int = PRIVATE_FILE) -> None:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder and its missing parents, readable by its owner alone.
+    """Make a folder and its missing parents, readable by its owner alone, who is this process's user.
 
     Raises:
-        InputError: Access is denied, or something else has that name.
+        InputError: Access is denied, something else has that name, or the folder belongs to another user: who owns a
+            folder can read what is put into it.
     """
     with seam(f"making the staging folder {path}", InputError, "the folder must be writable by you"):
         path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        path.chmod(PRIVATE_FOLDER)
+        owner, user = path.stat().st_uid, os.geteuid()
+        if owner == user:
+            path.chmod(PRIVATE_FOLDER)
+            return
+    msg = f"the staging folder {path} belongs to user {owner}, not to user {user}: its owner could read raw texts"
+    raise InputError(msg, "remove it, or name a folder of your own as staging; nothing was spent")
 
 
 def require_writable(folder: Path) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.accounting import log10_odds, require_delta
+from dptext_etl.errors import bare
 from dptext_etl.guarantee import MICRO, Disclosure
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.runner.balances import Forecast, is_infinite
@@ -77,6 +78,7 @@ class PlanSummary:
         return asdict(self)
 
 
+@bare
 def plan(
     policy: PolicyLike, *, partition: str | None = None, delta: float = DELTA, progress: Listener | None = None
 ) -> PlanSummary:

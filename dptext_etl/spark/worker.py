@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from dptext_etl import column
 from dptext_etl.engines.spark.carried import Carried
-from dptext_etl.errors import DPTextError, InputError, seam
+from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.keys import canonical_ids, id_type
 from dptext_etl.ledger.patience import patient
 from dptext_etl.policy import ColumnPolicy
@@ -88,6 +88,7 @@ def arguments(columns: Sequence[Any], named: Mapping[str, Any]) -> tuple[Any, An
     return given["text"], given["id"], given.get("subject")
 
 
+@bare
 def release(carried: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None = None) -> pa.Array:
     """Release one batch of a Spark column, charged first if the function has a ledger.
 

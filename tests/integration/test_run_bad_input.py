@@ -1,6 +1,7 @@
 """Bad input gets a sentence with a hint and an exit code, quotes no text, spends nothing and loses nothing."""
 
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -322,3 +323,29 @@ def test_library_errors_are_not_quoted(job, monkeypatch):
 
     monkeypatch.setattr(pl.LazyFrame, "collect", quoting)
     refused(job, InputError, "ComputeError")
+
+
+@pytest.mark.parametrize("kind", ["list", "struct", "bytes"])
+def test_a_column_that_csv_cannot_hold_is_refused_before_anything_is_charged(make_job, reviews, kind):
+    made = {
+        "list": pl.concat_list("stars", "stars"),
+        "struct": pl.struct("stars", "user_id"),
+        "bytes": pl.col("user_id").cast(pl.Binary),
+    }
+    job = make_job(frame=reviews().with_columns(stars=made[kind]))
+    with pytest.raises(InputError, match=r"column .stars. of type .* cannot stand in a CSV file"):
+        job.run(sink=str(job.folder / "published.csv"))
+    assert not (job.folder / "ledger.db").exists()
+    assert job.run().version == 1
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_a_staging_folder_of_another_user_is_refused(job, level):
+    folder = job.folder / "published.staging" / "2026-11" / "_"
+    folder.mkdir(parents=True)
+    os.chown([folder.parent.parent, folder.parent, folder][level], 12345, -1)
+    with pytest.raises(InputError, match="belongs to user 12345") as caught:
+        job.run()
+    assert "nothing was spent" in caught.value.hint
+    assert not (job.folder / "ledger.db").exists()

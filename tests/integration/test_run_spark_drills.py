@@ -382,6 +382,6 @@ def test_only_names_and_references_travel(job, sentinel):
     key = (job.folder / "noise.key").read_text().strip()
     assert key not in carried
     assert sentinel not in carried
-    secretive = job.policy(storage_options={"secret": "hunter2hunter2"})
+    secretive = job.policy(storage_options={"endpoint": "hunter2hunter2"})
     assert "hunter2" not in written(secretive)
     assert Policy.parse(json.loads(bench.order.policy)) == bench.policy

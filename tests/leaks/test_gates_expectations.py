@@ -206,7 +206,7 @@ def test_arguments_hold_references_only(bench):
     key = Path(bench.policy.key.removeprefix("file:")).read_text().strip()
     assert key not in said
     assert not [token for plan in bench.run.canaries for token in plan.tokens if token in said]
-    secretive = bench.policy.model_copy(update={"storage_options": {"secret": "hunter2hunter2"}})
+    secretive = bench.policy.model_copy(update={"storage_options": {"endpoint": "hunter2hunter2"}})
     assert "hunter2" not in dptx.written(secretive)
 
 

@@ -173,6 +173,36 @@ def test_a_deployment_sets_ledger_and_key(make_policy):
     assert defs.resources["key_care_notes"].reference == "file:noise.key"
 
 
+def test_a_ledger_url_in_a_variable_is_kept_by_its_name(make_policy, tmp_path, monkeypatch):
+    """Dagster shows resources, and a policy is printed: neither ever holds what is in the variable."""
+    from dptext_etl.orchestration import resources
+
+    monkeypatch.setenv("DPTEXT_LEDGER_SECRET_URL", f"sqlite:///{tmp_path}/held.db?password=hunter2")
+    given = orchestration.LedgerResource(url=dg.EnvVar("DPTEXT_LEDGER_SECRET_URL"))
+    policy = make_policy()
+    key = orchestration.KeyResource.of(policy)
+
+    @dg.asset(required_resource_keys=resources.needed(policy))
+    def seen(context):
+        here = resources.deployed(policy, context)
+        assert here.ledger.url == "env:DPTEXT_LEDGER_SECRET_URL"
+        return
+
+    name = resources.names(policy)
+    done = dg.materialize([seen], resources={name.ledger: given, name.key: key})
+    assert done.success
+    assert "hunter2" not in repr(given) + str(given.model_dump())
+
+
+@pytest.mark.parametrize(
+    "url", ["postgresql://me:hunter2@host/db", "postgresql://me@host/db?sslmode=require&password=hunter2"]
+)
+def test_a_password_is_no_configuration(url):
+    with pytest.raises(PolicyError, match="holds a password") as caught:
+        orchestration.LedgerResource(url=url)
+    assert "hunter2" not in str(caught.value)
+
+
 def test_partitions_are_the_files_that_match_the_source(make_policy, tmp_path):
     touch(*(tmp_path / "raw" / name for name in ("2026-02.parquet", "2026-01.parquet", "notes.txt")))
     defs = orchestration.build_definitions(make_policy())

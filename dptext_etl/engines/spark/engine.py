@@ -38,12 +38,12 @@ class SparkEngine(Engine["DataFrame"]):
         self._frame = df
         self._gpus = gpus_per_task
 
-    def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:  # noqa: ARG002  (the frame is given)
+    def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:
         """Check the columns of the frame, and check that the executors can reach the ledger."""
         spark = self._frame.sparkSession
         require_reach(spark, policy.ledger.url)
         gpu_profile(spark, self._gpus)
-        return open_table(self._frame, policy)
+        return open_table(self._frame, policy, layout)
 
     def examine(
         self,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 HINT = "check that the frame itself can be computed; Spark's own log says more"
 
 
-def open_table(frame: DataFrame, policy: Policy) -> Table[DataFrame]:
+def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFrame]:
     """Project a frame to the columns of a policy and check their roles.
 
     Raises:
@@ -32,7 +32,7 @@ def open_table(frame: DataFrame, policy: Policy) -> Table[DataFrame]:
     """
     require_free_names(frame, policy)
     schema = polars_schema(frame, wanted_columns(policy))
-    roles = Roles.of(policy, schema)
+    roles = Roles.of(policy, schema, layout)
     rows = frame.select(*(named(name) for name in wanted_columns(policy)))
     return Table(rows, schema, roles.dropped, roles.id_type)
 

@@ -24,7 +24,7 @@ from dptext_etl.engines.spark.board import Board
 from dptext_etl.engines.spark.carried import Carried
 from dptext_etl.engines.spark.ledger_url import for_workers
 from dptext_etl.engines.spark.shards import pieces
-from dptext_etl.errors import DPTextError, seam
+from dptext_etl.errors import DPTextError, bare, seam
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.patience import patient
 from dptext_etl.policy import ColumnPolicy, Policy
@@ -90,6 +90,7 @@ def task(order: Order) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.Recor
     return work
 
 
+@bare
 def records(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     """Carry out an order on the rows of a task, and yield the result of every shard as JSON."""
     os.environ.setdefault("DPTEXT_THREADS", "1")

@@ -15,7 +15,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.errors import InputError, LedgerError, PolicyError, seam
+from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy, PolicyLike, resolve
@@ -54,6 +54,7 @@ class Forgotten:
     staged: int
 
 
+@bare
 def forget(
     policy: PolicyLike,
     *,

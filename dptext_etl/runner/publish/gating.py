@@ -10,6 +10,7 @@ from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.checks.reports import copies, failures
 from dptext_etl.checks.reports.copies import CopyCount
+from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
@@ -22,6 +23,7 @@ from dptext_etl.runner.staged import StagedRun
 log = logging.getLogger("dptext_etl.runner")
 
 
+@bare
 def check(staged: StagedRun, *, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
     """Evaluate all gates over a staged run; if one fires, revoke the release name and take texts out of staging.
 

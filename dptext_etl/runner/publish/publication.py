@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dptext_etl.checks import Verdict, require
-from dptext_etl.errors import LedgerError, PolicyError
+from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember
@@ -47,6 +47,7 @@ class Published:
     note: str
 
 
+@bare
 def publish(
     staged: StagedRun,
     verdicts: Sequence[Verdict],

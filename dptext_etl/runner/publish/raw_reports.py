@@ -17,7 +17,7 @@ from dptext_etl import _kernel
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.reports.fingerprints import Seal
 from dptext_etl.checks.reports.personal_data import Finder, SurvivorCount, by_patterns, count_survivors
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.staged import StagedRun
 
@@ -27,6 +27,7 @@ QUERIES = "queries.jsonl"
 log = logging.getLogger("dptext_etl.runner")
 
 
+@bare
 def survivors(staged: StagedRun, find: Finder = by_patterns) -> dict[str, SurvivorCount]:
     """Count the personal data of the raw texts that is left in a staged run, by text column.
 
@@ -46,6 +47,7 @@ def survivors(staged: StagedRun, find: Finder = by_patterns) -> dict[str, Surviv
     return total
 
 
+@bare
 def sealed(staged: StagedRun) -> dict[str, dict[str, int]]:
     """Count the texts of a staged run that stand, whole or as shared n-grams, anywhere in the raw table.
 

@@ -6,6 +6,7 @@ import json
 import math
 from pathlib import Path
 
+from dptext_etl.errors import bare
 from dptext_etl.runner.layout import is_remote
 from dptext_etl.runner.source.guessing import Guess, guess
 
@@ -14,6 +15,7 @@ MARGIN = 1.2
 """Words are counted by white space here, and the mechanism may count a few more."""
 
 
+@bare
 def init(path: str | Path, *, dataset: str | None = None, key: str = "file:dptext.key") -> str:
     """Write a policy that works for a file, after one pass that counts words and distinct values.
 

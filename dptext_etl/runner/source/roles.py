@@ -44,7 +44,7 @@ def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
     texts = tuple(item.name for item in policy.columns)
     scanned = files.scan(_as_written(policy, texts), all_text=layout.sink_format == "csv")
     found = schema_of(scanned)
-    roles = Roles.of(policy, found)
+    roles = Roles.of(policy, found, layout)
     chosen = (_plain(name, found[name]) if name in texts else pl.col(name) for name in wanted_columns(policy))
     frame = scanned.select(*chosen)
     return Table(frame, schema_of(frame), roles.dropped, roles.id_type)
@@ -63,14 +63,21 @@ class Roles:
     id_type: str
 
     @classmethod
-    def of(cls, policy: Policy, found: pl.Schema) -> Roles:
+    def of(cls, policy: Policy, found: pl.Schema, layout: Layout) -> Roles:
         """Check that the columns of a table can play the roles that a policy gives them.
 
+        Args:
+            policy: The policy.
+            found: The columns of the table and their types.
+            layout: The places of the run: the format of the sink decides what it can hold.
+
         Raises:
-            InputError: A column is missing, unnamed (strict_columns), or of a wrong type.
+            InputError: A column is missing, unnamed (strict_columns), or of a type that its role or the sink cannot
+                hold.
         """
         dropped = tuple(name for name in found if name not in wanted_columns(policy))
         _check_names(policy, found, dropped)
+        _check_writable(policy, found, layout.sink_format)
         for item in policy.columns:
             _check_text(item.name, found[item.name])
         kind = _check_id(policy.id, found[policy.id])
@@ -114,6 +121,14 @@ def _check_names(policy: Policy, found: pl.Schema, dropped: tuple[str, ...]) -> 
         raise InputError(
             msg, f"release it, let it pass in clear with keep = [{line}], or set strict_columns = false to drop it"
         )
+
+
+def _check_writable(policy: Policy, found: pl.Schema, file_format: str) -> None:
+    """Refuse columns that the files of the sink cannot hold, before anything is charged."""
+    for name in output_columns(policy) if file_format == "csv" else ():
+        if found[name].is_nested() or found[name] in {pl.Binary, pl.Object}:
+            msg = f"column {name!r} of type {found[name]} cannot stand in a CSV file; nothing was spent"
+            raise InputError(msg, "publish as Parquet (a sink such as published/reviews.parquet), or do not keep it")
 
 
 def _check_text(name: str, dtype: pl.DataType) -> None:

@@ -1,0 +1,84 @@
+"""Secrets stand in variables: a policy is printed, sent to executors, and shown by Dagster."""
+
+import pytest
+
+from dptext_etl.errors import PolicyError
+from dptext_etl.policy import LedgerSpec, Policy
+
+SECRETS = [
+    "aws_secret_access_key",
+    "aws_session_token",
+    "AWS_SECRET_ACCESS_KEY",
+    "azure_storage_account_key",
+    "azure_client_secret",
+    "azure_storage_sas_key",
+    "google_service_account_key",
+    "token",
+    "password",
+]
+PLAIN = [
+    "aws_access_key_id",
+    "aws_endpoint_url",
+    "aws_region",
+    "google_service_account",
+    "google_service_account_path",
+    "azure_storage_account_name",
+    "aws_allow_http",
+    "max_retries",
+]
+
+
+def policy(**changes):
+    values = {
+        "dataset": "d",
+        "release": "1",
+        "source": "raw.parquet",
+        "sink": "s3://bucket/out",
+        "staging": "staging",
+        "id": "id",
+        "unit": "record",
+        "key": "env:DPTEXT_SECRET",
+        "ledger": {"url": "ledger.db"},
+        "column": [{"name": "text", "mechanism": {"name": "custext", "epsilon": 1.0}, "allow": ["cluster"]}],
+    }
+    return Policy.parse({**values, **changes})
+
+
+@pytest.mark.parametrize("name", SECRETS)
+def test_a_secret_option_is_named_by_its_variable(name):
+    assert policy(storage_options={name: "env:THE_SECRET"})
+    with pytest.raises(PolicyError, match="is a secret") as caught:
+        policy(storage_options={name: "hunter2"})
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_other_options_are_written_out(name):
+    assert policy(storage_options={name: "1"}).storage_options == {name: "1"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:hunter2@host/db",
+        "postgresql://me@host/db?password=hunter2",
+        "postgresql://host/db?sslmode=require&sslpassword=hunter2",
+    ],
+)
+def test_a_ledger_url_holds_no_password(url):
+    with pytest.raises(ValueError, match="holds a password") as caught:
+        LedgerSpec(url=url)
+    assert "hunter2" not in str(caught.value)
+    with pytest.raises(PolicyError, match="holds a password"):
+        policy(ledger={"url": url})
+
+
+@pytest.mark.parametrize("place", ["source", "sink", "staging"])
+def test_a_place_holds_no_password(place):
+    with pytest.raises(PolicyError, match="holds a password"):
+        policy(**{place: "s3://id:hunter2@bucket/raw.parquet"})
+
+
+@pytest.mark.parametrize("url", ["env:LEDGER_SECRET_URL", "postgresql://me@host/db?sslmode=require", "sqlite:///l.db"])
+def test_other_urls_are_fine(url):
+    assert LedgerSpec(url=url).url == url
