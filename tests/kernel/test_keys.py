@@ -9,6 +9,8 @@ import pickle
 import struct
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -74,6 +76,50 @@ def test_a_file_of_another_user_is_refused(key_file):
     os.chown(path, 12345, -1)
     with pytest.raises(KeyReferenceError, match="belongs to user 12345"):
         _kernel.Secret.resolve(f"file:{path}")
+
+
+MOUNTED = """
+import os, sys
+from dptext_etl import _kernel
+owner, group, mode, supplementary = (int(item) for item in sys.argv[2:])
+os.chown(sys.argv[1], owner, group)
+os.chmod(sys.argv[1], mode)
+os.setgroups([supplementary])
+os.setgid(5000)
+os.setuid(5001)
+try:
+    _kernel.Secret.resolve(f"file:{sys.argv[1]}")
+except Exception as error:
+    print(error)
+else:
+    print("taken")
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize(
+    ("owner", "group", "mode", "said"),
+    [
+        (0, 4321, 0o440, "taken"),  # a secret volume of Kubernetes under fsGroup 4321
+        (0, 5000, 0o640, "taken"),
+        (5001, 4321, 0o400, "taken"),
+        (0, 4321, 0o444, "open to others (mode 0444)"),
+        (0, 4321, 0o460, "open to others (mode 0460)"),
+        (0, 4321, 0o400, "cannot be opened"),
+        (0, 9999, 0o440, "cannot be opened"),
+        (0, 9999, 0o444, "belongs to user 0"),
+        (12345, 4321, 0o440, "belongs to user 12345"),
+        (5001, 4321, 0o440, "open to others (mode 0440)"),
+    ],
+)
+def test_a_mounted_secret_of_root_is_taken_by_its_group(owner, group, mode, said):
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o711)
+        path = Path(folder) / "key"
+        path.write_text(HEX)
+        arguments = [str(item) for item in (path, owner, group, mode, 4321)]
+        done = subprocess.run([sys.executable, "-c", MOUNTED, *arguments], capture_output=True, text=True, check=False)
+    assert said in done.stdout, done.stdout + done.stderr
 
 
 def test_an_environment_variable_says_secret_in_its_name(monkeypatch):

@@ -121,18 +121,7 @@ impl Secret {
         if !facts.is_file() {
             return Err(Error::key(format!("the key file {path} is not a regular file")).hint(hint));
         }
-        let user = rustix::process::geteuid().as_raw();
-        if facts.uid() != user {
-            return Err(Error::key(format!("the key file {path} belongs to user {}, not to user {user}", facts.uid()))
-                .hint("copy it to a file of your own with mode 0600"));
-        }
-        if facts.mode() & 0o077 != 0 {
-            return Err(Error::key(format!(
-                "the key file {path} is open to others (mode {:04o})",
-                facts.mode() & 0o7777
-            ))
-            .hint(format!("chmod 600 {path}")));
-        }
+        require_private(path, facts.uid(), facts.gid(), facts.mode())?;
         let mut text = Zeroizing::new(String::with_capacity(128));
         Read::by_ref(&mut file).take(128).read_to_string(&mut text).map_err(|error| failed("read", &error))?;
         Self::from_hex(&text, &format!("the key file {path}"))
@@ -201,6 +190,30 @@ impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(...)")
     }
+}
+
+/// Refuses a key file that others than this process's user can read.
+///
+/// It belongs to the user and is open to nobody else; or to root and to a group of the process, and then that group may
+/// read it and no more: so Kubernetes mounts a secret for a pod with `fsGroup`.
+fn require_private(path: &str, owner: u32, group: u32, mode: u32) -> Result<()> {
+    let user = rustix::process::geteuid().as_raw();
+    let mounted = owner == 0 && user != 0 && mode & 0o040 != 0 && in_groups(group);
+    if owner != user && !mounted {
+        return Err(Error::key(format!("the key file {path} belongs to user {owner}, not to user {user}"))
+            .hint("copy it to a file of your own with mode 0600; a mounted secret of root needs mode 0440 and your group"));
+    }
+    let open = mode & if mounted { 0o037 } else { 0o077 };
+    if open != 0 {
+        let hint = if mounted { "mount it with defaultMode: 0440".to_owned() } else { format!("chmod 600 {path}") };
+        return Err(Error::key(format!("the key file {path} is open to others (mode {:04o})", mode & 0o7777)).hint(hint));
+    }
+    Ok(())
+}
+
+fn in_groups(group: u32) -> bool {
+    rustix::process::getegid().as_raw() == group
+        || rustix::process::getgroups().is_ok_and(|groups| groups.iter().any(|item| item.as_raw() == group))
 }
 
 fn malformed(place: &str) -> Error {
