@@ -200,13 +200,16 @@ fn require_private(path: &str, owner: u32, group: u32, mode: u32) -> Result<()> 
     let user = rustix::process::geteuid().as_raw();
     let mounted = owner == 0 && user != 0 && mode & 0o040 != 0 && in_groups(group);
     if owner != user && !mounted {
-        return Err(Error::key(format!("the key file {path} belongs to user {owner}, not to user {user}"))
-            .hint("copy it to a file of your own with mode 0600; a mounted secret of root needs mode 0440 and your group"));
+        return Err(Error::key(format!("the key file {path} belongs to user {owner}, not to user {user}")).hint(
+            "copy it to a file of your own with mode 0600; a mounted secret of root needs mode 0440 and your group",
+        ));
     }
     let open = mode & if mounted { 0o037 } else { 0o077 };
     if open != 0 {
         let hint = if mounted { "mount it with defaultMode: 0440".to_owned() } else { format!("chmod 600 {path}") };
-        return Err(Error::key(format!("the key file {path} is open to others (mode {:04o})", mode & 0o7777)).hint(hint));
+        return Err(
+            Error::key(format!("the key file {path} is open to others (mode {:04o})", mode & 0o7777)).hint(hint)
+        );
     }
     Ok(())
 }
