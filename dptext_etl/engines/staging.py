@@ -71,7 +71,8 @@ def stage(
     rows = row_counts(source.total, source.wanted, answers, staged)
     log.info("staged: %s", rows)
     seconds = time.monotonic() - attempt.began
-    return StagedRun(policy, partition, tuple(staged), tuple(plans), refs, rows, table.dropped, source.base, seconds)
+    read = (rows, table.dropped, source.base, seconds, table.origin)
+    return StagedRun(policy, partition, tuple(staged), tuple(plans), refs, *read)
 
 
 def _computed(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[Done]:

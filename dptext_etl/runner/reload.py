@@ -45,6 +45,7 @@ def to_json(staged: StagedRun) -> str:
         "dropped": staged.dropped,
         "base": staged.base,
         "seconds": staged.seconds,
+        **({} if staged.origin is None else {"origin": staged.origin}),
     }
     return json.dumps(facts, indent=1)
 
@@ -81,6 +82,7 @@ def from_json(text: str, policy: Policy) -> StagedRun:
         dropped=tuple(facts["dropped"]),
         base=facts["base"],
         seconds=facts["seconds"],
+        origin=facts.get("origin"),
     )
 
 

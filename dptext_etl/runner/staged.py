@@ -29,6 +29,7 @@ class StagedRun:
         dropped: Columns of the source that the policy does not name.
         base: Digest of the manifest that an incremental run adds to, or None.
         seconds: The duration of staging.
+        origin: Which version of a table of Delta Lake or Iceberg was read; None for anything else.
     """
 
     policy: Policy
@@ -40,6 +41,7 @@ class StagedRun:
     dropped: tuple[str, ...]
     base: str | None
     seconds: float
+    origin: dict[str, str] | None = None
 
     @property
     def layout(self) -> Layout:

@@ -182,6 +182,15 @@ def test_a_store_that_refuses_loses_nothing(make_job, store):
         assert ledger.verify().ok
 
 
+def test_objects_of_a_delta_table_are_refused(make_job, store):
+    job = make_job()
+    upload(job, store)
+    store.objects["raw/_delta_log/00000000000000000000.json"] = b'{"protocol": {}}\n'
+    with pytest.raises(InputError, match="belong to a table of Delta Lake"):
+        job.run(**remote(job, store))
+    assert not (job.folder / "ledger.db").exists()
+
+
 def test_a_store_needs_a_local_staging_folder(make_job, store):
     job = make_job()
     with pytest.raises(PolicyError, match="local folder"):

@@ -6,6 +6,7 @@ was released was released, and copies that readers hold are out of reach.
 
 from __future__ import annotations
 
+import glob
 import re
 import shutil
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
-from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import name_of
@@ -159,10 +160,9 @@ def _gone(  # noqa: PLR0917
 
 def _source(policy: Policy, layout: Layout) -> set[str] | None:
     """Return the canonical ids of the source; None where it has no files any more."""
-    try:
-        files = Files.find(layout)
-    except InputError:
+    if not is_remote(layout.source) and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
         return None
+    files = Files.find(layout)
     return set(_ids(files.scan((policy.id,)), policy).to_pylist())
 
 

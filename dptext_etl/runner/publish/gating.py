@@ -92,7 +92,9 @@ def _draft(staged: StagedRun, staging: Staging) -> Path:
     """Write a draft of the manifest, so that the gates search it, too."""
     path = staging.folder / "manifest.draft.json"
     schema, computed = staging.schema(staged.shards[0]), staged.computed
-    drafted = draft(staged.policy, staged.layout, schema, gates=[], parts=(), version=0, computed=computed)
+    drafted = draft(
+        staged.policy, staged.layout, schema, gates=[], parts=(), version=0, computed=computed, source=staged.origin
+    )
     text = drafted.text().encode()
     durable.write(path, lambda file: file.write(text), action="staging the manifest")
     return path

@@ -51,6 +51,8 @@ class Manifest:
             where and in what a model computed (`computed`).
         gates: Names of the gates that all passed.
         parts: The files.
+        source: Which version of a table of Delta Lake or Iceberg the rows of the last run are from; None, and not
+            written, for anything else.
     """
 
     dataset: str
@@ -63,6 +65,7 @@ class Manifest:
     columns: list[dict[str, Any]]
     gates: list[str]
     parts: tuple[Part, ...]
+    source: dict[str, str] | None = None
 
     @property
     def rows(self) -> int:
@@ -82,6 +85,8 @@ class Manifest:
     def text(self) -> str:
         """Return the manifest as it is written."""
         facts = {"format": FORMAT, "rows": self.rows, **asdict(self)}
+        if self.source is None:
+            del facts["source"]
         return json.dumps(facts, indent=1, ensure_ascii=True) + "\n"
 
     @classmethod
@@ -161,6 +166,7 @@ def draft(
     parts: tuple[Part, ...],
     version: int,
     computed: Places,
+    source: dict[str, str] | None = None,
 ) -> Manifest:
     """Put together the manifest of a version.
 
@@ -172,6 +178,7 @@ def draft(
         parts: The files of the version.
         version: Number of the version, from 1.
         computed: Where and in what the models of each column computed.
+        source: Which version of a table the rows are from.
     """
     names = {name: str(dtype) for name, dtype in schema.items()}
     places = {name: {"computed": found} for name, found in computed.items()}
@@ -187,4 +194,5 @@ def draft(
         columns,
         gates,
         parts,
+        source,
     )

@@ -144,7 +144,16 @@ def _drafted(
     schema = Staging(staged.layout.staging).schema(staged.shards[0])
     gates = [verdict.name for verdict in verdicts]
     computed = together([older, staged.computed])
-    return draft(staged.policy, staged.layout, schema, gates=gates, parts=parts, version=version, computed=computed)
+    return draft(
+        staged.policy,
+        staged.layout,
+        schema,
+        gates=gates,
+        parts=parts,
+        version=version,
+        computed=computed,
+        source=staged.origin,
+    )
 
 
 def _record(staged: StagedRun, manifest: Manifest) -> None:

@@ -11,6 +11,7 @@ from dptext_etl.errors import DPTextError, InputError
 from dptext_etl.keys import id_type
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.source import hive
 from dptext_etl.runner.source.table import Files, schema_of
 
 Rows = TypeVar("Rows")
@@ -26,12 +27,14 @@ class Table(Generic[Rows]):
         schema: Types of those columns, as Polars names them.
         dropped: Names of the columns that the policy does not name; they are never read.
         id_type: The kind of the record ids, as the ledger pins it.
+        origin: Which version of which kind of table is read; None for plain files and frames.
     """
 
     frame: Rows
     schema: pl.Schema
     dropped: tuple[str, ...]
     id_type: str
+    origin: dict[str, str] | None = None
 
 
 def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
@@ -42,12 +45,19 @@ def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
     """
     files = Files.find(layout)
     texts = tuple(item.name for item in policy.columns)
-    scanned = files.scan(_as_written(policy, texts), all_text=layout.sink_format == "csv")
+    files.refuse_drift(wanted_columns(policy))
+    as_written, all_text = _as_written(policy, texts), layout.sink_format == "csv"
+    scanned = files.scan(as_written, all_text=all_text)
     found = schema_of(scanned)
+    named = hive.columns_of([path for path in files.paths if files.version is None])
+    if in_folders := [name for name in wanted_columns(policy) if name not in found and name in named]:
+        beside = files.scan(as_written, all_text=all_text, paths_as=hive.PATHS)
+        scanned = hive.with_columns(beside, files.paths, in_folders)
+        found = schema_of(scanned)
     roles = Roles.of(policy, found, layout)
     chosen = (_plain(name, found[name]) if name in texts else pl.col(name) for name in wanted_columns(policy))
     frame = scanned.select(*chosen)
-    return Table(frame, schema_of(frame), roles.dropped, roles.id_type)
+    return Table(frame, schema_of(frame), roles.dropped, roles.id_type, files.origin)
 
 
 @dataclass(frozen=True)

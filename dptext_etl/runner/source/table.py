@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import polars as pl
 
 from dptext_etl.errors import InputError, seam
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
+from dptext_etl.runner.source import table_formats
 
 INFERRED_ROWS = 10_000
 """The rows from which the column types of an untyped file are inferred."""
@@ -25,13 +26,20 @@ class Files:
 
     Attributes:
         paths: Local files in sorted order, or one object-store URL.
-        format: "parquet", "csv" or "ndjson".
+        format: "parquet", "csv" or "ndjson"; "delta" or "iceberg" for a table with a log of its own.
         storage: Options for object stores, resolved.
+        version: The version of such a table that is read.
     """
 
     paths: tuple[str, ...]
     format: str
     storage: dict[str, Any] = field(default_factory=dict, repr=False)
+    version: str | None = None
+
+    @property
+    def origin(self) -> dict[str, str] | None:
+        """Which version of which kind of table is read; None for plain files."""
+        return None if self.version is None else {"format": self.format, "version": self.version}
 
     @classmethod
     def find(cls, layout: Layout) -> Files:
@@ -45,10 +53,15 @@ class Files:
     @classmethod
     def at(cls, source: str, storage: dict[str, Any] | None = None) -> Files:
         """Find the files that a path, folder, glob or URL names (see `find`)."""
+        kind = table_formats.kind_of(source, storage or {})
+        if kind is not None:
+            return cls((source,), kind, storage or {}, table_formats.version_of(source, kind, storage or {}))
         if is_remote(source):
             paths, formats = [source], {format_of(source)}
+            table_formats.refuse_objects(source, storage or {})
         else:
             paths = _local_files(source)
+            table_formats.refuse_parts(source, paths)
             formats = {format_of(path) for path in paths}
         if not paths:
             raise InputError(f"the source {source} has no files", f"known suffixes: {', '.join(FORMATS)}")
@@ -59,12 +72,15 @@ class Files:
             raise InputError(msg, f"known suffixes: {', '.join(FORMATS)}; name files by a glob such as FOLDER/*.csv")
         return cls(tuple(paths), known.pop(), storage or {})
 
-    def scan(self, text_like: tuple[str, ...] = (), *, all_text: bool = False) -> pl.LazyFrame:
+    def scan(
+        self, text_like: tuple[str, ...] = (), *, all_text: bool = False, paths_as: str | None = None
+    ) -> pl.LazyFrame:
         """Scan the files.
 
         Args:
             text_like: Columns that an untyped format (CSV) must read as strings: ids and texts.
             all_text: Read every column of an untyped format as strings.
+            paths_as: Name of a column to add that holds the path of each row's file.
 
         Returns:
             A lazy frame in row order of the files.
@@ -72,19 +88,63 @@ class Files:
         Raises:
             InputError: The files cannot be opened.
         """
+        if self.version is not None:
+            return table_formats.scan(
+                self.paths[0], cast("table_formats.Kind", self.format), self.version, self.storage
+            )
         paths = [path if is_remote(path) else glob.escape(path) for path in self.paths]  # a name is no pattern
         with seam(f"opening the source ({self.format})", InputError, READ_HINT):
             if self.format == "parquet":
-                return pl.scan_parquet(paths, storage_options=self.storage, hive_partitioning=False)
+                return pl.scan_parquet(
+                    paths, storage_options=self.storage, hive_partitioning=False, include_file_paths=paths_as
+                )
             if self.format == "ndjson":
-                return pl.scan_ndjson(paths, storage_options=self.storage, infer_schema_length=INFERRED_ROWS)
+                return pl.scan_ndjson(
+                    paths,
+                    storage_options=self.storage,
+                    infer_schema_length=INFERRED_ROWS,
+                    include_file_paths=paths_as,
+                )
             return pl.scan_csv(
                 paths,
+                include_file_paths=paths_as,
                 storage_options=self.storage,
                 schema_overrides=dict.fromkeys(text_like, pl.String),
                 infer_schema=not all_text,
                 infer_schema_length=INFERRED_ROWS,
             )
+
+    def refuse_drift(self, columns: Iterable[str]) -> None:
+        """Refuse files whose columns differ, and name the file and the column.
+
+        Objects of a store, and lines of NDJSON, are compared when they are read.
+
+        Args:
+            columns: The columns that a run reads.
+
+        Raises:
+            InputError: A column is missing in a file, has another type, or is there beside those of the first.
+        """
+        if self.format not in {"parquet", "csv"} or len(self.paths) < 2:
+            return
+        first = self._columns(self.paths[0])
+        for path in self.paths[1:]:
+            here = self._columns(path)
+            for name in dict.fromkeys([*(name for name in columns if name in first), *first, *here]):
+                if here.get(name) != first.get(name):
+                    first_has = f"the first file {self.paths[0]} has {_said(name, first)}"
+                    msg = f"the file {path} has {_said(name, here)}, and {first_has}"
+                    raise InputError(msg, "write the files alike, or name those that are: a run reads one table")
+
+    def _columns(self, path: str) -> pl.Schema:
+        with seam(f"opening the file {path}", InputError, READ_HINT):
+            if self.format == "parquet":
+                return pl.Schema(pl.read_parquet_schema(path))
+            return pl.scan_csv(glob.escape(path), infer_schema=False).collect_schema()
+
+
+def _said(name: str, found: pl.Schema) -> str:
+    return f"column {name!r} of type {found[name]}" if name in found else f"no column {name!r}"
 
 
 def schema_of(frame: pl.LazyFrame) -> pl.Schema:

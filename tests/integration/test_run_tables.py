@@ -1,0 +1,128 @@
+"""Sources of more than one plain file: tables with a log, folders with columns in their names, files that differ."""
+
+import importlib.util
+import json
+
+import polars as pl
+import pytest
+
+from dptext_etl import run
+from dptext_etl.checks.published import check_published
+from dptext_etl.errors import InputError
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.source import table_formats
+
+
+def published(job):
+    return scan_published(str(job.folder / "published")).collect()
+
+
+def manifest(job):
+    return json.loads((job.folder / "published.manifest.json").read_text())
+
+
+@pytest.fixture
+def delta(job, reviews):
+    """A table of Delta Lake from which half of the rows were deleted."""
+    deltalake = pytest.importorskip("deltalake", reason="deltalake is not installed (extra: tables)")
+    place = str(job.folder / "table")
+    reviews(120).write_delta(place)
+    reviews(120, 120).write_delta(place, mode="append")
+    deltalake.DeltaTable(place).delete("id < 'r00100'")
+    return place
+
+
+def test_a_delta_table_holds_no_deleted_rows(job, delta, reviews):
+    files = pl.concat(pl.read_parquet(path) for path in (job.folder / "table").glob("*.parquet"))
+    assert files.height > 140, "the folder still holds files of deleted rows"
+    summary = job.run(source=delta)
+    assert sorted(published(job)["id"]) == reviews(240)["id"].to_list()[100:]
+    assert manifest(job)["source"] == {"format": "delta", "version": "2"}
+    assert summary.rows["read"] == 140
+    assert all(verdict.passed for verdict in check_published(job.folder / "published", job.policy()))
+
+
+def test_the_version_that_a_run_began_with_is_read_throughout(job, delta, reviews):
+    import deltalake
+
+    def checkpoint(name):
+        if name == "checked":
+            deltalake.DeltaTable(delta).delete("id >= 'r00100'")
+
+    run(job.policy(source=delta), checkpoint=checkpoint)
+    assert published(job).height == 140
+    assert manifest(job)["source"]["version"] == "2"
+
+
+def test_files_of_a_delta_table_are_refused(job, delta):
+    for source in (f"{delta}/*.parquet", str(next((job.folder / "table").glob("*.parquet")))):
+        with pytest.raises(InputError, match="belong to a table of Delta Lake") as caught:
+            job.run(source=source)
+        assert delta in caught.value.hint
+    assert not (job.folder / "ledger.db").exists()
+
+
+@pytest.mark.parametrize("source", ["table", "table/metadata/00001-abc.metadata.json"])
+def test_without_the_extra_such_a_table_is_refused(job, reviews, monkeypatch, source):
+    (job.folder / "table" / "metadata").mkdir(parents=True)
+    (job.folder / "table" / "metadata" / "00001-abc.metadata.json").touch()
+    if source == "table":
+        (job.folder / "table" / "_delta_log").mkdir()
+    reviews().write_parquet(job.folder / "table" / "part-0.parquet")
+    monkeypatch.setattr(table_formats, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="is read by its log") as caught:
+        job.run(source=str(job.folder / source))
+    assert "deleted rows" in caught.value.hint
+
+
+@pytest.mark.skipif(importlib.util.find_spec("pyiceberg") is None, reason="pyiceberg is not installed (extra: tables)")
+def test_an_iceberg_table_holds_no_deleted_rows(job, reviews):
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    place = job.folder / "warehouse"
+    place.mkdir()
+    catalog = SqlCatalog("local", uri=f"sqlite:///{place}/catalog.db", warehouse=f"file://{place}")
+    catalog.create_namespace("raw")
+    rows = reviews(240).with_columns(pl.col("stars").cast(pl.Int64)).to_arrow(compat_level=pl.CompatLevel.oldest())
+    table = catalog.create_table("raw.reviews", schema=rows.schema)
+    table.append(rows)
+    table.delete("id < 'r00100'")
+    current = table.metadata_location.removeprefix("file://")
+    assert job.run(source=current).rows["read"] == 140
+    assert sorted(published(job)["id"]) == reviews(240)["id"].to_list()[100:]
+    assert manifest(job)["source"] == {"format": "iceberg", "version": str(table.current_snapshot().snapshot_id)}
+    (data,) = {path.parent for path in place.rglob("*.parquet")}
+    with pytest.raises(InputError, match="belong to a table of Iceberg"):
+        job.run(source=f"{data}/*.parquet", release="2026-12")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "ndjson"])
+def test_columns_of_folder_names_can_be_kept(job, reviews, save, suffix):
+    for at, day in enumerate(["2026-01-01", "2026-01-02", "__HIVE_DEFAULT_PARTITION__"]):
+        save(reviews(80, 80 * at), job.folder / "raw" / f"day={day}" / "shop=a%2Fb" / f"part-0.{suffix}")
+    job.run(source=str(job.folder / "raw"), keep=["stars", "day", "shop"])
+    found = published(job)
+    assert found["id"].to_list() == reviews(240)["id"].to_list()
+    assert found["day"].to_list() == ["2026-01-01"] * 80 + ["2026-01-02"] * 80 + [None] * 80
+    assert set(found["shop"]) == {"a/b"}
+    job.run(source=str(job.folder / "raw"), release="2026-12")
+    assert published(job).columns == ["id", "stars", "review", "note"], "what is not kept is not read"
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_files_whose_columns_differ_are_named(job, reviews, save, suffix):
+    cases = [
+        ({"more": pl.lit(1)}, "has column 'more'"),
+        ({"stars": None}, "no column 'stars'"),
+        ({"stars": pl.col("stars").cast(pl.Float64)}, "column 'stars' of type Float64"),
+    ]
+    for changes, said in cases[: 2 if suffix == "csv" else 3]:
+        second = reviews(80, 80).drop([name for name, made in changes.items() if made is None])
+        second = second.with_columns(**{name: made for name, made in changes.items() if made is not None})
+        for at, frame in enumerate((reviews(80), second)):
+            save(frame, job.folder / "raw" / f"{at}.{suffix}")
+        with pytest.raises(InputError, match=f"1.{suffix} has .*") as caught:
+            job.run(source=str(job.folder / "raw"))
+        assert said in str(caught.value)
+        assert f"0.{suffix}" in str(caught.value)
+    assert not (job.folder / "ledger.db").exists()
