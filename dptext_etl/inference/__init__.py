@@ -1,1 +1,1 @@
-"""Neural models: loading, batching, scoring."""
+"""Load neural models, batch their inputs, and compute their scores."""

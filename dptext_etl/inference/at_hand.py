@@ -1,4 +1,4 @@
-"""Choose a model for a first look: one that is on this machine, so that nothing is downloaded."""
+"""Choose a model for a preview among those on this machine, so that nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
 
 
 def model_at_hand(kind: type[Mechanism], given: Mapping[str, Any], small: str | None, source: str) -> dict[str, Any]:
-    """Return the model that a preview takes: none if one is given, else the usual one or the small one that ships.
+    """Return the parameter `model` for a preview: the usual model or the small one that ships; nothing if given.
 
     Args:
-        kind: The mechanism, whose field `model` has the usual one as its default.
-        given: Its parameters as given.
-        small: Name of a model of dptext-etl-models that it runs with, or None.
-        source: How to get a model, as an imperative.
+        kind: The mechanism's class; the default of its field `model` is the usual model.
+        given: The given parameters.
+        small: Name of a model of dptext-etl-models that fits the mechanism, or None.
+        source: Instruction how to get a model, as an imperative.
 
     Raises:
         PolicyError: torch or transformers is not installed, or no model is on this machine.

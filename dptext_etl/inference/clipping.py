@@ -1,9 +1,9 @@
-"""Find the public range that a model's scores are clipped to: that of a paper, or one that `dptext calibrate` wrote.
+"""Find the public range that a model's scores are clipped to: from a paper, or from a file of `dptext calibrate`.
 
 The guarantee holds for any range that is fixed before the data is seen (docs/spec/privacy.md#arbitrary-scores); a good
-one wastes less of epsilon. A range taken from the texts that are privatised would be a release of its own
-(docs/spec/privacy.md#public-parameters; paper 000 does that with SST-2), so every range here is a public input: of a
-paper, or of a file that names its public corpus.
+range wastes less of epsilon. A range from the texts that are privatised would be a release of its own
+(docs/spec/privacy.md#public-parameters; paper 000 does this with SST-2). So every range here is a public input, which
+comes from a paper or from a file that names its public corpus.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dptext_etl.errors import ArtifactError
 from dptext_etl.inference.language_model import ROLE, WEIGHTS
 
 CLIP_FILE = "dptext_clip.json"
-"""File in a model's folder that holds its range."""
+"""Name of the file in a model's folder that holds its range."""
 FORMAT = "dptext-clip/1"
 
 Clip = tuple[float, float]
@@ -35,22 +35,22 @@ PAPERS: Mapping[str, Clip] = {
 
 Paper 000 and its code: roberta-base (mean, mean + 4 standard deviations of the logits of 1,000 texts of SST-2),
 ModernBERT-base (its repository), flan-t5-base and GPT-2 fine-tuned on paraphrases (its appendix B); paper 002:
-flan-t5-large. Whoever privatises SST-2 should calibrate on other text.
+flan-t5-large. To privatise SST-2, calibrate on other text.
 """
 
 
 def default_clip(name: str, files: Mapping[str, Artifact]) -> Clip | None:
-    """Return the range that is known for a model: that of its folder's `dptext_clip.json`, else that of a paper.
+    """Return the known range of a model, from its folder's `dptext_clip.json` or otherwise from a paper.
 
     Args:
-        name: The model's name or folder, as a mechanism has it.
+        name: The model's name or folder in the mechanism.
         files: The model's files by role.
 
     Returns:
-        (low, high), or None where none is known.
+        (low, high), or None if no range is known.
 
     Raises:
-        ArtifactError: The folder's file is none that `dptext calibrate` wrote, or was written for other weights.
+        ArtifactError: `dptext calibrate` did not write the folder's file, or wrote it for other weights.
     """
     own = files.get(ROLE + CLIP_FILE)
     if own is None:
@@ -67,27 +67,27 @@ def read_clip(path: str | Path) -> Clip:
     """Read the range of a file that `dptext calibrate` wrote.
 
     Raises:
-        ArtifactError: Missing, or no such file.
+        ArtifactError: The file is missing or has another format.
     """
     return _range(_read(Path(path)), Path(path))
 
 
 def write_clip(path: Path, low: float, high: float, files: Mapping[str, Artifact], facts: Mapping[str, Any]) -> None:
-    """Write a range and where it comes from; equal contents give equal bytes.
+    """Write a range and its origin; equal contents give equal bytes.
 
     Args:
         path: The file.
         low: Lower end.
-        high: Upper end.
-        files: Files of the model that was looked at.
-        facts: Method, corpus, counts: plain data.
+        high: Upper end, above `low`.
+        files: Files of the model that was scored.
+        facts: Method, corpus and counts as plain data.
     """
     content = {**facts, "format": FORMAT, "low": low, "high": high, "model": weights(files)}
     path.write_text(json.dumps(json.loads(canon(content)), indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def weights(files: Mapping[str, Artifact]) -> dict[str, str]:
-    """Return what scores depend on: the hash of every file of weights, by name."""
+    """Return the hash of every file of weights by name; the scores depend on them."""
     return {role.removeprefix(ROLE): item.sha256 for role, item in sorted(files.items()) if role.endswith(WEIGHTS)}
 
 

@@ -1,7 +1,7 @@
 """Build tiny random language models that need no download, for tests, documentation and examples.
 
-Their weights are random and say nothing about words; shapes, files and tokenizers are those of real models. Each is
-built once per machine from a fixed seed and kept in the artifact cache.
+Their weights are random and carry no knowledge of words; shapes, files and tokenizers are those of real models. Each
+model is built once per machine from a fixed seed and kept in the artifact cache.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any
 from dptext_etl.artifacts import Artifact, store
 
 PREFIX = "example-"
-"""What the names of these models begin with: "example-masked"."""
+"""Prefix of the names of these models, as in "example-masked"."""
 KINDS = ("masked", "causal", "seq2seq", "bart")
 CLIPS = {"masked": (-6.0, 10.0), "causal": (-6.0, 6.0), "seq2seq": (-6.0, 6.0), "bart": (-6.0, 6.0)}
 """Public ranges for their scores."""
 WORDS = 400
-"""Whole words that their tokenizers know: the first of the embedded vocabulary."""
+"""Number of whole words in their tokenizers, which are the first of the embedded vocabulary."""
 _VERSION = 1
 _SEED = 20_260_101
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -27,7 +27,7 @@ _PROVENANCE = "random weights from a fixed seed; no text was used"
 
 
 def example_model(kind: str) -> dict[str, Artifact]:
-    """Return the files of the tiny model of a kind by file name, built if this machine has none yet.
+    """Return the files of the tiny model of a kind by file name; build them if this machine does not have them.
 
     Args:
         kind: "masked" (RoBERTa), "causal" (GPT-2), "seq2seq" (T5) or "bart".
@@ -57,7 +57,7 @@ def _stored(kind: str, name: str, build: Any) -> Artifact:
 
 
 def _build(kind: str, folder: Path) -> None:
-    """Write a model and its tokenizer into a folder; the state of torch's generators stays what it was."""
+    """Write a model and its tokenizer into a folder; the state of torch's generators does not change."""
     import torch
     import transformers
 
@@ -82,7 +82,7 @@ def _build(kind: str, folder: Path) -> None:
 
 
 def _config(kind: str, size: int, ids: dict[str, int]) -> Any:
-    """Return the shape of a model: two layers of width 32, numbers large enough for scores that differ."""
+    """Return the shape of a model: two layers of width 32, with weights large enough for different scores."""
     import transformers
 
     special = {"bos_token_id": ids["<s>"], "eos_token_id": ids["</s>"], "pad_token_id": ids["<pad>"]}
@@ -117,9 +117,9 @@ def words() -> tuple[str, ...]:
 
 
 def _byte_pairs(*, framed: bool) -> Any:
-    """Return a byte-level tokenizer as RoBERTa ("framed" by special tokens) and GPT-2 have: any text goes in.
+    """Return a byte-level tokenizer, like that of RoBERTa ("framed" by special tokens) or GPT-2; it takes any text.
 
-    Words are spelt by merges from their beginning on, so that no merge of one word breaks another.
+    Merges build words from their beginning, so that no merge of one word breaks another.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
@@ -147,7 +147,7 @@ def _byte_pairs(*, framed: bool) -> Any:
 
 
 def _unigram() -> Any:
-    """Return a tokenizer as T5 has: pieces with a mark for blanks, single bytes for everything else."""
+    """Return a tokenizer like that of T5: pieces with a mark for blanks, and single bytes for everything else."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 
     letters = "abcdefghijklmnopqrstuvwxyz0123456789.,:;!?'-"

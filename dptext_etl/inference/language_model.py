@@ -1,8 +1,8 @@
-"""Find language models by name or folder, know them by the hashes of their files, load them once per process.
+"""Find language models by name or folder, identify them by the hashes of their files, and load them once per process.
 
 A model is a folder of public files: weights as safetensors (pickled weights are never read), the configuration, and a
-fast tokenizer. Code that a model brings along is never run. What a mechanism's configuration holds is the hash of every
-file, never a name: the same files under another name are the same model.
+fast tokenizer. Code in a model's folder is never run. A mechanism's configuration holds the hash of every file and no
+name, so the same files under another name are the same model.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from dptext_etl.errors import ArtifactError, PolicyError, seam
 from dptext_etl.inference.example_model import KINDS, PREFIX, example_model
 
 ROLE = "model/"
-"""What the role of every file of a model begins with."""
+"""Prefix of the role of every file of a model."""
 WEIGHTS = ".safetensors"
 CONFIG = "config.json"
 FILES = (
@@ -43,16 +43,16 @@ FILES = (
     "sentencepiece.bpe.model",
     "dptext_clip.json",
 )
-"""Files of a model beside its weights; generation_config.json is left out: decoding is ours."""
+"""Files of a model beside its weights, without generation_config.json, since we decode ourselves."""
 SHIPPED = "dptext_etl_models"
-"""Import name of the distribution that brings small models (dptext-etl-models)."""
+"""Import name of the distribution of small models (dptext-etl-models)."""
 
 _HUB_HINT = (
-    "download it where there is a network (`hf download NAME --revision REVISION`) and give its folder as model, or "
-    "install ours for a small one that ships: `pip install ./models` in a checkout, or their wheel"
+    "download it on a machine with a network (`hf download NAME --revision REVISION`) and give its folder as model, or "
+    "install our small models: `pip install ./models` in a checkout, or their wheel"
 )
 _LOADED: dict[tuple[Any, ...], Any] = {}
-_KEPT = 3  # loaded models and tokenizers that a process keeps of each kind
+_KEPT = 3  # number of loaded models, and of tokenizers, that a process keeps per kind
 _LOCK = Lock()
 
 
@@ -60,15 +60,16 @@ def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:
     """Find a model's files and hash them.
 
     Args:
-        model: A folder, the name of a model that ships in dptext-etl-models, "example-masked" and its like (tiny random
-            models for tests and documentation), or a name on the Hugging Face hub.
-        revision: The hub's commit, tag or branch; for hub names alone.
+        model: A folder, the name of a model in dptext-etl-models, the name of a tiny random model for tests and
+            documentation such as "example-masked", or a name on the Hugging Face hub.
+        revision: The hub's commit, tag or branch; only for hub names.
 
     Returns:
-        Artifacts by role, "model/config.json".
+        Artifacts by role, such as "model/config.json".
 
     Raises:
-        PolicyError: Not found (offline or not existing), or a folder without safetensors weights or tokenizer.
+        PolicyError: The model was not found (offline, or it does not exist), or its folder has no safetensors weights
+            or no tokenizer.
     """
     if model.startswith(PREFIX) and model.removeprefix(PREFIX) in KINDS:
         return {ROLE + name: item for name, item in example_model(model.removeprefix(PREFIX)).items()}
@@ -76,7 +77,7 @@ def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:
     if not folder.is_dir():
         folder = _shipped(model) or _downloaded(model, revision)
     elif revision is not None:
-        raise PolicyError("a revision is that of a hub's model; a folder has none", "leave revision out")
+        raise PolicyError("only models on a hub have a revision, and this model is a folder", "leave revision out")
     names = [name for name in FILES if (folder / name).is_file()]
     weights = sorted(path.name for path in folder.glob(f"*{WEIGHTS}") if path.is_file())
     if CONFIG not in names or not weights:
@@ -87,31 +88,31 @@ def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:
 
 
 def is_here(model: str) -> bool:
-    """Whether a model's files are on this machine, under a name that `model_files` takes; nothing is downloaded."""
+    """Say whether `model_files` would find a model's files on this machine; nothing is downloaded."""
     if Path(model).is_dir() or _shipped(model) is not None:
         return True
     from huggingface_hub import try_to_load_from_cache
 
-    with suppress(ValueError):  # no name of the hub
+    with suppress(ValueError):  # this is no name of the hub
         return isinstance(try_to_load_from_cache(model, CONFIG), str)
     return False
 
 
 def placed_files(values: Mapping[str, Any]) -> dict[str, Artifact]:
-    """Return the files of a model that a worker was given (`Mechanism.placed`), none if it was given none."""
+    """Return the files of a model that a worker got (`Mechanism.placed`), or nothing if it got none."""
     return {role: item for role, item in values.items() if role.startswith(ROLE) and isinstance(item, Artifact)}
 
 
 def identity(files: Mapping[str, Artifact]) -> tuple[tuple[str, str], ...]:
-    """Return what a model is: the hash of every file by role, sorted."""
+    """Return a model's identity: the hash of every file by role, sorted."""
     return tuple(sorted((role, item.sha256) for role, item in files.items()))
 
 
 def tokenizer(files: Mapping[str, Artifact]) -> Any:
-    """Return the model's fast tokenizer (transformers), in which special tokens in a text are ordinary text.
+    """Return the model's fast tokenizer (transformers), which takes special tokens in a text as ordinary text.
 
     Raises:
-        PolicyError: The model brings no tokenizer that can be read without running its code.
+        PolicyError: The model has no tokenizer that can be read without running its code.
     """
 
     def read(folder: Path) -> Any:
@@ -129,31 +130,49 @@ def tokenizer(files: Mapping[str, Artifact]) -> Any:
 
 
 def masked_model(files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
-    """Return a masked language model (RoBERTa, BERT, ModernBERT, DeBERTa …), ready to score; see `model`."""
+    """Load a masked language model (RoBERTa, BERT, ModernBERT, DeBERTa …) for scoring.
+
+    Args:
+        files: The model's files, by role.
+        device: "cpu" or "cuda".
+        dtype: "float32", "bfloat16" or "float16".
+    """
     return model("AutoModelForMaskedLM", files, device, dtype)
 
 
 def causal_model(files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
-    """Return a causal language model (GPT-2 …), ready to score; see `model`."""
+    """Load a causal language model (GPT-2 …) for scoring.
+
+    Args:
+        files: The model's files, by role.
+        device: "cpu" or "cuda".
+        dtype: "float32", "bfloat16" or "float16".
+    """
     return model("AutoModelForCausalLM", files, device, dtype)
 
 
 def sequence_model(files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
-    """Return an encoder-decoder (T5, BART …), ready to score; see `model`."""
+    """Load an encoder-decoder (T5, BART …) for scoring.
+
+    Args:
+        files: The model's files, by role.
+        device: "cpu" or "cuda".
+        dtype: "float32", "bfloat16" or "float16".
+    """
     return model("AutoModelForSeq2SeqLM", files, device, dtype)
 
 
 def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
-    """Load a model once per process, by the hashes of its files, device and type of numbers.
+    """Load a model once per process for the hashes of its files, a device and a number type.
 
     Args:
-        kind: The class of transformers that reads it.
+        kind: Name of the class of transformers that reads it.
         files: The model's files, by role.
         device: "cpu" or "cuda".
         dtype: "float32", "bfloat16" or "float16".
 
     Returns:
-        The model in evaluation mode, without gradients, its attention by torch's scaled dot product where the
+        The model in evaluation mode without gradients. It uses torch's scaled dot product attention if its
         architecture has it.
 
     Raises:
@@ -174,7 +193,7 @@ def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: 
         auto = getattr(transformers, kind)
         try:
             loaded = auto.from_pretrained(folder, attn_implementation="sdpa", **settings)
-        except ValueError:  # an architecture without it
+        except ValueError:  # the architecture lacks it
             loaded = auto.from_pretrained(folder, attn_implementation="eager", **settings)
         return loaded.eval().requires_grad_(requires_grad=False).to(device)
 
@@ -182,15 +201,15 @@ def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: 
 
 
 def opened(files: Mapping[str, Artifact], read: Callable[[Path], Any], *, tokens_only: bool = False) -> Any:
-    """Give `read` a folder in which the model's files have the names that libraries look for.
+    """Give `read` a folder in which the model's files have the names that libraries expect.
 
     Args:
         files: The model's files, by role.
-        read: Reads the folder and returns the model; the folder is gone afterwards.
-        tokens_only: Whether the weights are left out.
+        read: Reads the folder and returns the model; the folder is deleted afterwards.
+        tokens_only: Leave out the weights.
 
     Raises:
-        PolicyError: `read` fails; what it said stays inside.
+        PolicyError: `read` fails; its message is dropped.
     """
     if not tokens_only:
         limit_threads()
@@ -198,7 +217,7 @@ def opened(files: Mapping[str, Artifact], read: Callable[[Path], Any], *, tokens
         for role, item in files.items():
             if not (tokens_only and role.endswith(WEIGHTS)):
                 (Path(name) / role.removeprefix(ROLE)).symlink_to(item.path.absolute())
-        hint = "is it a model of the kind that the mechanism needs, and are all of its files there?"
+        hint = "check that the model is of the kind that the mechanism needs, and that all of its files are there"
         with seam("loading the model", PolicyError, hint):
             return read(Path(name))
 
@@ -211,7 +230,7 @@ def _once(
     *,
     tokens_only: bool = False,
 ) -> Any:
-    """Read what the process has not read yet; the oldest of a kind makes room."""
+    """Read a model that the process has not read yet, and drop the oldest of its kind if there are too many."""
     need_transformers()
     key = (kind, *settings, identity(files))
     with _LOCK:
@@ -224,7 +243,7 @@ def _once(
 
 
 def need_transformers() -> None:
-    """Refuse where the libraries that run models are not installed.
+    """Refuse to continue if the libraries that run models are not installed.
 
     Raises:
         PolicyError: torch or transformers is missing.
@@ -235,7 +254,7 @@ def need_transformers() -> None:
 
 
 def _shipped(model: str) -> Path | None:
-    """Return the folder of a model of dptext-etl-models, if that is installed and has it."""
+    """Return the folder of a model of dptext-etl-models, or None if it is not installed or lacks the model."""
     if importlib.util.find_spec(SHIPPED) is None:
         return None
     found: Callable[[str], Path] = importlib.import_module(SHIPPED).path
@@ -247,7 +266,7 @@ def _shipped(model: str) -> Path | None:
 
 
 def _downloaded(model: str, revision: str | None) -> Path:
-    """Return the hub's snapshot of a model: from its cache if it is there, else downloaded."""
+    """Return the hub's snapshot of a model from the local cache, or download it."""
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
         raise PolicyError(f"there is no model folder {Path(model).name!r}", "correct the path")
     need_transformers()
@@ -255,14 +274,14 @@ def _downloaded(model: str, revision: str | None) -> Path:
 
     asked: dict[str, Any] = {"repo_id": model, "revision": revision, "allow_patterns": [*FILES, f"*{WEIGHTS}"]}
     for local in (True, False):
-        with suppress(Exception):  # a hub fails in many ways; which, is no use to anybody offline
+        with suppress(Exception):  # a hub fails in many ways, and the reason does not help offline
             return Path(snapshot_download(**asked, local_files_only=local))
     pinned = "" if revision is None else f" at revision {revision}"
-    raise PolicyError(f"the model {model!r}{pinned} is neither on this machine nor to be had from the hub", _HUB_HINT)
+    raise PolicyError(f"the model {model!r}{pinned} is not on this machine, and the hub does not provide it", _HUB_HINT)
 
 
 def _hashed(path: Path) -> Artifact:
-    """Hash a file once per process, as long as it stays what it was."""
+    """Hash a file once per process, unless it changes."""
     try:
         facts = path.stat()
     except OSError as exc:

@@ -1,10 +1,10 @@
-"""Tell failures that say that memory ran out."""
+"""Recognise exceptions that say that memory ran out."""
 
 from __future__ import annotations
 
 
 def out_of_memory(exc: BaseException) -> bool:
-    """Whether an exception of Python or torch says that memory ran out, on the host or on a device."""
+    """Say whether an exception of Python or torch means that memory ran out, on the host or on a device."""
     if isinstance(exc, MemoryError) or type(exc).__name__ == "OutOfMemoryError":
         return True
     said = str(exc).lower()

@@ -1,4 +1,4 @@
-"""Define what draws from a model's scores, as the models see it."""
+"""Define the interface of samplers, which draw outputs from a model's scores."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ Clip = tuple[float, float]
 
 
 class Sampler(Protocol):
-    """What draws: `dptext_etl.scoring`, or a stand-in that enumerates."""
+    """A sampler: `dptext_etl.scoring`, or a substitute in tests that enumerates all draws."""
 
     def choose(self, scores: Any, slots: Slots, *, epsilon: float, low: float, high: float) -> Choices:
         """Draw one output per row of scores.
 
         Args:
             scores: Shape (rows, outputs), any floats.
-            slots: Where each row's draw takes its words from.
-            epsilon: Of one draw.
-            low: Public lower bound that scores are clipped to.
-            high: Public upper bound.
+            slots: Places in the keyed streams, one per row.
+            epsilon: Epsilon per draw.
+            low: Public lower bound of the scores.
+            high: Public upper bound of the scores.
         """
 
     def choose_uniform(self, slots: Slots, m: int) -> Choices:

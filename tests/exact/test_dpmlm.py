@@ -13,7 +13,7 @@ import pytest
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
-from dptext_etl.inference.masked.steps import Law, Script, draw
+from dptext_etl.inference.masked.steps import DrawParameters, Script, draw
 from dptext_etl.mechanisms.dpmlm import DPMLM
 from dptext_etl.sampling import epsilon_implemented
 
@@ -144,7 +144,9 @@ def test_blocks_follow_from_the_number_of_draws_alone():
     script = Script.plain(["good"] * 5)
     for block, known in [(1, [0, 1, 2, 3, 4]), (2, [0, 0, 2, 2, 4]), (5, [0] * 5)]:
         seen.clear()
-        draw(ToyScorer(M, watched), Forced([0] * 5), [script], KEY, law=Law(1.0, 0.0, 1.0), block=block)
+        draw(
+            ToyScorer(M, watched), Forced([0] * 5), [script], KEY, parameters=DrawParameters(1.0, 0.0, 1.0), block=block
+        )
         assert [before for _, before in sorted(seen)] == known
 
 

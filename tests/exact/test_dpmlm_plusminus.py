@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from dptext_etl import scoring
 from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.inference.masked.plan import draw_plans, likely_draws, planned
-from dptext_etl.inference.masked.steps import Law, draw
+from dptext_etl.inference.masked.steps import DrawParameters, draw
 from dptext_etl.inference.masked.texts import write_strict
 from dptext_etl.mechanisms.dpmlm import DPMLM
 from dptext_etl.sampling import epsilon_implemented
@@ -29,7 +29,7 @@ WORDS = ("good", "film", "music")
 M = 3
 OUTPUTS = ("a", "b", "c")
 INF = math.inf
-LAW = Law(0.7, 0.0, 1.0)
+PARAMETERS = DrawParameters(0.7, 0.0, 1.0)
 DELETION, ADDITION = Fraction(1, 20), Fraction(1, 4)
 BLOCKS = {"sequential": 1, "block": 2, "parallel": 100}
 
@@ -67,7 +67,7 @@ def laws(words, score, block):
         law = {}
         for transcript in itertools.product(range(M), repeat=script.draws):
             forced = Forced(transcript)
-            ((chosen, _),) = draw(ToyScorer(M, score), forced, [script], KEY, law=LAW, block=block)
+            ((chosen, _),) = draw(ToyScorer(M, score), forced, [script], KEY, parameters=LAW, block=block)
             assert tuple(chosen) == transcript
             law[transcript] = forced.probability
             text = write_strict(script, chosen, OUTPUTS)
@@ -89,9 +89,9 @@ def worst(one, other):
 @pytest.mark.parametrize("n", [1, 2])
 def test_two_draws_per_word_are_the_most(block, score, n):
     found = [laws(words, score, block) for words in itertools.product(WORDS, repeat=n)]
-    exact = epsilon_implemented(LAW.epsilon, M)
+    exact = epsilon_implemented(PARAMETERS.epsilon, M)
     for (one, one_given), (other, other_given) in itertools.permutations(found, 2):
-        assert worst(one, other) <= 2 * n * exact + 1e-9 <= 2 * n * LAW.epsilon
+        assert worst(one, other) <= 2 * n * exact + 1e-9 <= 2 * n * PARAMETERS.epsilon
         for plan, law in one_given.items():
             calls = len(next(iter(law)))
             assert worst(law, other_given[plan]) <= calls * exact + 1e-9, "given the plan, as many as were made"
@@ -100,7 +100,7 @@ def test_two_draws_per_word_are_the_most(block, score, n):
 @pytest.mark.slow
 def test_three_words():
     one, other = (laws(words, telling, 1)[0] for words in [("good", "good", "good"), ("film", "good", "music")])
-    assert max(worst(one, other), worst(other, one)) <= 6 * epsilon_implemented(LAW.epsilon, M) + 1e-9
+    assert max(worst(one, other), worst(other, one)) <= 6 * epsilon_implemented(PARAMETERS.epsilon, M) + 1e-9
 
 
 SENTINELS = ("qzxa", "qzxb", "qzxc")
@@ -112,7 +112,7 @@ def test_no_input_word_survives_any_plan(block):
         for plan, _ in plans(n):
             script = planned(SENTINELS[:n], [False] * n, plan)
             for transcript in ([0] * 6, [1, 2, 0, 2, 1, 0]):
-                ((chosen, _),) = draw(ToyScorer(M, blind), Forced(transcript), [script], KEY, law=LAW, block=block)
+                ((chosen, _),) = draw(ToyScorer(M, blind), Forced(transcript), [script], KEY, parameters=LAW, block=block)
                 out = write_strict(script, chosen, OUTPUTS).split()
                 assert not set(out) & set(SENTINELS)
                 assert len(out) == script.draws == n - plan[:, 0].sum() + plan[:, 1].sum()
@@ -137,7 +137,7 @@ def printed(tokens, plan):
 
 def corrected(tokens, plan):
     script = planned(tokens, [False] * len(tokens), plan)
-    ((chosen, _),) = draw(ToyScorer(M, blind), Forced([0] * 6), [script], KEY, law=LAW, block=1)
+    ((chosen, _),) = draw(ToyScorer(M, blind), Forced([0] * 6), [script], KEY, parameters=LAW, block=1)
     return write_strict(script, chosen, OUTPUTS).split()
 
 
@@ -161,7 +161,7 @@ def test_kept_words_take_no_part_in_the_plan():
     plan = np.array([[True, True], [False, False]])
     script = planned(["the", "good", "film"], [True, False, False], plan)
     assert script.draws == 2
-    ((chosen, _),) = draw(ToyScorer(M, blind), Forced([1, 2]), [script], KEY, law=LAW, block=1)
+    ((chosen, _),) = draw(ToyScorer(M, blind), Forced([1, 2]), [script], KEY, parameters=LAW, block=1)
     assert write_strict(script, chosen, OUTPUTS) == "the b c"
 
 

@@ -34,7 +34,7 @@ from dptext_etl.families.words import STRICT_INPUT
 from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.inference import language_model
 from dptext_etl.inference.masked.scorer import Adjustment, Lexicon, MaskedScorer
-from dptext_etl.inference.masked.steps import Law, Progress, Scorer, Script, draw
+from dptext_etl.inference.masked.steps import DrawParameters, Progress, Scorer, Script, draw
 from dptext_etl.inference.masked.texts import Read, read_faithful, read_strict, write_faithful, write_strict
 from dptext_etl.inference.probes import WORDS, Undrawn, refuse
 from dptext_etl.inference.sampler import Sampler
@@ -140,13 +140,13 @@ class MaskedMechanism(MaskedOutputs):
         counts = np.diff(offsets)
         released: list[str | None] = []
         steps, failed = np.zeros(len(texts), np.uint32), np.zeros(len(texts), np.uint32)
-        law = Law(self.epsilon, *self.score_range)
+        parameters = DrawParameters(self.epsilon, *self.score_range)
         for first, last in parts(offsets, AT_ONCE):
             some, keys = texts.slice(first, last - first), record_keys.slice(first, last - first)
             values, size = some.to_pylist(), self._block_size(counts[first:last])
             reads = [self._read(text, int(count)) for text, count in zip(values, counts[first:last], strict=True)]
             scripts = self.scripts(reads, counts[first:last], keys)
-            chosen = draw(scorer, sampler, scripts, keys, law=law, block=size, progress=progress)
+            chosen = draw(scorer, sampler, scripts, keys, parameters=parameters, block=size, progress=progress)
             steps[first:last] = [script.draws for script in scripts]
             failed[first:last] = [drawn.failed for drawn in chosen]
             released.extend(
@@ -168,11 +168,11 @@ class MaskedMechanism(MaskedOutputs):
 
     def probe_with(self, scorer: Scorer) -> None:
         """Probe another scorer: for tests; everything else calls `probe`."""
-        law, keys = Law(self.epsilon, *self.score_range), pa.array([bytes(32)] * 2, pa.binary(32))
+        parameters, keys = DrawParameters(self.epsilon, *self.score_range), pa.array([bytes(32)] * 2, pa.binary(32))
         beyond = WORDS * (self.window // len(WORDS))
         kept = [False] * len(WORDS) + [True] * len(beyond)
         scripts = [Script.plain(WORDS), Script.plain(WORDS + beyond, kept)]
-        if any(drawn.failed for drawn in draw(scorer, Undrawn(), scripts, keys, law=law, block=len(WORDS))):
+        if any(drawn.failed for drawn in draw(scorer, Undrawn(), scripts, keys, parameters=parameters, block=len(WORDS))):
             refuse()
 
     def _block_size(self, counts: npt.NDArray[np.int64]) -> int:

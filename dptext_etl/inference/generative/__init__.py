@@ -1,1 +1,1 @@
-"""Language models that answer a prompt, token by token."""
+"""Run language models that answer a prompt token by token."""

@@ -1,9 +1,9 @@
 """Score next tokens with causal models and encoder-decoders, with a cache of fixed size.
 
-The scores of a text are its own (docs/spec/privacy.md#batch-independence): prompts are padded to a bucket that
-their own length decides, a batch has a fixed number of rows, and the cache is reserved for the longest output at the
-start, so that no shape depends on what other texts hold or draw. Libraries take another path where no row of a batch is
-padded: every row therefore has one padding token at least.
+The scores of a text do not depend on other texts (docs/spec/privacy.md#batch-independence). A prompt is padded to a
+bucket that depends on its own length, a batch has a fixed number of rows, and the cache is reserved for the longest
+output at the start. So no shape depends on the contents or draws of other texts. Libraries compute differently if no
+row of a batch is padded, so every row has at least one padding token.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from dptext_etl.inference.generative.prompts import Prompts
 from dptext_etl.inference.generative.steps import Batch, Prompt
 
 SHORTEST_BUCKET = 32
-_SPARE = 8  # padding of the longest prompts
+_SPARE = 8  # padding tokens of the longest prompts
 _CPU_ROWS = 16
-"""Enough for one reading of the weights to serve many texts; more would only make small tables slower."""
+"""Rows on a GPU: enough to read the weights once for many texts; more rows would only slow down small tables."""
 _CUDA_ROWS, _CUDA_TOKENS = 256, 2**16
 
 
 class _Outputs(NamedTuple):
-    """Token numbers that can be drawn, and where they stand among the scores: None where they are all of them."""
+    """Token ids that can be drawn, and their indices among the scores; None if these are all scores."""
 
     columns: npt.NDArray[np.int64]
     kept: Any
 
 
 class ModelGenerator:
-    """A language model as a scorer of the next token.
+    """Score next tokens with a language model.
 
     Args:
         model: A causal model or an encoder-decoder of transformers, in evaluation mode.
-        prompts: How texts become token numbers and back.
-        columns: Token numbers that can be drawn, increasing; the columns of the model's head that are scored.
+        prompts: Encoder of texts to token ids, and decoder.
+        columns: Token ids that can be drawn, in increasing order; only these columns of the model's head are scored.
         ends: Those of them that end a text.
-        longest: Most tokens of an output.
+        longest: Largest number of tokens of an output.
 
     Raises:
-        PolicyError: The model does not score as its configuration says.
+        PolicyError: The model's scores do not fit its configuration.
     """
 
     def __init__(
@@ -60,28 +60,37 @@ class ModelGenerator:
         self._start = _EncoderDecoderBatch if model.config.is_encoder_decoder else _CausalBatch
         every = len(columns) == model.config.get_text_config(decoder=True).vocab_size
         self._drawn_from = _Outputs(columns, None if every else torch.as_tensor(columns, device=model.device))
-        with seam("scoring with the model", PolicyError, "is it a model of the kind that the mechanism needs?"):
+        with seam(
+            "scoring with the model", PolicyError, "check that the model is of the kind that the mechanism needs"
+        ):
             scores = self.begin([], self.bucket(1), 1, longest).scores()
         if tuple(scores.shape) != (1, self.outputs):
             raise PolicyError("the model scores another number of tokens than its configuration says")
 
     def prompts(self, texts: Sequence[str]) -> list[Prompt]:
-        """Return the prompt of every text; one without any token continues an end."""
+        """Return the prompt of every text; a prompt without tokens becomes one end token."""
         return [self._dummy if prompt == [] else prompt for prompt in self._prompts.encode(texts)]
 
     def bucket(self, length: int) -> int:
-        """Return the next power of two beyond a length, or what the longest prompt needs: one token is padding."""
+        """Return the next power of two above a length, at most that of the longest prompt; one token is padding."""
         return min(max(SHORTEST_BUCKET, 1 << length.bit_length()), self._prompts.limit + _SPARE)
 
     def rows(self, bucket: int) -> int:
-        """Return how many rows a batch has: on a GPU as many as fill it, a power of two."""
+        """Return the number of rows of a batch, a power of two; on a GPU there are enough rows to use it fully."""
         if self._model.device.type == "cpu":
             return _CPU_ROWS
         fitting = max(1, _CUDA_TOKENS // (bucket + self._longest))
         return min(_CUDA_ROWS, 1 << (fitting.bit_length() - 1))
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> Batch:
-        """Start a batch, as `steps.Generator.begin` says: dummy rows continue a prompt of one token."""
+        """Start a batch (see `steps.Generator.begin`); dummy rows continue a prompt of one token.
+
+        Args:
+            prompts: Token ids of each prompt, at most `rows` prompts, each shorter than the bucket.
+            bucket: Padded length of every prompt, in tokens.
+            rows: Rows of the batch.
+            longest: Largest number of tokens that a row draws.
+        """
         import torch
 
         started = [*prompts, *[self._dummy] * (rows - len(prompts))]
@@ -94,10 +103,10 @@ class ModelGenerator:
 
 
 class _ModelBatch:
-    """What both kinds of models have in common: the last scores, and how they become those of the outputs."""
+    """Common base of both kinds of models: hold the last scores, and select those of the outputs."""
 
     left: ClassVar[bool]
-    """Whether prompts are padded on the left."""
+    """True if prompts are padded on the left."""
 
     def __init__(
         self, model: Any, prompts: Sequence[Sequence[int]], bucket: int, longest: int, outputs: _Outputs
@@ -112,7 +121,7 @@ class _ModelBatch:
         return logits if self._outputs.kept is None else logits[:, self._outputs.kept]
 
     def append(self, chosen: npt.NDArray[np.int64]) -> None:
-        """Continue every row and score what follows."""
+        """Continue every row by one token, and score the next."""
         import torch
 
         tokens = torch.as_tensor(self._outputs.columns[chosen], device=self._model.device)[:, None]
@@ -120,16 +129,16 @@ class _ModelBatch:
             self._last = self._forward(tokens)
 
     def _begin(self, ids: npt.NDArray[np.int64], mask: npt.NDArray[np.bool_], longest: int) -> Any:
-        """Read the prompts, shape (rows, bucket), and score what follows them."""
+        """Read the prompts, shape (rows, bucket), and score the next token."""
         raise NotImplementedError
 
     def _forward(self, tokens: Any) -> Any:
-        """Score what follows one more token per row, shape (rows, 1)."""
+        """Score the next token after one more token per row, shape (rows, 1)."""
         raise NotImplementedError
 
 
 class _CausalBatch(_ModelBatch):
-    """Prompts padded on the left, so that all rows continue at one place; positions count own tokens alone."""
+    """Pad prompts on the left, so that all rows continue at one column; positions count only a row's own tokens."""
 
     left: ClassVar[bool] = True
 
@@ -169,7 +178,7 @@ class _CausalBatch(_ModelBatch):
 
 
 class _EncoderDecoderBatch(_ModelBatch):
-    """Prompts padded on the right and encoded once; the decoder starts from the model's start token."""
+    """Pad prompts on the right and encode them once; the decoder starts from the model's start token."""
 
     left: ClassVar[bool] = False
 
@@ -200,7 +209,7 @@ class _EncoderDecoderBatch(_ModelBatch):
 
 
 def _start_token(model: Any) -> int:
-    """Return what a decoder begins with: the start token of its configuration, or that of its texts."""
+    """Return the first token of a decoder: the start token of its configuration, or that of its texts."""
     for name in ("decoder_start_token_id", "bos_token_id"):
         for settings in (model.config, model.generation_config):
             found = getattr(settings, name, None)
@@ -212,7 +221,7 @@ def _start_token(model: Any) -> int:
 def _padded(
     prompts: Sequence[Sequence[int]], bucket: int, *, left: bool
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
-    """Lay prompts out in rows of a bucket's length: token numbers (0 where there is none) and which are tokens."""
+    """Put prompts into rows of a bucket's length; return token ids (0 for padding) and the mask of tokens."""
     ids = np.zeros((len(prompts), bucket), np.int64)
     mask = np.zeros((len(prompts), bucket), bool)
     for row, prompt in enumerate(prompts):

@@ -1,10 +1,10 @@
 """Turn texts into prompts, and drawn tokens into texts.
 
 A prompt is a template with the text in it. Special tokens that a text spells out ("</s>", "<pad>") are ordinary text,
-also where a tokenizer has pieces of the same spelling (T5).
-What is too long for the model is cut out of the text by token numbers, never out of the template and never by looking
-for a string (docs/spec/privacy.md#special-tokens, docs/spec/privacy.md#generative-defects). A released text is a
-function of the drawn tokens alone.
+even if a tokenizer has pieces of the same spelling (T5). If a prompt is too long for the model, tokens of the text are
+cut by their position, never tokens of the template, and never by a search for a string
+(docs/spec/privacy.md#special-tokens, docs/spec/privacy.md#generative-defects). A released text is a function of the
+drawn tokens alone.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.inference.generative.steps import Prompt
 
 FIELD = "{text}"
-"""Where the text stands in a template."""
-_LEAST_TEXT = 8  # tokens of a text that a prompt has room for at least
+"""Place of the text in a template."""
+_LEAST_TEXT = 8  # smallest number of a text's tokens that must fit into a prompt
 _WORD = re.compile(r"\S+")
 
 
 class Prompts:
-    """A tokenizer and a template.
+    """Encode texts with a template to token ids, and decode drawn tokens.
 
     Args:
         tokenizer: A fast tokenizer of transformers.
-        template: Holds `FIELD` once.
-        limit: Most tokens of a prompt.
-        n_max: Most words of a text; what follows them is cut off first.
-        continued: Whether the model continues the prompt: then no end token follows it.
+        template: Prompt that holds `FIELD` once.
+        limit: Largest number of tokens of a prompt.
+        n_max: Largest number of words of a text; all words after them are cut first.
+        continued: True if the model continues the prompt, so that no end token follows it.
 
     Raises:
         PolicyError: The template alone takes nearly all of the limit.
@@ -49,26 +49,26 @@ class Prompts:
         self._spelt = self._spellings(tokenizer)
         self._before, _, self._after = template.partition(FIELD)
         self.limit = limit
-        """Most tokens of a prompt."""
+        """Largest number of tokens of a prompt."""
         self._n_max, self._continued = n_max, continued
         own = len(self._ids(self._tokens.encode(self._before + self._after), 0))
         if own + _LEAST_TEXT > limit:
             raise PolicyError(
-                f"the template takes {own} tokens of a prompt, which has {limit} at most",
+                f"the template takes {own} tokens of a prompt, which has at most {limit}",
                 "shorten the template, lower l_max, or raise input_limit",
             )
 
     def encode(self, texts: Sequence[str]) -> list[Prompt]:
-        """Return the token numbers of every text's prompt; None where a text cannot be turned into any."""
+        """Return the token ids of every text's prompt; None for a text that cannot be encoded."""
         cut = [self._first_words(text) for text in texts]
         try:
             encodings = self._tokens.encode_batch([self._before + text + self._after for text in cut])
-        except Exception:  # noqa: BLE001  (for one text; the others do not depend on it)
+        except Exception:  # noqa: BLE001  (one text failed; the others do not depend on it)
             return [self._alone(text) for text in cut]
         return [self._ids(encoding, len(text)) for encoding, text in zip(encodings, cut, strict=True)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Return the text of drawn tokens: special and unused token numbers stand for nothing."""
+        """Return the text of drawn tokens; special and unused token ids give nothing."""
         shown = [number for number in tokens if number < self._known and number not in self._unseen]
         text: str = self._tokens.decode(shown, skip_special_tokens=True)
         return text.strip()
@@ -76,7 +76,7 @@ class Prompts:
     def _alone(self, text: str) -> Prompt:
         try:
             return self._ids(self._tokens.encode(self._before + text + self._after), len(text))
-        except Exception:  # noqa: BLE001  (drawn uniformly then)
+        except Exception:  # noqa: BLE001  (its tokens are drawn uniformly then)
             return None
 
     def _first_words(self, text: str) -> str:
@@ -85,12 +85,12 @@ class Prompts:
         return text if last is None or more is None else text[: last.end()]
 
     def _ids(self, encoding: Any, length: int) -> list[int]:
-        """Return a prompt's token numbers: what the template ends with stays, what is too long goes before it."""
+        """Return a prompt's token ids; the end of the template stays, and excess tokens before it are cut."""
         ids, added = encoding.ids, encoding.special_tokens_mask
         ends = [end for _, end in encoding.offsets]
         if any(number in self._spelt and not own for number, own in zip(ids, added, strict=True)):
             ids, added, ends = self._spell(ids, added, ends)
-        if self._continued:  # an end token would end what is to be continued
+        if self._continued:  # the model would not continue after an end token
             while added and added[-1]:
                 ids, added, ends = ids[:-1], added[:-1], ends[:-1]
         if len(ids) <= self.limit:
@@ -101,7 +101,7 @@ class Prompts:
         return [*ids[: max(0, self.limit - tail)], *ids[len(ids) - tail :]][: self.limit]
 
     def _spell(self, ids: list[int], added: list[int], ends: list[int]) -> tuple[list[int], list[int], list[int]]:
-        """Write special tokens that stand in a text as the tokens of their characters."""
+        """Replace special tokens in a text by the tokens of their characters."""
         written = [
             (number, own, end)
             for first, own, end in zip(ids, added, ends, strict=True)
@@ -110,7 +110,7 @@ class Prompts:
         return [item[0] for item in written], [item[1] for item in written], [item[2] for item in written]
 
     def _spellings(self, tokenizer: Any) -> dict[int, list[int]]:
-        """Return special tokens, but the one for what is unknown, as the tokens of their characters."""
+        """Return the tokens of the characters of each special token except the unknown token."""
         special = {number: tokenizer.convert_ids_to_tokens(number) for number in tokenizer.all_special_ids}
         special.pop(tokenizer.unk_token_id, None)
         return {

@@ -1,15 +1,16 @@
-"""Draw texts token by token, many at once: the loop behind DP-Prompt and DP-Paraphrase.
+"""Draw texts token by token, many at once: this is the loop of DP-Prompt and DP-Paraphrase.
 
 The guarantee needs the following (docs/spec/privacy.md#generative, docs/spec/privacy.md#model-scores,
 docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence, docs/spec/stream.md#one-stream-per-draw):
 
 * A text takes one draw per step, from the slot whose position is the number of the step, until it draws an end token
   or has drawn `longest` tokens. Drawing the end is a step. A text that has ended draws nothing more.
-* Scores of a text are a function of its own prompt and of what it drew: it is padded to a bucket that its own length
-  decides, in a batch that always has as many rows, and stays in its row until all rows of the batch have ended.
-* What cannot be scored is drawn uniformly, to the end token or to `longest`, at the same spend, and each failure stays
-  that of one text: a batch that fails is run again with one text at a time. What was drawn before stays drawn.
-* Where memory runs out, half as many rows are taken from then on, for that bucket.
+* The scores of a text are a function of its own prompt and its own draws. The text is padded to a bucket that depends
+on
+  its own length, its batch always has the same number of rows, and it stays in its row until all rows have ended.
+* Tokens that cannot be scored are drawn uniformly, to the end token or to `longest`, at the same spend. A failure
+  affects one text only: a batch that fails is run again with one text at a time. Earlier draws stay.
+* If memory runs out, batches of that bucket have half as many rows from then on.
 """
 
 from __future__ import annotations
@@ -31,50 +32,50 @@ from dptext_etl.scoring import Choices, Slots
 log = logging.getLogger("dptext_etl.generation")
 
 Prompt = Sequence[int] | None
-"""Token numbers of a prompt; None where a text could not be turned into any."""
+"""Token ids of a prompt; None for a text that cannot be encoded."""
 Listener = Callable[[int, int], None]
-"""Called with the number of texts done and of all, after every batch."""
-_EVERY = 30.0  # seconds between two lines about the progress
+"""Function that is called after every batch with the number of texts done and the number of all texts."""
+_EVERY = 30.0  # seconds between two log lines about the progress
 
 
 class Batch(Protocol):
-    """Prompts that are continued together, row by row."""
+    """A batch of prompts that are continued together, row by row."""
 
     def scores(self) -> Any:
         """Return the scores of the next token, any floats, shape (rows, outputs): a numpy array or a tensor."""
 
     def append(self, chosen: npt.NDArray[np.int64]) -> None:
-        """Continue every row by the output of that number, shape (rows,)."""
+        """Continue every row by the output with the given index, shape (rows,)."""
 
 
 class Generator(Protocol):
-    """What scores tokens: a language model, or a toy in tests.
+    """A scorer of tokens: a language model, or a toy in tests.
 
     Attributes:
         outputs: Size of the output set, the same for every text and step.
-        ends: Which outputs end a text.
+        ends: Indices of the outputs that end a text.
     """
 
     outputs: int
     ends: frozenset[int]
 
     def prompts(self, texts: Sequence[str]) -> list[Prompt]:
-        """Return the prompt of every text; never fails for one because of another."""
+        """Return the prompt of every text; a text never fails because of another text."""
 
     def bucket(self, length: int) -> int:
-        """Return the length that a prompt of that length is padded to."""
+        """Return the padded length of a prompt."""
 
     def rows(self, bucket: int) -> int:
-        """Return how many rows a batch of that bucket has."""
+        """Return the number of rows of a batch of that bucket."""
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> Batch:
         """Start a batch; rows beyond the prompts are dummies.
 
         Args:
-            prompts: Token numbers of each prompt, at most `rows` prompts, each shorter than the bucket.
+            prompts: Token ids of each prompt, at most `rows` prompts, each shorter than the bucket.
             bucket: Padded length of every prompt, in tokens.
             rows: Rows of the batch.
-            longest: Most tokens that a row draws.
+            longest: Largest number of tokens that a row draws.
         """
 
     def text(self, outputs: Sequence[int]) -> str:
@@ -82,15 +83,15 @@ class Generator(Protocol):
 
 
 class Generation:
-    """The draws of a column of texts under way.
+    """Draw the tokens of a column of texts.
 
     Args:
-        generator: What scores.
-        sampler: What draws.
+        generator: Scorer of tokens.
+        sampler: Sampler of outputs.
         keys: Record keys, fixed-size binary of 32 bytes, one per text.
-        longest: Most draws of each text, uint32; those of 0 are left alone.
-        most: Most draws of any text: what a batch reserves, whoever is in it.
-        epsilon: Of one draw.
+        longest: Largest number of draws of each text, uint32; texts with 0 are skipped.
+        most: Largest number of draws of any text, which every batch reserves.
+        epsilon: Epsilon per draw.
         clip: Public range of the scores.
     """
 
@@ -118,7 +119,7 @@ class Generation:
         self._ended = longest == 0
 
     def outputs(self, record: int) -> list[int]:
-        """Return what a text drew, the end included."""
+        """Return the outputs that a text drew, the end included."""
         drawn: list[int] = self._drawn[record, : self.steps[record]].tolist()
         return drawn
 
@@ -147,7 +148,7 @@ class Generation:
             log.warning("the model failed on %d draws of %d texts: they are uniform, at the same spend", draws, texts)
 
     def _buckets(self, prompts: Sequence[Prompt]) -> Iterator[tuple[int, npt.NDArray[np.int64]]]:
-        """Group texts by the bucket that their own length decides."""
+        """Group texts by bucket, which depends on their own length."""
         found: dict[int, list[int]] = {}
         for record, prompt in enumerate(prompts):
             if prompt is not None and not self._ended[record]:
@@ -156,7 +157,7 @@ class Generation:
             yield bucket, np.array(found[bucket], np.int64)
 
     def _attempt(self, members: npt.NDArray[np.int64], prompts: Sequence[Prompt], bucket: int) -> bool:
-        """Draw some texts to their ends; whatever fails, fails for one text alone, and False asks to try again."""
+        """Draw some texts to their ends; a failure affects one text only. Return False to try again."""
         try:
             self._lock_step(members, prompts, bucket)
         except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
@@ -256,7 +257,7 @@ def _two_steps(generator: Generator, prompt: Sequence[int], bucket: int, rows: i
 
 
 class _Report:
-    """Tells how many texts are done, and when the rest will be."""
+    """Report how many texts are done, and the time for the rest."""
 
     def __init__(self, total: int, listener: Listener | None) -> None:
         self._total, self._listener, self._done = total, listener, 0

@@ -1,1 +1,1 @@
-"""Models that make a vector of a text, and a text of a vector."""
+"""Run models that turn a text into a vector, and a vector into a text."""

@@ -1,8 +1,8 @@
-"""The autoencoder of ADePT: one LSTM reads a text into its last state, another writes a text from such a state.
+"""Define the autoencoder of ADePT: one LSTM reads a text into its last state, another writes a text from such a state.
 
 Paper: Krishna, Gupta and Dupuy 2021, "ADePT: Auto-encoder based Differentially Private Text Transformation", with the
-sizes of paper 003. A text is cut to l - 1 words and an end, and padded in front to l places, so that the state always
-takes l steps: z = [h; c] has 2 * hidden numbers whatever the text. A folder holds `config.json`, `model.safetensors`
+sizes of paper 003. A text is cut to l - 1 words and an end, and padded in front to l positions. So the state always
+takes l steps, and z = [h; c] has 2 * hidden numbers for every text. A folder holds `config.json`, `model.safetensors`
 and `tokenizer.json` (words, lower-cased).
 """
 
@@ -24,26 +24,26 @@ from dptext_etl.inference.latent.beams import Search, beam_search
 
 PAD, START, END, UNKNOWN = range(4)
 SPECIAL = ("<PAD>", "<SOS>", "<EOS>", "<UNK>")
-"""The first ids of every vocabulary; in a text they are ordinary characters."""
+"""First ids of every vocabulary; their names are ordinary characters in a text."""
 
 KIND = "dptext-lstm-autoencoder/1"
 CHARACTERS = 128
-"""Characters per word that are looked at; what lies beyond is cut before anything else."""
+"""Characters that are read per word of the length; longer texts are cut before anything else."""
 ROWS = {"cpu": 256, "cuda": 1024}
-"""Records per batch: the shape is the same for every batch, dummy records fill it up."""
+"""Records per batch; all batches have the same shape, and dummy records fill them."""
 
 State = tuple[torch.Tensor, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes of an autoencoder; paper 003's where none are given.
+    """Sizes of an autoencoder; the defaults are those of paper 003.
 
     Attributes:
-        vocabulary: Ids, the special ones included.
-        embedding: Numbers per word.
-        hidden: Numbers in h and in c.
-        length: l, places of a text, its end included.
+        vocabulary: Number of ids, the special ones included.
+        embedding: Coordinates per word.
+        hidden: Coordinates of h, and of c.
+        length: l, the positions of a text, its end included.
     """
 
     vocabulary: int
@@ -56,7 +56,7 @@ class Autoencoder(nn.Module):
     """Two LSTMs of one layer and one embedding.
 
     Args:
-        sizes: Its sizes.
+        sizes: Sizes of the layers.
     """
 
     def __init__(self, sizes: Sizes) -> None:
@@ -68,17 +68,17 @@ class Autoencoder(nn.Module):
         self.scores = nn.Linear(sizes.hidden, sizes.vocabulary)
 
     def encode(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return z = [h; c] after the last place, shape (rows, 2 * hidden), of ids of shape (rows, l)."""
+        """Return z = [h; c] after the last position, shape (rows, 2 * hidden), of ids of shape (rows, l)."""
         _, (h, c) = self.encoder(self.embedding(ids))
         return torch.cat([h[0], c[0]], dim=1)
 
     def state(self, latents: torch.Tensor) -> State:
-        """Return latents, shape (rows, 2 * hidden), as the state that the decoder starts from."""
+        """Turn latents, shape (rows, 2 * hidden), into the initial state of the decoder."""
         h, c = latents[None].chunk(2, dim=2)
         return h.contiguous(), c.contiguous()
 
     def step(self, ids: torch.Tensor, state: State) -> tuple[torch.Tensor, State]:
-        """Take one id per row, shape (rows,); return scores of the next, (rows, vocabulary), and the new state."""
+        """Read one id per row, shape (rows,); return scores of the next id, (rows, vocabulary), and the new state."""
         out, state = self.decoder(self.embedding(ids[:, None]), state)
         return self.scores(out[:, 0]), state
 
@@ -86,11 +86,11 @@ class Autoencoder(nn.Module):
         """Return the scores with which the decoder writes known texts (teacher forcing), for training.
 
         Args:
-            latents: Shape (rows, 2 * hidden): clipped, noisy, as the training wants them.
-            targets: What is to be written (`targets`), shape (rows, l): words, end, padding.
+            latents: Shape (rows, 2 * hidden), clipped or noisy as the training needs.
+            targets: Target ids (`AutoencoderModel.targets`), shape (rows, l): words, end, padding.
 
         Returns:
-            Shape (rows, l, vocabulary); ignore the places where the target is `PAD`.
+            Scores, shape (rows, l, vocabulary); ignore positions whose target is `PAD`.
         """
         start = targets.new_full((len(targets), 1), START)
         out, _ = self.decoder(self.embedding(torch.cat([start, targets[:, :-1]], 1)), self.state(latents))
@@ -98,7 +98,7 @@ class Autoencoder(nn.Module):
 
 
 def clipped(latents: torch.Tensor, bound: float) -> torch.Tensor:
-    """Clip latents to Euclidean norm `bound`, differentiably: for training; a release clips in float64."""
+    """Clip latents to Euclidean norm `bound` with gradients, for training; a release clips in float64."""
     return latents * (bound / latents.norm(dim=1, keepdim=True).clamp_min(bound))
 
 
@@ -123,9 +123,9 @@ def save(folder: Path, model: Autoencoder, tokenizer: Any, **facts: Any) -> None
     """Write an autoencoder as a folder of public files.
 
     Args:
-        folder: Made if it is not there.
-        model: On any device.
-        tokenizer: Of `word_tokenizer`.
+        folder: The folder; it is created if needed.
+        model: The model on any device.
+        tokenizer: Tokenizer of `word_tokenizer`.
         facts: More entries of config.json: provenance, figures.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -136,10 +136,10 @@ def save(folder: Path, model: Autoencoder, tokenizer: Any, **facts: Any) -> None
 
 
 def load(folder: Path, device: str = "cpu") -> tuple[Autoencoder, Any]:
-    """Read what `save` wrote: the model in evaluation mode without gradients, and its tokenizer.
+    """Read a folder of `save`: the model in evaluation mode without gradients, and its tokenizer.
 
     Raises:
-        ValueError: Another format, or weights of other sizes.
+        ValueError: The folder has another format, or weights of other sizes.
     """
     from safetensors.torch import load_file
     from tokenizers import Tokenizer
@@ -155,26 +155,26 @@ def load(folder: Path, device: str = "cpu") -> tuple[Autoencoder, Any]:
 
 
 def random_autoencoder(folder: Path, words: Iterable[str]) -> None:
-    """Write a tiny autoencoder with random weights from a fixed seed: for tests, documentation and examples."""
+    """Write a tiny autoencoder with random weights from a fixed seed, for tests, documentation and examples."""
     tokenizer = word_tokenizer(words)
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(20_260_102)
         model = Autoencoder(Sizes(tokenizer.get_vocab_size(), embedding=16, hidden=32, length=16))
         for weight in model.parameters():
             weight.mul_(2.0)
-        model.embedding.weight.mul_(0.3)  # outputs follow the state more than one another
+        model.embedding.weight.mul_(0.3)  # so outputs depend more on the state than on earlier outputs
         model.scores.weight.mul_(4.0)
         model.scores.bias[END] -= 4.0
     save(folder, model, tokenizer, provenance="random")
 
 
 class AutoencoderModel:
-    """An LSTM autoencoder and its words, as the latent family reads it.
+    """Encode and decode texts with an LSTM autoencoder, for latent mechanisms.
 
     Args:
-        model: Loaded.
-        tokenizer: Its own.
-        beams: Of the search that decodes; 1 is greedy.
+        model: The loaded model.
+        tokenizer: Its tokenizer.
+        beams: Beams of the search that decodes; 1 is greedy search.
     """
 
     def __init__(self, model: Autoencoder, tokenizer: Any, *, beams: int = 1) -> None:
@@ -189,11 +189,11 @@ class AutoencoderModel:
         return 2 * self.model.sizes.hidden
 
     def ids(self, texts: Sequence[str]) -> torch.Tensor:
-        """Return the places of texts, shape (rows, l): padding in front, words, an end."""
+        """Return the ids of texts, shape (rows, l): padding in front, words, an end."""
         return self._places(texts, in_front=True)
 
     def targets(self, texts: Sequence[str]) -> torch.Tensor:
-        """Return what the decoder is to write, shape (rows, l): words, an end, padding behind."""
+        """Return the target ids of the decoder, shape (rows, l): words, an end, padding."""
         return self._places(texts, in_front=False)
 
     def _places(self, texts: Sequence[str], *, in_front: bool) -> torch.Tensor:
@@ -206,12 +206,12 @@ class AutoencoderModel:
 
     @torch.inference_mode()
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float32]:
-        """Return the latents of a batch, shape (rows, size): neither clipped nor noisy, so they must go nowhere."""
+        """Return the raw latents of a batch, shape (rows, size); they are not clipped or noisy and must stay secret."""
         return np.asarray(self.model.encode(self.ids(texts)).float().cpu().numpy())
 
     @torch.inference_mode()
     def decode(self, latents: npt.NDArray[np.float32]) -> list[str]:
-        """Return the text that each noisy latent, shape (rows, size), most likely stands for: words and blanks."""
+        """Return the likeliest text of each noisy latent, shape (rows, size): words and blanks."""
         start = _Decoding(self.model, torch.from_numpy(np.ascontiguousarray(latents)).to(self.device))
         outputs = beam_search(start, Search(self.beams, self.length, END, (PAD, START, UNKNOWN))).tolist()
         words = self.tokenizer.id_to_token
@@ -219,7 +219,7 @@ class AutoencoderModel:
 
 
 class _Decoding:
-    """Beams of a batch: each holds the state of the decoder."""
+    """Hold the beams of a batch, each with a state of the decoder."""
 
     def __init__(self, model: Autoencoder, latents: torch.Tensor) -> None:
         self._model, self._state = model, model.state(latents.to(model.scores.weight.dtype))

@@ -1,8 +1,8 @@
-"""BART's decoder for beam search: nothing is copied when beams change their order, nothing is computed twice.
+"""Run BART's decoder for beam search without copies when beams change their order, and without repeated work.
 
-transformers reorders the keys and values of all words and latents at every step, once per beam. Here those of the
-latents belong to the record, whose beams are the queries; those of words stay where they were written, and a mask says
-which words a beam goes back to. The numbers are those of transformers up to rounding.
+transformers reorders the keys and values of all words and latents at every step, once per beam. Here the keys and
+values of latents belong to the record, and its beams are the queries. Those of words stay at their place, and a mask
+selects the words that a beam continues. The numbers equal those of transformers up to rounding.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
 KIND = "bart"
-"""The `model_type` whose layers this walks through."""
+"""The `model_type` whose layers this module computes."""
 
 
 class BartDecoding:
-    """Beams of a batch (`beams.Decoder`).
+    """Hold the beams of a batch (`beams.Decoder`).
 
     Args:
         model: A `BartForConditionalGeneration` in evaluation mode.
-        states: What the decoder attends to, all of it, shape (rows, l, d).
-        beams: At most so many copies of a row.
-        steps: At most so many ids.
+        states: All vectors that the decoder attends to, shape (rows, l, d).
+        beams: Largest number of copies of a row.
+        steps: Largest number of ids.
     """
 
     def __init__(self, model: Any, states: torch.Tensor, beams: int, steps: int) -> None:

@@ -1,4 +1,4 @@
-"""Run a model on batches of one shape: its result for a record never depends on the other rows of the batch.
+"""Run a model on batches of one shape, so that the result of a record never depends on other rows of its batch.
 
 Specification: docs/spec/privacy.md#batch-independence.
 
@@ -22,17 +22,17 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 EVERY = 30.0
-"""Seconds between two lines of progress."""
+"""Seconds between two log lines about the progress."""
 
 
 class Batches(Generic[Item, Made]):
-    """A computation over batches of constant shape.
+    """Compute over batches of constant shape.
 
     Args:
         compute: Takes exactly `rows` items and returns as many results, each a function of its own item.
-        rows: Of a batch; halved, for good, where memory runs out.
-        filler: The constant item that fills batches up.
-        failed: The constant result of an item on which `compute` fails.
+        rows: Rows per batch; the number is halved permanently if memory runs out.
+        filler: Constant item that fills batches.
+        failed: Constant result of an item on which `compute` fails.
     """
 
     def __init__(
@@ -77,10 +77,10 @@ class Batches(Generic[Item, Made]):
 
 
 class Progress:
-    """Says now and then how many records are done, and when the rest will be.
+    """Log now and then how many records are done, and the time for the rest.
 
     Args:
-        total: Records in all.
+        total: Number of all records.
     """
 
     def __init__(self, total: int) -> None:

@@ -1,8 +1,8 @@
-"""Beam search over a batch of records: fixed shapes, no work per record in Python, no randomness.
+"""Run beam search over a batch of records with fixed shapes, without work per record in Python, and without randomness.
 
-Decoding is post-processing: it sees nothing but a noisy vector, so it may be repeated and exchanged for free. What a
-record gets does not depend on the other rows of its batch: rows are never compared, and a record that is done stays
-as it is while others go on.
+Decoding is post-processing: it sees only a noisy vector, so it may be repeated or replaced at no cost. The output of a
+record does not depend on the other rows of its batch: rows are never compared, and a finished record stays unchanged
+while others continue.
 """
 
 from __future__ import annotations
@@ -12,36 +12,36 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-_CHUNK = 64  # ids whose largest score is looked at before any of them is
-_AT_ONCE = 32  # rows whose exponentials stand in memory together
+_CHUNK = 64  # ids per chunk; the search compares the maxima of chunks before single ids
+_AT_ONCE = 32  # rows whose exponentials are in memory together
 
 
 class Decoder(Protocol):
-    """A batch of decodings that go on word by word, all in step."""
+    """A batch of decodings that all continue by one word per step."""
 
     def first(self) -> torch.Tensor:
         """Return scores of the first id, shape (rows, ids), from the constant start."""
 
     def spread(self, beams: int) -> None:
-        """Go on with so many equal copies of every row, next to each other."""
+        """Continue with `beams` equal copies of every row, next to each other."""
 
     def following(self, ids: torch.Tensor, origins: torch.Tensor) -> torch.Tensor:
         """Return scores after one more id, shape (rows * beams, ids).
 
         Args:
-            ids: The id that each beam takes, shape (rows * beams,).
-            origins: Which beam of the step before each one continues, shape (rows * beams,).
+            ids: Id that each beam takes, shape (rows * beams,).
+            origins: Beam of the step before that each beam continues, shape (rows * beams,).
         """
 
 
 class Search(NamedTuple):
-    """How to search.
+    """Parameters of a search.
 
     Attributes:
-        beams: Beginnings that are kept.
-        steps: Ids of an output at most.
-        end: The id that ends an output.
-        never: Ids that are never taken.
+        beams: Number of partial outputs that are kept.
+        steps: Largest number of ids of an output.
+        end: Id that ends an output.
+        never: Ids that the search never takes.
     """
 
     beams: int
@@ -52,14 +52,14 @@ class Search(NamedTuple):
 
 @torch.inference_mode()
 def beam_search(decoder: Decoder, search: Search) -> torch.Tensor:
-    """Return the likeliest output of every row by mean log-probability, the better of finished and cut-off ones.
+    """Return the likeliest output of every row by mean log-probability, among finished and cut outputs.
 
     Args:
-        decoder: At its start.
+        decoder: A decoder at its start.
         search: Parameters; one beam is greedy search.
 
     Returns:
-        Ids, int64, shape (rows, steps); what follows an output's end is the end's id.
+        Ids, int64, shape (rows, steps); the id of the end fills the rest of a row.
     """
     logits = decoder.first()
     rows, ids = logits.shape
@@ -98,7 +98,7 @@ def beam_search(decoder: Decoder, search: Search) -> torch.Tensor:
 def _likeliest(scores: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the largest log-probabilities of every row and their ids, shape (rows, count) each.
 
-    The `count` largest lie in the `count` chunks with the largest maxima: only those are sorted.
+    The `count` largest are in the `count` chunks with the largest maxima, so only these chunks are sorted.
     """
     normal = torch.cat([some.logsumexp(dim=1, keepdim=True) for some in scores.split(_AT_ONCE)])
     whole = scores.shape[1] // _CHUNK

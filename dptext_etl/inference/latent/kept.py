@@ -1,7 +1,7 @@
-"""Which columns of a sequence model's vectors are kept: a small file inside the model's folder (paper 003, PR and PR+).
+"""Read and write the list of kept columns of a sequence model, a small file in its folder (paper 003, PR and PR+).
 
-Training on public text finds them (`dptext train dpbart-prune`); a release scatters exact zeros over the others. Fewer
-numbers need less noise: sensitivity falls with the root of their share.
+Training on public text finds these columns (`dptext train dpbart-prune`); a release sets all others to exact zeros.
+Fewer numbers need less noise: the sensitivity falls with the square root of their share.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ _HINT = "`dptext train dpbart-prune` writes it beside the weights that belong to
 
 @dataclass(frozen=True)
 class Kept:
-    """The columns that are used.
+    """The columns that a model keeps.
 
     Attributes:
-        columns: Strictly increasing, below `width`.
+        columns: Column indices, strictly increasing, below `width`.
         width: d of the model.
-        model: SHA-256 of the model.safetensors that was trained with them.
-        stage: After how many stages of pruning.
-        noise: How noisy the training's latents were (`{"epsilon": 500.0, "delta": 1e-6, "noise": "gaussian"}`);
-            None where there was no noise: PR, not PR+.
-        facts: More about the training, for people: corpus, steps, figures.
+        model: SHA-256 of the model.safetensors that was trained with these columns.
+        stage: Number of pruning stages.
+        noise: Noise of the latents in training (`{"epsilon": 500.0, "delta": 1e-6, "noise": "gaussian"}`); None for
+            training without noise (PR, not PR+).
+        facts: More facts about the training, for people: corpus, steps, figures.
     """
 
     columns: tuple[int, ...]
@@ -47,17 +47,17 @@ def write_kept(folder: Path, columns: Sequence[int], width: int, stage: int, **m
     """Write the file beside the weights that were trained with these columns.
 
     Args:
-        folder: Holds model.safetensors.
-        columns: Strictly increasing, below `width`.
+        folder: Folder with model.safetensors.
+        columns: Column indices, strictly increasing, below `width`.
         width: d of the model.
-        stage: After how many stages of pruning.
+        stage: Number of pruning stages.
         more: `noise`, and entries of `facts`.
 
     Returns:
         The file's path.
 
     Raises:
-        ArtifactError: No weights in the folder, or columns that are no such list.
+        ArtifactError: The folder has no weights, or the columns are not such a list.
     """
     written = {
         "format": KIND,
@@ -78,10 +78,10 @@ def read_kept(path: Path, weights: str | None = None) -> Kept:
 
     Args:
         path: The file.
-        weights: SHA-256 of the model.safetensors that it must belong to; any where None.
+        weights: SHA-256 of the model.safetensors that it must belong to; None allows any.
 
     Raises:
-        ArtifactError: Missing, malformed, or trained with other weights.
+        ArtifactError: The file is missing, malformed, or belongs to other weights.
     """
     try:
         written = json.loads(path.read_bytes())

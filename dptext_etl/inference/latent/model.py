@@ -1,4 +1,4 @@
-"""Define what a latent mechanism asks of a model: batches of one shape, failures that tell nothing."""
+"""Define the interface of models for latent mechanisms: batches of one shape, and failures that disclose nothing."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Latents = npt.NDArray[np.float32]
 
 
 class LatentModel(Protocol):
-    """What turns texts into vectors and back; both take exactly `rows` items and no item may touch another.
+    """A model that turns texts into vectors and back, in batches of `rows` items that do not affect each other.
 
     Attributes:
-        rows: Of every batch.
+        rows: Rows of every batch.
         size: Numbers in a vector, the same for every text.
     """
 
@@ -37,7 +37,7 @@ class LatentModel(Protocol):
 
 
 def encoding(model: LatentModel) -> Batches[str, Any]:
-    """Encode; a record on which the encoder fails is NaN, which counts as 0 before noise."""
+    """Return an encoder of batches; a record on which it fails is NaN, which counts as 0 before noise."""
 
     def encode(texts: Sequence[str]) -> list[npt.NDArray[np.float64]]:
         latents = np.asarray(model.encode(texts), np.float64)

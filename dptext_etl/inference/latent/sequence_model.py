@@ -1,7 +1,7 @@
-"""BART and its like as autoencoders: a text becomes l vectors of d numbers, and such vectors become a text.
+"""Use BART and similar models as autoencoders: turn a text into l vectors of d numbers, and such vectors into a text.
 
-Shapes are constants. A text is cut and padded to l ids, its encoder sees its own true mask; the decoder attends to all
-l vectors, padding or not, because which of them were padding is nobody's business
+Shapes are constant. A text is cut and padded to l ids, and the encoder sees its true mask. The decoder attends to all l
+vectors with padding, because the number of padding vectors would disclose the length
 (docs/spec/privacy.md#dpbart-constant). Training (`dptext train dpbart-prune`) and release read texts by the same code.
 
 Libraries take another path through the encoder where no row of a batch is padded, and then the other rows of a batch
@@ -25,22 +25,22 @@ from dptext_etl.inference.latent.bart_decoding import KIND, BartDecoding
 from dptext_etl.inference.latent.beams import Decoder, Search, beam_search
 
 CHARACTERS = 128
-"""Characters per id that are looked at; what lies beyond is cut before anything else."""
+"""Characters that are read per id of the length; longer texts are cut before anything else."""
 
 BEAMS = {"cpu": 192, "cuda": 4096}
-"""Beams per batch at most, where the search has few enough of them."""
+"""Largest number of beams per batch, unless the smallest batch needs more."""
 FEWEST = 16
-"""Records per batch, at least."""
+"""Smallest number of records per batch."""
 MOST = {"cpu": 64, "cuda": 1024}
-"""Records per batch, at most."""
+"""Largest number of records per batch."""
 
 
 class Ids(NamedTuple):
-    """Texts as the encoder takes them.
+    """Texts in the form of the encoder's input.
 
     Attributes:
-        ids: int64, shape (rows, l).
-        mask: 1 where a text has ids and 0 on its padding, int64, shape (rows, l).
+        ids: Token ids, int64, shape (rows, l).
+        mask: 1 for ids of a text and 0 for padding, int64, shape (rows, l).
     """
 
     ids: torch.Tensor
@@ -48,15 +48,14 @@ class Ids(NamedTuple):
 
 
 class SequenceModel:
-    """An encoder-decoder of transformers that is read as an autoencoder.
+    """Encode and decode texts with an encoder-decoder of transformers.
 
     Args:
-        model: Loaded, in evaluation mode.
+        model: The loaded model in evaluation mode.
         tokenizer: Its fast tokenizer.
         length: l, ids per text.
-        beams: Of the search that decodes.
-        kept: The columns of a vector that are used, strictly increasing; all where None. The others are 0 to the
-            decoder.
+        beams: Beams of the search that decodes.
+        kept: Columns of a vector that are used, strictly increasing; None uses all. The decoder sees 0 in all others.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class SequenceModel:
         return self.length * (self.width if self.kept is None else len(self.kept))
 
     def ids(self, texts: Sequence[str]) -> Ids:
-        """Cut and pad texts to l ids each; literals of special tokens are ordinary text."""
+        """Cut and pad texts to l ids each; spelled special tokens are ordinary text."""
         read = self._tokens.encode_batch([text[: CHARACTERS * self.length] for text in texts])
         shape = (len(read), self.length)
         ids = torch.tensor([item.ids for item in read], dtype=torch.int64).view(shape)
@@ -105,10 +104,10 @@ class SequenceModel:
 
     @torch.inference_mode()
     def decode(self, latents: npt.NDArray[np.float32]) -> list[str]:
-        """Return the text that each noisy latent, shape (rows, size), most likely stands for."""
+        """Return the likeliest text of each noisy latent, shape (rows, size)."""
         states = self.states(torch.from_numpy(np.ascontiguousarray(latents)))
         end = self.model.config.eos_token_id
-        search = Search(self.beams, self.length - 1, end)  # the constant start takes one of the l places
+        search = Search(self.beams, self.length - 1, end)  # the constant start takes one of the l positions
         outputs = beam_search(self._decoder(states, search), search)
         texts: list[str] = self._tokens.decode_batch(outputs.tolist(), skip_special_tokens=True)
         return [text.strip() for text in texts]
@@ -119,7 +118,7 @@ class SequenceModel:
         return AnyDecoding(self.model, states)
 
     def states(self, latents: torch.Tensor) -> torch.Tensor:
-        """Give latents the shape that the decoder attends to, (rows, l, d); columns that are not kept are exactly 0."""
+        """Give latents the shape of the decoder's input, (rows, l, d); columns that are not kept are exactly 0."""
         given = latents.to(self.model.device, self.model.dtype).unflatten(1, (self.length, -1))
         if self.kept is None:
             return given
@@ -127,7 +126,7 @@ class SequenceModel:
 
 
 class AnyDecoding:
-    """Beams of a batch of any encoder-decoder of transformers, by its own caches (`beams.Decoder`)."""
+    """Hold the beams of a batch of any encoder-decoder of transformers in its own caches (`beams.Decoder`)."""
 
     def __init__(self, model: Any, states: torch.Tensor) -> None:
         from transformers import DynamicCache, EncoderDecoderCache
@@ -166,13 +165,13 @@ class AnyDecoding:
 
 
 def _records(where: str, beams: int) -> int:
-    """Records per batch, a power of two: the same for every batch of a mechanism, dummy records fill it up."""
+    """Return the records per batch, a power of two, the same for every batch of a mechanism; dummy records fill it."""
     fitting = max(1, BEAMS[where] // beams)
     return max(FEWEST, min(MOST[where], 1 << fitting.bit_length() - 1))
 
 
 def everywhere(states: torch.Tensor) -> torch.Tensor:
-    """Return the mask of what the decoder attends to: all of it, since where a text ended must not be seen."""
+    """Return the decoder's attention mask, which covers all positions, since the end of a text must not show."""
     return torch.ones(states.shape[:2], dtype=torch.int64, device=states.device)
 
 

@@ -1,1 +1,1 @@
-"""Masked language models: which positions are drawn, and how they are scored."""
+"""Draw and score the positions of texts with masked language models."""

@@ -1,9 +1,9 @@
-"""Lay out rows of a masked language model: the text, then the text as released so far, with masks in it.
+"""Lay out rows for a masked language model: the text, then the text as released so far, with masks in it.
 
-A row is `<s> A </s></s> B </s>` as the tokenizer frames pairs: A the original words, B what was drawn already, one mask
-for every position of the block, and the words that follow. Where a mask stands is known from counting and never looked
-for, so a mask written in a text is ordinary text. What does not fit the window is cut around the masks, both copies by
-sub-words.
+A row is `<s> A </s></s> B </s>`, in the tokenizer's frame for pairs. A holds the original words. B holds the words
+drawn so far, one mask for every position of the block, and the words that follow. The position of a mask is counted and
+never searched, so a mask written in a text is ordinary text. If a row does not fit the window, both copies are cut
+around the masks, by sub-words.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ Pieces = Sequence[int]
 
 
 class Frame(NamedTuple):
-    """What stands around the two copies of a text.
+    """The tokens around the two copies of a text.
 
     Attributes:
-        before: Token numbers before the first copy.
-        between: Between the copies.
-        after: After the second.
+        before: Token ids before the first copy.
+        between: Token ids between the copies.
+        after: Token ids after the second copy.
         types: Segment numbers of before, first copy, between, second copy, after.
-        mask: Token number of the mask.
-        pad: Token number of the padding.
-        window: Most tokens of a row.
+        mask: Token id of the mask.
+        pad: Token id of the padding.
+        window: Largest number of tokens of a row.
     """
 
     before: tuple[int, ...]
@@ -43,14 +43,14 @@ class Frame(NamedTuple):
 
     @property
     def room(self) -> int:
-        """Tokens of both copies together at most: one of the row is padding (see `MaskedModel.forward`)."""
+        """Return the largest number of tokens of both copies; one more is padding (see `MaskedModel.forward`)."""
         return self.window - 1 - len(self.before) - len(self.between) - len(self.after)
 
 
 class Asked(NamedTuple):
-    """Draws that are scored by one row each: draws `first` to `last` of a text, within a block of it.
+    """Draws that one row each scores: draws `first` to `last` of a text, inside one of its blocks.
 
-    All numbers are those of draws of the whole batch of texts; shape (n,) each.
+    All numbers count the draws of the whole batch of texts; each has shape (n,).
     """
 
     records: Numbers
@@ -60,17 +60,17 @@ class Asked(NamedTuple):
     block_last: Numbers
 
     def take(self, some: npt.NDArray[np.int64] | slice) -> Asked:
-        """Return some of them."""
+        """Return some of the draws."""
         return Asked(*(part[some] for part in self))
 
 
 class Rows(NamedTuple):
-    """Where every row takes its tokens from.
+    """The sources of every row's tokens.
 
     Attributes:
-        starts: Places in `Layout.tokens`, one per segment of a row, shape (n, 9).
+        starts: Indices into `Layout.tokens`, one per segment of a row, shape (n, 9).
         lengths: Tokens of each segment, shape (n, 9).
-        centre: Number of masked tokens that the window left, the first of them at the start of segment 5, shape (n,).
+        centre: Number of masks inside the window, the first of them at the start of segment 5, shape (n,).
     """
 
     starts: Numbers
@@ -79,18 +79,18 @@ class Rows(NamedTuple):
 
     @property
     def totals(self) -> Numbers:
-        """Tokens of each row."""
+        """Return the number of tokens of each row."""
         return np.asarray(self.lengths.sum(axis=1))
 
 
 class Layout:
-    """Tokens of texts, and of what was released of them so far.
+    """Hold the tokens of texts, and of their words as released so far.
 
     Args:
         scripts: The texts.
-        pieces: Token numbers of every word of every text, in order.
-        frame: What stands around them.
-        longest: Most tokens of one output.
+        pieces: Token ids of every word of every text, in order.
+        frame: The tokens around the copies.
+        longest: Largest number of tokens of one output.
     """
 
     def __init__(self, scripts: Sequence[Script], pieces: Sequence[Pieces], frame: Frame, longest: int) -> None:
@@ -101,7 +101,7 @@ class Layout:
         self._places = np.concatenate([[0], np.cumsum([len(piece) for piece in pattern])]).astype(np.int64)
         self.item_of_draw = np.flatnonzero(self._drawn)
         self.replaced = replaced[self.item_of_draw]
-        """Number of the word that each draw replaces, among the words of all texts; -1 where it replaces none."""
+        """Index of the word that each draw replaces, among the words of all texts; -1 if it replaces none."""
         self.starts = np.concatenate([[0], np.cumsum([script.draws for script in scripts])]).astype(np.int64)
         self._items_of = np.concatenate([[0], np.cumsum([len(script.items) for script in scripts])]).astype(np.int64)
         most = np.where(self._drawn, longest, np.diff(self._places))
@@ -122,7 +122,7 @@ class Layout:
     def _items(
         self, scripts: Sequence[Script], pieces: Sequence[Pieces]
     ) -> tuple[Numbers, Numbers, npt.NDArray[np.bool_], Numbers, list[Pieces]]:
-        """Flatten items: where each stands, the word that follows, whether and what it replaces, masks or words."""
+        """Flatten items to arrays: positions, words that follow, drawn or not, replaced words, masks or words."""
         anchors, tails, drawn, replaced = [], [], [], []
         pattern: list[Pieces] = []
         mask = [self.frame.mask]
@@ -219,12 +219,12 @@ class Layout:
         return Rows(np.stack(starts, axis=1), np.stack(lengths, axis=1), centre)
 
     def fill(self, rows: Rows, count: int, length: int) -> tuple[Numbers, Numbers, Numbers]:
-        """Write rows out: tokens, how many of each row are real, and segment numbers, shape (count, length).
+        """Return tokens, number of real tokens per row, and segment numbers, shape (count, length).
 
-        Rows beyond those given are dummies: the frame and nothing else.
+        The rows after the given ones are dummies that hold only the frame.
 
         Args:
-            rows: The rows, at most `count`.
+            rows: At most `count` rows.
             count: Rows of the batch.
             length: Padded length of a row, in tokens.
         """
@@ -248,12 +248,12 @@ class Layout:
         return tokens, totals, types
 
     def columns(self, rows: Rows, asked: Asked, masks: int) -> tuple[Numbers, npt.NDArray[np.bool_]]:
-        """Return where each row's masks stand, shape (n, masks), and which of these are masks that the window left.
+        """Return the positions of each row's masks, shape (n, masks), and True for those inside the window.
 
         Args:
-            rows: The rows, n of them.
-            asked: The blocks that they are for.
-            masks: Padded masks of a row.
+            rows: n rows.
+            asked: The draws that they score.
+            masks: Padded number of masks per row.
         """
         draws = asked.first[:, None] + np.arange(masks)
         real = draws < asked.last[:, None]
@@ -266,13 +266,13 @@ class Layout:
     def released(
         self, blocks: Sequence[Block], chosen: Sequence[Choices], pieces: Sequence[Pieces], single: Numbers | None
     ) -> None:
-        """Append what was drawn, and the kept words that come after it.
+        """Append the outputs of complete blocks, and the kept words after them.
 
         Args:
-            blocks: Complete blocks, one per text at most.
+            blocks: Complete blocks, at most one per text.
             chosen: Their outputs.
-            pieces: Token numbers of every output.
-            single: The one token number of every output, where each has one.
+            pieces: Token ids of every output.
+            single: The single token id of every output, if each has only one; otherwise None.
         """
         if single is not None and not self._keeps and all(last - first == 1 for _, first, last in blocks):
             records = np.array([block.record for block in blocks], np.int64)
@@ -288,7 +288,7 @@ class Layout:
                 draw += 1
 
     def _keep(self, record: int, item: int) -> None:
-        """Append the kept words from an item on, up to the next draw."""
+        """Append the kept words from an item up to the next draw."""
         end = int(self._items_of[record + 1])
         while item < end and not self._drawn[item]:
             start = self._pattern + int(self._places[item])
@@ -302,6 +302,6 @@ class Layout:
 
 
 def _shared(left: Numbers, right: Numbers, room: Numbers) -> tuple[Numbers, Numbers]:
-    """Share room between what stands on both sides: half each, more where the other side needs less."""
+    """Share the room between both sides: half for each, or more if the other side needs less."""
     taken = np.minimum(left, np.maximum(room // 2, room - right))
     return taken, np.minimum(right, room - taken)

@@ -1,8 +1,9 @@
-"""A masked language model of any architecture: the encoder over all tokens, the head where masks are.
+"""Run a masked language model of any architecture: the encoder on all tokens, the head only at masks.
 
-The head is the largest matrix of a model. It is evaluated at masked positions alone, and only for the tokens that can
-be drawn; so is what the last layer does behind its attention. Architectures keep their parts under different names;
-what is found is checked once against the model's own answer, and where it differs that answer is what is used.
+The head is the largest matrix of a model. It is computed only at masked positions, and only for tokens that can be
+drawn. The last layer, after its attention, is also computed only there. Architectures name their parts differently. The
+parts that are found are checked once against the model's own answer; if the scores differ, the model's own computation
+is used.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.inference.masked.steps import Numbers
 
 _MASKS = threading.local()
-"""Rows and places of the masks that this thread is scoring."""
+"""Rows and columns of the masks that this thread is scoring."""
 _HOOKED: WeakSet[Any] = WeakSet()
 _HOOKING = threading.Lock()
 
 
 class MaskedModel:
-    """A masked language model, its head cut to the tokens that can be drawn.
+    """Score masks with a masked language model whose head is cut to the tokens that can be drawn.
 
     Args:
         model: A masked language model of transformers, in evaluation mode.
-        tokens: Token numbers that can be drawn: the columns of what `forward` returns.
-        window: Most tokens of a row that are asked for; the model may have fewer places.
+        tokens: Token ids that can be drawn, in the order of the columns of `forward`.
+        window: Largest number of tokens of a row; the model may allow fewer.
     """
 
     def __init__(self, model: Any, tokens: Numbers, window: int) -> None:
@@ -42,7 +43,9 @@ class MaskedModel:
         self._types = "token_type_ids" in taken and getattr(model.config, "type_vocab_size", 0) > 1
         embedded = model.get_input_embeddings()
         if len(tokens) and int(tokens.max()) >= embedded.weight.shape[0]:
-            raise PolicyError("the tokenizer has tokens that the model does not know", "are they of the same model?")
+            raise PolicyError(
+                "the tokenizer has tokens that the model does not know", "check that both belong to the same model"
+            )
         self._head = _cut_head(model, tokens)
         self._columns = tokens
         self._attention = _attention_of_last_layer(self._base)
@@ -53,25 +56,25 @@ class MaskedModel:
 
     @property
     def parameters(self) -> int:
-        """How many numbers the encoder is made of, its word embeddings left out."""
+        """Return the number of weights of the encoder without its word embeddings."""
         every = sum(part.numel() for part in self._base.parameters())
         return max(1, int(every - self._model.get_input_embeddings().weight.numel()))
 
     @property
     def embeddings(self) -> Any:
-        """The model's word embeddings, shape (tokens, width)."""
+        """Return the model's word embeddings, shape (tokens, width)."""
         return self._model.get_input_embeddings().weight
 
     def forward(self, tokens: Numbers, totals: Numbers, types: Numbers, columns: Numbers) -> Any:
         """Score masks.
 
-        Libraries take another path where no token of a batch is padding: every row has one at least.
+        Libraries compute differently if no token of a batch is padding, so every row has at least one.
 
         Args:
-            tokens: Shape (rows, length).
-            totals: Real tokens of each row, fewer than length.
+            tokens: Token ids, shape (rows, length).
+            totals: Number of real tokens of each row, below length.
             types: Segment numbers, shape (rows, length).
-            columns: Where each row's masks are, shape (rows, masks).
+            columns: Positions of each row's masks, shape (rows, masks).
 
         Returns:
             Scores of the tokens that can be drawn, shape (rows, masks, tokens), on the model's device.
@@ -97,7 +100,7 @@ class MaskedModel:
                 _MASKS.places = None
 
     def _agrees(self) -> bool:
-        """Whether encoder and cut head, one after the other, score as the model itself does."""
+        """Say whether encoder and cut head together give the same scores as the model itself."""
         import torch
 
         if self._head is None:
@@ -119,7 +122,7 @@ class MaskedModel:
 
 
 def _places(model: Any) -> int:
-    """Return how many tokens a row of a model can have."""
+    """Return the largest number of tokens in a row of a model."""
     places = int(getattr(model.config, "max_position_embeddings", 512) or 512)
     embedded = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
     padding = getattr(embedded, "padding_idx", None)
@@ -129,9 +132,10 @@ def _places(model: Any) -> int:
 
 
 def _attention_of_last_layer(base: Any) -> Any:
-    """Return the attention behind which a layer works token by token, as BERT and its like name it, or None.
+    """Return the attention of the last layer, under the name of BERT and similar models, or None.
 
-    What it makes is cut to masks wherever this thread is scoring: engines call one model from several threads.
+    After it, the layer works token by token. Its output is cut to masks in threads that are scoring; engines call one
+    model from several threads.
     """
     layers = getattr(getattr(base, "encoder", None), "layer", None)
     attention = getattr(layers[-1], "attention", None) if layers else None
@@ -143,7 +147,7 @@ def _attention_of_last_layer(base: Any) -> Any:
 
 
 def _at_masks(_module: Any, _given: Any, made: Any) -> Any:
-    """Return what an attention made at masks alone, where this thread has said where they are."""
+    """Return an attention's output at masks alone, if this thread has set their positions."""
     places = getattr(_MASKS, "places", None)
     if places is None:
         return None
@@ -151,7 +155,7 @@ def _at_masks(_module: Any, _given: Any, made: Any) -> Any:
 
 
 def _cut_head(model: Any, tokens: Numbers) -> Callable[[Any], Any] | None:
-    """Return what turns hidden states into scores of some tokens; None where it is not found."""
+    """Return a function from hidden states to scores of some tokens; None if the head is not found."""
     import torch
 
     head = _head(model)
@@ -171,7 +175,7 @@ def _cut_head(model: Any, tokens: Numbers) -> Callable[[Any], Any] | None:
 
 
 def _replaced(head: Any, old: Any, new: Any) -> Callable[[Any], Any]:
-    """Return a copy of a head in which one module is another; everything else is shared."""
+    """Return a copy of a head in which one module is replaced; everything else is shared."""
     changed: Callable[[Any], Any] = copy.deepcopy(
         head, {id(old): new, **{id(part): part for part in head.parameters()}}
     )
@@ -179,10 +183,10 @@ def _replaced(head: Any, old: Any, new: Any) -> Callable[[Any], Any]:
 
 
 def _head(model: Any) -> Any:
-    """Return a model's head as one module, wherever its architecture keeps it."""
+    """Return a model's head as one module, for all known architectures."""
     import torch
 
-    for name in ("lm_head", "cls", "predictions"):  # RoBERTa and its like, MPNet; BERT, DeBERTa; ALBERT
+    for name in ("lm_head", "cls", "predictions"):  # RoBERTa and similar models, MPNet; BERT, DeBERTa; ALBERT
         if hasattr(model, name):
             return getattr(model, name)
     chains = (

@@ -1,8 +1,8 @@
-"""Plan which words are deleted and after which a word is added (algorithm 3, corrected).
+"""Plan which words are deleted, and after which words another word is added (algorithm 3, corrected).
 
-A plan is made of Bernoulli trials that no text decides. It is drawn before anything is scored, from a stream of its
-own, so it tells nothing about the text: given the plan, a release costs as many draws as it really makes. Two draws per
-word are the most there can be.
+A plan consists of Bernoulli trials that do not depend on any text. It is drawn before anything is scored, from a stream
+of its own, so it discloses nothing about the text. Given the plan, a release costs only the draws that it makes, which
+are at most two per word.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dptext_etl.inference.masked.steps import INSERTED, Item, Script
 from dptext_etl.scoring import Slots, bernoulli
 
 PLAN = 3
-"""Purpose of the stream of the trials: word i takes positions 2i (deleted?) and 2i + 1 (followed by another?)."""
+"""Purpose number of the trials: word i takes positions 2i (deleted?) and 2i + 1 (followed by another word?)."""
 
 
 def draw_plans(
@@ -30,12 +30,12 @@ def draw_plans(
 
     Args:
         keys: Record keys, fixed-size binary of 32 bytes, one per text.
-        counts: Words of each text that take part, shape (texts,).
-        deletion: Probability that a word is deleted; the fraction that its decimal says, exactly.
+        counts: Number of words of each text that take part, shape (texts,).
+        deletion: Probability that a word is deleted; exactly the fraction that its decimal says.
         addition: Probability that another word follows.
 
     Returns:
-        Per text an array of shape (words, 2): deleted, followed.
+        One array per text, shape (words, 2): deleted, followed.
     """
     records = np.repeat(np.arange(len(counts), dtype=np.uint32), counts)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
@@ -48,11 +48,11 @@ def draw_plans(
 
 
 def planned(words: Sequence[str], kept: Sequence[bool], plan: npt.NDArray[np.bool_]) -> Script:
-    """Return a text as its plan has it: words that are left take a draw, and so does every word that is added.
+    """Return the script of a text under a plan: remaining words and added words take one draw each.
 
     Args:
         words: Words of the text.
-        kept: Which of them are released as they are and take no part in the plan.
+        kept: True for each word that is released in clear and takes no part in the plan.
         plan: Deleted and followed, shape (words that take part, 2).
     """
     items: list[Item] = []
@@ -71,16 +71,16 @@ def planned(words: Sequence[str], kept: Sequence[bool], plan: npt.NDArray[np.boo
 
 @lru_cache(maxsize=4096)
 def likely_draws(words: int, deletion: float, addition: float, delta: float) -> int:
-    """Return the smallest t such that more than t draws are made with probability `delta` at most.
+    """Return the smallest t such that a text takes more than t draws with probability at most `delta`.
 
     Args:
-        words: Words of a text, each drawn unless deleted, each followed by another draw or not.
-        deletion: Probability of a deletion.
-        addition: Probability of an addition.
-        delta: Probability.
+        words: Number of words of a text.
+        deletion: Probability of a deletion, from 0 to 1.
+        addition: Probability of an addition, from 0 to 1.
+        delta: Probability, between 0 and 1.
 
     Returns:
-        t; with probability 1 - delta a release costs t times epsilon at most
+        t; with probability 1 - delta, a release costs at most t times epsilon
         (docs/spec/privacy.md#dpmlm-plusminus-guarantee).
 
     >>> likely_draws(20, 0.05, 0.1, 1e-6), likely_draws(100, 0.05, 0.25, 1e-6)
@@ -91,13 +91,13 @@ def likely_draws(words: int, deletion: float, addition: float, delta: float) -> 
     distribution = _power(one, words)
     tails = np.cumsum(distribution[::-1])[::-1] * (
         1 + 1e-9
-    )  # tails[t]: at least t draws; more than all rounding errors
+    )  # tails[t]: probability of at least t draws, plus a margin above all rounding errors
     beyond = np.append(tails[1:], 0.0)
     return int(np.argmax(beyond <= delta))
 
 
 def _power(one: npt.NDArray[np.float64], times: int) -> npt.NDArray[np.float64]:
-    """Return the distribution of a sum of equal draws; sums of positive products lose no precision that matters."""
+    """Return the distribution of a sum of equal draws; sums of positive products lose hardly any precision."""
     total, square = np.ones(1), one
     while times:
         if times & 1:

@@ -1,9 +1,10 @@
 """Score positions with a masked language model, many texts at once.
 
-Which texts share a batch changes nothing about their scores (docs/spec/privacy.md#batch-independence): a row is padded
-to a length that its own tokens decide, a batch of that length has a fixed number of rows, dummies among them if need
-be, and no operation crosses rows. Batches are taken where most rows wait, so that few dummies are computed. Where
-memory runs out, batches of that shape have half the rows from then on. A row that cannot be scored fails alone.
+The scores of a text do not depend on other texts of its batch (docs/spec/privacy.md#batch-independence). A row is
+padded to a length that depends on its own tokens, a batch of that length has a fixed number of rows with dummies if
+needed, and no operation mixes rows. The next batch takes the shape with the most waiting rows, so that few dummies are
+computed. If memory runs out, batches of that shape have half the rows from then on. A row that cannot be scored fails
+alone.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ from dptext_etl.inference.sampler import Clip
 from dptext_etl.scoring import Choices
 
 BUCKET = 8
-"""Rows are padded to multiples of so many tokens, masks of a row to multiples of so many."""
-_CPU_TOKENS = (256, 512)  # of a batch at least and at most
+"""Rows are padded to a multiple of the first number of tokens, and to a multiple of the second number of masks."""
+_CPU_TOKENS = (256, 512)  # smallest and largest number of tokens of a batch
 _CPU_WORK = 2**31  # tokens times parameters that make a batch worth its overhead
-_CPU_MASKS, _CUDA_MASKS = 128, 2048  # of a batch at most: each has a score per output
+_CPU_MASKS, _CUDA_MASKS = 128, 2048  # largest number of masks of a batch; each has a score per output
 _CUDA_TOKENS = 2**15
-_PADS = 256  # draws beyond the texts that are answered at once
+_PADS = 256  # draws after the ends of texts that are answered at once
 
 
 class Shape(NamedTuple):
-    """What decides the shape of a batch: padded tokens and padded masks of a row."""
+    """The shape of a batch: padded tokens and padded masks of a row."""
 
     length: int
     masks: int
 
 
 class Lexicon(NamedTuple):
-    """Words and outputs as token numbers.
+    """Words and outputs as token ids.
 
     Attributes:
-        encode: Turns words into token numbers, one list per word.
-        outputs: Token numbers of every output as it goes on in the context; none for the filling of hidden lengths.
-        tokens: Token numbers whose scores are the outputs', shape (m,); a filling comes behind them.
-        pads: Whether the last output is the filling, which no token stands for.
+        encode: Turns words into token ids, one list per word.
+        outputs: Token ids of every output in the context of later words; none for the padding of hidden lengths.
+        tokens: Token ids whose scores are those of the outputs, shape (m,), without the padding.
+        pads: True if the last output is the padding, which has no token.
     """
 
     encode: Callable[[Sequence[str]], list[Pieces]]
@@ -54,12 +55,12 @@ class Lexicon(NamedTuple):
 
 
 class Adjustment(NamedTuple):
-    """What is done to scores before they are clipped.
+    """An adjustment of scores before they are clipped.
 
     Attributes:
-        likeness: Weight of the model's clipped scores beside the likeness of the words, or None to take scores alone
+        likeness: Weight of the model's clipped scores beside the similarity of words, or None to use scores alone
             (appendix A of the paper, bounded: docs/spec/privacy.md#dpmlm-appendix-a).
-        excluded: Outputs that score lowest in the place of a word (the paper's filter of antonyms).
+        excluded: Outputs that get the lowest score in the place of a word (the paper's filter of antonyms).
     """
 
     likeness: float | None = None
@@ -67,14 +68,14 @@ class Adjustment(NamedTuple):
 
 
 class MaskedScorer:
-    """A masked language model as a scorer of positions.
+    """Score positions with a masked language model.
 
     Args:
-        model: The model, its columns those of `lexicon.tokens`.
-        frame: What the tokenizer puts around a pair of texts.
+        model: The model with the columns of `lexicon.tokens`.
+        frame: The tokens that the tokenizer puts around a pair of texts.
         lexicon: Words and outputs.
         clip: Public range of the model's scores.
-        adjustment: What is done to scores beside.
+        adjustment: Adjustment of scores, or None.
     """
 
     def __init__(
@@ -88,21 +89,21 @@ class MaskedScorer:
         if self.longest == 1 and all(map(len, lexicon.outputs)):
             self.single = np.array([piece[0] for piece in lexicon.outputs], np.int64)
         self.most = max(1, (frame.room // 2) // 2)
-        """Masks of one row at most: what is left of a copy's half of the window is context."""
+        """Largest number of masks of one row; the rest of a copy's half of the window is context."""
         self._rows: dict[Shape, int] = {}
         self.likeness = None if self.adjustment.likeness is None else _unit(model.embeddings)
 
     def open(self, scripts: Sequence[Script]) -> Session:
-        """Begin to score some texts."""
+        """Start scoring some texts."""
         return MaskedSession(self, scripts)
 
     def shapes(self, totals: Numbers, masks: Numbers) -> npt.NDArray[np.int64]:
-        """Return the padded tokens and masks of rows, shape (n, 2): functions of each row's own numbers."""
+        """Return the padded tokens and masks of rows, shape (n, 2); they depend on each row alone."""
         lengths = np.minimum((totals // BUCKET + 1) * BUCKET, self.frame.window)
         return np.stack([lengths, np.where(masks == 1, 1, -(-masks // BUCKET) * BUCKET)], axis=1)
 
     def rows(self, shape: Shape) -> int:
-        """Return how many rows a batch of a shape has on this device."""
+        """Return the number of rows of a batch of a shape on this device."""
         if shape not in self._rows:
             if self.model.device.type == "cpu":
                 least, most = _CPU_TOKENS
@@ -113,7 +114,7 @@ class MaskedScorer:
         return self._rows[shape]
 
     def halve(self, shape: Shape) -> None:
-        """Take half as many rows of a shape from now on."""
+        """Halve the rows of batches of a shape from now on."""
         self._rows[shape] = max(1, self.rows(shape) // 2)
 
     def forward(self, layout: Layout, asked: Asked, shape: Shape, words: Sequence[str]) -> tuple[Numbers, Any]:
@@ -121,12 +122,12 @@ class MaskedScorer:
 
         Args:
             layout: The texts.
-            asked: The blocks to score, at most as many as a batch of that shape has rows.
+            asked: The draws to score, at most as many as a batch of that shape has rows.
             shape: Padded tokens and masks of a row.
-            words: The words of the layout's texts, by number: a word's likeness or antonyms can enter its scores.
+            words: The words of the layout's texts by index, for the similarity or the antonyms of a word.
 
         Returns:
-            The draws whose masks the window left, and their scores, shape (draws, outputs).
+            The draws whose masks are inside the window, and their scores, shape (draws, outputs).
         """
         import torch
 
@@ -162,14 +163,14 @@ class MaskedScorer:
         return scores
 
     def beyond(self, count: int) -> npt.NDArray[np.float32]:
-        """Return the scores of draws beyond the end of a text: the filling highest, everything else lowest."""
+        """Return the scores of draws after the end of a text: highest for the padding, lowest for all others."""
         scores = np.full((count, self.outputs), -np.inf, np.float32)
         scores[:, -1] = np.inf
         return scores
 
 
 class MaskedSession:
-    """Texts that a masked language model is scoring."""
+    """Hold the texts that a masked language model is scoring."""
 
     def __init__(self, scorer: MaskedScorer, scripts: Sequence[Script]) -> None:
         self._scorer = scorer
@@ -181,7 +182,7 @@ class MaskedSession:
         self._lost: list[Numbers] = []
 
     def ask(self, blocks: Sequence[Block]) -> None:
-        """Find the rows of some blocks, and let them wait for rows of their shape."""
+        """Find the rows of some blocks, and queue them by shape."""
         layout = self._layout
         given = np.array(blocks, np.int64).reshape(-1, 3)
         inside = np.minimum(given[:, 2], np.maximum(self._inside[given[:, 0]], given[:, 1]))
@@ -200,7 +201,7 @@ class MaskedSession:
             self._waiting.setdefault(Shape(length, masks), []).append(some)
 
     def answer(self) -> Answer:
-        """Score the batch that has most rows waiting; draws that failed or were lost come without scores."""
+        """Score a batch of the shape with the most waiting rows; failed draws get no scores."""
         if self._beyond:
             some, self._beyond = self._beyond[:_PADS], self._beyond[_PADS:]
             records, draws = np.array(some, np.int64).T
@@ -224,7 +225,7 @@ class MaskedSession:
         return self._answered(draws, scores)
 
     def put(self, blocks: Sequence[Block], chosen: Sequence[Choices]) -> None:
-        """Write what was drawn into the texts' second copies."""
+        """Write the drawn outputs into the texts' second copies."""
         self._layout.released(blocks, chosen, self._scorer.lexicon.outputs, self._scorer.single)
 
     def _answered(self, draws: Numbers, scores: Any) -> Answer:
@@ -232,7 +233,7 @@ class MaskedSession:
         return Answer(records, draws - self._layout.starts[records], scores)
 
     def _next(self) -> tuple[Shape, Asked]:
-        """Take rows of the shape that fills its batch best."""
+        """Take rows of the shape whose batch is filled best."""
         shape = max(self._waiting, key=lambda shape: (self._filled(shape), shape))
         parts, rows = self._waiting.pop(shape), self._scorer.rows(shape)
         taken, left = [], rows
@@ -250,7 +251,7 @@ class MaskedSession:
         return min(1.0, sum(len(part.first) for part in self._waiting[shape]) / self._scorer.rows(shape))
 
     def _one_by_one(self, asked: Asked, shape: Shape) -> tuple[Numbers, Any]:
-        """Score rows of a batch that failed, each in a batch of its own: what fails again is lost."""
+        """Score each row of a failed batch in a batch of its own; rows that fail again get no scores."""
         draws, scores = [np.zeros(0, np.int64)], []
         for row in range(len(asked.first)):
             try:
@@ -271,7 +272,7 @@ def _every(asked: Asked) -> Numbers:
 
 
 def _inside(items: Sequence[Item]) -> int:
-    """Count the draws of a text that stand before its end."""
+    """Count the draws of a text before its end."""
     return sum(item.drawn and item.word != PADDED for item in items)
 
 

@@ -1,12 +1,11 @@
-"""Draw the positions of texts in order, each given what was drawn before, by a masked language model's scores.
+"""Draw the positions of texts in order, each given earlier draws, by a masked language model's scores.
 
 One position is one word, one mask and one draw (docs/spec/privacy.md#dpmlm-positions). Positions are drawn in blocks
-from left to right; a block's scores know the text, and what earlier blocks drew. Order and blocks follow from the
-number of positions alone. Whatever scores the positions (a language model, or a toy in tests) is behind two small
-protocols.
+from left to right; the scores of a block depend on the text and on the draws of earlier blocks. Order and blocks depend
+only on the number of positions. Two small protocols hide the scorer, which is a language model, or a toy in tests.
 
-A position that cannot be scored is drawn uniformly at the same spend (docs/spec/privacy.md#fail-closed): a text is
-never dropped, and nothing of it is ever passed through.
+A position that cannot be scored is drawn uniformly at the same spend (docs/spec/privacy.md#fail-closed). A text is
+never dropped, and no part of it ever passes through.
 """
 
 from __future__ import annotations
@@ -32,17 +31,17 @@ log = logging.getLogger("dptext_etl.score")
 
 Numbers = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]
-"""Called with draws done and draws in all."""
+"""Function that is called with the number of draws done and the number of all draws."""
 
 INSERTED = -1
-"""In the place of a word's number: a draw that replaces no word."""
+"""Instead of a word's index: the draw replaces no word."""
 PADDED = -2
-"""In the place of a word's number: a draw beyond the end of the text, where its length is hidden."""
+"""Instead of a word's index: the draw is after the end of the text, because its length is hidden."""
 _EVERY = 30.0  # seconds between two lines of the log
 
 
-class Law(NamedTuple):
-    """One draw: epsilon, and the public range of its scores."""
+class DrawParameters(NamedTuple):
+    """Parameters of one draw: epsilon, and the public range of its scores."""
 
     epsilon: float
     low: float
@@ -50,12 +49,12 @@ class Law(NamedTuple):
 
 
 class Item(NamedTuple):
-    """What becomes of a place of a text, in the order in which places are reached.
+    """One position of a script: a draw, or a word that is kept.
 
     Attributes:
-        word: Number of the word in its text, `INSERTED` or `PADDED`.
-        drawn: Whether it takes a draw, or the word is kept as it is.
-        tail: Number of the first word of the text that still follows when this place is drawn.
+        word: Index of the word in its text, `INSERTED` or `PADDED`.
+        drawn: True for a draw, False for a word that is kept.
+        tail: Index of the first word of the text that still follows when this position is drawn.
     """
 
     word: int
@@ -65,11 +64,11 @@ class Item(NamedTuple):
 
 @dataclass(frozen=True)
 class Script:
-    """A text as its draws see it.
+    """A text and its positions, for the model.
 
     Attributes:
-        words: Its words, as the model is to read them.
-        items: What becomes of them, in order.
+        words: The words in the form that the model reads.
+        items: The positions in order.
     """
 
     words: Sequence[str]
@@ -77,12 +76,12 @@ class Script:
 
     @classmethod
     def plain(cls, words: Sequence[str], kept: Sequence[bool] | None = None, padding: int = 0) -> Script:
-        """Every word is drawn, but for those that are kept; then come draws beyond the text.
+        """Make the script that draws every word that is not kept, and then the padding.
 
         Args:
             words: Words of the text.
-            kept: Which of them are released as they are; none where None.
-            padding: Draws beyond the text, 0 or more.
+            kept: True for each word that is released in clear; None keeps none.
+            padding: Draws after the end of the text, at least 0.
         """
         told = kept or [False] * len(words)
         items = [Item(number, not keep, number + 1) for number, keep in enumerate(told)]
@@ -90,17 +89,17 @@ class Script:
 
     @cached_property
     def draws(self) -> int:
-        """How many draws it takes."""
+        """Return the number of draws."""
         return sum(item.drawn for item in self.items)
 
 
 class Block(NamedTuple):
-    """Draws of one text that see the same transcript: all before `first`, none of the block.
+    """Draws of one text that see the same earlier draws: all before `first`, and none of the block.
 
     Attributes:
-        record: Which text.
-        first: Number of the first draw in its text.
-        last: One more than the number of the last.
+        record: Index of the text.
+        first: Index of the first draw in its text.
+        last: Index of the last draw plus one.
     """
 
     record: int
@@ -121,12 +120,12 @@ class Drawn(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Scores of some of the draws that were asked for, all of one or several texts.
+    """Scores of some of the requested draws of one or several texts.
 
     Attributes:
-        records: Which text each draw belongs to, shape (n,).
-        draws: Its number in that text, shape (n,).
-        scores: Shape (n, outputs), any floats, numpy or torch; None where they could not be computed.
+        records: Index of the text of each draw, shape (n,).
+        draws: Index of the draw in that text, shape (n,).
+        scores: Scores, shape (n, outputs), any floats, numpy or torch; None if they could not be computed.
     """
 
     records: Numbers
@@ -135,20 +134,20 @@ class Answer(NamedTuple):
 
 
 class Session(Protocol):
-    """Texts that are being scored."""
+    """A set of texts that a scorer scores."""
 
     def ask(self, blocks: Sequence[Block]) -> None:
-        """Ask for the scores of all draws of some blocks."""
+        """Request the scores of all draws of some blocks."""
 
     def answer(self) -> Answer:
-        """Return scores of some draws that were asked for and not answered yet."""
+        """Return the scores of some requested draws that have no answer yet."""
 
     def put(self, blocks: Sequence[Block], chosen: Sequence[Choices]) -> None:
-        """Say what was drawn in blocks that are complete, of texts that go on."""
+        """Pass on the outputs of complete blocks, for texts that have more blocks."""
 
 
 class Scorer(Protocol):
-    """What scores positions.
+    """A scorer of positions.
 
     Attributes:
         outputs: Size of the output set, the same at every position of every text.
@@ -157,7 +156,7 @@ class Scorer(Protocol):
     outputs: int
 
     def open(self, scripts: Sequence[Script]) -> Session:
-        """Begin to score some texts."""
+        """Start scoring some texts."""
 
 
 def draw(
@@ -166,7 +165,7 @@ def draw(
     scripts: Sequence[Script],
     keys: pa.Array,
     *,
-    law: Law,
+    parameters: DrawParameters,
     block: int,
     progress: Progress | None = None,
 ) -> list[Drawn]:
@@ -176,13 +175,13 @@ def draw(
     one alone is uniform. A draw takes the same integers of its record's stream whoever is scored beside it.
 
     Args:
-        scorer: What scores.
-        sampler: What draws.
+        scorer: Scorer of positions.
+        sampler: Sampler of outputs.
         scripts: The texts.
         keys: Record keys, fixed-size binary of 32 bytes, one per text.
-        law: Of one draw.
-        block: Positions that are drawn at once; 1 is one after the other.
-        progress: Told after every batch.
+        parameters: Parameters of one draw.
+        block: Number of positions that are drawn together; 1 draws one after the other.
+        progress: Called after every batch.
 
     Returns:
         One per text.
@@ -192,7 +191,7 @@ def draw(
     waiting = [slice(0, len(scripts))]
     while waiting:
         some = waiting.pop()
-        drawing = _Drawing(scorer, sampler, scripts[some], keys[some], law=law, block=block, report=report)
+        drawing = _Drawing(scorer, sampler, scripts[some], keys[some], parameters=parameters, block=block, report=report)
         if drawing.run() or some.stop - some.start < 2:
             drawn.extend(drawing.finished())
             continue
@@ -202,7 +201,7 @@ def draw(
 
 
 class _Drawing:
-    """Texts under way: what was drawn, and what each block still waits for."""
+    """Hold the drawn outputs of texts, and the number of answers that each block waits for."""
 
     def __init__(
         self,
@@ -211,18 +210,24 @@ class _Drawing:
         scripts: Sequence[Script],
         keys: pa.Array,
         *,
-        law: Law,
+        parameters: DrawParameters,
         block: int,
         report: _Report,
     ) -> None:
-        self._scorer, self._sampler, self._keys, self._law, self._block = scorer, sampler, keys, law, block
+        self._scorer, self._sampler, self._keys, self._parameters, self._block = (
+            scorer,
+            sampler,
+            keys,
+            parameters,
+            block,
+        )
         counts = [script.draws for script in scripts]
         self._counts = np.array(counts, np.int64)
         self._starts = np.concatenate([[0], np.cumsum(self._counts)]).astype(np.int64)
         self._drawn = np.zeros(int(self._starts[-1]), np.uint32)
         self._known = np.zeros(len(self._drawn), bool)
-        self._first = np.zeros(len(scripts), np.int64)  # of each text's block under way
-        self._waiting = np.zeros(len(scripts), np.int64)  # draws of that block without an answer
+        self._first = np.zeros(len(scripts), np.int64)  # first draw of each text's current block
+        self._waiting = np.zeros(len(scripts), np.int64)  # draws of the current block without an answer
         self._scripts = scripts
         self._failed = np.zeros(len(scripts), np.int64)  # draws of each text that no score decided
         self._report = report
@@ -245,14 +250,14 @@ class _Drawing:
         return [Drawn(part, failed) for part, failed in zip(parts, self._failed.tolist(), strict=True)]
 
     def _begin(self, session: Session, records: Numbers) -> None:
-        """Ask for the next block of some texts."""
+        """Request the next block of some texts."""
         firsts = self._first[records]
         lasts = np.minimum(firsts + self._block, self._counts[records])
         self._waiting[records] = lasts - firsts
         session.ask([Block(*block) for block in zip(records.tolist(), firsts.tolist(), lasts.tolist(), strict=True)])
 
     def _advance(self, session: Session) -> None:
-        """Take one answer, draw, and let the texts whose blocks are complete go on."""
+        """Take one answer, draw, and continue the texts whose blocks are complete."""
         records, draws, scores = session.answer()
         self._choose(records, draws, scores)
         finished = np.unique(records)
@@ -275,10 +280,10 @@ class _Drawing:
         self._report.add(len(records))
 
     def _chosen(self, scores: Any, slots: Slots) -> Choices:
-        """Draw; where memory runs out, half of the draws at a time, which changes none of them."""
+        """Draw; if memory runs out, draw half of them at a time, which gives the same outputs."""
         try:
-            law = self._law
-            return self._sampler.choose(scores, slots, epsilon=law.epsilon, low=law.low, high=law.high)
+            each = self._parameters
+            return self._sampler.choose(scores, slots, epsilon=each.epsilon, low=each.low, high=each.high)
         except Exception as exc:
             if not out_of_memory(exc) or len(slots) == 1:
                 raise
@@ -309,7 +314,7 @@ class _Drawing:
 
 
 class _Report:
-    """Tells how many draws are done, and when the rest will be."""
+    """Report how many draws are done, and the time for the rest."""
 
     def __init__(self, total: int, progress: Progress | None) -> None:
         self._total, self._progress, self._done = total, progress, 0

@@ -1,8 +1,8 @@
-"""Read texts as words, and write what was drawn as texts.
+"""Read texts as words, and write drawn outputs as texts.
 
-Strict mode reads words in lower case and nothing else, and writes words with one blank between them
-(docs/spec/privacy.md#output-text). Faithful mode reads what the paper's code reads: words and punctuation as they
-stand, and writes into their places.
+Strict mode reads only words, in lower case, and writes words with one blank between them
+(docs/spec/privacy.md#output-text). Faithful mode reads words and punctuation unchanged, as the paper's code does, and
+writes outputs into the places of words.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dptext_etl.scoring import Choices
 
 
 class Read(NamedTuple):
-    """A text as it was read.
+    """The words of a text.
 
     Attributes:
-        words: What the model reads: words, and in faithful mode marks of punctuation.
-        kept: Which of them are released as they are.
+        words: Words that the model reads, in faithful mode also marks of punctuation.
+        kept: True for each that is released in clear.
     """
 
     words: list[str]
@@ -29,24 +29,24 @@ class Read(NamedTuple):
 
 
 def read_strict(text: str, kept: Collection[str], n_max: int) -> Read:
-    """Read the words of a text in the form they are looked up in, the first `n_max`.
+    """Read the first `n_max` words of a text in the form of lookups.
 
     Args:
         text: The text.
-        kept: Words that are released as they are, lower case.
-        n_max: Most words that are read.
+        kept: Words that are released in clear, in lower case.
+        n_max: Largest number of words to read.
     """
     words = [_form(segment) for segment, is_word in _kernel.split(text) if is_word][:n_max]
     return Read(words, [word in kept for word in words])
 
 
 def read_faithful(text: str, kept: Collection[str], n_max: int) -> Read:
-    """Read words and punctuation as they stand, up to `n_max` words; all but words are kept, and so are stopwords.
+    """Read up to `n_max` words and the punctuation between them unchanged; keep punctuation and stopwords.
 
     Args:
         text: The text.
-        kept: Stopwords, lower case.
-        n_max: Most words that are read.
+        kept: Stopwords in lower case.
+        n_max: Largest number of words to read.
     """
     words, told, seen = [], [], 0
     for segment, is_word in _kernel.split(text):
@@ -60,11 +60,11 @@ def read_faithful(text: str, kept: Collection[str], n_max: int) -> Read:
 
 
 def write_strict(script: Script, chosen: Choices, outputs: Sequence[str]) -> str:
-    """Join what was drawn, and kept words between it, by single blanks; the padding of a hidden length is nothing.
+    """Join drawn outputs and kept words by single blanks; the padding of a hidden length gives nothing.
 
     Args:
-        script: What became of the words.
-        chosen: Numbers of the outputs that were drawn, in the order of the draws.
+        script: The positions of the text.
+        chosen: Indices of the drawn outputs, in the order of the draws.
         outputs: The text of each output.
     """
     drawn = iter(chosen.tolist())
@@ -73,13 +73,13 @@ def write_strict(script: Script, chosen: Choices, outputs: Sequence[str]) -> str
 
 
 def write_faithful(text: str, n_max: int, script: Script, chosen: Choices, outputs: Sequence[str]) -> str:
-    """Put what was drawn in the places of words, capital letters where a word had one (as the paper's code does).
+    """Put drawn outputs in the places of words, with a capital letter if the word had one (as the paper's code does).
 
     Args:
         text: The text.
-        n_max: Most words that were read.
-        script: What became of the words.
-        chosen: Numbers of the outputs that were drawn, in the order of the draws.
+        n_max: Largest number of words that were read.
+        script: The positions of the text.
+        chosen: Indices of the drawn outputs, in the order of the draws.
         outputs: The text of each output.
     """
     drawn, places, last = iter(chosen.tolist()), dict[int, list[str]](), 0
@@ -109,5 +109,5 @@ def write_faithful(text: str, n_max: int, script: Script, chosen: Choices, outpu
 
 
 def _form(word: str) -> str:
-    """Return the form under which the kernel looks a word up."""
+    """Return a word in the form of the kernel's lookups."""
     return word.lower().replace("\u2019", "'")

@@ -1,7 +1,7 @@
-"""Read a masked language model's tokenizer: how it encodes words, and which of its tokens are whole words.
+"""Encode words with a masked language model's tokenizer, and find its tokens that are whole words.
 
-Words are encoded one by one, each as it stands behind a blank; special tokens that a text spells are ordinary text.
-The output set of strict mode is public and follows from the tokenizer alone: every token that is one whole word.
+Words are encoded one by one, each as if after a blank; special tokens that a text spells are ordinary text. The output
+set of strict mode is public and depends on the tokenizer alone: every token that is one whole word.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from dptext_etl.inference import language_model
 from dptext_etl.inference.masked.layout import Frame, Pieces
 from dptext_etl.inference.masked.steps import Numbers
 
-_KEPT_WORDS = 2**20  # encoded words that are kept for later texts
+_KEPT_WORDS = 2**20  # encoded words in the cache for later texts
 _VOCABULARIES: dict[tuple[tuple[str, str], ...], MaskedVocabulary] = {}
 
 
 class MaskedVocabulary:
-    """A tokenizer's view of words.
+    """Encode words with a tokenizer.
 
     Args:
         tokenizer: A fast tokenizer of transformers.
 
     Attributes:
-        mask: Token number of the mask.
-        size: How many token numbers the tokenizer has.
+        mask: Token id of the mask.
+        size: Number of token ids of the tokenizer.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -44,14 +44,14 @@ class MaskedVocabulary:
 
     @classmethod
     def of(cls, files: Mapping[str, Artifact]) -> MaskedVocabulary:
-        """Return that of a model, read once per process."""
+        """Return the vocabulary of a model, which a process reads once."""
         key = tuple(item for item in language_model.identity(files) if not item[0].endswith(language_model.WEIGHTS))
         if key not in _VOCABULARIES:
             _VOCABULARIES[key] = cls(language_model.tokenizer(files))
         return _VOCABULARIES[key]
 
     def encode(self, words: Sequence[str]) -> list[Pieces]:
-        """Return the token numbers of every word, behind a blank; none for a word that cannot be encoded."""
+        """Return the token ids of every word after a blank; an empty list for a word that cannot be encoded."""
         known = self._pieces
         new = list({word for word in words if word not in known})
         if new:
@@ -70,12 +70,12 @@ class MaskedVocabulary:
         ]
 
     def _spelt(self, word: str) -> Pieces:
-        """Encode a word character by character, as it spells a special token."""
+        """Encode a word character by character, because it spells a special token."""
         found = self._backend.encode_batch([f" {word[:1]}", *word[1:]], add_special_tokens=False)
         return [token for item in found for token in item.ids if token not in self._special]
 
     def whole_words(self) -> tuple[tuple[str, ...], Numbers]:
-        """Return every token that is one whole word in lower case, as text and as number, by number.
+        """Return the texts and the ids of all tokens that are one whole word in lower case, sorted by id.
 
         A token counts if its text is a single word as the kernel segments texts, and if that word is encoded as this
         token alone.
@@ -90,20 +90,20 @@ class MaskedVocabulary:
         return tuple(found), np.array(list(found.values()), np.int64)
 
     def texts(self) -> list[str]:
-        """Return the text of every token, without blanks around it; by number."""
+        """Return the text of every token by id, without blanks around it."""
         return [
             text.strip()
             for text in self._backend.decode_batch([[number] for number in range(self.size)], skip_special_tokens=False)
         ]
 
     def frame(self, window: int) -> Frame:
-        """Find out what the tokenizer puts around a pair of texts.
+        """Find the tokens that the tokenizer puts around a pair of texts.
 
         Args:
-            window: Most tokens of a row.
+            window: Largest number of tokens of a row.
 
         Raises:
-            PolicyError: The tokenizer has no padding, or the window holds nothing but the frame.
+            PolicyError: The tokenizer has no padding, or only the frame fits into the window.
         """
         both = self._backend.encode("a", "a")
         sides = both.sequence_ids
@@ -113,7 +113,7 @@ class MaskedVocabulary:
         pad = self._tokenizer.pad_token_id
         if pad is None or between == [None]:
             raise PolicyError(
-                "the model's tokenizer has no padding or no separator", "use a masked language model's own"
+                "the model's tokenizer has no padding or no separator", "use the tokenizer of a masked language model"
             )
         kinds = both.type_ids
         types = (kinds[0], kinds[first[0]], kinds[second[0] - 1], kinds[second[0]], kinds[-1])
@@ -132,5 +132,5 @@ class MaskedVocabulary:
 
 
 def _is_word(text: str) -> bool:
-    """Whether a text is one word in the form that words are looked up in."""
+    """Say whether a text is one word in the form of lookups."""
     return _kernel.split(text) == [(text, True)] and text == text.lower() and "\u2019" not in text
