@@ -79,6 +79,8 @@ def log_ratio(  # noqa: PLR0917
         other_hits: Number of draws with the event under the second input.
         other_draws: Number of draws under the second input.
         alpha: Joint error probability, between 0 and 1.
+        delta: Declared delta, between 0 and 1.
+
     >>> round(log_ratio(1_000_000, 1_000_000, 0, 1_000_000, 0.05), 2)
     12.51
     """

@@ -17,10 +17,10 @@ from dptext_etl.evaluation import audit_bound, step_law
 from dptext_etl.evaluation.audit_trials import Counts, Pair, Subject, trials_of
 from dptext_etl.evaluation.worst_models import COORDINATES, WorstGenerator, WorstLatents, WorstScorer
 from dptext_etl.families.certificate import Certificate
-from dptext_etl.families.generative import GenerativeMechanism
 from dptext_etl.families.latent import LatentMechanism
-from dptext_etl.families.masked import MaskedMechanism
 from dptext_etl.families.model import ModelMechanism
+from dptext_etl.families.score.generative import GenerativeMechanism
+from dptext_etl.families.score.masked import MaskedMechanism
 from dptext_etl.grid_noise import STEPS
 from dptext_etl.mechanism import Mechanism
 

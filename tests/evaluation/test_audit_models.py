@@ -9,7 +9,7 @@ import pytest
 
 from dptext_etl import _kernel, sampling, scoring
 from dptext_etl.evaluation import audit, audit_mechanism, step_law, worst_models
-from dptext_etl.families.latent_noise import Scale
+from dptext_etl.families.latent.noise import Scale
 from dptext_etl.gaussian import log_delta, smallest_epsilon
 from dptext_etl.inference import language_model
 from dptext_etl.keys import RecordKeys

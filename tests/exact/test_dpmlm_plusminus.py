@@ -67,7 +67,7 @@ def laws(words, score, block):
         law = {}
         for transcript in itertools.product(range(M), repeat=script.draws):
             forced = Forced(transcript)
-            ((chosen, _),) = draw(ToyScorer(M, score), forced, [script], KEY, parameters=LAW, block=block)
+            ((chosen, _),) = draw(ToyScorer(M, score), forced, [script], KEY, parameters=PARAMETERS, block=block)
             assert tuple(chosen) == transcript
             law[transcript] = forced.probability
             text = write_strict(script, chosen, OUTPUTS)
@@ -112,7 +112,9 @@ def test_no_input_word_survives_any_plan(block):
         for plan, _ in plans(n):
             script = planned(SENTINELS[:n], [False] * n, plan)
             for transcript in ([0] * 6, [1, 2, 0, 2, 1, 0]):
-                ((chosen, _),) = draw(ToyScorer(M, blind), Forced(transcript), [script], KEY, parameters=LAW, block=block)
+                ((chosen, _),) = draw(
+                    ToyScorer(M, blind), Forced(transcript), [script], KEY, parameters=PARAMETERS, block=block
+                )
                 out = write_strict(script, chosen, OUTPUTS).split()
                 assert not set(out) & set(SENTINELS)
                 assert len(out) == script.draws == n - plan[:, 0].sum() + plan[:, 1].sum()
@@ -137,7 +139,7 @@ def printed(tokens, plan):
 
 def corrected(tokens, plan):
     script = planned(tokens, [False] * len(tokens), plan)
-    ((chosen, _),) = draw(ToyScorer(M, blind), Forced([0] * 6), [script], KEY, parameters=LAW, block=1)
+    ((chosen, _),) = draw(ToyScorer(M, blind), Forced([0] * 6), [script], KEY, parameters=PARAMETERS, block=1)
     return write_strict(script, chosen, OUTPUTS).split()
 
 
@@ -161,7 +163,7 @@ def test_kept_words_take_no_part_in_the_plan():
     plan = np.array([[True, True], [False, False]])
     script = planned(["the", "good", "film"], [True, False, False], plan)
     assert script.draws == 2
-    ((chosen, _),) = draw(ToyScorer(M, blind), Forced([1, 2]), [script], KEY, parameters=LAW, block=1)
+    ((chosen, _),) = draw(ToyScorer(M, blind), Forced([1, 2]), [script], KEY, parameters=PARAMETERS, block=1)
     assert write_strict(script, chosen, OUTPUTS) == "the b c"
 
 

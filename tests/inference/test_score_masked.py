@@ -475,7 +475,9 @@ def test_words_beyond_the_text_are_drawn_like_any_other(of_kind, computing):
 def test_draws_of_a_text_take_the_law_of_its_mechanism(whole):
     made, scorer = whole()
     script = Script.plain(["good", "film"])
-    ((chosen, _),) = draw(scorer, scoring, [script], keys(1), parameters=DrawParameters(made.epsilon, *made.score_range), block=1)
+    ((chosen, _),) = draw(
+        scorer, scoring, [script], keys(1), parameters=DrawParameters(made.epsilon, *made.score_range), block=1
+    )
     out = made.release_with(scorer, scoring, pa.array(["good film"]), keys(1))
     assert [made.output_texts[number] for number in chosen] == out.text[0].as_py().split(" ")
 

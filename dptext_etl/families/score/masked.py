@@ -172,7 +172,9 @@ class MaskedMechanism(MaskedOutputs):
         beyond = WORDS * (self.window // len(WORDS))
         kept = [False] * len(WORDS) + [True] * len(beyond)
         scripts = [Script.plain(WORDS), Script.plain(WORDS + beyond, kept)]
-        if any(drawn.failed for drawn in draw(scorer, Undrawn(), scripts, keys, parameters=parameters, block=len(WORDS))):
+        if any(
+            drawn.failed for drawn in draw(scorer, Undrawn(), scripts, keys, parameters=parameters, block=len(WORDS))
+        ):
             refuse()
 
     def _block_size(self, counts: npt.NDArray[np.int64]) -> int:

@@ -191,7 +191,9 @@ def draw(
     waiting = [slice(0, len(scripts))]
     while waiting:
         some = waiting.pop()
-        drawing = _Drawing(scorer, sampler, scripts[some], keys[some], parameters=parameters, block=block, report=report)
+        drawing = _Drawing(
+            scorer, sampler, scripts[some], keys[some], parameters=parameters, block=block, report=report
+        )
         if drawing.run() or some.stop - some.start < 2:
             drawn.extend(drawing.finished())
             continue
