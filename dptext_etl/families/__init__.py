@@ -1,1 +1,1 @@
-"""Where the noise enters: one module per family of mechanisms."""
+"""Define the families of mechanisms, one module per way in which noise enters."""

@@ -1,9 +1,8 @@
-"""Say what gates and reports know of a mechanism that releases word i for word i.
+"""Define mechanisms that release word i for word i, and the probabilities that gates and reports use.
 
 Word mechanisms know the output distribution of every word. A masked language model has another distribution in every
-text. Known of it is the largest probability that any draw can have (pmax: docs/spec/privacy.md#exponential-mechanism).
-This bounds the chance that a word comes back, that two releases agree, and that a text is copied, given everything
-drawn before.
+text, but the largest probability of any draw is known (pmax: docs/spec/privacy.md#exponential-mechanism). This bounds
+the probability that a word comes back, that two releases agree, and that a text is copied, given all earlier draws.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ class WordByWord(Mechanism):
     """
 
     contextual: ClassVar[bool] = False
-    """Whether the distribution of a draw depends on more than its own word, so that only bounds of it are known."""
+    """True if the distribution of a draw depends on more than its own word, so that only bounds are known."""
 
     @property
     def in_place(self) -> bool:
-        """Whether word i of a release is drawn for word i: not where words are inserted or deleted on purpose."""
+        """Return True if word i of a release is drawn for word i; False if words are inserted or deleted."""
         return True
 
     @property
     def unknown(self) -> Literal["uniform", "drop"]:
-        """What strict mode does with words outside `input_words`: they are drawn like others, or vanish uncounted."""
+        """Return the treatment of words outside `input_words` in strict mode: a uniform draw, or they are dropped."""
         return "uniform"
 
     @property
     def hides_length(self) -> bool:
-        """Whether the number of words is kept from the reader."""
+        """Return True if a release hides the number of words."""
         return False
 
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
-        """What the release of a word discloses beside its draw, in strict mode."""
+        """Return the disclosures of a released word beside its draw, in strict mode."""
         return frozenset()
 
     @abstractmethod
@@ -53,13 +52,13 @@ class WordByWord(Mechanism):
 
     @abstractmethod
     def largest_probability(self) -> float:
-        """Return an upper bound of the probability with which a draw gives any one word; 1 where none is known."""
+        """Return an upper bound of the probability of any single output word; 1 if no bound is known."""
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:  # noqa: ARG002
         """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1.
 
         Raises:
-            PolicyError: `word` is no single word, or has no distribution of its own that fractions can express.
+            PolicyError: `word` is not a single word, or has no output distribution in exact fractions.
         """
         raise PolicyError(f"{self.name} draws a word by its whole text, so a word alone has no distribution")
 
@@ -67,7 +66,7 @@ class WordByWord(Mechanism):
         """Return (an upper bound of) the probability that `word` comes back as itself.
 
         Raises:
-            PolicyError: As `transition`, where the distribution is the word's own.
+            PolicyError: As for `transition`, if the distribution depends on the word alone.
         """
         return Fraction(self.largest_probability())
 
@@ -75,33 +74,33 @@ class WordByWord(Mechanism):
         """Return an upper bound of the probability that two independent draws for `word` agree.
 
         Raises:
-            PolicyError: As `survival`.
+            PolicyError: As for `survival`.
         """
         return self.largest_probability()
 
     def simulated_survivals(self, word: str, trials: int) -> int | None:  # noqa: ARG002
-        """Return in how many of `trials` the word comes back, simulated apart from the code that releases.
+        """Simulate `trials` draws without the code that releases, and return how often the word comes back.
 
-        For distributions that `transition` cannot write down and `survival` bounds widely; None elsewhere.
+        This is for distributions without exact fractions, which `survival` bounds only loosely; None for all others.
 
         Args:
             word: One word.
-            trials: How many draws are simulated, 1 or more.
+            trials: Number of simulated draws, at least 1.
         """
         return None
 
     def simulated_collisions(self, words: Sequence[str], pairs: int) -> int | None:  # noqa: ARG002
-        """Return how many of `pairs` of independent draws agree, simulated apart from the code that releases.
+        """Simulate pairs of independent draws without the code that releases, and return how many pairs agree.
 
-        The pairs go round the words in turn. For distributions that `transition` cannot write down; None elsewhere.
+        The pairs take the words in turn. This is for distributions without exact fractions; None for all others.
 
         Args:
-            words: The words that are drawn for.
-            pairs: How many pairs are simulated, 1 or more.
+            words: Input words of the draws.
+            pairs: Number of simulated pairs, at least 1.
         """
         return None
 
 
 def by_word(mechanism: Mechanism) -> WordByWord | None:
-    """Return the mechanism if it releases word i for word i, else None."""
+    """Return the mechanism if it releases word i for word i, otherwise None."""
     return mechanism if isinstance(mechanism, WordByWord) and mechanism.in_place else None

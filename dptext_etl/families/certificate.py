@@ -1,8 +1,8 @@
-"""Compute certificates: the worst log ratio of any output between any two words, from what the sampler reads.
+"""Compute certificates: the largest log ratio of any output between any two words, from the sampler's own data.
 
-A certificate is computed anew and never read from a stored claim: from the integers of a stored table, from the weights
-that are drawn from, or from the exact output distributions of all words. Where a mechanism has no finite table
-(continuous noise) there is none.
+A certificate is always computed and never read from a stored claim. It comes from the integers of a stored table, from
+the sampler's weights, or from the exact output distributions of all words. A mechanism without a finite table
+(continuous noise) has no certificate.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ if TYPE_CHECKING:
     from dptext_etl.families.words import WordMechanism
 
 CELLS = 2**18
-"""Inputs times outputs up to which distributions of fractions are compared word by word."""
+"""Largest number of inputs times outputs for which distributions of fractions are compared word by word."""
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What one draw realises.
+    """The computed loss of one draw.
 
     Attributes:
-        source: What it was computed from.
-        realised: Worst log ratio; infinite where an output is possible for one word and impossible for another.
-        exact: Whether it is attained, or an upper bound of what is.
-        words: Two words between which it is large, for the trials.
+        source: Description of the data that it was computed from.
+        realised: Largest log ratio; infinite if an output is possible for one word and impossible for another.
+        exact: True if the loss is attained, False if it is an upper bound.
+        words: Two words with a large log ratio, for the trials.
     """
 
     source: str
@@ -48,7 +48,7 @@ def of_distributions(mechanism: WordMechanism) -> Certificate | None:
     """Compare the output distributions of all words, each as fractions.
 
     Returns:
-        The certificate; None where there are too many words, or one's distribution cannot be written down.
+        The certificate; None if there are too many words, or a word has no exact distribution.
     """
     words, outputs = mechanism.input_words(), mechanism.output_words()
     if outputs is None or len(words) * len(outputs) > CELLS or mechanism.word_disclosures:
@@ -81,15 +81,15 @@ def _log_ratio(most: Fraction, least: Fraction) -> float:
 
 
 def read_table(path: Path) -> tuple[Arrays, dict[str, str]]:
-    """Read a stored table, whole: its arrays and what is said of it.
+    """Read a complete stored table: its arrays and its metadata.
 
     Raises:
-        ArtifactError: It cannot be read.
+        ArtifactError: The table cannot be read.
     """
     with seam("reading the table"), safe_open(str(path), framework="numpy") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, dict(file.metadata())  # noqa: SIM118
 
 
 def word_list(stored: npt.NDArray[Any]) -> list[str]:
-    """Return the words that an array of a stored table holds."""
+    """Return the words in an array of a stored table."""
     return bytes(stored).decode().split("\n")

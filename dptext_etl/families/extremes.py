@@ -1,4 +1,4 @@
-"""Bound the largest probability of any one output, and so the chance that a text comes back whole."""
+"""Bound the largest probability of any output, and thereby the probability that a whole text comes back."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from dptext_etl.errors import seam
 
 _CELLS = 1 << 20
 _ROUNDING = 1 + 1e-12
-"""Each result passes four roundings at most."""
+"""Margin above the at most four roundings of each result."""
 
 
 def range_bounded(epsilon: float, outputs: int) -> float:
@@ -31,7 +31,7 @@ def range_bounded(epsilon: float, outputs: int) -> float:
 
 @lru_cache(maxsize=16)
 def of_table(path: Path, sha256: str) -> float:  # noqa: ARG001  (the hash is the table's identity)
-    """Bound the probabilities of a stored table, from its integers, a block of rows at a time."""
+    """Bound the probabilities of a stored table from its integers, block of rows by block of rows."""
     with seam("reading the table"), safe_open(str(path), framework="numpy") as table:
         offsets = table.get_tensor("row_offsets").astype(np.int64)
         running = table.get_slice("cumulative")

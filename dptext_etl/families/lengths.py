@@ -17,20 +17,20 @@ from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, exact
 from dptext_etl.mechanism import Epsilon
 
 LONGEST_PADDED = 100_000
-"""Longest public length: every text takes the draws, the time and the memory of one of that length."""
+"""Largest public length: every text takes as many draws, and as much time and memory, as one of that length."""
 
 
 class HideableLength(WordByWord):
     """A mechanism that draws word by word and can hide how many words a text has.
 
     Attributes:
-        length: The number of words is disclosed ("disclose"), or every text is cut and padded to `n_max` words
-            ("fixed"), or to a noisy number of words up to `n_max` ("noisy"); the last two need `n_max` to be given.
-        epsilon_length: What the noisy length costs per text; for length "noisy" alone.
+        length: "disclose" shows the number of words; "fixed" cuts and pads every text to `n_max` words; "noisy" pads to
+            a noisy number of words up to `n_max`. The last two need `n_max`.
+        epsilon_length: Cost of the noisy length per text; only for length "noisy".
     """
 
     faithful_disclosures: ClassVar[frozenset[Disclosure]]
-    """What faithful mode releases beside the draws."""
+    """Disclosures of faithful mode beside the draws."""
 
     length: Literal["disclose", "fixed", "noisy"] = "disclose"
     epsilon_length: Epsilon | None = None
@@ -55,12 +55,12 @@ class HideableLength(WordByWord):
 
     @property
     def hides_length(self) -> bool:
-        """Whether the number of words is kept from the reader."""
+        """Return True if a release hides the number of words."""
         return self.length != "disclose"
 
     @property
     def _length_is_told_by(self) -> str | None:
-        """What tells the number of words whatever `length` says, in words; None where nothing does."""
+        """Return the reason why the number of words shows whatever `length` says; None if it can be hidden."""
         told = sorted(self.word_disclosures)
         if told:
             return f"its words disclose {', '.join(told)}"
@@ -68,18 +68,18 @@ class HideableLength(WordByWord):
 
     @property
     def _length_cost(self) -> Fraction:
-        """Pure epsilon of the draw of a noisy length."""
+        """Return the pure epsilon of the draw of a noisy length."""
         return Fraction(0) if self.epsilon_length is None else exact(self.epsilon_length)
 
     @abstractmethod
     def input_policy(self) -> dict[str, Any]:
-        """What happens to case, punctuation, numbers, unknown words, nulls and long texts, as data.
+        """Return the treatment of case, punctuation, numbers, unknown words, nulls and long texts, as data.
 
         Specification: docs/spec/privacy.md#input-policy.
         """
 
     def _length_policy(self) -> dict[str, Any]:
-        """The part of the input policy that says how long a text is."""
+        """Return the part of the input policy about the length of texts."""
         if self.length == "fixed":
             return {"n_max": self.n_max, "length": "fixed"}
         if self.length == "noisy":
@@ -93,7 +93,7 @@ class HideableLength(WordByWord):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Between any two texts where the length is hidden, else between texts that agree on what is disclosed."""
+        """Return the claim between any two texts if the length is hidden, otherwise if disclosures are equal."""
         told = {Disclosure.NULLNESS} | self.word_disclosures
         if self.hides_length:
             return Guarantee(GuaranteeClass.PURE_LDP, frozenset(told), "any two texts of one record", "word")

@@ -1,4 +1,4 @@
-"""Find the files of a mechanism's model: public inputs, found by name and known by their hashes."""
+"""Find the files of a mechanism's model by name, and identify them by their hashes."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class ModelMechanism(Mechanism):
     """A mechanism that needs a neural model.
 
     Attributes:
-        model: Where the model is: a folder, the name of one in dptext-etl-models, or a name on the Hugging Face hub.
-            The hashes of its files are its identity.
-        revision: The hub's revision; for hub names alone.
+        model: A folder, the name of a model in dptext-etl-models, or a name on the Hugging Face hub. The hashes of the
+            model's files are its identity.
+        revision: The hub's revision; only for hub names.
     """
 
     reproducible: ClassVar[bool] = False
@@ -28,7 +28,7 @@ class ModelMechanism(Mechanism):
     small_model: ClassVar[str | None] = None
     """A model of dptext-etl-models that a preview can take."""
     model_source: ClassVar[str] = "give the folder of one: -p model=FOLDER"
-    """How to get a model, for the hint of a preview that finds none."""
+    """Instruction how to get a model, for the hint of a preview that finds none."""
 
     model_place: ClassVar[str]
     """Where a mechanism keeps its loaded model."""
@@ -48,15 +48,15 @@ class ModelMechanism(Mechanism):
 
     @classmethod
     def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The usual model or the small one that ships, whichever is on this machine."""
+        """Return the usual model or the small one that ships, if it is on this machine."""
         return model_at_hand(cls, given, cls.small_model, cls.model_source)
 
     @cached_property
     def model_files(self) -> dict[str, Artifact]:
-        """The model's files by role, "model/config.json": those that this machine was given, else found by name.
+        """Return the model's files by role, such as "model/config.json"; find them by name unless a worker got them.
 
         Raises:
-            PolicyError: Not found, or no model that can be read without running its code.
+            PolicyError: The model was not found, or cannot be read without running its code.
         """
         return language_model.placed_files(self.__dict__) or self.find_files()
 
@@ -64,10 +64,10 @@ class ModelMechanism(Mechanism):
         """Find the files by the name of the model.
 
         Raises:
-            PolicyError: Not found, or no model that can be read without running its code.
+            PolicyError: The model was not found, or cannot be read without running its code.
         """
         return language_model.model_files(self.model, self.revision)
 
     def artifacts(self) -> dict[str, Artifact]:
-        """The model's files, by role."""
+        """Return the model's files by role."""
         return dict(self.model_files)

@@ -13,11 +13,11 @@ def parts(offsets: npt.NDArray[np.integer[Any]], most: int) -> Iterator[tuple[in
     """Cut rows into parts of at most `most` draws; a longer row is a part of its own.
 
     Args:
-        offsets: Where each row's draws begin, and where the last row's end, shape (rows + 1,).
-        most: Draws of a part.
+        offsets: Index of each row's first draw, and the number of all draws, shape (rows + 1,).
+        most: Largest number of draws of a part, at least 1.
 
     Yields:
-        First row of a part, and one more than its last.
+        First row of a part, and its last row plus one.
     """
     ends = offsets.astype(np.int64)
     first, rows = 0, len(ends) - 1

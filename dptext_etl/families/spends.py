@@ -8,7 +8,7 @@ from fractions import Fraction
 from dptext_etl.guarantee import Guarantee, Spend, micro
 
 _STATED = Fraction(1, 10**12)
-"""More than the rounding of a computed exact parameter."""
+"""Above the rounding error of a computed exact parameter."""
 
 
 def spend_of_draws(
@@ -25,12 +25,12 @@ def spend_of_draws(
 
     Args:
         guarantee: The claim.
-        draws: Draws at most, 0 or more.
+        draws: Largest number of draws, at least 0.
         epsilon: Declared pure parameter of one draw.
-        tight: Exact pure parameter of one draw, or a bound of it; None where `epsilon` is the best that is known.
-        positions: What the charge is counted in.
-        beside: Pure epsilon of what is drawn beside (a noisy length; docs/spec/privacy.md#length-noisy).
-        bounded_range: Whether one draw is range-bounded (zCDP epsilon^2/8), or pure alone (epsilon^2/2).
+        tight: Exact pure parameter of one draw, or an upper bound of it; None if `epsilon` is the best known bound.
+        positions: Number of positions that the charge counts.
+        beside: Pure epsilon of other draws (a noisy length; docs/spec/privacy.md#length-noisy).
+        bounded_range: True if one draw is range-bounded (zCDP epsilon^2/8), False if it is only pure (epsilon^2/2).
     """
     pure = micro(draws * epsilon + beside)
     realised = pure if tight is None else micro(draws * (tight + _STATED) + beside)
@@ -50,7 +50,7 @@ def spend_of_draws(
 
 
 def unbounded(guarantee: Guarantee, positions: int) -> Spend:
-    """Return a cost that is infinite in every component, and nothing for no draws.
+    """Return a cost that is infinite in every component, or zero for no draws.
 
     Specification: docs/spec/privacy.md#infinite-components.
     """

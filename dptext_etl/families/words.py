@@ -1,7 +1,7 @@
-"""Draw every word of a text anew, alone, from a distribution that only the word decides.
+"""Draw every word of a text independently, from a distribution that depends only on the word.
 
-The mechanisms here share the input policy as data, the cost of n draws, and the exact output distribution of one word
-where it can be written down.
+The mechanisms here share the input policy as data, the cost of n draws, and the exact output distribution of one word,
+if it has exact fractions.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MetricClaim(NamedTuple):
     """A guarantee that grows with the distance of two words (class METRIC, docs/spec/privacy.md#classes).
 
     Attributes:
-        epsilon: Per unit of distance.
+        epsilon: Epsilon per unit of distance.
         metric: Name of the distance.
         diameter: Largest distance of two words.
     """
@@ -50,16 +50,16 @@ class WordMechanism(HideableLength):
     """A mechanism that replaces every word by a draw, word by word.
 
     Attributes:
-        limit: How many words of the public vocabulary are used, the first ones; all where none is given.
+        limit: Number of first words of the public vocabulary to use; None uses all.
     """
 
     faithful_disclosures: ClassVar[frozenset[Disclosure]] = frozenset(
         {Disclosure.PUNCT, Disclosure.NUMBERS, Disclosure.OOV, Disclosure.CASE}
     )
     output_set_disclosure: ClassVar[frozenset[Disclosure]] = frozenset()
-    """What the choice of output sets discloses."""
+    """Disclosures of the choice of output sets."""
     pads: ClassVar[bool] = False
-    """Whether the mechanism can put `PAD` among its inputs and outputs, which hiding the length needs."""
+    """True if the mechanism can put `PAD` among its inputs and outputs, which is needed to hide the length."""
 
     limit: PositiveInt | None = None
 
@@ -70,21 +70,21 @@ class WordMechanism(HideableLength):
 
     @property
     def unknown(self) -> Literal["uniform", "drop"]:
-        """What strict mode does with words outside the vocabulary: a uniform draw, or they vanish before they count."""
+        """Return the treatment of unknown words in strict mode: a uniform draw, or they vanish before counting."""
         return "uniform"
 
     @property
     def bounded_range(self) -> bool:
-        """Whether one draw is a range-bounded exponential mechanism (zCDP epsilon^2/8), or pure alone (epsilon^2/2)."""
+        """Return True if one draw is range-bounded (zCDP epsilon^2/8), False if it is only pure (epsilon^2/2)."""
         return True
 
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
-        """What the release of a word discloses beside its draw, in strict mode."""
+        """Return the disclosures of a released word beside its draw, in strict mode."""
         return self.output_set_disclosure
 
     def input_policy(self) -> dict[str, Any]:
-        """What happens to case, punctuation, numbers, unknown words, nulls and long texts, as data.
+        """Return the treatment of case, punctuation, numbers, unknown words, nulls and long texts, as data.
 
         Specification: docs/spec/privacy.md#input-policy.
         """
@@ -94,12 +94,12 @@ class WordMechanism(HideableLength):
 
     @property
     def epsilon_per_word(self) -> Exact:
-        """Pure parameter of one draw between any two words that are not told apart by a disclosure."""
+        """Return the pure parameter of one draw between any two words with equal disclosures."""
         return Fraction(repr(self.epsilon))
 
     @property
     def epsilon_table(self) -> float | None:
-        """Exact pure parameter of one draw, computed from what the sampler uses; None where unknown.
+        """Return the exact pure parameter of one draw, from the sampler's own data; None if unknown.
 
         Specification: docs/spec/privacy.md#epsilon-table.
         """
@@ -107,29 +107,29 @@ class WordMechanism(HideableLength):
 
     @property
     def epsilon_table_is_exact(self) -> bool:
-        """Whether `epsilon_table` is attained by two words, or an upper bound of what is."""
+        """Return True if two words attain `epsilon_table`, False if it is an upper bound."""
         return True
 
     @property
     def epsilon_tight(self) -> float | None:
-        """What spends take as the exact parameter of a draw: `epsilon_table`, or a bound that is had at once."""
+        """Return the exact parameter of a draw for spends: `epsilon_table`, or a bound that needs no computation."""
         return self.epsilon_table
 
     @property
     def disclosed_bits_per_token(self) -> float:
-        """What the choice of output sets tells about a uniform vocabulary word, in bits."""
+        """Return the bits that the choice of output sets reveals about a uniform vocabulary word."""
         return 0.0
 
     @property
     def metric_claim(self) -> MetricClaim | None:
-        """The METRIC claim of one draw, under its certificate; None where there is none.
+        """Return the METRIC claim of one draw, if its certificate holds; None if there is no such claim.
 
         Specification: docs/spec/privacy.md#metric-certificate.
         """
         return None
 
     def spend(self, positions: int) -> Spend:
-        """N draws and, for a noisy length, the draw of the length.
+        """Return the spend of n draws and, for a noisy length, of the draw of the length.
 
         Specification: docs/spec/privacy.md#epsilon-star, docs/spec/privacy.md#length-noisy.
         """
@@ -149,16 +149,16 @@ class WordMechanism(HideableLength):
         return replace(cost, metric_id=metric.metric, eps_metric=per_distance, diameter=diameter)
 
     def draws(self, positions: int) -> Draws | None:
-        """One draw per position, where draws are range-bounded, finite, and no length is drawn beside them."""
+        """Return one draw per position if draws are range-bounded and finite and no length is drawn; otherwise None."""
         if not self.bounded_range or self.length == "noisy" or not math.isfinite(self.spend(1).eps_pure):
             return None
         return Draws(float(self.epsilon_per_word), positions)
 
     def unit_micro(self) -> int:
-        """Declared epsilon of one draw in millionths, for engines that multiply it by positions themselves.
+        """Return the declared epsilon of one draw in millionths, for engines that multiply it by positions.
 
         Raises:
-            PolicyError: Spends are no exact multiples of it.
+            PolicyError: Spends are not exact multiples of it.
         """
         unit = self.spend(2).eps_approx - self.spend(1).eps_approx
         if not math.isfinite(unit) or self.spend(1_000_003).eps_approx != unit * 1_000_003 + self.base_micro():
@@ -166,7 +166,7 @@ class WordMechanism(HideableLength):
         return int(unit)
 
     def base_micro(self) -> int:
-        """Declared epsilon of a text beside its draws, in millionths: that of the noisy length."""
+        """Return the declared epsilon of a text beside its draws, in millionths, which is that of the noisy length."""
         return int(micro(self._length_cost))
 
     @abstractmethod
@@ -178,7 +178,7 @@ class WordMechanism(HideableLength):
         """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1.
 
         Raises:
-            PolicyError: `word` is no single word, or no fractions express its distribution.
+            PolicyError: `word` is not a single word, or its distribution has no exact fractions.
         """
 
     def survival(self, word: str) -> Fraction:
@@ -199,14 +199,14 @@ class WordMechanism(HideableLength):
         return min(1.0, sum(float(chance) ** 2 for chance in self.transition(word)[1]) * (1 + 1e-12))
 
     def largest_probability(self) -> float:
-        """Return an upper bound of the probability with which a draw gives any one word; 1 where none is known."""
+        """Return an upper bound of the probability of any single output word; 1 if no bound is known."""
         outputs = self.output_words()
         if not self.bounded_range or self.word_disclosures or not outputs:
             return 1.0
         return extremes.range_bounded(float(self.epsilon_per_word), len(outputs))
 
     def certificate(self) -> Certificate | None:
-        """Compute what one draw realises at worst; None where the distribution of a word has no finite table.
+        """Compute the largest loss of one draw; None if the distribution of a word has no finite table.
 
         Raises:
             ArtifactError: A stored table cannot be read.
@@ -214,27 +214,27 @@ class WordMechanism(HideableLength):
         return of_distributions(self)
 
     def far_words(self) -> tuple[str, str]:
-        """Return two words that are likely to be told apart best, chosen from public inputs alone."""
+        """Return two words that are probably easiest to distinguish, chosen from public inputs alone."""
         words = [word for word in self.input_words() if word != PAD]
         return words[0], words[-1]
 
     def distances_from(self, word: str) -> dict[str, float] | None:  # noqa: ARG002
-        """Return the distance of every known word from one, in the unit of the metric claim; None without one."""
+        """Return the distance of every known word from one, in units of the metric claim; None without a claim."""
         return None
 
     def sample_many(self, word: str, n: int, *, secret: _kernel.Secret | None = None) -> list[str]:
-        """Draw one word n times independently, on the path that releases texts (audits, query attack).
+        """Draw n outputs of one word independently, through the code that releases texts (audits, query attack).
 
         Args:
-            word: One public word, or `PAD` where the length is hidden.
-            n: How many draws.
-            secret: The noise key; a new random one where None.
+            word: One public word, or `PAD` if the length is hidden.
+            n: Number of draws, at least 1.
+            secret: The noise key; None takes a new random one.
 
         Returns:
-            n outputs, `PAD` included where the mechanism pads.
+            n outputs, with `PAD` among them if the mechanism pads.
 
         Raises:
-            PolicyError: `word` is no single word, or one that vanishes before words are counted.
+            PolicyError: `word` is not a single word, or vanishes before words are counted.
         """
         padding = word == PAD and self.hides_length
         if n < 1 or not (padding or _kernel.split(word) == [(word, True)]):

@@ -29,9 +29,9 @@ from pydantic import Field, field_validator, model_validator
 
 from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, NeighbourLists, stopwords
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.lists.geometric import GeometricLaw
-from dptext_etl.families.lists.listed import ListLaw, ListMechanism
-from dptext_etl.families.lists.tem import TemLaw
+from dptext_etl.families.lists.geometric import GeometricDistribution
+from dptext_etl.families.lists.listed import ListMechanism, PlaceDistribution
+from dptext_etl.families.lists.tem import TemDistribution
 from dptext_etl.families.spends import unbounded
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
@@ -210,18 +210,18 @@ class Diffractor(ListMechanism):
             "kept": stopwords(self.stopwords).artifact.sha256 if self.mode == "faithful" else None,
         }
 
-    def law(self, places: int) -> ListLaw:
+    def place_distribution(self, places: int) -> PlaceDistribution:
         """Return the integer weights by distance, or the rate of the steps.
 
         Raises:
             PolicyError: The weights have a larger loss than declared (a defect of floating point, never seen).
         """
         if self.variant == "geometric":
-            return GeometricLaw(self._rate)
-        law = TemLaw.of(self.epsilon, self.gamma, places)
-        if law.loss(places)[0] > float(self._rate * self.gamma) * _SLACK:
+            return GeometricDistribution(self._rate)
+        weights = TemDistribution.of(self.epsilon, self.gamma, places)
+        if weights.loss(places)[0] > float(self._rate * self.gamma) * _SLACK:
             raise PolicyError("the weights have a loss above epsilon * gamma per word", "take another epsilon or gamma")
-        return law
+        return weights
 
     def kept(self) -> Iterable[str]:
         """Return the words that are kept in clear: stopwords in faithful mode."""

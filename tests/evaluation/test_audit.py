@@ -294,9 +294,12 @@ def test_a_refuted_claim_ends_the_command_with_4(policy_file, monkeypatch):
 @pytest.mark.parametrize(
     ("mechanism", "states"),
     [
-        (SanText(epsilon=4.0, limit=40), (distance.DistanceLaw, "worst_log_ratio", lambda law: 0.1)),
-        (Diffractor(epsilon=1.5, limit=40), (list_tem.TemLaw, "loss", lambda law, places: (0.1, 0.1))),
-        (Diffractor(epsilon=1.5, limit=40, walks=2), (list_tem.TemLaw, "mixture_loss", lambda law, lists: 0.1)),
+        (SanText(epsilon=4.0, limit=40), (distance.PairWeights, "worst_log_ratio", lambda it: 0.1)),
+        (Diffractor(epsilon=1.5, limit=40), (list_tem.TemDistribution, "loss", lambda it, places: (0.1, 0.1))),
+        (
+            Diffractor(epsilon=1.5, limit=40, walks=2),
+            (list_tem.TemDistribution, "mixture_loss", lambda tem, lists: 0.1),
+        ),
     ],
     ids=["santext", "tem", "tem-mixture"],
 )
@@ -313,10 +316,10 @@ def test_a_table_that_understates_itself_is_found_by_other_code(mechanism, state
 
 
 def test_weights_that_are_not_those_of_the_formula_have_no_bound(monkeypatch):
-    honest = distance.DistanceLaw.weights
+    honest = distance.PairWeights.weights
     mechanism = SanText(epsilon=4.0, limit=40)
     assert math.isfinite(mechanism.certificate().realised)
     monkeypatch.setattr(
-        distance.DistanceLaw, "weights", lambda law, rows: np.maximum(honest(law, rows), np.uint64(2**45))
+        distance.PairWeights, "weights", lambda law, rows: np.maximum(honest(law, rows), np.uint64(2**45))
     )
     assert mechanism.certificate().realised == math.inf

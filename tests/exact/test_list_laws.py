@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dptext_etl.families.lists.geometric import GRID_BITS, GeometricLaw
-from dptext_etl.families.lists.tem import TemLaw
+from dptext_etl.families.lists.geometric import GRID_BITS, GeometricDistribution
+from dptext_etl.families.lists.tem import TemDistribution
 from dptext_etl.sampling import integer_weights, stated
 
 from ..examples import examples
@@ -71,7 +71,7 @@ def permuted(places, lists, seed=5):
 @pytest.mark.parametrize("epsilon", ["0.1", "1.0", "3.25"])
 @pytest.mark.parametrize("lists", [1, 3])
 def test_e7_geometric(places, epsilon, lists):
-    law = GeometricLaw(Fraction(epsilon))
+    law = GeometricDistribution(Fraction(epsilon))
     rows = [law.chances(place, places) for place in range(places)]
     assert all(sum(row) == 1 for row in rows)
     np.testing.assert_allclose(logs(rows), geometric(float(epsilon), places), rtol=0, atol=1e-13)
@@ -89,7 +89,7 @@ def test_e7_geometric(places, epsilon, lists):
 
 @pytest.mark.parametrize("lists", [1, 3])
 def test_e7_a_thousand_places(lists):
-    law, epsilon, places = GeometricLaw(Fraction(1, 2)), 0.5, 1000
+    law, epsilon, places = GeometricDistribution(Fraction(1, 2)), 0.5, 1000
     closed = geometric(epsilon, places)
     for place in (0, 1, 250, 777, 999):
         np.testing.assert_allclose(logs([law.chances(place, places)])[0], closed[place], rtol=0, atol=ROUNDING)
@@ -98,7 +98,7 @@ def test_e7_a_thousand_places(lists):
 
 
 def test_the_grid_of_irrational_chances_is_finer_than_a_float():
-    law = GeometricLaw(Fraction(7, 10))
+    law = GeometricDistribution(Fraction(7, 10))
     row = law.chances(3, 1_200)
     assert all(chance.denominator.bit_length() <= GRID_BITS + 1 for chance in row)
     assert sum(row) == 1
@@ -116,7 +116,7 @@ def test_the_grid_of_irrational_chances_is_finer_than_a_float():
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 4.0, 25.0])
 def test_e8_tem(places, gamma, epsilon):
     """Gamma beyond the list leaves no place outside; the law is the same formula."""
-    law = TemLaw.of(epsilon, gamma, places)
+    law = TemDistribution.of(epsilon, gamma, places)
     rows = [law.chances(place, places) for place in range(places)]
     assert all(sum(row) == 1 for row in rows)
     if epsilon * gamma <= 50:  # beyond, weights are held above S * exp(-epsilon * gamma / 2)
@@ -142,7 +142,7 @@ def test_e8_tem(places, gamma, epsilon):
 @given(st.integers(2, 60), st.integers(1, 12), st.integers(1, 4), st.floats(0.01, 8.0), st.integers(0, 99))
 @examples(150)
 def test_the_realised_loss_is_that_of_all_pairs(places, gamma, lists, epsilon, seed):
-    law, orders = TemLaw.of(epsilon, gamma, places), permuted(places, lists, seed)
+    law, orders = TemDistribution.of(epsilon, gamma, places), permuted(places, lists, seed)
     weights = np.stack([law.weights(place, places) for place in range(places)]).astype(np.float64)
     np.testing.assert_array_equal(weights.sum(axis=1), law.totals(places).astype(np.float64))
     mixture = on_words(np.log(weights / weights.sum(axis=1, keepdims=True)), orders)
@@ -157,7 +157,7 @@ def test_the_realised_loss_is_that_of_all_pairs(places, gamma, lists, epsilon, s
 
 
 def test_weights_are_those_of_the_exponential_mechanism():
-    law = TemLaw.of(1.5, 5, 3_000)
+    law = TemDistribution.of(1.5, 5, 3_000)
     row = integer_weights(-np.minimum(np.abs(np.arange(3_000) - 70), 5), 7.5, low=-5, high=0)
     np.testing.assert_array_equal(law.weights(70, 3_000), row)
     assert law.reach == 5
@@ -165,7 +165,7 @@ def test_weights_are_those_of_the_exponential_mechanism():
 
 def test_a_large_mixture_takes_the_bound_of_one_list():
     orders = [order.astype(np.uint32) for order in permuted(30_000, 5)]
-    law = TemLaw.of(0.01, 200, 30_000)
+    law = TemDistribution.of(0.01, 200, 30_000)
     facts = law.realised(orders)
     assert facts["epsilon_table_is"] == "bound"
     assert facts["epsilon_table"] == stated(law.loss(30_000)[0])
@@ -188,7 +188,7 @@ def test_planted_an_integer_table_is_not_geometric():
 
 
 def test_planted_a_rounded_tail_breaks_the_metric_claim_of_tem():
-    law = TemLaw((2**46, 10, 9), 3)
+    law = TemDistribution((2**46, 10, 9), 3)
     assert law.loss(50)[1] > 2.0 / 2
 
 

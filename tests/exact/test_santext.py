@@ -29,7 +29,7 @@ CODES = pa.large_string()
 
 def law(mechanism):
     """Logarithms of all probabilities and all distances, from integers: shapes (inputs, outputs), (inputs, inputs)."""
-    weights = mechanism.law.weights(np.arange(len(mechanism.words)))
+    weights = mechanism.pair_weights.weights(np.arange(len(mechanism.words)))
     totals = weights.sum(axis=1)
     logs = np.log(weights.astype(float)) - np.log(totals.astype(float))[:, None]
     squared = mechanism.words.squared_distances(slice(None), slice(None))
@@ -83,15 +83,15 @@ def test_the_published_formula(small_vectors, epsilon):
 def test_rows_are_those_of_the_sampling_module(small_vectors):
     mechanism = SanText(epsilon=4.0, vectors=small_vectors)
     _, distances = law(mechanism)
-    expected = integer_weights(-distances, mechanism.law.exponent, low=-mechanism.diameter, high=0.0)
-    assert (mechanism.law.weights(np.arange(103)) == expected).all()
+    expected = integer_weights(-distances, mechanism.pair_weights.exponent, low=-mechanism.diameter, high=0.0)
+    assert (mechanism.pair_weights.weights(np.arange(103)) == expected).all()
 
 
 def test_no_weight_vanishes_at_any_epsilon(small_vectors):
     """Where floats would give probabilities of exactly zero, every output keeps its least weight."""
     mechanism = SanText(epsilon=1e6, vectors=small_vectors)
-    weights = mechanism.law.weights(np.arange(103))
-    assert weights.min() == smallest_weight(mechanism.law.exponent, 103) == 1
+    weights = mechanism.pair_weights.weights(np.arange(103))
+    assert weights.min() == smallest_weight(mechanism.pair_weights.exponent, 103) == 1
     assert np.exp(-1e6 * law(mechanism)[1] / 2).min() == 0.0
     assert mechanism.epsilon_table <= mechanism.epsilon_tight < 80 < mechanism.epsilon_per_word
     assert mechanism.metric_claim is None
@@ -103,7 +103,7 @@ def test_certificates_hold_where_they_are_given(small_vectors, options):
     spoken = set()
     for epsilon in (0.01, 1.0, 4.0, 6.0, 8.0, 10.0, 12.0, 20.0, 40.0):
         mechanism = SanText(epsilon=epsilon, vectors=small_vectors, **options)
-        found = mechanism.law
+        found = mechanism.pair_weights
         closed = rounding_within_slack(epsilon, found.diameter, found.inputs.scale, len(found.outputs))
         full = found.certificate() <= 0
         assert full or not closed, "what the closed form says, the pairs say too"
@@ -120,7 +120,7 @@ def test_integers_that_break_the_metric_bound_are_seen(tmp_path):
     places = np.array([[0], [1], [3000], [-500]], np.float32)
     np.savez(tmp_path / "v.npz", words=np.array(["a", "b", "c", "d"]), vectors=places)
     mechanism = SanText(epsilon=math.log(2**46 / 1.99) / 1500, vectors=str(tmp_path / "v.npz"))
-    assert mechanism.law.weights(np.array([0, 1]))[:, 2].tolist() == [1, 2]
+    assert mechanism.pair_weights.weights(np.array([0, 1]))[:, 2].tolist() == [1, 2]
     assert beyond_metric(mechanism) == pytest.approx(math.log(2) - mechanism.epsilon, abs=1e-4)
     assert mechanism.metric_claim is None
     assert mechanism.spend(1).eps_metric == math.inf
@@ -132,8 +132,8 @@ def test_the_embedded_vocabulary_is_certified():
     """All pairs of the 20,000 words and the padding, from realised integers; the closed form says the same at once."""
     mechanism = SanText(epsilon=4.0, **FIXED)
     assert len(mechanism.words) == 20_001
-    assert mechanism.law.settled
-    assert mechanism.law.certificate() < 0
+    assert mechanism.pair_weights.settled
+    assert mechanism.pair_weights.certificate() < 0
     assert mechanism.epsilon_table <= mechanism.epsilon_tight <= 4.0 * mechanism.diameter
 
 
@@ -149,7 +149,7 @@ def test_e5_protected_outputs_of_plus(small_vectors, epsilon, p):
     mechanism = SanText(epsilon=epsilon, variant="plus", p=p, vectors=small_vectors)
     words = WordVectors.load(small_vectors)
     protected = words.words[-52:]  # half of 103, rounded up
-    assert tuple(mechanism.law.outputs.words) == protected
+    assert tuple(mechanism.pair_weights.outputs.words) == protected
     rows = {word: dict(zip(*mechanism.transition(word), strict=True)) for word in (*words.words, "nonesuch")}
     for word, row in rows.items():
         assert sum(row.values()) == 1
@@ -267,7 +267,7 @@ def test_equal_vectors_are_drawn_uniformly(tmp_path):
 def test_another_epsilon_is_another_law(small_vectors):
     """A copy with other parameters keeps nothing that the old ones decided."""
     mechanism = SanText(epsilon=1.0, vectors=small_vectors)
-    mechanism.law.weights(np.arange(3))
+    mechanism.pair_weights.weights(np.arange(3))
     copied = mechanism.model_copy(update={"epsilon": 3.0})
     fresh = SanText(epsilon=3.0, vectors=small_vectors)
     assert copied.transition("good") == fresh.transition("good") != mechanism.transition("good")
@@ -298,7 +298,7 @@ def test_the_search_for_a_certificate_ends_where_it_fails(monkeypatch):
     monkeypatch.setattr(distance, "CELLS", 400)
     mechanism = SanText(epsilon=40.0, limit=400)
     blocks = []
-    cut = distance.DistanceLaw._blocks
-    monkeypatch.setattr(distance.DistanceLaw, "_blocks", lambda *given: (blocks.append(b) or b for b in cut(*given)))
-    assert mechanism.law.certificate() > 0
+    cut = distance.PairWeights._blocks
+    monkeypatch.setattr(distance.PairWeights, "_blocks", lambda *given: (blocks.append(b) or b for b in cut(*given)))
+    assert mechanism.pair_weights.certificate() > 0
     assert len(blocks) < 400

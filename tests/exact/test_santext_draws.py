@@ -58,7 +58,7 @@ def coin(key, position, p):
 
 def alone(mechanism, key, text):
     """The release of one text, drawn word by word; independent of the mechanism's `choose`."""
-    words, outputs = mechanism.words, list(mechanism.law.outputs.words)
+    words, outputs = mechanism.words, list(mechanism.pair_weights.outputs.words)
     columns = [words.index[word] for word in outputs]
     width = 2 if len(outputs) > 4_096 else 1
     released = []
@@ -70,7 +70,7 @@ def alone(mechanism, key, text):
         else:
             squared = words.squared_distances([words.index[word]], columns)[0].astype(float)
             scores = -(np.sqrt(squared) * words.scale)
-            weights = integer_weights(scores, mechanism.law.exponent, low=-mechanism.diameter, high=0.0)
+            weights = integer_weights(scores, mechanism.pair_weights.exponent, low=-mechanism.diameter, high=0.0)
             released.append(outputs[_kernel.draw(key, 1, position, weights.tolist(), width)])
     return " ".join(released)
 
@@ -108,13 +108,13 @@ def many(tmp_path_factory):
 @pytest.mark.parametrize("options", [{}, {"variant": "plus", "p": 0.5, "sensitive_share": 0.9}, {"limit": 4_097}])
 def test_two_levels_above_4096_words(many, options):
     mechanism = SanText(epsilon=1.0, vectors=many, **options)
-    assert mechanism.law.width == 2
+    assert mechanism.pair_weights.width == 2
     assert matches(mechanism, ["waaa wbbc zzz waaa waab wfxh", "weee wdef unknown", "waaa", "wabc waaa"])
 
 
 def test_one_level_up_to_4096_words(many):
     mechanism = SanText(epsilon=1.0, vectors=many, limit=4_096)
-    assert mechanism.law.width == 1
+    assert mechanism.pair_weights.width == 1
     assert matches(mechanism, ["waaa wbbc zzz waaa waab", "weee wdef unknown", "waaa", "wabc waaa"])
 
 

@@ -1,7 +1,7 @@
 """Encode a whole text as one vector of constant size, add noise to it, and decode a text.
 
-What leaves is written by a decoder from the noisy vector alone, so the guarantee is that of the noise, between any two
-texts whatever their lengths (docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs/spec/privacy.md#dpbart):
+A decoder writes the released text from the noisy vector alone. So the guarantee is that of the noise, between any two
+texts of any lengths (docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs/spec/privacy.md#dpbart):
 
 * A text on which the encoder fails becomes the zero vector before noise (docs/spec/privacy.md#fail-closed), at the same
   spend.
@@ -78,7 +78,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
 
     @classmethod
     def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The usual model or the small one that ships, and a bound on the records where Gaussian noise needs one."""
+        """Return the usual model or the small one that ships, and a bound on the records if Gaussian noise needs it."""
         told = given.keys() & {"n_rec", "delta", "mode"} or given.get("noise") == "laplace"
         return super().first_look(given) | ({} if told else {"n_rec": PREVIEWED})
 
@@ -89,7 +89,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """What gets noise, how much, and how far apart two texts can be."""
+        """Return facts about the noise: its coordinates, its size, and the largest distance of two texts."""
         size = self.latent_model.size
         scale = self.scale(size)
         facts: dict[str, Any] = {
@@ -107,22 +107,22 @@ class LatentMechanism(LatentNoise, ModelMechanism):
     @property
     @abstractmethod
     def computing(self) -> Computing:
-        """Where and in what the model computes on this machine."""
+        """Return device and number type of the model on this machine."""
 
     @property
     @abstractmethod
     def latent_model(self) -> LatentModel:
-        """The model, loaded where this machine computes."""
+        """Load the model on this machine's device."""
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        """Encode, clip, add noise, decode; null in, null out."""
+        """Encode, clip, add noise and decode; a null stays null."""
         return self.release_with(self.latent_model, texts, keys.of(texts))
 
     def release_with(self, model: LatentModel, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release by a given model under given record keys: for tests; everything else calls `release`.
+        """Release with a given model and given record keys, for tests; everything else calls `release`.
 
         Args:
-            model: What encodes and decodes.
+            model: Model that encodes and decodes.
             texts: Strings of any Arrow layout, nulls allowed.
             record_keys: Fixed-size binary of 32 bytes, one per text.
         """
@@ -151,7 +151,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
             refuse()
 
     def noisy(self, texts: pa.Array, keys: RecordKeys) -> pa.Array:
-        """Return what `release` decodes: the noisy latent of every text, float32 lists; null for a null.
+        """Return the noisy latent of every text before decoding, as float32 lists; a null stays null.
 
         It is the release: it costs what a text costs and may be stored or published in its place; `decode` writes
         texts from it as often as wanted, for nothing. Where keys and latents are the same, so is the noise. Where the
@@ -183,7 +183,7 @@ class LatentMechanism(LatentNoise, ModelMechanism):
     ) -> Iterator[tuple[list[list[int]], Latents, npt.NDArray[np.bool_]]]:
         """Yield the rows that each record of a batch stands in, its noisy latent, and whether the encoder failed on it.
 
-        Rows with one key are one record with one text (a join made copies of it): it is released once.
+        Rows with the same key are one record with one text (a join made copies); this record is released once.
         """
         rows_of: dict[bytes, list[int]] = {}
         for row, (valid, key) in enumerate(zip(texts.is_valid().to_pylist(), record_keys.to_pylist(), strict=True)):
@@ -203,17 +203,19 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         return noisy_latents(latents, record_keys, clip=self.clip, norm=self.norm, sigma=scale.sigma, rate=scale.rate)
 
     def decode(self, noisy: pa.Array) -> pa.Array:
-        """Write texts from what `noisy` returned: post-processing, free of charge.
+        """Write texts from the result of `noisy`; this is post-processing and costs nothing.
 
-        A mechanism with other `num_beams`, or a model whose decoder was trained further on public text, may decode what
-        this one made.
+        A mechanism with other `num_beams`, or with a decoder that was trained further on public text, may decode
+        latents of this one.
 
         Raises:
-            PolicyError: Latents of another size than this model's.
+            PolicyError: The latents have another size than this model's.
         """
         model, size = self.latent_model, getattr(noisy.type, "list_size", None)
         if size != model.size:
-            raise PolicyError(f"latents of this model have {model.size} numbers, got {size}", "pass what noisy() gave")
+            raise PolicyError(
+                f"latents of this model have {model.size} numbers, got {size}", "pass the result of noisy()"
+            )
         rows = noisy.drop_null().flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, model.size)
         texts = iter(decoding(model)(list(rows)))
         return pa.array([next(texts) or "" if item.is_valid else None for item in noisy], pa.large_string())

@@ -1,12 +1,12 @@
-"""Compute how much noise (epsilon, delta) needs on a clipped vector of a whole text, and what it costs.
+"""Compute the noise that (epsilon, delta) needs on the clipped vector of a whole text, and its cost.
 
 Specification: docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs/spec/privacy.md#dpbart.
 
-* Every coordinate gets noise of its own, padding included; the vector has the same size for every text.
+* Every coordinate, padding included, gets noise of its own; the vector has the same size for every text.
 * Gaussian noise is the analytic one (docs/spec/privacy.md#analytic-gaussian): the classical formula is wrong above
   epsilon 1 and is never used. Laplace noise is discrete and exact.
-* A record is spent once: noise that depends on the text, such as a share of epsilon per sentence, has no guarantee at
-  all (docs/spec/privacy.md#allocation-by-mechanism) and cannot be configured.
+* A record is charged once. Noise that depends on the text, such as a share of epsilon per sentence, has no guarantee
+  (docs/spec/privacy.md#allocation-by-mechanism) and cannot be configured.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism
 from dptext_etl.sampling import analytic_gaussian_sigma
 
 LARGEST_DELTA = 1e-6
-"""Delta of one record in strict mode, at most."""
+"""Largest delta of one record in strict mode."""
 LARGEST_SUM = Fraction(1, 100)
-"""Delta summed over the public bound on records, at most (docs/spec/privacy.md#delta-policy)."""
+"""Largest sum of delta over the public bound on records (docs/spec/privacy.md#delta-policy)."""
 PAPER_DELTA = 1e-5
 IDEAL = "IDEAL_GAUSSIAN"
 
@@ -42,7 +42,7 @@ Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
 
 @dataclass(frozen=True)
 class Scale:
-    """How much noise every coordinate gets.
+    """The size of the noise on every coordinate.
 
     Attributes:
         sigma: Standard deviation of Gaussian noise, or None.
@@ -57,17 +57,17 @@ class LatentNoise(Mechanism):
     """A mechanism that adds noise to a clipped vector made of the whole text.
 
     Attributes:
-        epsilon: Per record.
-        n_max: As it is: texts are cut at the model's constant length, which words do not count.
-        noise: "gaussian" for (epsilon, delta), "laplace" for pure epsilon at far more noise.
-        delta: Of one record, for Gaussian noise; the largest allowed one where None is given: in strict mode
+        epsilon: Epsilon per record.
+        n_max: Leave at its default: texts are cut at the model's constant length, which does not count words.
+        noise: "gaussian" for (epsilon, delta), "laplace" for pure epsilon with far more noise.
+        delta: Delta of one record, for Gaussian noise; None takes the largest allowed one: in strict mode
             min(1e-6, 0.01 / n_rec), in faithful mode the paper's 1e-5.
-        n_rec: Public bound on the records of the table, never its size; strict Gaussian noise needs it.
-        clip: Bound of the vector: of every coordinate, or of its length, by mechanism.
+        n_rec: Public bound on the number of records of the table, never its size; strict Gaussian noise needs it.
+        clip: Bound of every coordinate or of the vector's length, depending on the mechanism.
     """
 
     norm: ClassVar[Norm]
-    """What `clip` bounds: every coordinate, or the vector's length."""
+    """Norm that `clip` bounds: of every coordinate, or of the vector."""
 
     noise: Noise = "gaussian"
     delta: Delta | None = None
@@ -108,7 +108,7 @@ class LatentNoise(Mechanism):
 
     @property
     def used_delta(self) -> float:
-        """Delta of a record; 0 for Laplace noise."""
+        """Return delta of a record; 0 for Laplace noise."""
         if self.noise == "laplace":
             return 0.0
         if self.delta is not None:
@@ -118,12 +118,12 @@ class LatentNoise(Mechanism):
         return min(LARGEST_DELTA, _rounded_down(LARGEST_SUM / self.n_rec))
 
     def configuration(self) -> dict[str, Any]:
-        """As everywhere, and the delta that is used, given or not."""
+        """Return the configuration of mechanisms, with the delta that is used."""
         return {**super().configuration(), "delta": repr(self.used_delta)}
 
     @property
     def guarantee(self) -> Guarantee:
-        """Any two texts of a record."""
+        """Return the claim between any two texts of a record."""
         gaussian = self.noise == "gaussian"
         stated = Guarantee(
             guarantee_class=GuaranteeClass.APPROX_LDP if gaussian else GuaranteeClass.PURE_LDP,
@@ -135,13 +135,13 @@ class LatentNoise(Mechanism):
 
     @property
     def mu(self) -> float:
-        """Sensitivity of Gaussian noise in standard deviations: the largest that (epsilon, delta) allows."""
+        """Return the largest sensitivity, in standard deviations of Gaussian noise, that (epsilon, delta) allows."""
         return _mu(self.epsilon, self.used_delta)
 
     def sensitivity(self, size: int) -> float:
         """Return the largest distance of two clipped latents of `size` numbers.
 
-        Euclidean for Gaussian noise, the sum of coordinates' distances for Laplace noise; any two texts, no neighbours.
+        The distance is Euclidean for Gaussian noise and l1 for Laplace noise; it holds for any two texts.
         """
         root = math.sqrt(size)
         if self.norm == "value":
@@ -149,14 +149,17 @@ class LatentNoise(Mechanism):
         return 2 * self.clip * (1.0 if self.noise == "gaussian" else root)
 
     def scale(self, size: int) -> Scale:
-        """Return how much noise a latent of `size` numbers gets, per coordinate."""
+        """Return the size of the noise per coordinate of a latent of `size` numbers."""
         if self.noise == "gaussian":
             return Scale(sigma=_sigma(self.epsilon, self.used_delta, self.sensitivity(size)))
         per_unit = 2 * exact(self.clip) * (size if self.norm == "value" else _root_above(size))
         return Scale(rate=laplace_rate(self.epsilon, per_unit * STEPS))
 
     def spend(self, positions: int) -> Spend:
-        """One release per position, and a record has one (docs/spec/privacy.md#dpbart-guarantee)."""
+        """Return the spend of one release per position; a record has one position.
+
+        Specification: docs/spec/privacy.md#dpbart-guarantee.
+        """
         guarantee, epsilon = self.guarantee, exact(self.epsilon)
         common: dict[str, Any] = {
             "guarantee_class": guarantee.guarantee_class,
@@ -182,22 +185,22 @@ class LatentNoise(Mechanism):
         )
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:  # noqa: ARG002
-        """A record costs epsilon, however long its text."""
+        """Return epsilon as the only factor: a record costs epsilon for any length of its text."""
         return {"ε": exact(self.epsilon)}
 
     @property
     def _tightness(self) -> Fraction:
-        """By how much the clip on the grid is below the one that noise is made for, in the l1 distance of values."""
+        """Return the ratio of the clip on the grid to the clip that the noise assumes, for the l1 norm of values."""
         if self.norm != "value":
             return Fraction(1)
         return min(Fraction(1), clipped_steps(self.clip) / (exact(self.clip) * STEPS))
 
     def worst_case(self, positions: int | None = None) -> Spend:
-        """A record is one release, however long its text; a null that passes as null is none."""
+        """Return the cost of one release per record, for any length of its text; a null that passes as null is none."""
         return self.spend(1 if positions is None else min(positions, 1))
 
     def positions(self, texts: pa.Array) -> pa.Array:
-        """One release per text, none for a null."""
+        """Return 1 for every text and 0 for a null."""
         return pa.array(texts.is_valid().to_numpy(zero_copy_only=False).astype(np.uint32))
 
 
@@ -219,6 +222,6 @@ def _rounded_down(amount: Fraction) -> float:
 
 
 def _root_above(number: int) -> Fraction:
-    """The square root, or a fraction just above it."""
+    """Return the square root, or a fraction just above it."""
     root = math.isqrt(number)
     return Fraction(root) if root * root == number else Fraction(math.isqrt(number << 64) + 1, 1 << 32)

@@ -19,22 +19,22 @@ def of_lists(path: Path) -> Certificate:
         path: The stored lists.
 
     Raises:
-        ArtifactError: They cannot be read.
+        ArtifactError: The lists cannot be read.
     """
     stored, said = read_table(path)
     inputs = word_list(stored["inputs"])
     if "list_offsets" in stored:
         return Certificate("lists of different words", math.inf, exact=True, words=(inputs[0], inputs[-1]))
     lists = list(stored["lists"].reshape(-1, len(inputs)))
-    law, places = json.loads(said["law"]), len(inputs)
+    distribution, places = json.loads(said["law"]), len(inputs)
     shown = {PAD, *(word_list(stored["kept"]) if "kept" in stored else ())}
     order = [inputs[number] for number in lists[0] if inputs[number] not in shown]
     ends = order[0], order[-1]
-    if "geometric" in law:
-        worst = float(Fraction(*law["geometric"]["rate"]) * (places - 1))
+    if "geometric" in distribution:
+        worst = float(Fraction(*distribution["geometric"]["rate"]) * (places - 1))
         source = f"closed form of the stored rate over {places:,} places"
         return Certificate(source, worst, exact=len(lists) == 1, words=ends)
-    weights = [*law["tem"]["weights"], law["tem"]["outside"]]
+    weights = [*distribution["tem"]["weights"], distribution["tem"]["outside"]]
     mixture = None if len(lists) == 1 else of_mixture(weights, lists)
     worst = of_one_list(weights, places) if mixture is None else mixture  # no mixture realises more than one list
     source = f"the stored weights by distance, every output of {places:,} places"

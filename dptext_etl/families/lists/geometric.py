@@ -1,6 +1,6 @@
-"""Describe the geometric mechanism over the places of a list: a discrete Laplace number is added, then clamped.
+"""Compute the geometric mechanism over the places of a list, which adds a discrete Laplace number and clamps the sum.
 
-A table of integer weights cannot express it: rounded up in the tails, such a table breaks the claim per place
+A table of integer weights cannot express it: rounding up in the tails breaks the claim per place
 (docs/spec/privacy.md#metric-certificate). The kernel draws it exactly. This module computes its probabilities, which
 are irrational (docs/spec/privacy.md#diffractor-geometric).
 """
@@ -19,33 +19,33 @@ import numpy as np
 import numpy.typing as npt
 
 GRID_BITS = 1_100
-"""Probabilities are rounded to multiples of 2**-1100: whatever a float can tell from 0 is right to its last bit."""
+"""Probabilities are rounded to multiples of 2**-1100, so that every float above 0 is right to its last bit."""
 
 
 @dataclass(frozen=True)
-class GeometricLaw:
+class GeometricDistribution:
     """The discrete Laplace distribution of a rational rate, added to the place and clamped to the list.
 
     Attributes:
-        rate: Of one place: a = exp(-rate), P[step = k] = (1 - a) / (1 + a) * a**|k|.
+        rate: Rate per place: a = exp(-rate), P[step = k] = (1 - a) / (1 + a) * a**|k|.
     """
 
     rate: Fraction
 
     def written(self) -> dict[str, Any]:
-        """The law as the kernel reads it."""
+        """Return the distribution in the format of the kernel."""
         return {"geometric": {"rate": [self.rate.numerator, self.rate.denominator]}}
 
     def realised(self, lists: Sequence[npt.NDArray[np.uint32]]) -> dict[str, Any]:
-        """What the law realises on lists of one vocabulary: rate * (N - 1), attained at the ends of a single list."""
+        """Return the loss on lists of one vocabulary: rate * (N - 1), attained at the ends of a single list."""
         worst = float(self.rate * (len(lists[0]) - 1))
         return {"epsilon_table": repr(worst), "epsilon_table_is": "exact" if len(lists) == 1 else "bound"}
 
     def chances(self, place: int, places: int) -> list[Fraction]:
-        """Probabilities of every place, multiples of 2**-GRID_BITS that sum to 1 exactly.
+        """Return the probabilities of all places, multiples of 2**-GRID_BITS that sum to 1 exactly.
 
-        They are irrational, so each is rounded to the grid; what is left of the sum goes to the place itself. Against
-        the exact distribution an entry is wrong by half a grid step, the place itself by as much per place of the list.
+        They are irrational, so each is rounded to the grid, and the place itself gets the rest of the sum. The error of
+        an entry is at most half a grid step; that of the place itself is as much per place of the list.
         """
         inner, end = _tails(self.rate, places)
         steps = [inner[abs(other - place)] for other in range(places)]
@@ -54,7 +54,7 @@ class GeometricLaw:
         return [Fraction(step, 1 << GRID_BITS) for step in steps]
 
     def stays(self, place: int, places: int) -> Fraction:
-        """An upper bound of the probability of the place itself, at most 2**-64 above it."""
+        """Return an upper bound of the probability of the place itself, at most 2**-64 above it."""
         with localcontext() as context:
             context.prec = 40
             a = _ratio(self.rate)
@@ -63,7 +63,7 @@ class GeometricLaw:
             return min(Fraction(1), Fraction(math.ceil(chance * 2**64), 2**64))
 
     def agrees(self, place: int, places: int) -> float:
-        """An upper bound of the probability that two draws from one place agree."""
+        """Return an upper bound of the probability that two draws from one place agree."""
         a = math.exp(-float(self.rate))
         chances = (1 - a) / (1 + a) * a ** np.abs(np.arange(places, dtype=np.float64) - place)
         chances[0], chances[-1] = a**place / (1 + a), a ** (places - 1 - place) / (1 + a)
@@ -71,13 +71,13 @@ class GeometricLaw:
 
 
 def _ratio(rate: Fraction) -> Decimal:
-    """exp(-rate), to the precision of the context."""
+    """Return exp(-rate) in the precision of the context."""
     return (-Decimal(rate.numerator) / Decimal(rate.denominator)).exp()
 
 
 @lru_cache(maxsize=4)
 def _tails(rate: Fraction, places: int) -> tuple[list[int], list[int]]:
-    """In grid steps, by distance: the chance of a place inside the list, and of an end of it."""
+    """Return the probabilities of a place inside the list and of its ends, in grid steps, by distance."""
     guard = GRID_BITS + 64 + places.bit_length()
     with localcontext() as context:
         context.prec = int((guard + 64) * math.log10(2)) + 1

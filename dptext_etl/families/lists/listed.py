@@ -1,8 +1,8 @@
 """Draw words by their places on public lists.
 
-Every draw chooses one of the lists, without looking at the word, and then a place of that list. A subclass says which
-lists there are and how places are drawn (its `ListLaw`). This module writes both as the file that the kernel maps, and
-reads the exact distributions from it.
+Every draw chooses one of the lists independently of the word, and then a place of that list. A subclass provides the
+lists and a `PlaceDistribution`. This module writes both into the file that the kernel maps, and reads the exact
+distributions of words from it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ LISTS_FORMAT = "dptext-lists/1"
 Order = npt.NDArray[np.uint32]
 
 
-class ListLaw(Protocol):
-    """How places of a list are drawn, seen from one of them."""
+class PlaceDistribution(Protocol):
+    """The distribution of the places of a list for each of its places."""
 
     def written(self) -> dict[str, Any]:
-        """Write it as the kernel reads it."""
+        """Return the distribution in the format of the kernel."""
 
     def realised(self, lists: Sequence[Order]) -> dict[str, Any]:
-        """Return what it realises on lists of one vocabulary, as plain data: facts of the stored file."""
+        """Return the loss on lists of one vocabulary, as plain data for the stored file."""
 
     def chances(self, place: int, places: int) -> list[Fraction]:
-        """Return the probabilities of every place, which sum to 1."""
+        """Return the probabilities of all places, which sum to 1."""
 
     def stays(self, place: int, places: int) -> Fraction:
         """Return (an upper bound of) the probability of the place itself."""
@@ -62,39 +62,41 @@ class ListMechanism(MappedMechanism):
         """Read or make the public lists."""
 
     @abstractmethod
-    def law(self, places: int) -> ListLaw:
-        """Return how places are drawn on lists of that many."""
+    def place_distribution(self, places: int) -> PlaceDistribution:
+        """Return the distribution of places on lists of that length."""
 
     def kept(self) -> Iterable[str]:
-        """Words that are released in clear (a disclosed list)."""
+        """Return the words that are released in clear (a disclosed list)."""
         return ()
 
     def build(self, path: Path, description: dict[str, Any]) -> None:
-        """Write lists and law, with what the law realises; `PAD` ends every list where the length is hidden."""
+        """Write the lists, the distribution and its loss; `PAD` ends every list if the length is hidden."""
         lists = self.neighbour_lists()
         words, orders = lists.words, lists.lists
         if self.hides_length:
             words = (*words, PAD)
             orders = tuple(np.append(order, np.uint32(len(words) - 1)) for order in orders)
         places = max(map(len, orders))
-        law = self.law(places)
-        facts = {"even": lists.even, "places": places, **(law.realised(orders) if lists.even else {})}
+        distribution = self.place_distribution(places)
+        facts = {"even": lists.even, "places": places, **(distribution.realised(orders) if lists.even else {})}
         tensors: dict[str, npt.NDArray[Any]] = {"inputs": _blob(words), "lists": np.concatenate(orders)}
         if kept := sorted(self.kept()):
             tensors["kept"] = _blob(kept)
         if not lists.even:
             tensors["list_offsets"] = np.cumsum([0, *map(len, orders)]).astype(np.uint64)
         described = json.dumps({**description, **facts}, sort_keys=True)
-        save_tensors(path, tensors, {"format": self.format, "description": described, "law": json.dumps(law.written())})
+        save_tensors(
+            path, tensors, {"format": self.format, "description": described, "law": json.dumps(distribution.written())}
+        )
 
     @property
     def places(self) -> int:
-        """Words of the longest list, `PAD` included."""
+        """Return the number of words of the longest list, `PAD` included."""
         return int(self._facts["places"])
 
     @cached_property
     def _orders(self) -> tuple[Order, ...]:
-        """The lists as they are stored."""
+        """Return the stored lists."""
         tensors = load_file(self.table.path)
         ends = tensors.get("list_offsets", np.arange(0, len(tensors["lists"]) + 1, self.places))
         return tuple(np.split(tensors["lists"], ends[1:-1].astype(np.int64)))
@@ -105,11 +107,11 @@ class ListMechanism(MappedMechanism):
         return {word: at for at, word in enumerate(self._mapped.input_words()) if word not in kept}
 
     @cached_property
-    def _stored_law(self) -> ListLaw:
-        return self.law(self.places)
+    def _stored_distribution(self) -> PlaceDistribution:
+        return self.place_distribution(self.places)
 
     def _at(self, word: str) -> list[tuple[int, int]]:
-        """List and place of a word, for each list that holds it; empty for words that are not drawn by their place."""
+        """Return the list and place of a word for each list that holds it; empty for words without a place."""
         known = self._ids.get(word if word == PAD else written(word) or "")
         if known is None:
             return []
@@ -120,7 +122,7 @@ class ListMechanism(MappedMechanism):
         """Return the largest distance of two words over the lists, in places.
 
         Raises:
-            PolicyError: A word that is not on every list.
+            PolicyError: A word is not on every list.
         """
         one, another = self._at(word), self._at(other)
         if min(len(one), len(another)) < len(self._orders):
@@ -131,7 +133,7 @@ class ListMechanism(MappedMechanism):
         """Return the largest distance of every word from one over the lists, in places.
 
         Raises:
-            PolicyError: A word that is not on every list, or lists of different words.
+            PolicyError: The word is not on every list, or the lists hold different words.
         """
         size = len(self._mapped.input_words())
         if word not in self._ids or any(len(order) != size for order in self._orders):
@@ -144,16 +146,16 @@ class ListMechanism(MappedMechanism):
         return {other: float(farthest[number]) for other, number in self._ids.items() if other != PAD}
 
     def certificate(self) -> Certificate:
-        """Compute what one draw realises at worst from the stored lists and weights."""
+        """Compute the largest loss of one draw from the stored lists and weights."""
         return of_lists(self.table.path)
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
-        """Return the output distribution of one word, the mean of those on the lists; it sums to 1.
+        """Return the output distribution of one word, which is the mean over the lists and sums to 1.
 
-        It is exact where the probabilities of places are rational (see the `ListLaw` for the others).
+        It is exact if the probabilities of places are rational (see the `PlaceDistribution` for the others).
 
         Raises:
-            PolicyError: `word` is no single word, or an unknown one that vanishes before words are counted.
+            PolicyError: `word` is not a single word, or is an unknown word that vanishes before words are counted.
         """
         at = self._at(word)
         if not at:
@@ -162,7 +164,9 @@ class ListMechanism(MappedMechanism):
         chances = [Fraction(0)] * len(outputs)
         for number, place in at:
             order = self._orders[number]
-            for output, chance in zip(order.tolist(), self._stored_law.chances(place, len(order)), strict=True):
+            for output, chance in zip(
+                order.tolist(), self._stored_distribution.chances(place, len(order)), strict=True
+            ):
                 chances[output] += chance
         return outputs, [chance / len(at) for chance in chances]
 
@@ -175,10 +179,12 @@ class ListMechanism(MappedMechanism):
         at = self._at(word)
         if not at:
             return super().survival(word)
-        return sum((self._stored_law.stays(place, len(self._orders[n])) for n, place in at), Fraction(0)) / len(at)
+        return sum(
+            (self._stored_distribution.stays(place, len(self._orders[n])) for n, place in at), Fraction(0)
+        ) / len(at)
 
     def collision(self, word: str) -> float:
-        """Return an upper bound of the probability that two draws agree: a mixture's is at most the lists' mean.
+        """Return an upper bound of the probability that two draws agree; for a mixture it is the mean over the lists.
 
         Raises:
             PolicyError: As `transition`.
@@ -186,13 +192,13 @@ class ListMechanism(MappedMechanism):
         at = self._at(word)
         if not at:
             return super().collision(word)
-        return sum(self._stored_law.agrees(place, len(self._orders[number])) for number, place in at) / len(at)
+        return sum(self._stored_distribution.agrees(place, len(self._orders[number])) for number, place in at) / len(at)
 
     def largest_probability(self) -> float:
-        """Return an upper bound of any probability: that of staying at the end of a list, where it is largest."""
+        """Return an upper bound of any probability, which is that of staying at the end of a list."""
         if self.mode == "faithful":
             return 1.0
-        return max(float(self._stored_law.stays(0, len(order))) for order in self._orders) * (1 + 1e-12)
+        return max(float(self._stored_distribution.stays(0, len(order))) for order in self._orders) * (1 + 1e-12)
 
 
 def _blob(words: Sequence[str]) -> npt.NDArray[np.uint8]:

@@ -1,7 +1,7 @@
-"""Compute the truncated exponential mechanism (TEM) over the places of a list, and what its integers certify.
+"""Compute the truncated exponential mechanism (TEM) over the places of a list, and the exact loss of its integers.
 
-Paper: Carvalho et al. 2023, "TEM: High Utility Metric Differential Privacy on Text", as 1-Diffractor uses it: one
-integer weight per distance up to a reach, and one for all places beyond (docs/spec/privacy.md#diffractor-tem).
+Paper: Carvalho et al. 2023, "TEM: High Utility Metric Differential Privacy on Text". As in 1-Diffractor, there is one
+integer weight per distance below a reach, and one for all places beyond (docs/spec/privacy.md#diffractor-tem).
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ Order = npt.NDArray[np.uint32]
 Floats = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 
-_PAIRS = 2**25  # of a word and a near output, up to which the exact ratio of a mixture is computed
-_CELLS = 2**20  # of those held at once
+_PAIRS = 2**25  # largest number of pairs of a word and a near output for the exact ratio of a mixture
+_CELLS = 2**20  # pairs in memory at once
 
 
 @dataclass(frozen=True)
-class TemLaw:
+class TemDistribution:
     """Integer weights by distance: `near[d]` at distance d below `reach`, `outside` at every other place.
 
     Attributes:
-        near: Weights of the distances 0, 1, ..., reach - 1, never growing.
-        outside: The weight beyond.
+        near: Weights of the distances 0, 1, ..., reach - 1, not increasing.
+        outside: Weight of all other distances.
     """
 
     near: tuple[int, ...]
     outside: int
 
     @classmethod
-    def of(cls, epsilon: float, gamma: int, places: int) -> TemLaw:
+    def of(cls, epsilon: float, gamma: int, places: int) -> TemDistribution:
         """Return the weights of exp(-epsilon * min(d, gamma) / 2) on a list.
 
         Specification: docs/spec/privacy.md#integer-sampler, range gamma.
 
         Args:
-            epsilon: Per place, above 0.
-            gamma: Distance from which places are told no longer apart, in places, 1 or more.
-            places: Words on the list, 2 or more.
+            epsilon: Epsilon per place, above 0.
+            gamma: Distance from which all places have the same weight, at least 1.
+            places: Words on the list, at least 2.
         """
         distances = np.minimum(np.arange(places), gamma)
         weights = integer_weights(-distances, epsilon * gamma, low=-gamma, high=0.0)
@@ -54,47 +54,48 @@ class TemLaw:
         return cls(tuple(map(int, weights[:reach])), int(weights[reach]))
 
     def written(self) -> dict[str, Any]:
-        """The law as the kernel reads it."""
+        """Return the weights in the format of the kernel."""
         return {"tem": {"weights": list(self.near), "outside": self.outside}}
 
     @property
     def reach(self) -> int:
-        """The distance from which all places weigh the same."""
+        """Return the distance from which all places have the same weight."""
         return len(self.near)
 
     def weights(self, place: int, places: int) -> npt.NDArray[np.uint64]:
-        """Integer weights of every place, seen from one of them, shape (places,)."""
+        """Return the integer weights of all places for one place, shape (places,)."""
         by_distance = np.array([*self.near, self.outside], dtype=np.uint64)
         return by_distance[np.minimum(np.abs(np.arange(places) - place), self.reach)]
 
     def totals(self, places: int) -> npt.NDArray[np.uint64]:
-        """Sum of the weights of each place's row: near an end of the list there are fewer near places."""
+        """Return the sum of weights for each place; a place close to an end of the list has fewer near places."""
         running = np.cumsum(self.weights(0, places), dtype=np.uint64)
         return running + running[::-1] - np.uint64(self.near[0])
 
     def chances(self, place: int, places: int) -> list[Fraction]:
-        """Exact probabilities of every place, seen from one of them."""
+        """Return the exact probabilities of all places for one place."""
         weights = self.weights(place, places).tolist()
         total = sum(weights)
         chance = {weight: Fraction(weight, total) for weight in set(weights)}
         return [chance[weight] for weight in weights]
 
     def stays(self, place: int, places: int) -> Fraction:
-        """The probability of the place itself."""
+        """Return the probability of the place itself."""
         return Fraction(self.near[0], int(self.totals(places)[place]))
 
     def agrees(self, place: int, places: int) -> float:
-        """An upper bound of the probability that two draws from one place agree."""
+        """Return an upper bound of the probability that two draws from one place agree."""
         weights = self.weights(place, places).astype(np.float64)
         return min(1.0, float(np.dot(weights, weights) / weights.sum() ** 2) * (1 + 1e-9))
 
     def realised(self, lists: Sequence[Order]) -> dict[str, Any]:
-        """What the integers realise on lists of one vocabulary, as plain data.
+        """Return the loss of the integers on lists of one vocabulary, as plain data.
 
         Returns:
-            "epsilon_table": worst log ratio of any output between any two words, unknown ones included.
-            "epsilon_table_is": "exact", or "bound" where the exact value of a mixture takes long and that of one list
-            stands for it. "epsilon_metric": worst log ratio per place, places beyond the reach counting as the reach.
+            "epsilon_table": largest log ratio of any output between any two words, unknown ones included.
+            "epsilon_table_is": "exact"; or "bound" if the exact value of a mixture takes too long, and the value of one
+            list replaces it. "epsilon_metric": largest log ratio per place; distances beyond the reach count as the
+            reach.
         """
         bound, steepest = self.loss(len(lists[0]))
         mixture = bound if len(lists) == 1 else self.mixture_loss(lists)
@@ -105,18 +106,18 @@ class TemLaw:
         }
 
     def loss(self, places: int) -> tuple[float, float]:
-        """Worst log ratio of any output between two places of one list, computed from the integers for every pair.
+        """Return the largest log ratio of any output between two places of one list, from the integers of all pairs.
 
-        For places i < i' at distance D the worst output lies at or before i: its ratio is that of the weights at
-        distances d and d + D, for the d up to i that is worst, times that of the rows' totals. The reverse of a list
-        has the same distributions, so pairs i > i' give nothing new.
+        For places i < i' at distance D, the worst output is at or before i. Its ratio is the product of two ratios: of
+        the weights at distances d and d + D, for the worst d up to i, and of the sums of weights. The reversed list has
+        the same distributions, so pairs i > i' add nothing.
 
         Args:
             places: Length of the list.
 
         Returns:
-            The largest log ratio; the unknown word, whose outputs are uniform, counts as one more input. And the
-            largest value of log ratio / min(D, reach), the metric parameter that the integers realise.
+            The largest log ratio, where the unknown word, whose outputs are uniform, is one more input; and the largest
+            value of log ratio / min(D, reach), which is the metric parameter of the integers.
         """
         logs = np.log(np.array([*self.near, self.outside], dtype=np.float64))
         totals = np.log(self.totals(places).astype(np.float64))
@@ -135,10 +136,10 @@ class TemLaw:
         return max(worst, ratio), max(steepest, ratio / self.reach)
 
     def mixture_loss(self, lists: Sequence[Order]) -> float | None:
-        """The worst log ratio of a uniform mixture over lists of one vocabulary, exact; None where that takes long.
+        """Return the exact largest log ratio of a uniform mixture over lists of one vocabulary; None if it takes long.
 
-        Every pair of inputs and every output are covered: words that are near an output in some list one by one, all
-        others through their rows' totals, which is all that they differ in.
+        The computation covers every pair of inputs and every output. Words that are near an output in some list are
+        compared one by one; all others differ only in their sums of weights.
 
         Args:
             lists: Permutations of the same words.
@@ -150,7 +151,7 @@ class TemLaw:
         for own, order in zip(place_of, lists, strict=True):
             own[order] = np.arange(places)
         inverse = (1 / self.totals(places).astype(np.float64))[place_of]
-        far = self.outside * inverse.sum(axis=0)  # by input: its chance of an output that is near it in no list
+        far = self.outside * inverse.sum(axis=0)  # by input: probability of an output that is near it in no list
         by_distance = np.array([*self.near, self.outside], dtype=np.float64)
         most, least = np.full(places, far.max()), self._least_far(far, place_of, lists)
         step = max(1, _CELLS // (len(lists) * (2 * self.reach - 1)))
@@ -174,7 +175,7 @@ class TemLaw:
         return np.concatenate(found, axis=1).astype(np.int64)
 
     def _least_far(self, far: Floats, place_of: Places, lists: Sequence[Order]) -> Floats:
-        """For each output, the least chance that a word has that is near it in no list; infinite where all are near."""
+        """Return for each output the smallest probability from words that are near it in no list; infinite if none."""
         least = np.full(len(far), np.inf)
         pending = np.arange(len(far))
         for word in np.argsort(far, kind="stable"):

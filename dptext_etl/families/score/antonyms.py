@@ -1,7 +1,8 @@
-"""Read antonyms from WordNet, which the paper's code can keep from being drawn (faithful mode alone).
+"""Read antonyms from WordNet, so that they are rarely drawn (only in faithful mode).
 
-The paper takes antonyms out of the output set, which then depends on the text: a word that cannot come out tells
-something with certainty. Here they score lowest, before scores are clipped: rarely drawn, and the guarantee stays.
+The paper removes antonyms from the output set, which then depends on the text: a word that cannot come out discloses
+something with certainty. Here antonyms get the lowest score before scores are clipped. So they are rarely drawn, and
+the guarantee holds.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ Place = tuple[str, str]
 
 
 def antonyms_among(path: str | Path, outputs: Sequence[str]) -> Callable[[str], Sequence[int]]:
-    """Return what finds the antonyms of a word among outputs.
+    """Return a function that finds the antonyms of a word among outputs.
 
     Args:
-        path: WordNet's files as one archive, as NLTK has them: wordnet.zip.
+        path: Archive of WordNet's files in NLTK's format: wordnet.zip.
         outputs: Texts of the outputs.
 
     Returns:
-        A function from a word to the numbers of the outputs that are its antonyms.
+        A function from a word to the indices of the outputs that are its antonyms.
 
     Raises:
-        ArtifactError: Missing, or no such archive.
+        ArtifactError: The file is missing or is not such an archive.
     """
     with seam("reading WordNet", ArtifactError, "give the path of NLTK's wordnet.zip"):
         opposites = _opposites(Path(path))
@@ -44,14 +45,14 @@ def antonyms_among(path: str | Path, outputs: Sequence[str]) -> Callable[[str], 
 
 
 def _opposites(path: Path) -> dict[str, set[str]]:
-    """Return the antonyms of every word that has any."""
+    """Return the antonyms of every word that has antonyms."""
     words: dict[Place, list[str]] = {}
     pointers: list[tuple[Place, int, Place, int]] = []
     with zipfile.ZipFile(path) as archive:
         for letter, part in _PARTS.items():
             with archive.open(f"wordnet/data.{part}") as lines:
                 for line in lines:
-                    if not line.startswith(b" "):  # the licence
+                    if not line.startswith(b" "):  # lines of the licence begin with a blank
                         place = (letter, line[:8].decode())
                         words[place], found = _synset(line.decode("utf-8").split(" | ")[0].split())
                         pointers.extend((place, *pointer) for pointer in found)
@@ -62,14 +63,14 @@ def _opposites(path: Path) -> dict[str, set[str]]:
 
 
 def _synset(fields: Sequence[str]) -> tuple[list[str], Iterator[tuple[int, Place, int]]]:
-    """Read a line of WordNet's database (wndb(5)): its words, and which of them is the antonym of which other."""
+    """Read a line of WordNet's database (wndb(5)): its words, and the pairs of antonyms."""
     count = int(fields[3], 16)
     words = [field.partition("(")[0].lower() for field in fields[4 : 4 + 2 * count : 2]]
     first = 5 + 2 * count
     last = first + 4 * int(fields[first - 1])
     quads = (fields[at : at + 4] for at in range(first, last, 4))
     pointers = (
-        (int(between[0:2], 16), (letter.replace("s", "a"), offset), int(between[2:4], 16))  # s: an adjective, too
+        (int(between[0:2], 16), (letter.replace("s", "a"), offset), int(between[2:4], 16))  # s marks adjectives as well
         for symbol, offset, letter, between in quads
         if symbol == _OPPOSITE
     )

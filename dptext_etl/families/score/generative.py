@@ -1,15 +1,15 @@
 """Answer a prompt that holds the text with a language model, and draw every token of the answer exactly.
 
-Papers: Mattern et al. 2022 (DP-Paraphrase) and Utpala et al. 2023 (DP-Prompt), as paper 000 compares them. Every token,
-the one that ends the answer included, is a draw of the exponential mechanism over one fixed set of tokens, from scores
-clipped to a public range. What holds here (docs/spec/privacy.md#generative, docs/spec/privacy.md#model-scores,
+Papers: Mattern et al. 2022 (DP-Paraphrase) and Utpala et al. 2023 (DP-Prompt), as compared in paper 000. Every token,
+the end of the answer included, is a draw of the exponential mechanism over one fixed set of tokens, from scores clipped
+to a public range. The following holds here (docs/spec/privacy.md#generative, docs/spec/privacy.md#model-scores,
 docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence):
 
-* Both codes bound the answer by the length of the text, and so tell that length. Strict mode takes a constant, `l_max`:
-  all texts then have the same possible answers, and the claim is between any two of them, `l_max` draws. Empty texts
-  and blanks are texts like any other and cost as much. Faithful mode bounds as the codes do.
-* How many draws were made is told by the answer itself, so a pure cap may be charged for those alone.
-* Nothing filters, reranks or cuts off scores after the clip; before it, anything is free.
+* Both published codes bound the answer by the length of the text, which discloses that length. Strict mode uses a
+  constant, `l_max`: all texts then have the same possible answers, and the claim holds between any two texts, for
+  `l_max` draws. Empty texts and blanks are texts like all others and cost as much. Faithful mode uses the codes' bound.
+* The answer itself shows the number of draws, so a pure cap may be charged for these draws alone.
+* Nothing filters, reranks or cuts scores after the clip; before the clip, any change is allowed.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Released
 
 LONGEST = 4096
-"""Most tokens of an answer that can be asked for."""
+"""Largest allowed value of `l_max`."""
 
 
 class GenerativeMechanism(ScoreMechanism):
     """A mechanism whose release is a language model's answer, drawn token by token.
 
     Attributes:
-        epsilon: Per drawn token.
-        l_max: Draws of every text, the end included: a constant, whatever the text.
-        template: The prompt; holds "{text}" once. Configuration, never data.
-        input_limit: Most tokens of a prompt; what the model takes beside the answer, at most `default_limit`, where
-            None. Longer texts are cut.
-        allow_list: A public file with a JSON list of token numbers that can be drawn beside the end; all tokens that
-            the model scores where None.
+        epsilon: Epsilon per drawn token.
+        l_max: Number of draws of every text, the end included: a constant for all texts.
+        template: The prompt, which holds "{text}" once. It is configuration, never data.
+        input_limit: Largest number of tokens of a prompt; longer texts are cut. None takes the room that the model has
+            beside the answer, at most `default_limit`.
+        allow_list: A public file with a JSON list of token ids that can be drawn beside the end; None allows all tokens
+            that the model scores.
     """
 
     artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism.artifact_fields | {"allow_list"}
     model_place: ClassVar[str] = "generator"
     continues: ClassVar[bool]
-    """Whether the model continues the prompt (a causal model), or reads it and answers (an encoder-decoder)."""
+    """True if the model continues the prompt (a causal model); False if it reads it (an encoder-decoder)."""
     default_limit: ClassVar[int]
-    """Most tokens of a prompt where nothing else is said."""
+    """Largest number of tokens of a prompt by default."""
 
     l_max: Annotated[PositiveInt, Field(le=LONGEST)] = 150
     template: str
@@ -79,24 +79,24 @@ class GenerativeMechanism(ScoreMechanism):
 
     @classmethod
     def from_temperature(cls, temperature: float, **parameters: Any) -> Self:
-        """Return the mechanism that samples at a temperature T as the papers write it: epsilon = 2 (high - low) / T.
+        """Return the mechanism that samples at the papers' temperature T: epsilon = 2 (high - low) / T.
 
         Args:
-            temperature: By which the clipped scores are divided.
-            parameters: All others.
+            temperature: Divisor of the clipped scores, above 0.
+            parameters: All other parameters.
         """
         low, high = cls(epsilon=1.0, **parameters).clip_range
         return cls(epsilon=2 * (high - low) / temperature, **parameters)
 
     @property
     def temperature(self) -> float:
-        """By what clipped scores are divided: 2 (high - low) / epsilon."""
+        """Return the divisor of clipped scores: 2 (high - low) / epsilon."""
         low, high = self.clip_range
         return 2 * (high - low) / self.epsilon
 
     @property
     def guarantee(self) -> Guarantee:
-        """Between any two texts; in faithful mode between texts whose prompts have equally many tokens."""
+        """Return the claim between any two texts; in faithful mode, their prompts must have equally many tokens."""
         faithful = self.mode == "faithful"
         disclosures = {Disclosure.NULLNESS} | ({Disclosure.LENGTH} if faithful else set())
         stated = Guarantee(
@@ -109,47 +109,47 @@ class GenerativeMechanism(ScoreMechanism):
 
     @property
     def refundable(self) -> bool:
-        """The answer tells how many draws it took (docs/spec/privacy.md#generative-expost)."""
+        """Return True: the answer itself shows the number of its draws (docs/spec/privacy.md#generative-expost)."""
         return True
 
     @property
     def most_positions(self) -> int:
-        """`l_max`, or in faithful mode the longest prompt."""
+        """Return `l_max`, or in faithful mode the length of the longest prompt."""
         return self.l_max if self.mode == "strict" else self._limit
 
     def spend(self, positions: int) -> Spend:
-        """So many draws: every text takes `l_max`, a null none."""
+        """Return the spend of that many draws; every text takes `l_max` draws, a null takes none."""
         return self.spend_of(positions, self.guarantee, positions=positions)
 
     def draws(self, positions: int) -> Draws | None:
-        """One range-bounded draw per position."""
+        """Return one range-bounded draw per position."""
         return Draws(self.epsilon, positions)
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """Every text takes `l_max` draws; in faithful mode as many as its prompt has tokens."""
+        """Return the factors of `l_max` draws per text; in faithful mode, of one draw per token of its prompt."""
         count = "l_max" if self.mode == "strict" else "n"
         return {count: positions, "ε": exact(self.epsilon)}
 
     def worst_case(self, positions: int | None = None) -> Spend:
-        """What is reserved before a text is scored: the longest answer, or `positions` draws if those are fewer."""
+        """Return the cost to reserve before a text is scored: for the longest answer, or `positions` draws if fewer."""
         most = self.most_positions
         return self.spend(most if positions is None else min(positions, most))
 
     def positions(self, texts: pa.Array) -> pa.Array:
-        """`l_max` for every text, whatever it holds; in faithful mode the tokens of its prompt; none for a null."""
+        """Return `l_max` for every text, in faithful mode the number of its prompt's tokens, and 0 for a null."""
         present = texts.is_valid().to_numpy(zero_copy_only=False)
         if self.mode == "strict":
             return pa.array(np.where(present, self.l_max, 0).astype(np.uint32))
         return self._lengths(texts, self.prompts.encode(_filled(texts)))
 
     def artifacts(self) -> dict[str, Artifact]:
-        """The model's files, and those of the clip range and the allow-list where they are given."""
+        """Return the model's files, and the files of the clip range and the allow-list if they are given, by role."""
         if self.allow_list is None:
             return super().artifacts()
         return {**super().artifacts(), "allow_list": Artifact.open(self.allow_list)}
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        """Draw an answer for every text; null in, null out."""
+        """Draw an answer for every text; a null stays null."""
         return self.release_with(self.generator, texts, keys.of(texts))
 
     def release_with(
@@ -161,14 +161,14 @@ class GenerativeMechanism(ScoreMechanism):
         sampler: Sampler = scoring,
         listener: Listener | None = None,
     ) -> Released:
-        """Release by a given scorer under given record keys: for tests; everything else calls `release`.
+        """Release with a given scorer and given record keys, for tests; everything else calls `release`.
 
         Args:
-            generator: What scores.
+            generator: Scorer of tokens.
             texts: Strings of any Arrow layout.
             record_keys: Fixed-size binary of 32 bytes, one per text.
-            sampler: What draws.
-            listener: Called with the number of texts done and of all.
+            sampler: Sampler of outputs.
+            listener: Called with the number of texts done and the number of all texts.
         """
         present = texts.is_valid().to_numpy(zero_copy_only=False)
         prompts = generator.prompts(_filled(texts))
@@ -176,8 +176,8 @@ class GenerativeMechanism(ScoreMechanism):
             positions = pa.array(np.where(present, self.l_max, 0).astype(np.uint32))
         else:
             positions = self._lengths(texts, prompts)
-        law: dict[str, Any] = {"most": self.most_positions, "epsilon": self.epsilon, "clip": self.clip_range}
-        generation = Generation(generator, sampler, record_keys, positions.to_numpy(), **law)
+        limits: dict[str, Any] = {"most": self.most_positions, "epsilon": self.epsilon, "clip": self.clip_range}
+        generation = Generation(generator, sampler, record_keys, positions.to_numpy(), **limits)
         generation.run(prompts, listener)
         written = [generator.text(generation.outputs(row)) if present[row] else None for row in range(len(texts))]
         text = pa.array(written, pa.large_string())
@@ -199,7 +199,7 @@ class GenerativeMechanism(ScoreMechanism):
 
     @cached_property
     def _settings(self) -> dict[str, Any]:
-        """The model's own configuration."""
+        """Return the model's own configuration."""
         try:
             read: dict[str, Any] = json.loads(
                 self.model_files[language_model.ROLE + language_model.CONFIG].path.read_bytes()
@@ -216,7 +216,7 @@ class GenerativeMechanism(ScoreMechanism):
 
     @cached_property
     def _ends(self) -> frozenset[int]:
-        """Token numbers that end an answer."""
+        """Return the token ids that end an answer."""
         named = self._settings.get("eos_token_id")
         if named is None:
             named = language_model.tokenizer(self.model_files).eos_token_id
@@ -227,7 +227,7 @@ class GenerativeMechanism(ScoreMechanism):
 
     @cached_property
     def columns(self) -> npt.NDArray[np.int64]:
-        """Token numbers that can be drawn, increasing: all that the model scores, or the allow-list and the ends."""
+        """Return the token ids that can be drawn, increasing: all scored ones, or the allow-list and the ends."""
         size = self._settings["vocab_size"]
         if self.allow_list is None:
             return np.arange(size, dtype=np.int64)
@@ -241,12 +241,12 @@ class GenerativeMechanism(ScoreMechanism):
 
     @property
     def outputs(self) -> int:
-        """How many tokens a draw chooses among."""
+        """Return the size of the output set."""
         return len(self.columns)
 
     @cached_property
     def _limit(self) -> int:
-        """Most tokens of a prompt: what the model takes, less the answer where it stands beside the prompt."""
+        """Return the largest number of tokens of a prompt: the model's limit, less the answer if both share it."""
         taken = next((self._settings[name] for name in _PLACES if isinstance(self._settings.get(name), int)), None)
         if self.mode == "faithful":
             most = None if taken is None else taken // 2 if self.continues else taken
@@ -262,18 +262,18 @@ class GenerativeMechanism(ScoreMechanism):
 
     @cached_property
     def prompts(self) -> Prompts:
-        """How texts become token numbers and back."""
+        """Return the encoder of texts to token ids and back."""
         tokenizer = language_model.tokenizer(self.model_files)
         return Prompts(tokenizer, self.template, self._limit, self.n_max, continued=self.continues)
 
     @cached_property
     def computing(self) -> device.Computing:
-        """As the settings of this machine said when it was first asked: the model stays where it was loaded."""
+        """Return device and number type of the settings at the first call; the model stays where it was loaded."""
         return device.computing()
 
     @cached_property
     def generator(self) -> Generator:
-        """The model, loaded once per process where this machine computes."""
+        """Load the model on this machine's device, once per process."""
         from dptext_etl.inference.generative.models import ModelGenerator
 
         load = language_model.causal_model if self.continues else language_model.sequence_model
@@ -288,7 +288,7 @@ class GenerativeMechanism(ScoreMechanism):
 
 
 _PLACES = ("n_positions", "max_position_embeddings", "n_ctx")
-"""What a model's configuration may call the number of tokens that it takes."""
+"""Names in model configurations for the largest number of tokens."""
 
 
 def _filled(texts: pa.Array) -> list[str]:

@@ -1,14 +1,16 @@
-"""Replace every word by a draw from what a masked language model expects in its place.
+"""Replace every word by a draw from the words that a masked language model expects in its place.
 
-The model reads the text, then the text again with a mask in the place of one word; its scores for the mask, clipped to
+The model reads the text, then the text again with a mask in the place of one word. Its scores for the mask, clipped to
 a public range, decide the draw. Specification: docs/spec/privacy.md#dpmlm, docs/spec/privacy.md#length-options,
 docs/spec/privacy.md#batch-independence.
 
-* One position is one word, one mask and one draw; n words cost n times epsilon, between any two texts of n words. There
-  is no smaller price for two texts that differ in one word: every draw reads the whole text.
-* Words are drawn one after the other, in blocks, or all at once. The guarantee is the same; later words know what
-  earlier ones became only across blocks.
-* A long text is read through a window around the position. What cannot be scored is drawn uniformly, at the same spend.
+* One position is one word, one mask and one draw. n words cost n times epsilon, between any two texts of n words. Two
+  texts that differ in one word cost as much, because every draw reads the whole text.
+* Words are drawn one after the other, in blocks, or all at once, with the same guarantee. The scores of a word depend
+on
+  the draws of earlier blocks, not on those of its own block.
+* The model reads a long text through a window around the position. Positions that cannot be scored are drawn uniformly,
+  at the same spend.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from dptext_etl.mechanism import PAD, Released
 log = logging.getLogger("dptext_etl.score")
 
 AT_ONCE = 2**20
-"""Words that are worked on at once."""
+"""Words that are processed at once."""
 _SCORERS: dict[tuple[Any, ...], MaskedScorer] = {}
 _SCORERS_HELD = 2
 
@@ -53,11 +55,11 @@ class MaskedMechanism(MaskedOutputs):
     """A mechanism that replaces words by draws from a masked language model's scores.
 
     Attributes:
-        epsilon: Per word.
-        decoding: "sequential": every word knows what the words before it became; "block": so many words at once;
-            "parallel": all words at once.
-        block: Words of a block, for decoding "block" alone.
-        window: Most tokens that the model reads at once, both copies of the text together.
+        epsilon: Epsilon per word.
+        decoding: "sequential" draws one word after the other, given the draws before; "block" draws the words of a
+            block at once; "parallel" draws all words at once.
+        block: Words of a block; only for decoding "block".
+        window: Largest number of tokens that the model reads at once, for both copies of the text together.
     """
 
     model_place: ClassVar[str] = "scorer_in_place"
@@ -83,31 +85,34 @@ class MaskedMechanism(MaskedOutputs):
 
     @property
     def in_place(self) -> bool:
-        """Word i is drawn for word i, unless more than words is released."""
+        """Return True unless faithful mode releases more than words."""
         return self.mode == "strict"
 
     @property
     def guarantee(self) -> Guarantee:
-        """Between texts of as many words that agree on what is kept; between any two texts if the length is hidden."""
+        """Return the claim between texts with equally many words and equal kept words, or between any texts.
+
+        It holds between any two texts if the length is hidden.
+        """
         stated = super().guarantee
         return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})
 
     @property
     def draws_per_position(self) -> int:
-        """Most draws that one position takes."""
+        """Return the largest number of draws of one position."""
         return 1
 
     def spend(self, positions: int) -> Spend:
-        """As many draws as positions take at most, and the draw of a noisy length."""
+        """Return the spend of the largest number of draws, and of a noisy length."""
         beside = self._length_cost if positions else Fraction(0)
         return self.spend_of(positions * self.draws_per_position, self.guarantee, positions=positions, beside=beside)
 
     def draws(self, positions: int) -> Draws | None:
-        """As many as positions take at most; None where a length is drawn beside them."""
+        """Return the largest number of draws as range-bounded draws; None if a length is drawn as well."""
         return None if self.length == "noisy" else Draws(self.epsilon, positions * self.draws_per_position)
 
     def input_policy(self) -> dict[str, Any]:
-        """Every word takes a draw, known or not; faithful mode leaves capitals and punctuation as they stand."""
+        """Return the input policy: every word takes a draw, and faithful mode keeps capitals and punctuation."""
         faithful = {"case": "keep", "punctuation": "keep"} if self.mode == "faithful" else {}
         return {**STRICT_INPUT, **faithful, **self._length_policy()}
 
@@ -116,24 +121,24 @@ class MaskedMechanism(MaskedOutputs):
         return _kernel.Vocabulary(["a", PAD], sorted(self.kept_words))
 
     def positions(self, texts: pa.Array) -> pa.Array:
-        """Count words that take part, or `n_max` where the length is hidden."""
+        """Count the words that take part; `n_max` if the length is hidden."""
         return pa.array(self._reader.positions(texts, self._input_policy_json))
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        """Draw every word of every text, each from its own position of its record's stream."""
+        """Draw every word of every text, each at its own position of its record's stream."""
         return self.release_with(self.scorer(), scoring, texts, keys.of(texts))
 
     def release_with(
         self, scorer: Scorer, sampler: Sampler, texts: pa.Array, record_keys: pa.Array, progress: Progress | None = None
     ) -> Released:
-        """Release with another scorer or sampler: for tests; everything else calls `release`.
+        """Release with another scorer or sampler, for tests; everything else calls `release`.
 
         Args:
-            scorer: What scores positions.
-            sampler: What draws.
+            scorer: Scorer of positions.
+            sampler: Sampler of outputs.
             texts: Strings, nulls allowed.
             record_keys: Fixed-size binary of 32 bytes, one per text.
-            progress: Told after every batch.
+            progress: Called after every batch.
         """
         encoded = self._reader.encode(texts, self._input_policy_json, record_keys)
         offsets = pa.array(encoded[1]).to_numpy().astype(np.int64)
@@ -178,16 +183,16 @@ class MaskedMechanism(MaskedOutputs):
             refuse()
 
     def _block_size(self, counts: npt.NDArray[np.int64]) -> int:
-        """Return how many draws see the same transcript: a function of the configuration, whatever the texts."""
+        """Return the number of draws per block, which depends on the configuration and not on the texts' contents."""
         if self.decoding == "parallel":
             return max(1, 2 * int(counts.max(initial=1)))
         return self.block or 1
 
     def scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:  # noqa: ARG002
-        """Return what becomes of the words of each text.
+        """Return the script of each text.
 
         Args:
-            reads: The texts as they were read.
+            reads: The words of the texts.
             counts: Positions of each text, shape (texts,).
             keys: Record keys, fixed-size binary of 32 bytes, one per text.
         """
@@ -199,7 +204,7 @@ class MaskedMechanism(MaskedOutputs):
         ]
 
     def _read(self, text: str | None, count: int) -> Read:
-        """Read a text; as many words take a draw as the kernel counted, whatever is read."""
+        """Read a text so that as many words take a draw as the kernel counted."""
         reading = read_strict if self.mode == "strict" else read_faithful
         read = reading(text or "", self.kept_words, self.n_max) if text is not None else Read([], [])
         if self.hides_length or sum(not keep for keep in read.kept) == count:
@@ -212,19 +217,19 @@ class MaskedMechanism(MaskedOutputs):
         return write_faithful(text, self.n_max, script, outputs, self.output_texts)
 
     def adjustment(self) -> Adjustment:
-        """What is done to the model's scores before they are clipped: nothing."""
+        """Return the adjustment of the model's scores before they are clipped: none."""
         return Adjustment()
 
     @property
     def _adjusted_by(self) -> tuple[Any, ...]:
-        """The parameters that `adjustment` depends on."""
+        """Return the parameters that `adjustment` depends on."""
         return ()
 
     def scorer(self) -> Scorer:
         """Return the model as a scorer on this machine's device, built once per process; or what was put in its place.
 
         Raises:
-            PolicyError: The model cannot be loaded, or it is no masked language model.
+            PolicyError: The model cannot be loaded, or is not a masked language model.
         """
         if self.model_place in self.__dict__:
             given: Scorer = self.__dict__[self.model_place]

@@ -1,9 +1,9 @@
-"""Delete and add words beside replacing them (algorithm 3 of the paper on DP-MLM).
+"""Replace words, and also delete and add words (algorithm 3 of the paper on DP-MLM).
 
-A plan is drawn first: which words are deleted, and which are followed by another. No text decides it. Words that are
-left and words that are added take a draw each, so the worst case is two draws per word; a cap can be charged for the
-draws that were made. As printed, the algorithm leaves original words at the end of the text: deletions are counted but
-never made. Specification: docs/spec/privacy.md#dpmlm-plusminus.
+A plan is drawn first, independently of the text: it says which words are deleted, and which are followed by another
+word. Remaining words and added words take one draw each, so the worst case is two draws per word; a cap can be charged
+for the draws that were made. The printed algorithm leaves original words at the end of the text, because it counts
+deletions but never makes them. Specification: docs/spec/privacy.md#dpmlm-plusminus.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ class PlusMinusMechanism(MaskedMechanism):
 
     Attributes:
         variant: "plain" replaces every word; "plusminus" also deletes and adds words.
-        addition: Probability that a word is followed by another, for "plusminus".
+        addition: Probability that another word follows a word, for "plusminus".
         deletion: Probability that a word is deleted, for "plusminus".
-        delta: For "plusminus": also state the (epsilon, delta) of the draws that are likely.
+        delta: For "plusminus": also state (epsilon, delta) for the number of draws that is exceeded with probability
+            delta.
     """
 
     variant: Literal["plain", "plusminus"] = "plain"
@@ -57,32 +58,32 @@ class PlusMinusMechanism(MaskedMechanism):
 
     @property
     def in_place(self) -> bool:
-        """Word i is drawn for word i, unless words are added and deleted, or more than words is released."""
+        """Return True unless words are added and deleted, or more than words is released."""
         return super().in_place and self.variant == "plain"
 
     @property
     def refundable(self) -> bool:
-        """With "plusminus" the plan decides how many draws are made, and no text decides the plan."""
+        """Return True for "plusminus": the plan decides the number of draws, independently of the text."""
         return self.variant == "plusminus"
 
     @property
     def draws_per_position(self) -> int:
-        """Two for "plusminus": a word that is left and one that is added."""
+        """Return 2 for "plusminus", for a remaining word and an added one; otherwise 1."""
         return 2 if self.variant == "plusminus" else 1
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """Two draws per word for "plusminus"."""
+        """Return the factors, with two draws per word for "plusminus"."""
         twice: dict[str, float | Fraction] = {"2": 2} if self.variant == "plusminus" else {}
         return {**twice, **super().cost_factors(positions)}
 
     @property
     def guarantee(self) -> Guarantee:
-        """As for all masked mechanisms; with a delta where one is stated."""
+        """Return the guarantee of masked mechanisms, with a delta if one is stated."""
         stated = super().guarantee
         return stated if self.delta is None else replace(stated, guarantee_class=GuaranteeClass.COND_APPROX)
 
     def spend(self, positions: int) -> Spend:
-        """The worst case; with `delta` also what the draws that are likely cost."""
+        """Return the worst case; with `delta`, also the cost of the draws that are likely."""
         cost = super().spend(positions)
         if self.delta is None or not positions:
             return cost
@@ -90,10 +91,10 @@ class PlusMinusMechanism(MaskedMechanism):
         return replace(cost, eps_approx=micro(likely * exact(self.epsilon)), delta=micro(self.delta))
 
     def scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:
-        """Return what becomes of the words of each text: for "plusminus" what a plan of its own stream says.
+        """Return the script of each text; for "plusminus" it follows a plan from a stream of its own.
 
         Args:
-            reads: The texts as they were read.
+            reads: The words of the texts.
             counts: Words of each text that take part, shape (texts,).
             keys: Record keys, fixed-size binary of 32 bytes, one per text.
         """

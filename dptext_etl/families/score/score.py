@@ -1,9 +1,9 @@
-"""Draw outputs by a language model's scores: the scores are clipped, and an exact draw decides.
+"""Draw outputs by a language model's clipped scores, with exact draws.
 
 All score mechanisms share the model as an artifact, the public range that scores are clipped to, and the cost of n
-draws. The guarantee holds for any scores whatever (docs/spec/privacy.md#arbitrary-scores): only the clip and the draw
-must be exact, and both are `dptext_etl.scoring`'s. What the model computes differs in its last digits between machines;
-draws take the same integers of the record's stream everywhere, and a run's first commit is the release.
+draws. The guarantee holds for any scores (docs/spec/privacy.md#arbitrary-scores). Only the clip and the draw must be
+exact, and `dptext_etl.scoring` does both. The model's scores differ in their last digits between machines; draws take
+the same integers of the record's stream everywhere, and a run's first commit is the release.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from dptext_etl.inference.example_model import CLIPS, PREFIX
 from dptext_etl.inference.sampler import Clip
 
 SCORES_LOCAL = "SCORES_LOCAL"
-"""Assumption: a row of a batch is computed from its own numbers alone, whatever the other rows hold.
+"""Assumption: the model computes a row of a batch from its own numbers alone, whatever the other rows hold.
 
 Specification: docs/spec/privacy.md#scores-local.
 
-Each record's own bound never rests on it; that releases of different subjects compose in parallel does."""
+The bound of each record does not need it; the parallel composition of releases of different subjects does."""
 
 
 class ScoreMechanism(ModelMechanism):
     """A mechanism that draws outputs by a language model's clipped scores.
 
     Attributes:
-        clip: Public range of the scores, (low, high), or a file that `dptext calibrate` wrote; None takes what the
-            papers have for that model, or what lies in its folder.
+        clip: Public range of the scores, (low, high), or a file of `dptext calibrate`; None takes the file in the
+            model's folder, or the papers' range for that model.
     """
 
     shown_epsilons: ClassVar[tuple[float, ...]] = (10.0, 50.0, 250.0)
@@ -57,15 +57,15 @@ class ScoreMechanism(ModelMechanism):
 
     @property
     def computing(self) -> device.Computing:
-        """As the settings of this machine say."""
+        """Return device and number type of this machine's settings."""
         return device.computing()
 
     @cached_property
     def clip_range(self) -> Clip:
-        """The public range that scores are clipped to.
+        """Return the public range that scores are clipped to.
 
         Raises:
-            PolicyError: None is given, and none is known for this model.
+            PolicyError: No range is given, and none is known for this model.
         """
         if isinstance(self.clip, tuple):
             return self.clip
@@ -84,36 +84,36 @@ class ScoreMechanism(ModelMechanism):
         )
 
     def artifacts(self) -> dict[str, Artifact]:
-        """The model's files and, where one is given, the file of its clip range."""
+        """Return the model's files and, if one is given, the file of its clip range, by role."""
         files = super().artifacts()
         if isinstance(self.clip, str):
             files["clip"] = Artifact.open(self.clip)
         return files
 
     def configuration(self) -> dict[str, Any]:
-        """As for all mechanisms, with the range that is really used."""
+        """Return the configuration of mechanisms, with the range that is used."""
         return {**super().configuration(), "clip_range": [repr(bound) for bound in self.score_range]}
 
     @property
     def score_range(self) -> Clip:
-        """The range of what is drawn from: that of the clipped scores."""
+        """Return the range of the sampler's scores, which is that of the clipped scores."""
         return self.clip_range
 
     @property
     @abstractmethod
     def outputs(self) -> int:
-        """How many outputs a draw chooses among."""
+        """Return the size of the output set."""
 
     @cached_property
     def epsilon_tight(self) -> float:
-        """Exact pure parameter of one draw by the integers that the sampler uses.
+        """Return the exact pure parameter of one draw, from the sampler's integers.
 
         Specification: docs/spec/privacy.md#epsilon-implemented.
         """
         return sampling.epsilon_implemented(self.epsilon, self.outputs)
 
     def described(self) -> dict[str, dict[str, Any]]:
-        """What one draw chooses among, from what range of scores, and how sure it can be."""
+        """Return facts about one draw: its output set, its range of scores, and its largest probability."""
         low, high = self.score_range
         facts = {
             "epsilon": self.epsilon,
@@ -126,13 +126,13 @@ class ScoreMechanism(ModelMechanism):
         return {"draw": facts}
 
     def spend_of(self, draws: int, guarantee: Guarantee, *, positions: int, beside: Fraction = Fraction(0)) -> Spend:
-        """Return the cost of so many adaptive draws.
+        """Return the cost of a number of adaptive draws.
 
         Args:
-            draws: Draws of the exponential mechanism at most.
+            draws: Largest number of draws of the exponential mechanism, at least 0.
             guarantee: The claim.
-            positions: What the charge is counted in.
-            beside: Pure epsilon of what is drawn beside (a noisy length).
+            positions: Number of positions that the charge counts.
+            beside: Pure epsilon of other draws (a noisy length).
         """
         tight = Fraction(self.epsilon_tight) if draws else None
         return spend_of_draws(guarantee, draws, exact(self.epsilon), tight, positions=positions, beside=beside)

@@ -1,4 +1,4 @@
-"""Compute the certificate of a stored table: every row of integers against every other of its output set."""
+"""Compute the certificate of a stored table by comparing all rows of integers of each output set."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def of_table(path: Path, *, sets_are_disclosed: bool) -> Certificate:
 
     Args:
         path: The stored table.
-        sets_are_disclosed: Whether the guarantee compares words of one output set alone.
+        sets_are_disclosed: True if the guarantee compares only words of one output set.
 
     Raises:
         ArtifactError: The table cannot be read.
@@ -42,7 +42,7 @@ def of_table(path: Path, *, sets_are_disclosed: bool) -> Certificate:
 
 
 def _sets(stored: Arrays) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]]:
-    """The inputs of each output set, and their integer weights, shape (inputs, members)."""
+    """Yield the inputs of each output set, and their integer weights, shape (inputs, members)."""
     offsets, running = stored["row_offsets"].astype(np.int64), stored["cumulative"]
     order = np.argsort(stored["input_set"], kind="stable")
     for rows in np.split(order, np.flatnonzero(np.diff(stored["input_set"][order])) + 1):
@@ -51,7 +51,7 @@ def _sets(stored: Arrays) -> Iterator[tuple[npt.NDArray[np.int64], npt.NDArray[n
 
 
 def _far_apart(weights: npt.NDArray[np.uint64], rows: npt.NDArray[np.int64], inputs: list[str]) -> tuple[str, str]:
-    """The two words of a set whose chances of one output differ most."""
+    """Return the two words of a set whose probabilities of one output differ most."""
     chances = weights / weights.sum(axis=1, keepdims=True)
     least = np.maximum(chances.min(axis=0), 1e-300)
     output = int(np.argmax(chances.max(axis=0) / least))

@@ -1,7 +1,7 @@
 """Draw words from output distributions that are stored in one file, which the kernel maps.
 
 A subclass writes the file (`build`). This module stores it once and finds it by its hash. Every engine and process
-releases from the same file, and every reviewer reads the exact distribution (`transition`, `epsilon_table`).
+releases from the same file, and everybody can read the exact distributions (`transition`, `epsilon_table`).
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ TABLE_FORMAT = "dptext-table/1"
 class MappedMechanism(WordMechanism):
     """A mechanism that replaces every word by a draw from a fixed distribution, stored in a file that the kernel maps.
 
-    Subclasses give `build()` and `table_description()`. Override `epsilon_per_word` where one draw costs another
-    amount than epsilon.
+    Subclasses define `build()` and `table_description()`. They override `epsilon_per_word` if a draw does not cost
+    epsilon.
     """
 
     reproducible: ClassVar[bool] = True
@@ -37,25 +37,25 @@ class MappedMechanism(WordMechanism):
 
     @abstractmethod
     def table_description(self) -> dict[str, Any]:
-        """Return everything that the distributions depend on, as plain data: it names the stored file."""
+        """Return everything that the distributions depend on, as plain data; its hash names the stored file."""
 
     @abstractmethod
     def build(self, path: Path, description: dict[str, Any]) -> None:
         """Write the file.
 
         Args:
-            path: Where it goes.
-            description: What it is made from; facts that `epsilon_table` and its like read are added to it.
+            path: Path of the new file.
+            description: Description of the inputs; `build` adds the facts that `epsilon_table` and others read.
         """
 
     @cached_property
     def table(self) -> Artifact:
-        """The stored file: built once per machine, verified by hash wherever it is used."""
+        """Return the stored file, which is built once per machine and verified by its hash at every use."""
         description = {"format": self.format, **self.table_description()}
         return store(description, lambda path: self.build(path, description), suffix=".safetensors")
 
     def artifacts(self) -> dict[str, Artifact]:
-        """The table, by its hash."""
+        """Return the table as the only artifact."""
         return {"table": self.table}
 
     @cached_property
@@ -69,7 +69,7 @@ class MappedMechanism(WordMechanism):
 
     @property
     def epsilon_table(self) -> float | None:
-        """Exact pure parameter of one draw within an output set, from the stored integers.
+        """Return the exact pure parameter of one draw within an output set, from the stored integers.
 
         Specification: docs/spec/privacy.md#epsilon-table.
         """
@@ -78,16 +78,16 @@ class MappedMechanism(WordMechanism):
 
     @property
     def epsilon_table_is_exact(self) -> bool:
-        """Whether `epsilon_table` is attained: the stored description says where it is a bound."""
+        """Return True if `epsilon_table` is attained; the stored description says if it is a bound."""
         return bool(self._facts.get("epsilon_table_is", "exact") == "exact")
 
     @property
     def disclosed_bits_per_token(self) -> float:
-        """What the disclosed output set tells about a uniform vocabulary word: its entropy, in bits."""
+        """Return the bits that the disclosed output set reveals about a uniform vocabulary word: its entropy."""
         return float(self._facts.get("disclosed_bits_per_token", 0.0))
 
     def positions(self, texts: pa.Array) -> pa.Array:
-        """Count draws: words after the input policy, less those kept in clear."""
+        """Count draws: words after the input policy, without those kept in clear."""
         return pa.array(self._mapped.positions(texts, self._input_policy_json))
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
@@ -96,7 +96,7 @@ class MappedMechanism(WordMechanism):
         return Released(out.field("text"), out.field("positions"))
 
     def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release under given record keys: for tests that fix the stream; everything else calls `release`."""
+        """Release with given record keys, for tests that fix the stream; everything else calls `release`."""
         out = pa.array(self._mapped.release_with_keys(record_keys, texts, self._input_policy_json))
         return Released(out.field("text"), out.field("positions"))
 
@@ -104,18 +104,18 @@ class MappedMechanism(WordMechanism):
         """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1.
 
         Raises:
-            PolicyError: `word` is no single word, or the mechanism keeps unknown words in clear.
+            PolicyError: `word` is not a single word, or the mechanism keeps unknown words in clear.
         """
         outputs, weights = self._mapped.row(word, self._input_policy_json)
         total = sum(weights)
         return outputs, [Fraction(weight, total) for weight in weights]
 
     def input_words(self) -> tuple[str, ...]:
-        """Return the words that the table knows, in public order; every other word counts as unknown."""
+        """Return the words of the table in public order; every other word counts as unknown."""
         return tuple(word for word in self._mapped.input_words() if word != PAD)
 
     def output_words(self) -> frozenset[str] | None:
-        """All output words and kept words; None in faithful mode, where unknown words stay."""
+        """Return all output words and kept words; None in faithful mode, where unknown words stay."""
         if self.mode == "faithful":
             return None
         return frozenset(self._mapped.output_words()) - {PAD} | frozenset(self._mapped.kept_words())

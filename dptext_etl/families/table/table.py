@@ -1,6 +1,6 @@
-"""Draw every word from its output set by integer weights, which stand in a table.
+"""Draw every word from its output set by the integer weights of a table.
 
-A subclass says what its table is (`parts`). This module writes it as the file that the kernel maps.
+A subclass defines its table (`parts`). This module writes the table into the file that the kernel maps.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from dptext_etl.sampling import stated, worst_log_ratio
 
 @dataclass(frozen=True)
 class TableParts:
-    """A table before it is stored.
+    """The parts of a table before it is stored.
 
     Attributes:
-        inputs: The input words, unique, in public order.
-        sets: Output set of each set id: indices into `outputs`.
+        inputs: Unique input words in public order.
+        sets: Output set of each set id, as indices into `outputs`.
         input_set: Set id of each input, shape (inputs,).
         weights: One array per set, shape (inputs of the set, members): integer weights, in the order of the inputs.
-        outputs: The output words; the inputs where None.
-        kept: Words that are released in clear (a disclosed list), lower case.
+        outputs: The output words; None takes the inputs.
+        kept: Words that are released in clear (a disclosed list), in lower case.
     """
 
     inputs: Sequence[str]
@@ -53,13 +53,13 @@ class TableParts:
         weights: Sequence[npt.NDArray[np.uint64]],
         kept: Iterable[str] = (),
     ) -> Self:
-        """Return a table of words that stay in their set: inputs are outputs, and sets are disjoint.
+        """Make a table in which every word stays in its set: inputs are outputs, and sets are disjoint.
 
         Args:
-            words: All words, in public order.
-            sets: Members of each set, as numbers of words.
+            words: All words in public order.
+            sets: Members of each set, as indices of words.
             weights: Integer weights of each set, shape (members, members), in the order of its members.
-            kept: Words that are released in clear, lower case.
+            kept: Words that are released in clear, in lower case.
         """
         order = np.concatenate(sets)
         input_set = np.empty(len(words), dtype=np.uint32)
@@ -75,7 +75,7 @@ class TableParts:
         row_offsets = np.zeros(len(self.inputs) + 1, dtype=np.uint64)
         starts = np.concatenate([[0], np.cumsum(row_sizes)]).astype(np.uint64)
         running = np.concatenate([np.cumsum(rows, axis=1, dtype=np.uint64).ravel() for rows in self.weights])
-        # rows are stored in the order of the inputs, so that one offset array says where each begins
+        # rows are stored in the order of the inputs, so that one array of offsets is enough
         lengths = sizes[self.input_set]
         row_offsets[1:] = np.cumsum(lengths)
         cumulative = np.empty(len(running), dtype=np.uint64)
@@ -101,9 +101,9 @@ def _blob(words: Iterable[str]) -> npt.NDArray[np.uint8]:
 
 
 class TableMechanism(MappedMechanism):
-    """A mechanism with a table: every word has an output set and integer weights over it.
+    """A mechanism with a table that gives every word an output set and integer weights over it.
 
-    Subclasses give `parts()`, `table_description()` and the class-level facts.
+    Subclasses define `parts()`, `table_description()` and the class-level facts.
     """
 
     @abstractmethod
@@ -111,7 +111,7 @@ class TableMechanism(MappedMechanism):
         """Compute the table."""
 
     def build(self, path: Path, description: dict[str, Any]) -> None:
-        """Write the table with its exact worst ratio and what its sets disclose; refuse sets of one word."""
+        """Write the table with its exact loss and the disclosure of its sets; refuse sets of one word."""
         parts = self.parts()
         smallest = min(len(members) for members in parts.sets)
         if smallest < 2:
@@ -121,11 +121,11 @@ class TableMechanism(MappedMechanism):
         parts.save(path, {**description, "epsilon_table": stated(ratio), "disclosed_bits_per_token": stated(bits)})
 
     def certificate(self) -> Certificate:
-        """Compute what one draw realises at worst from the integers of the stored table."""
+        """Compute the largest loss of one draw from the integers of the stored table."""
         return of_table(self.table.path, sets_are_disclosed=Disclosure.CLUSTER in self.guarantee.disclosures)
 
     def largest_probability(self) -> float:
-        """Return the probability with which a draw gives any one word at most, from the table's integers."""
+        """Return the largest probability of any output word, from the table's integers."""
         return extremes.of_table(self.table.path, self.table.sha256)
 
 

@@ -18,14 +18,14 @@ from dptext_etl.families.certificate import Certificate
 from dptext_etl.sampling import integer_weights
 
 if TYPE_CHECKING:
-    from dptext_etl.families.vector.distance import DistanceLaw
+    from dptext_etl.families.vector.distance import PairWeights
 
 CHECKED = 64
 """Rows that are made from the vectors, spread over the vocabulary."""
 _CELLS = 2**22
 
 
-def of_distances(law: DistanceLaw, words: tuple[str, str]) -> Certificate:
+def of_distances(law: PairWeights, words: tuple[str, str]) -> Certificate:
     """Compute the certificate of a law by distance; words outside the vocabulary, drawn uniformly, are inputs, too.
 
     Args:
@@ -65,7 +65,7 @@ def _take(logs: npt.NDArray[np.float64], first: int, best: npt.NDArray[np.float6
     best[better], row[better] = values[better], first + found[better]
 
 
-def _chance(law: DistanceLaw, row: int, output: int) -> Fraction:
+def _chance(law: PairWeights, row: int, output: int) -> Fraction:
     """Return the chance of an output under a word, or under an unknown word (-1)."""
     if row < 0:
         return Fraction(1, len(law.outputs))
@@ -73,7 +73,7 @@ def _chance(law: DistanceLaw, row: int, output: int) -> Fraction:
     return Fraction(weights[output], sum(weights))
 
 
-def _as_the_formula_says(law: DistanceLaw) -> bool:
+def _as_the_formula_says(law: PairWeights) -> bool:
     """Whether some rows of weights are those of exp(-epsilon d / 2), d from the vectors."""
     rows = np.unique(np.linspace(0, len(law.inputs) - 1, CHECKED).astype(np.int64))
     outputs = law.outputs.vectors.astype(np.int64)

@@ -1,7 +1,7 @@
 """Compute the exponential mechanism over distances as integers: P(y | x) proportional to exp(-epsilon d(x, y) / 2).
 
-Draws are made from the same weights (`_kernel.NearLaw`, bit for bit `sampling.integer_weights`). Facts about them are
-computed in blocks of rows: time quadratic in the vocabulary, memory linear.
+Draws use the same weights (`_kernel.NearLaw`, bit for bit `sampling.integer_weights`). Facts about them are computed in
+blocks of rows; the time is quadratic in the size of the vocabulary, the memory linear.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ Ids = npt.NDArray[np.integer]
 Floats = npt.NDArray[np.float64]
 
 CELLS = 2**22
-"""Pairs of words looked at at once."""
+"""Pairs of words in memory at once."""
 
 _ROUNDING = 2.0**-53
 _MARGIN = 1e-11
-"""More than all rounding in the sums that a certificate compares: a few dozen steps on numbers up to 200."""
+"""Above the rounding error of the sums that a certificate compares: a few dozen steps on numbers up to 200."""
 _FAR = 100.0
-"""Exponent (epsilon times diameter, halved) from which on no metric claim is looked for: far weights are all wmin."""
+"""Exponent (half of epsilon times diameter) above which there is no metric claim, since far weights are all wmin."""
 _WIDER = 1.5
 """|ln(1 + z)| <= 1.5 |z| for |z| <= 0.25."""
 _LOGGED = 2**30  # cells above which progress is logged
 
 
 @dataclass(frozen=True, eq=False)
-class DistanceLaw:
+class PairWeights:
     """Integer weights of all pairs of an input and an output.
 
     Attributes:
-        inputs: The words that are drawn for.
-        outputs: The words that are drawn.
-        epsilon: Per unit of distance.
+        inputs: Words of texts.
+        outputs: Words that can be drawn.
+        epsilon: Epsilon per unit of distance.
         diameter: Upper bound of all distances, in the vectors' own units.
     """
 
@@ -57,27 +57,27 @@ class DistanceLaw:
 
     @property
     def exponent(self) -> float:
-        """The epsilon of one draw, over the whole diameter: what the integer weights realise at most."""
+        """Return the epsilon of one draw over the whole diameter, an upper bound of the loss of the integer weights."""
         return self.epsilon * self.diameter
 
     @property
     def epsilon_implemented(self) -> float:
-        """What integer weights of that epsilon realise at most, whatever the distances.
+        """Return the largest loss of integer weights of that epsilon, for any distances.
 
         Specification: docs/spec/privacy.md#epsilon-implemented.
         """
         return min(self.exponent, epsilon_implemented(self.exponent, len(self.outputs)))
 
     @cached_property
-    def _kernel_law(self) -> _kernel.NearLaw:
+    def _kernel_weights(self) -> _kernel.NearLaw:
         norms = pa.array(self.outputs.norms.astype(np.float64))
         least = smallest_weight(self.exponent, len(self.outputs))
         return _kernel.NearLaw(norms, self.inputs.scale, self.exponent, self.diameter, least)
 
     @property
     def width(self) -> int:
-        """Words of a slot."""
-        return int(self._kernel_law.width)
+        """Return the number of random words of a slot."""
+        return int(self._kernel_weights.width)
 
     def _block(self, rows: Ids) -> tuple[pa.Array, pa.Array]:
         products = self.inputs.products(rows, self.outputs)
@@ -85,18 +85,18 @@ class DistanceLaw:
 
     def weights(self, rows: Ids) -> npt.NDArray[np.uint64]:
         """Return the integer weights of some inputs, shape (rows, outputs)."""
-        weights = pa.array(self._kernel_law.weights(*self._block(rows))).to_numpy()
+        weights = pa.array(self._kernel_weights.weights(*self._block(rows))).to_numpy()
         shaped: npt.NDArray[np.uint64] = weights.reshape(len(rows), len(self.outputs))
         return shaped
 
     def draw(self, draws: Draws) -> Indices:
-        """Draw an output for every word: its number among `outputs`.
+        """Draw an output for every word, and return its index among `outputs`.
 
-        The weights of a word are made once and serve all its occurrences; every occurrence draws for itself, with its
-        own record's key and its own position.
+        The weights of a word are computed once for all its occurrences. Every occurrence has a draw of its own, with
+        its own record's key and its own position.
 
         Args:
-            draws: Words known to `inputs`, in their order (`Draws.by_word`).
+            draws: Draws of words in `inputs`, ordered by word (`Draws.by_word`).
         """
         starts = np.flatnonzero(draws.words[1:] != draws.words[:-1]) + 1
         ends = np.concatenate([[0], starts, [len(draws.words)]]) if len(draws.words) else np.zeros(1, np.int64)
@@ -108,7 +108,7 @@ class DistanceLaw:
             bounds = ends[first : first + len(rows) + 1]
             part = slice(bounds[0], bounds[-1])
             row = np.repeat(np.arange(len(rows), dtype=np.uint32), np.diff(bounds))
-            drawn = self._kernel_law.draw(*self._block(rows), pa.array(row), *draws.take(part).arrays())
+            drawn = self._kernel_weights.draw(*self._block(rows), pa.array(row), *draws.take(part).arrays())
             chosen[part] = pa.array(drawn).to_numpy()
         return chosen
 
@@ -128,16 +128,16 @@ class DistanceLaw:
 
     @property
     def settled(self) -> bool | None:
-        """Whether the metric bound holds, where a closed form says so or nothing could; None where pairs must be seen.
+        """Return whether the metric bound holds, if this is clear without comparing pairs; otherwise None.
 
-        The same words must be inputs and outputs.
+        Inputs and outputs must be the same words.
         """
         if self.exponent / 2 > _FAR:
             return False
         return rounding_within_slack(self.epsilon, self.diameter, self.inputs.scale, len(self.outputs)) or None
 
     def is_metric(self) -> bool:
-        """Whether the integers satisfy log ratio <= epsilon * d(x, x') for all x, x', y.
+        """Say whether the integers satisfy log ratio <= epsilon * d(x, x') for all x, x', y.
 
         Specification: docs/spec/privacy.md#metric-certificate.
         """
@@ -152,8 +152,8 @@ class DistanceLaw:
 
             max r - min r + max over d(x, x') > 0 of (A(x') - A(x) - epsilon d(x, x') / 2)
 
-        bounds what is left of it beyond epsilon d(x, x'). r is bounded by what rounding can do, A is computed from the
-        integers. Words at distance 0 have equal rows. The search ends as soon as the sum is above 0: it can only grow.
+        bounds its excess over epsilon d(x, x'). Rounding bounds r, and A is computed from the integers. Words at
+        distance 0 have equal rows. The search ends as soon as the sum is above 0, since it can only grow.
         `inputs` and `outputs` must be the same words.
         """
         half, norms = self.epsilon / 2 * self.inputs.scale, self.inputs.norms.astype(np.float64)
@@ -171,7 +171,7 @@ class DistanceLaw:
         return left
 
     def _blocks(self, purpose: str) -> Iterator[Ids]:
-        """Cut the inputs into blocks; long work says in the log how far it is."""
+        """Cut the inputs into blocks, and log the progress of long work."""
         size, step = len(self.inputs), max(1, CELLS // len(self.outputs))
         logged = size * len(self.outputs) >= _LOGGED
         tenth = 0
@@ -183,18 +183,18 @@ class DistanceLaw:
 
 
 def rounding_within_slack(epsilon: float, diameter: float, step: float, m: int) -> bool:
-    """Whether the metric bound holds for integer weights over m words, whatever their places on a grid.
+    """Say whether the metric bound holds for integer weights over m words, for any positions on a grid.
 
     Without rounding, the log ratio of two words at distance d stays below epsilon d by at least
     (1 - exp(-epsilon d)) / m: in the bound of one sum of weights by the other, the term of the word itself is never
-    attained. Two words of a grid are 0 or at least one step apart. What rounding does to two weights and to two sums
-    must be less.
+    attained. The distance of two words on a grid is 0 or at least one step. The rounding errors of two weights and two
+    sums must be smaller.
 
     Args:
-        epsilon: Per unit of distance.
+        epsilon: Epsilon per unit of distance.
         diameter: Largest distance.
         step: One grid step, in the same unit.
-        m: Words; all of them are inputs and outputs.
+        m: Number of words; all of them are inputs and outputs.
     """
     half = epsilon * diameter / 2
     if half > _FAR:
@@ -205,14 +205,14 @@ def rounding_within_slack(epsilon: float, diameter: float, step: float, m: int) 
 
 
 def _weight_rounding(half: float, m: int) -> float:
-    """Bound |ln w - ln S + epsilon d / 2|, where `half` is the largest exponent, epsilon D / 2; infinite where useless.
+    """Bound |ln w - ln S + epsilon d / 2|, where `half` is the largest exponent, epsilon D / 2; infinite if useless.
 
-    The floor, and the least weight, move a weight by less than 1, and it is not below S exp(-half) by more than that.
+    The floor and the smallest weight change a weight by less than 1, so it is not more than that below S exp(-half).
     """
     moved = _function_rounding(half) + math.exp(min(half, _FAR)) / 2.0 ** weight_bits(m)
     return _WIDER * moved if moved <= 0.25 else math.inf
 
 
 def _function_rounding(half: float) -> float:
-    """Bound the error of ln(exp(-t)) as it is computed, t up to `half`: eight roundings of t, and the series."""
+    """Bound the error of the computed ln(exp(-t)) for t up to `half`: eight roundings of t, and the series."""
     return (16 * half + 64) * _ROUNDING

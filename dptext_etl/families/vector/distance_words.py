@@ -1,4 +1,4 @@
-"""Draw words by the distances of their vectors, with the exponential mechanism, and state what that guarantees.
+"""Draw words by the distances of their vectors with the exponential mechanism, and state the guarantee.
 
 P(y | x) is proportional to exp(-epsilon d(x, y) / 2), d the Euclidean distance in the vectors' own units. What is drawn
 from are integers (`families.vector.distance`); unknown words are drawn uniformly.
@@ -22,7 +22,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.vector.certificate import of_distances
-from dptext_etl.families.vector.distance import DistanceLaw
+from dptext_etl.families.vector.distance import PairWeights
 from dptext_etl.families.vector.vector import UNKNOWN, Draws, Indices, VectorMechanism, read_fact, stored_fact
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee
@@ -34,40 +34,40 @@ class DistanceMechanism(VectorMechanism):
     """A mechanism that draws every word by its distance from the word of the text.
 
     Attributes:
-        epsilon: Per word and unit of distance; a draw costs epsilon times the diameter of the vocabulary at most.
+        epsilon: Epsilon per word and unit of distance; a draw costs at most epsilon times the vocabulary's diameter.
     """
 
     reproducible: ClassVar[bool] = True
 
     def input_policy(self) -> dict[str, Any]:
-        """As for all word mechanisms; the published code, too, draws unknown words uniformly."""
+        """Return the input policy of word mechanisms; faithful mode draws unknown words uniformly as well."""
         return {**super().input_policy(), "numbers": "uniform", "oov": "uniform"}
 
     def artifacts(self) -> dict[str, Artifact]:
-        """The vectors and their diameter."""
+        """Return the vectors and their diameter, by role."""
         return {**super().artifacts(), "span": self.span}
 
     @property
     def draws_from_all(self) -> bool:
-        """Whether every word of the vocabulary can be drawn."""
+        """Return True if every word of the vocabulary can be drawn."""
         return True
 
     @property
     def shows_words(self) -> bool:
-        """Whether some words can be released as they are."""
+        """Return True if some words can be released in clear."""
         return False
 
     def _shown(self, number: int) -> Fraction:  # noqa: ARG002
-        """Return the probability that a known word is released as it is, without a draw."""
+        """Return the probability that a known word is released in clear, without a draw."""
         return Fraction(0)
 
     def drawn_words(self) -> npt.NDArray[np.int64]:
-        """Return the numbers of the words that are drawn, in public order, `PAD` left out."""
+        """Return the ids of the words that can be drawn, in public order without `PAD`."""
         return np.arange(len(self.input_words()))
 
     @cached_property
     def _output_ids(self) -> npt.NDArray[np.int64]:
-        """Numbers of the outputs: the words that are drawn, and `PAD` last where the length is hidden."""
+        """Return the ids of the outputs: the words that can be drawn, and last `PAD` if the length is hidden."""
         chosen = self.drawn_words()
         if len(chosen) < 2:
             raise PolicyError(
@@ -77,11 +77,11 @@ class DistanceMechanism(VectorMechanism):
         return np.append(chosen, len(self.input_words())) if self.hides_length else chosen
 
     @cached_property
-    def law(self) -> DistanceLaw:
-        """The integer weights of every word over the words that are drawn."""
+    def pair_weights(self) -> PairWeights:
+        """Return the integer weights of every word over the outputs."""
         words, chosen = self.words, self._output_ids
         outputs = words if len(chosen) == len(words) else words.take(words.words[at] for at in chosen)
-        return DistanceLaw(words, outputs, self.epsilon, self.diameter)
+        return PairWeights(words, outputs, self.epsilon, self.diameter)
 
     def choose(self, draws: Draws) -> Indices:
         """Draw an output for every word; unknown ones uniformly."""
@@ -96,45 +96,47 @@ class DistanceMechanism(VectorMechanism):
 
     def _known(self, draws: Draws) -> Indices:
         """Draw an output for words of the vocabulary, in their order."""
-        return self._output_ids[self.law.draw(draws)].astype(np.uint32)
+        return self._output_ids[self.pair_weights.draw(draws)].astype(np.uint32)
 
     def _uniform(self, draws: Draws) -> npt.NDArray[np.int64]:
-        drawn = _kernel.uniform_choices(*draws.arrays(), TOKEN, self.law.width, len(self._output_ids))
+        drawn = _kernel.uniform_choices(*draws.arrays(), TOKEN, self.pair_weights.width, len(self._output_ids))
         outputs: npt.NDArray[np.int64] = self._output_ids[pa.array(drawn).to_numpy()]
         return outputs
 
     @property
     def epsilon_per_word(self) -> float:
-        """Epsilon times the diameter; infinite where words are shown."""
-        return math.inf if self.shows_words else self.law.exponent
+        """Return epsilon times the diameter; infinite if words are shown."""
+        return math.inf if self.shows_words else self.pair_weights.exponent
 
     @property
     def epsilon_tight(self) -> float | None:
-        """What integer weights realise at most at that epsilon, whatever the distances.
+        """Return the largest loss of integer weights at that epsilon, for any distances.
 
         Specification: docs/spec/privacy.md#epsilon-implemented.
 
-        `epsilon_table`, which takes a pass over all pairs of words, is no larger, and is computed when it is asked for.
+        `epsilon_table` is not larger. It needs a pass over all pairs of words, and is computed on request.
         """
-        return None if self.shows_words else self.law.epsilon_implemented
+        return None if self.shows_words else self.pair_weights.epsilon_implemented
 
     @property
     def epsilon_table(self) -> float | None:
-        """Exact pure parameter of one draw from the realised integers of all pairs of words, unknown ones included.
+        """Return the exact pure parameter of one draw, from the integers of all pairs of words, unknown ones included.
 
-        Found once per configuration and machine, in seconds for 20,000 words, minutes for 65,000: the log says how far.
+        It is computed once per configuration and machine, in seconds for 20,000 words and minutes for 65,000; the log
+        reports the progress.
         """
         if self.shows_words:
             return None
-        return float(self._fact("worst ratio", lambda: repr(self.law.worst_log_ratio())))
+        return float(self._fact("worst ratio", lambda: repr(self.pair_weights.worst_log_ratio())))
 
     @property
     def metric_claim(self) -> MetricClaim | None:
-        """Epsilon per unit of Euclidean distance where every word can be drawn, under its certificate.
+        """Return the claim of epsilon per unit of Euclidean distance, if its certificate holds; otherwise None.
 
         Specification: docs/spec/privacy.md#metric-certificate.
 
-        Between known words (and padding): an unknown word is drawn uniformly, and has no distance.
+        Every word must be drawable. The claim holds between known words (and padding); an unknown word is drawn
+        uniformly and has no distance.
         """
         if not self.draws_from_all or self.mode == "faithful" or self.length == "noisy" or not self._certified:
             return None
@@ -142,12 +144,12 @@ class DistanceMechanism(VectorMechanism):
 
     @cached_property
     def _certified(self) -> bool:
-        if self.law.settled is not None:
-            return self.law.settled
-        return bool(self._fact("certificate", self.law.is_metric))
+        if self.pair_weights.settled is not None:
+            return self.pair_weights.settled
+        return bool(self._fact("certificate", self.pair_weights.is_metric))
 
     def _fact(self, fact: str, found: Any) -> Any:
-        """A fact about the law's integers, stored once."""
+        """Return a fact about the integer weights, which is computed and stored once."""
         description = {
             "format": "dptext-santext-fact/1",
             "fact": fact,
@@ -161,34 +163,34 @@ class DistanceMechanism(VectorMechanism):
 
     def certificate(self) -> Certificate:
         """Compute what one draw realises at worst from the integer weights of every word, made anew."""
-        return of_distances(self.law, self.far_words())
+        return of_distances(self.pair_weights, self.far_words())
 
     @property
     def guarantee(self) -> Guarantee:
-        """As for all word mechanisms, but no unknown word is ever kept."""
+        """Return the guarantee of word mechanisms, without disclosures of unknown words, since these never stay."""
         stated = super().guarantee
         return replace(stated, disclosures=stated.disclosures - {Disclosure.OOV, Disclosure.NUMBERS})
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
-        """N draws between the farthest two words."""
+        """Return the factors of n draws between the two farthest words."""
         return {**super().cost_factors(positions), "D": self.diameter}
 
     def output_words(self) -> frozenset[str] | None:
-        """The words that are drawn; all of the vocabulary where words are shown; None in faithful mode."""
+        """Return the words that can be drawn, or the whole vocabulary if words are shown; None in faithful mode."""
         if self.mode == "faithful" or self.shows_words:
             return super().output_words()
-        return frozenset(self.law.outputs.words) - {PAD}
+        return frozenset(self.pair_weights.outputs.words) - {PAD}
 
     def transition(self, word: str) -> tuple[list[str], list[Fraction]]:
         """Return the exact output distribution of one word: outputs and their probabilities, which sum to 1.
 
         Raises:
-            PolicyError: `word` is no single word that is drawn.
+            PolicyError: `word` is not a single word that takes a draw.
         """
-        number, outputs = self.number_of(word), list(self.law.outputs.words)
+        number, outputs = self.number_of(word), list(self.pair_weights.outputs.words)
         if number == UNKNOWN:
             return outputs, [Fraction(1, len(outputs))] * len(outputs)
-        weights: list[int] = self.law.weights(np.array([number]))[0].tolist()
+        weights: list[int] = self.pair_weights.weights(np.array([number]))[0].tolist()
         total = sum(weights)
         chances = [Fraction(weight, total) for weight in weights]
         shown = self._shown(number)
@@ -208,7 +210,7 @@ class DistanceMechanism(VectorMechanism):
         at = np.flatnonzero(self._output_ids == number)
         if not len(at):
             return self._shown(number)
-        weights = self.law.weights(np.array([number]))[0]
+        weights = self.pair_weights.weights(np.array([number]))[0]
         return Fraction(int(weights[at[0]]), int(weights.sum()))
 
     def collision(self, word: str) -> float:
@@ -220,9 +222,9 @@ class DistanceMechanism(VectorMechanism):
         number = self.number_of(word)
         if number == UNKNOWN or self.shows_words:
             return super().collision(word)
-        weights = self.law.weights(np.array([number]))[0].astype(np.float64)
+        weights = self.pair_weights.weights(np.array([number]))[0].astype(np.float64)
         return min(1.0, float(np.dot(weights, weights) / weights.sum() ** 2) * (1 + 1e-9))
 
     def largest_probability(self) -> float:
-        """Return an upper bound of the probability with which a draw gives any one word."""
-        return 1.0 if self.shows_words else extremes.range_bounded(self.law.exponent, len(self._output_ids))
+        """Return an upper bound of the probability of any single output word."""
+        return 1.0 if self.shows_words else extremes.range_bounded(self.pair_weights.exponent, len(self._output_ids))

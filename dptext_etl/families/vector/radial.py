@@ -1,7 +1,7 @@
 """Bound noise of density proportional to exp(-|eta|) in k dimensions: its length, and its size along one line.
 
-Its length is Gamma(k) and its direction is uniform. Along any fixed line it is therefore R T, R the length and T one
-coordinate of a uniform direction, whose density is C (1 - t^2)^((k - 3) / 2) on [-1, 1].
+Its length is Gamma(k) and its direction is uniform. So its size along any fixed line is R T, where R is the length and
+T is one coordinate of a uniform direction, with density C (1 - t^2)^((k - 3) / 2) on [-1, 1].
 """
 
 from __future__ import annotations
@@ -12,23 +12,24 @@ import numpy as np
 
 _BINS = 20_000
 _LOSS = 1e-9
-"""More than all rounding of a few hundred additions of positive numbers."""
+"""Above the rounding error of a few hundred additions of positive numbers."""
 
 
 def longest_noise(dimensions: int) -> float:
-    """Return a length that no draw exceeds: each of its exponentials is -ln u with u at least 2**-128."""
+    """Return a length that no draw exceeds, since each of its exponentials is -ln u with u at least 2**-128."""
     return dimensions * 128 * math.log(2) * (1 + 2.0**-30)
 
 
 def least_tail(dimensions: int, distance: float) -> float:
     """Return a lower bound of the probability that the noise goes farther than `distance` in one direction.
 
-    A sum from below over the values t of T: P[t <= T < t'] P[R >= distance / t], the first factor from the smaller end
-    of a monotone density, the second the regularised upper incomplete gamma function, which grows with t.
+    It is a sum from below over the values t of T: P[t <= T < t'] P[R >= distance / t]. The first factor takes the
+    smaller end of a monotone density. The second is the regularised upper incomplete gamma function, which grows with
+    t.
 
     Args:
-        dimensions: k.
-        distance: At least 0, for noise of rate 1.
+        dimensions: k, at least 1.
+        distance: At least 0, in units of noise of rate 1.
     """
     if dimensions == 1:
         return 0.5 * math.exp(-distance) * (1 - _LOSS)
@@ -38,7 +39,7 @@ def least_tail(dimensions: int, distance: float) -> float:
         density = math.exp(scale) * (1 - ends**2) ** ((dimensions - 3) / 2)
         reach = distance / ends[:-1] if distance > 0 else np.zeros(_BINS)
     mass = np.minimum(density[:-1], density[1:]) * np.diff(ends)
-    # P[R >= x] for whole k: the chance of fewer than k points of a Poisson process of mean x
+    # P[R >= x] for integer k is the probability of fewer than k points of a Poisson process of mean x
     term = np.exp(-reach)
     chance = term.copy()
     with np.errstate(invalid="ignore"):

@@ -1,7 +1,7 @@
-"""Simulate from the published formula how often a word comes back under noise on its vector.
+"""Simulate how often a word comes back under noise on its vector, from the published formula.
 
-The simulation uses nothing of a mechanism's own code or key stream. A gate compares a release with it, so a defect of
-the mechanism cannot excuse itself.
+The simulation uses neither the code nor the key stream of a mechanism. A gate compares a release with it, so that a
+defect of the mechanism cannot hide itself.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _NEAR = 128
 def radial_survivals(words: WordVectors, number: int, rate: float, trials: int, slack: float) -> int:
     """Count in how many of `trials` a word stays the nearest one under noise of density exp(-rate |eta|).
 
-    Only the nearest other words are looked at, which can only find more survivors.
+    Only the nearest other words are compared, which can only increase the count.
 
     Args:
         words: The vocabulary.
-        number: The word.
-        rate: Per grid step of the vectors.
-        trials: Independent draws of noise.
-        slack: How far rounding may move a vector, in grid steps.
+        number: Id of the word.
+        rate: Rate per grid step of the vectors.
+        trials: Number of independent draws of noise.
+        slack: Largest distance by which rounding moves a vector, in grid steps.
     """
     squared = words.squared_distances([number], slice(None))[0]
     near = np.argsort(squared, kind="stable")[: _NEAR + 1]
@@ -39,13 +39,13 @@ def radial_survivals(words: WordVectors, number: int, rate: float, trials: int, 
 
 
 def radial_collisions(words: WordVectors, numbers: Sequence[int], rate: float, pairs: int) -> int:
-    """Count how many of `pairs` of independent draws give the same word, going round `numbers` in turn.
+    """Count how many of `pairs` of independent draws give the same word, taking `numbers` in turn.
 
     Args:
         words: The vocabulary.
-        numbers: The words that are drawn for.
-        rate: Per grid step of the vectors.
-        pairs: Pairs of draws.
+        numbers: Ids of the input words.
+        rate: Rate per grid step of the vectors.
+        pairs: Number of pairs of draws.
     """
     random = np.random.default_rng()
     vectors = words.vectors.astype(np.float32)
@@ -61,7 +61,7 @@ def radial_collisions(words: WordVectors, numbers: Sequence[int], rate: float, p
 
 @lru_cache(maxsize=2)
 def _noise(trials: int, dimensions: int) -> npt.NDArray[np.float64]:
-    """Noise of rate 1, shape (trials, dimensions); words share it, each for itself sees independent trials."""
+    """Return noise of rate 1, shape (trials, dimensions); all words share it, but the trials of one are independent."""
     return _radial(np.random.default_rng(), trials, dimensions)
 
 

@@ -1,7 +1,7 @@
-"""Replace words by where their vectors lie among the vectors of a public vocabulary.
+"""Replace words according to the positions of their vectors among those of a public vocabulary.
 
-The kernel reads and writes texts. In between stand numbers of words, one per draw; a subclass chooses an output for
-each (`choose`). The vocabulary is public, by name or path, and never taken from the data being privatised.
+The kernel reads and writes texts. Between both steps there are word ids, one per draw, and a subclass chooses an output
+for each (`choose`). The vocabulary is public, has a name or path, and is never taken from the private data.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
 
 AT_ONCE = 2**23
-"""Draws that are worked on at once, 40 bytes each."""
+"""Draws that are processed at once, 40 bytes each."""
 UNKNOWN = 2**32 - 1
-"""Number of every word outside the vocabulary."""
+"""Id of every word outside the vocabulary."""
 
 Indices = npt.NDArray[np.uint32]
 
@@ -40,9 +40,9 @@ class Draws(NamedTuple):
     """The draws of a batch: one per word that is not kept in clear.
 
     Attributes:
-        words: Number of each word in the vocabulary, `UNKNOWN` outside it, shape (n,).
-        records: Which record of the batch each word stands in, shape (n,).
-        positions: Its position in that record, uint64, shape (n,).
+        words: Id of each word in the vocabulary, `UNKNOWN` outside it, shape (n,).
+        records: Index of each word's record in the batch, shape (n,).
+        positions: Position of each word in its record, uint64, shape (n,).
         keys: Record keys of the batch, fixed-size binary of 32 bytes.
     """
 
@@ -52,18 +52,18 @@ class Draws(NamedTuple):
     keys: pa.Array
 
     def take(self, some: npt.NDArray[Any] | slice) -> Draws:
-        """Return some of the draws, by a mask, by numbers or by a slice."""
+        """Return some of the draws by a mask, by indices or by a slice."""
         return Draws(self.words[some], self.records[some], self.positions[some], self.keys)
 
     def by_word(self) -> tuple[Draws, npt.NDArray[np.int64]]:
-        """Return the draws in the order of their words, unknown ones last, and where each was; in linear time."""
+        """Return the draws ordered by word, unknown ones last, and their original indices, in linear time."""
         order = np.argsort(self.words.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by their digits
-        if bool(((self.words >= UNKNOWN % 2**16) & (self.words != UNKNOWN)).any()):  # else the low half orders all
+        if bool(((self.words >= UNKNOWN % 2**16) & (self.words != UNKNOWN)).any()):  # otherwise the low half orders all
             order = order[np.argsort((self.words >> 16).astype(np.uint16)[order], kind="stable")]
         return self.take(order), order
 
     def arrays(self) -> tuple[pa.Array, pa.Array, pa.Array]:
-        """Return keys, records and positions as the kernel takes them."""
+        """Return keys, records and positions as Arrow arrays for the kernel."""
         return self.keys, pa.array(self.records), pa.array(self.positions)
 
 
@@ -71,7 +71,7 @@ class VectorMechanism(WordMechanism):
     """A mechanism over public word vectors.
 
     Attributes:
-        vectors: Public word vectors: "english-20k" or a path; they are the vocabulary.
+        vectors: Public word vectors, "english-20k" or a path; their words are the vocabulary.
     """
 
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"vectors"})
@@ -83,11 +83,11 @@ class VectorMechanism(WordMechanism):
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:
         """Return the mechanism whose draw costs at most `epsilon` between any two words: epsilon / diameter.
 
-        Paper 004 compares mechanisms at such an epsilon; nothing else here ever divides by the diameter.
+        Paper 004 compares mechanisms at such an epsilon; nothing else here divides by the diameter.
 
         Args:
-            epsilon: Of one draw, over the largest distance.
-            parameters: All others.
+            epsilon: Epsilon of one draw, over the largest distance.
+            parameters: All other parameters.
         """
         probe = cls(**{"epsilon": epsilon, **parameters})
         shared = epsilon / probe.diameter
@@ -97,7 +97,7 @@ class VectorMechanism(WordMechanism):
 
     @cached_property
     def words(self) -> WordVectors:
-        """The vocabulary and its vectors; where the length is hidden, `PAD` is the last word, at the origin."""
+        """Return the vocabulary and its vectors; if the length is hidden, `PAD` is the last word, at the origin."""
         loaded = WordVectors.load(self.vectors, limit=self.limit)
         return _shared(self.vectors, self.limit, loaded.artifact.sha256, padded=self.hides_length)
 
@@ -107,21 +107,21 @@ class VectorMechanism(WordMechanism):
 
     @cached_property
     def span(self) -> Artifact:
-        """The largest squared distance of two words in grid steps: found once per vocabulary and machine."""
+        """Return the largest squared distance of two words in grid steps; it is computed once per machine."""
         words = self.words
         description = {"format": "dptext-span/1", "vectors": words.artifact.sha256, "padded": self.hides_length}
         return stored_fact(description, lambda: largest_squared_distance(words))
 
     @cached_property
     def diameter(self) -> float:
-        """Largest distance of two words, `PAD` included, in the vectors' own units; never below one grid step.
+        """Return the largest distance of two words, `PAD` included, in the vectors' own units; at least one grid step.
 
-        Exact up to the rounding of one square root and one product.
+        It is exact up to the rounding of one square root and one product.
         """
         return float(np.sqrt(np.float64(max(read_fact(self.span), 1)))) * self.words.scale
 
     def artifacts(self) -> dict[str, Artifact]:
-        """The vectors, by their hash."""
+        """Return the vectors as the only artifact."""
         return {"vectors": self.words.artifact}
 
     def input_words(self) -> tuple[str, ...]:
@@ -129,11 +129,11 @@ class VectorMechanism(WordMechanism):
         return tuple(word for word in self.words.words if word != PAD)
 
     def output_words(self) -> frozenset[str] | None:
-        """The vocabulary; None in faithful mode, which keeps more than words."""
+        """Return the vocabulary; None in faithful mode, which keeps more than words."""
         return None if self.mode == "faithful" else frozenset(self.input_words())
 
     def far_words(self) -> tuple[str, str]:
-        """Return two words far apart: from one word to the farthest, and on from there."""
+        """Return two words at a large distance: go from a word to the farthest one, and again from there."""
         vectors, known = self.words, len(self.input_words())
         start = index = 0
         for _ in range(4):
@@ -150,15 +150,15 @@ class VectorMechanism(WordMechanism):
         }
 
     def positions(self, texts: pa.Array) -> pa.Array:
-        """Count draws: words after the input policy, or `n_max` where the length is hidden."""
+        """Count draws: words after the input policy, or `n_max` if the length is hidden."""
         return pa.array(self._vocabulary.positions(texts, self._input_policy_json))
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
-        """Draw every word of every text, each from its own position of its record's stream."""
+        """Draw every word of every text, each at its own position of its record's stream."""
         return self.release_with_keys(texts, keys.of(texts))
 
     def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
-        """Release under given record keys: for tests that fix the stream; everything else calls `release`."""
+        """Release with given record keys, for tests that fix the stream; everything else calls `release`."""
         policy = self._input_policy_json
         words, offsets = (pa.array(side).to_numpy() for side in self._vocabulary.encode(texts, policy, record_keys))
         chosen = np.empty(len(words), np.uint32)
@@ -171,13 +171,13 @@ class VectorMechanism(WordMechanism):
 
     @abstractmethod
     def choose(self, draws: Draws) -> Indices:
-        """Draw an output for every word: its number in the vocabulary, shape (n,)."""
+        """Draw an output for every word, and return its id in the vocabulary, shape (n,)."""
 
     def number_of(self, word: str) -> int:
-        """Return the number of one word as a text would have it, `UNKNOWN` outside the vocabulary.
+        """Return the id of one word, read as in a text; `UNKNOWN` outside the vocabulary.
 
         Raises:
-            PolicyError: `word` is no single word, or one that takes no draw.
+            PolicyError: `word` is not a single word, or takes no draw.
         """
         if word == PAD and self.hides_length:
             return len(self.words) - 1
@@ -189,12 +189,12 @@ class VectorMechanism(WordMechanism):
 
 
 def stored_fact(description: dict[str, Any], found: Callable[[], Any]) -> Artifact:
-    """Store a fact about public inputs, plain data: found once per machine, kept under what it is about."""
+    """Store a fact about public inputs as plain data; it is computed once per machine, under its description."""
     return store(description, lambda path: _write(path, found()), suffix=".json")
 
 
 def read_fact(artifact: Artifact) -> Any:
-    """Read what `stored_fact` stored."""
+    """Read a fact of `stored_fact`."""
     return json.loads(artifact.path.read_bytes())["found"]
 
 
@@ -213,6 +213,6 @@ def _draws(words: Indices, offsets: npt.NDArray[np.uint64], keys: pa.Array, firs
 
 @lru_cache(maxsize=4)
 def _shared(source: str, limit: int | None, sha256: str, *, padded: bool) -> WordVectors:  # noqa: ARG001
-    """One copy of a vocabulary and what is computed from it for all mechanisms of a process, by its hash."""
+    """Return a vocabulary by its hash; all mechanisms of a process share it and everything computed from it."""
     vectors = WordVectors.load(source, limit=limit)
     return vectors.with_origin(PAD) if padded else vectors
