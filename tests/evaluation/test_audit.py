@@ -15,8 +15,9 @@ from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import audit as command
 from dptext_etl.errors import InputError
 from dptext_etl.evaluation import audit, audit_bound, audit_mechanism
-from dptext_etl.families import distance, list_tem
 from dptext_etl.families.certificate import of_distributions
+from dptext_etl.families.lists import tem as list_tem
+from dptext_etl.families.vector import distance
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.mechanisms.custext import CusText
