@@ -46,7 +46,7 @@ test-thorough: $(DONE)/kernel $(DONE)/dev ## Run every test at its longest, then
 test-lanes: $(DONE)/kernel $(DONE)/dev ## Run a small part of the tests as other machines would (.ci/lanes says which machines)
 	@.ci/lanes
 
-test-lanes-all: $(DONE)/kernel $(DONE)/dev ## Run all that make test runs as other machines would (an hour); LANES="bare" for these alone
+test-lanes-all: $(DONE)/kernel $(DONE)/dev ## Run all that make test runs as other machines would (half an hour); LANES="bare" for one alone
 	@.ci/lanes --all $(LANES)
 
 test-spark35: $(DONE)/kernel $(DONE)/spark35 | require-java ## Run the tests of the pandas form and of whole runs on Spark 3.5, in an environment of their own
