@@ -1,10 +1,13 @@
 """Releases: what a name pins, what revokes it, what a publication needs."""
 
+from dataclasses import replace
+
 import pyarrow as pa
 import pytest
 
+from dptext_etl.accounting import Bound
 from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
 from dptext_etl.ledger import Outcome
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import ColumnPolicy
@@ -17,13 +20,64 @@ def test_a_name_pins_one_configuration_and_one_claim(kit):
     assert kit.ref() == first
     with pytest.raises(LedgerError, match=r"release 'r1' of reviews\.review is pinned to another configuration"):
         kit.ref(cfg="c2")
-    with pytest.raises(LedgerError, match="pinned to another claim"):
-        kit.ref(worst_case=Spend(eps_pure=1))
-    with pytest.raises(LedgerError, match="pinned to another claim"):
+    with pytest.raises(LedgerError, match="pinned as publishable"):
         kit.ref(publishable=False)
     assert kit.ref(release="r2", cfg="c2").id != first.id
     assert kit.ref(column="title", cfg="c2").id != first.id
     assert kit.sound()["events"] == 3
+
+
+WORST = Spend(eps_pure=10_000_000, eps_approx=10_000_000)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"guarantee": Guarantee(GuaranteeClass.COND_PURE, frozenset(), "the same in better words", "word")},
+        {"guarantee": Guarantee(GuaranteeClass.PURE_LDP, frozenset(), "any two texts", "word", frozenset({"PRF"}))},
+        {"worst_case": replace(WORST, eps_pure=9_000_000, eps_tight=9_000_000, rho=5)},
+    ],
+)
+def test_a_claim_may_change_its_words_and_become_stronger(kit, said):
+    first = kit.ref()
+    assert kit.ref(**said) == first
+    assert kit.sound()["events"] == 1, "what was pinned stays"
+
+
+def test_a_rule_of_accounting_may_have_another_name(kit, monkeypatch):
+    first = kit.ref()
+    other = Bound(10_000_000, 0, "composition, as it is called now")
+    monkeypatch.setattr("dptext_etl.ledger.operations.releases.least", lambda _: other)
+    assert kit.ref() == first
+
+
+@pytest.mark.parametrize(
+    ("said", "less"),
+    [
+        ({"worst_case": replace(WORST, eps_pure=10_000_001)}, "a larger eps_pure"),
+        ({"worst_case": Spend(eps_pure=1)}, "a larger eps_approx"),
+        ({"worst_case": replace(WORST, delta=1)}, "a larger delta"),
+        ({"guarantee": Guarantee(GuaranteeClass.METRIC, frozenset(), "x", "word")}, "the class: METRIC for COND_PURE"),
+        (
+            {"guarantee": Guarantee(GuaranteeClass.COND_PURE, frozenset({Disclosure.LENGTH}), "x", "word")},
+            "more disclosures: length",
+        ),
+        (
+            {"guarantee": Guarantee(GuaranteeClass.COND_PURE, frozenset(), "x", "word", frozenset({"PRF", "HOPE"}))},
+            "more assumptions: HOPE",
+        ),
+        ({"guarantee": Guarantee(GuaranteeClass.COND_PURE, frozenset(), "x", "record")}, "unit"),
+        ({"refundable": True}, "what commits are charged"),
+        ({"configuration": {"epsilon": "2.0"}}, "configuration"),
+        ({"artifact_hashes": {"table": "ab"}}, "artifact_hashes"),
+        ({"mechanism": "another"}, "mechanism"),
+    ],
+)
+def test_a_claim_never_becomes_weaker(kit, said, less):
+    kit.ref()
+    with pytest.raises(LedgerError, match=f"was pinned with a stronger claim; today's has {less}"):
+        kit.ref(**said)
+    kit.ref()
 
 
 def test_the_type_of_ids_is_pinned_per_column(kit):

@@ -13,6 +13,7 @@ from dptext_etl.accounting import least
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend
+from dptext_etl.ledger.operations.claims import weakened
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Event, ReleaseRef
@@ -35,8 +36,8 @@ def stated(guarantee: Guarantee, worst: Spend) -> dict[str, Any]:
     }
 
 
-def _written(amount: float) -> int | str:
-    return "inf" if amount == float("inf") else int(amount)
+def _written(amount: float) -> float | str:
+    return "inf" if amount == float("inf") else int(amount) if amount == int(amount) else amount
 
 
 class Releases:
@@ -54,7 +55,7 @@ class Releases:
     def register(
         self, names: Mapping[str, str], facts: Mapping[str, Any], *, publishable: bool, nonce: int = 0
     ) -> ReleaseRef:
-        """Pin a release name, or find it pinned to the same configuration and claim.
+        """Pin a release name, or find it pinned to the same configuration and a claim that is no stronger than today's.
 
         Args:
             names: dataset, column, release, cfg, id_type and mechanism.
@@ -82,8 +83,10 @@ class Releases:
             number = self._pin(names, written, publishable=publishable)
         elif found[1] != names["cfg"]:
             raise LedgerError(f"{where} is pinned to another configuration ({found[1][:12]}…)", _NEW_NAME)
-        elif json.loads(found[2]) != written or bool(found[3]) != publishable:
-            raise LedgerError(f"{where} is pinned to another claim under the same configuration", _NEW_NAME)
+        elif bool(found[3]) != publishable:
+            raise LedgerError(f"{where} is pinned as {'' if found[3] else 'not '}publishable", _NEW_NAME)
+        elif less := weakened(json.loads(found[2]), written):
+            raise LedgerError(f"{where} was pinned with a stronger claim; today's has {'; '.join(less)}", _NEW_NAME)
         else:
             number = int(found[0])
         return ReleaseRef(number, dataset, column, release, names["cfg"], nonce)
@@ -131,6 +134,12 @@ class Releases:
         if not json.loads(found[0]).get("expost", False):
             hint = "leave `spent` out; the worst case stays charged, because the number of steps may tell of a text"
             raise LedgerError(f"{ref} is not refundable: it was pinned without refundable=True", hint)
+
+    def record_bound(self, ref: ReleaseRef) -> int | None:
+        """Return the public bound on records that the delta of a release was stated for, or None."""
+        found = self._store.rows("select facts from release where id=?", (ref.id,))[0]
+        bound = json.loads(found[0]).get("configuration", {}).get("n_rec")
+        return bound if isinstance(bound, int) else None
 
     def require_known(self, dataset: str, release: str) -> None:
         """Refuse a release name that this ledger does not know: it would be a slip of the pen.
