@@ -10,13 +10,13 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, bare, seam
-from dptext_etl.guarantee import ADDITIVE, MICRO, Disclosure, Spend
+from dptext_etl.guarantee import ADDITIVE, Disclosure, Spend, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
 
 INFINITE = np.iinfo(np.int64).max
-"""Number that stands for an infinite amount among amounts in int64 millionths."""
+"""Number that stands for an infinite amount among amounts in int64: millionths, and steps of 10^-15 of delta."""
 
 
 @bare
@@ -60,7 +60,8 @@ def _probe(mechanism: Mechanism, rows: int) -> None:
 def with_spends(released: Released, mechanism: Mechanism) -> pa.Array:
     """Put released texts and their costs into one column, `struct<text, positions, epsilon, delta>`."""
     costs = spends(mechanism, released.positions)
-    columns = [released.text, released.positions, _amounts(costs["eps_approx"]), _amounts(costs["delta"])]
+    amounts = [_amounts(costs[name], steps(name)) for name in ("eps_approx", "delta")]
+    columns = [released.text, released.positions, *amounts]
     return pa.StructArray.from_arrays(columns, ["text", "positions", "epsilon", "delta"])
 
 
@@ -105,7 +106,7 @@ def draw(
         raise InputError(f"a text column holds strings, got {texts.type}", "cast the column, or name another")
     if len(texts) != len(ids):
         raise InputError(f"{len(texts)} texts and {len(ids)} ids: one id per text")
-    keys = RecordKeys(key, canonical_ids(ids), nonce)
+    keys = RecordKeys(key, canonical_ids(ids, by_name=True), nonce)
     with seam("releasing the column"):
         released = mechanism.release(texts, keys)
         if mechanism.refundable and released.steps is None:
@@ -114,7 +115,10 @@ def draw(
 
 
 def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[np.int64]]:
-    """Return the cost of each record by component, in millionths (`INFINITE` if infinite), shape (records,)."""
+    """Return the cost of each record by component, in its steps (`guarantee.steps`), shape (records,).
+
+    Infinite amounts are `INFINITE`.
+    """
     counts, where = np.unique(positions.to_numpy(zero_copy_only=False), return_inverse=True)
     costs = [mechanism.spend(int(count)) for count in counts]
     return _by_record(costs, where)
@@ -123,7 +127,7 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
 def worst_case(
     mechanism: Mechanism, positions: pa.Array, texts: pa.Array
 ) -> tuple[npt.NDArray[np.uint32], dict[str, npt.NDArray[np.int64]]]:
-    """Return the worst case to reserve per record before it is scored: draws, and amounts by component in millionths.
+    """Return the worst case to reserve per record before it is scored: draws, and amounts by component in its steps.
 
     Args:
         mechanism: The column's mechanism.
@@ -179,8 +183,8 @@ def _by_record(costs: list[Spend], where: npt.NDArray[np.intp]) -> dict[str, npt
     }
 
 
-def _amounts(micros: npt.NDArray[np.int64]) -> pa.Array:
-    return pa.array(np.where(micros == INFINITE, math.inf, micros / MICRO))
+def _amounts(counted: npt.NDArray[np.int64], unit: int) -> pa.Array:
+    return pa.array(np.where(counted == INFINITE, math.inf, counted / unit))
 
 
 def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -18,6 +18,8 @@ text are one release (docs/spec/privacy.md#unique-ids)."""
 MICRO = 1_000_000
 Micro = int | float
 """An amount in millionths: an integer that was rounded up, or `math.inf`."""
+FINE = 10**15
+"""Deltas count in steps of 10^-15: 10^-12 is a thousand of them. All other amounts count in millionths."""
 
 
 class GuaranteeClass(StrEnum):
@@ -101,6 +103,33 @@ def micro(amount: float | Fraction) -> Micro:
     return math.ceil(exact(amount) * MICRO)
 
 
+def fine(delta: float | Fraction) -> int:
+    """Return a delta in steps of 10^-15, rounded up exactly.
+
+    >>> fine(1e-6), fine(1e-12), fine(1e-18)
+    (1000000000, 1000, 1)
+    """
+    return math.ceil(exact(delta) * FINE)
+
+
+def steps(component: str) -> int:
+    """Return in how many steps the unit of a component is counted: `FINE` of delta, `MICRO` of any other."""
+    return FINE if component == "delta" else MICRO
+
+
+def millionths(component: str, amount: Micro) -> Micro:
+    """Write a counted amount in millionths, as JSON has it: a delta may be a fraction of one.
+
+    >>> millionths("delta", 5_000_000_000), millionths("delta", 1000), millionths("eps_pure", 7)
+    (5, 1e-06, 7)
+    """
+    each = steps(component) // MICRO
+    if isinstance(amount, float) or each == 1:
+        return amount
+    whole, rest = divmod(amount, each)
+    return amount / each if rest else whole
+
+
 def exact(amount: float | Fraction) -> Fraction:
     """Return `amount` as a fraction; a float counts as the decimal that `repr` prints.
 
@@ -142,13 +171,14 @@ class Guarantee:
 class Spend:
     """The cost of a release (docs/spec/privacy.md#spend); `a + b` composes two releases of one unit.
 
-    All amounts are in millionths, rounded up; a component that does not exist is infinite, never 0.
+    Amounts are in millionths, rounded up, but delta, which counts in steps of 10^-15 (`FINE`). A component that does
+    not exist is infinite, never 0.
 
     Attributes:
         eps_pure: Declared pure epsilon.
         eps_tight: Exact pure epsilon of the integers that the sampler uses.
         eps_approx: Epsilon of the declared (epsilon, delta) pair.
-        delta: Delta of that pair.
+        delta: Delta of that pair, in steps of 10^-15.
         rho: Rho of zCDP.
         mu2: (sensitivity / sigma) squared of Gaussian noise.
         eps_metric: Epsilon per unit of distance.
@@ -201,7 +231,7 @@ class Spend:
         return self.epsilon / math.log(10)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the same facts as plain data for JSON; infinite amounts are the string "inf"."""
+        """Return the same facts as plain data for JSON, amounts in millionths; infinite ones are the string "inf"."""
         facts: dict[str, Any] = {}
         for item in fields(self):
             value = getattr(self, item.name)
@@ -209,6 +239,8 @@ class Spend:
                 value = sorted(value)
             elif isinstance(value, float) and math.isinf(value):
                 value = "inf"
+            elif item.name == "delta":
+                value = millionths("delta", value)
             facts[item.name] = value
         return facts
 

@@ -118,11 +118,12 @@ _ID_TYPES = {
 }
 
 
-def canonical_ids(ids: pa.Array) -> pa.Array:
+def canonical_ids(ids: pa.Array, *, by_name: bool = False) -> pa.Array:
     """Write record ids in the canonical form of the specification (docs/spec/stream.md#record-id), one per record.
 
     Args:
         ids: Ids of any allowed type, without nulls.
+        by_name: Write composites by the names of their fields, whatever order these have: where no ledger pins it.
 
     Returns:
         Large strings, as many as `ids`.
@@ -133,4 +134,4 @@ def canonical_ids(ids: pa.Array) -> pa.Array:
     id_type(ids.type)
     if ids.null_count:
         raise InputError(f"{ids.null_count} record ids are null", "every record needs an id of its own")
-    return pa.array(_kernel.canonical_ids(ids))
+    return pa.array(_kernel.canonical_ids(ids, by_name))

@@ -12,14 +12,15 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from dptext_etl import _kernel
+from dptext_etl import _kernel, delta_policy
 from dptext_etl.accounting import Draws
 from dptext_etl.artifacts import Artifact, canon
 from dptext_etl.device import Computing
 from dptext_etl.guarantee import MICRO, Guarantee, Spend, exact
 from dptext_etl.keys import RecordKeys
+from dptext_etl.validation import validated
 
 PAD = "<PAD>"
 """Padding word that fills a text up to a fixed or noisy length; it is drawn like any word and released as nothing."""
@@ -82,18 +83,43 @@ class Mechanism(BaseModel, ABC):
     n_max: PositiveInt = DEFAULT_N_MAX
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
-        """Copy the mechanism, with other parameters if given; values derived from the old parameters are not copied."""
-        copied = super().model_copy(update=update, deep=deep)
-        if update:
-            for name in copied.__dict__.keys() - type(self).model_fields.keys():
-                del copied.__dict__[name]
-        return copied
+        """Copy, with other parameters if given: they are checked, and nothing derived from the old ones goes along.
+
+        Args:
+            update: Parameters of the copy that differ.
+            deep: Copy what the parameters hold, too; only where none differ.
+
+        Raises:
+            PolicyError: Unknown parameters, or values out of range.
+        """
+        if not update:
+            return super().model_copy(deep=deep)
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        with validated(self.name, type(self).model_fields, of=f"parameters of {self.name}"):
+            return type(self)(**{**given, **update})
 
     def __getstate__(self) -> dict[Any, Any]:
         """Pickle the parameters alone; derived values are computed again."""
         state = super().__getstate__()
         fields = type(self).model_fields
         return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
+
+    @model_validator(mode="after")
+    def _delta_fits_the_records(self) -> Self:
+        problem = delta_policy.problem(self.used_delta, self.n_rec_stated) if self.mode == "strict" else None
+        if problem:
+            raise ValueError(problem)
+        return self
+
+    @property
+    def used_delta(self) -> float:
+        """The delta that is stated for one record; 0 for none."""
+        return 0.0
+
+    @property
+    def n_rec_stated(self) -> int | None:
+        """The public bound on the number of records that its delta was stated for: no release holds more."""
+        return getattr(self, "n_rec", None)
 
     @property
     def name(self) -> str:

@@ -8,13 +8,15 @@ import sys
 import pytest
 
 HEAD = """
+import math
 import os
+from dataclasses import replace
 from typing import ClassVar, Self
 
 import pyarrow as pa
 
 from dptext_etl import _kernel, device
-from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, micro
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, fine, micro
 from dptext_etl.mechanism import Mechanism, Released
 
 
@@ -74,21 +76,50 @@ class Fickle(Toy):
         return Released(pa.array(words, pa.large_string()), self.positions(texts))
 '''
 
+FAILING = '''
+class Failing(Toy):
+    """States a delta, for as many records as are declared."""
+
+    delta: float
+    n_rec: int | None = None
+
+    @property
+    def used_delta(self) -> float:
+        return self.delta
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(GuaranteeClass.APPROX_LDP, frozenset({Disclosure.NULLNESS}), "any two texts", "token")
+
+    def spend(self, positions: int) -> Spend:
+        cost = super().spend(positions)
+        return replace(cost, eps_pure=math.inf, eps_tight=math.inf, delta=fine(self.delta) if positions else 0)
+
+    def release(self, texts, keys):
+        words = [None if text is None else "a b c d e" for text in texts.to_pylist()]
+        return Released(pa.array(words, pa.large_string()), self.positions(texts))
+
+    @classmethod
+    def example(cls) -> Self:
+        return cls(epsilon=2.0, delta=1e-6, n_rec=100)
+'''
+_TOYS = {"steps": STEPS, "fickle": FICKLE, "failing": FAILING}
+
 
 @pytest.fixture
 def toys(tmp_path, monkeypatch):
-    """The mechanisms `steps` and `fickle`, in the catalog for one test."""
+    """The mechanisms `steps`, `fickle` and `failing`, in the catalog for one test."""
     from dptext_etl import catalog, mechanisms
 
     folder = tmp_path / "toys"
     folder.mkdir()
-    (folder / "steps.py").write_text(HEAD + STEPS)
-    (folder / "fickle.py").write_text(HEAD + FICKLE)
+    for name, source in _TOYS.items():
+        (folder / f"{name}.py").write_text(HEAD + source)
     with monkeypatch.context() as patch:
         patch.setattr(mechanisms, "__path__", [*mechanisms.__path__, str(folder)])
         catalog.available.cache_clear()
         importlib.invalidate_caches()
-        yield {name: catalog.load(name) for name in ("steps", "fickle")}
+        yield {name: catalog.load(name) for name in _TOYS}
     catalog.available.cache_clear()
-    for name in ("steps", "fickle"):
+    for name in _TOYS:
         sys.modules.pop(f"dptext_etl.mechanisms.{name}", None)

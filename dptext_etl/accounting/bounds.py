@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from dptext_etl.accounting.composition import compose
-from dptext_etl.accounting.conversion import Draws, bounded_range_epsilon, zcdp_epsilon
+from dptext_etl.accounting.conversion import Draws, bounded_range_epsilon, require_delta, zcdp_epsilon
 from dptext_etl.gaussian import smallest_epsilon
-from dptext_etl.guarantee import MICRO, Micro, Spend, micro
+from dptext_etl.guarantee import FINE, MICRO, Micro, Spend, exact, micro, millionths
 
 MEASURES: dict[str, tuple[str, ...]] = {"pure": ("eps_pure",), "zcdp": ("rho",), "approx": ("eps_approx", "delta")}
 """The measures that a cap may count, each with the components of a spend that it adds up."""
@@ -58,7 +58,7 @@ def bounds(spend: Spend) -> list[Bound]:
     stated = [
         Bound(spend.eps_pure, 0, "pure"),
         Bound(spend.eps_tight, 0, "tight"),
-        Bound(spend.eps_approx, spend.delta, "approx"),
+        Bound(spend.eps_approx, millionths("delta", spend.delta), "approx"),
     ]
     return [bound for bound in stated if math.isfinite(bound.epsilon) and math.isfinite(bound.delta)]
 
@@ -88,9 +88,10 @@ def joint(spends: Iterable[Spend], delta: float, *, draws: Iterable[Draws] | Non
 
     Specification: docs/spec/privacy.md#composition.
     """
+    require_delta(delta)
     listed = list(spends)
     total = compose(listed)
-    found = [bound for bound in bounds(total) if bound.delta <= delta * MICRO]
+    found = [bound for bound in bounds(total) if bound.rule != "approx" or total.delta <= exact(delta) * FINE]
     gaussian = [item for item in listed if math.isfinite(item.mu2) and not math.isfinite(item.eps_pure)]
     pure = compose(item for item in listed if math.isfinite(item.eps_pure))
     at = delta * MICRO

@@ -18,7 +18,7 @@ from dptext_etl.cli.commands import (
     forget,
     init,
     key,
-    ledger_ending,
+    ledger_caps,
     mechanisms,
     plan,
     preview,
@@ -76,7 +76,7 @@ for module in (
 ):
     name = module.__name__.rpartition(".")[2]
     app.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
-app.add_typer(ledger_ending.commands, name="ledger")
+app.add_typer(ledger_caps.commands, name="ledger")
 app.add_typer(key.app, name="key")
 app.add_typer(train.app, name="train")
 

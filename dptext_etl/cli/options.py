@@ -9,6 +9,9 @@ import typer
 
 from dptext_etl.guarantee import Disclosure
 
+AcceptLowerCap = Annotated[
+    bool, typer.Option("--accept-lower-cap", help="Lower the pinned cap to the policy's; it stays low.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file, such as privacy.toml.")]
 Partition = Annotated[

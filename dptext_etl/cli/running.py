@@ -23,7 +23,14 @@ def compute_on(device: str | None, dtype: str | None) -> None:
             os.environ[name] = value
 
 
-def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str = "polars") -> None:
+def execute(
+    policy: Policy,
+    *,
+    partition: str | None,
+    as_json: bool,
+    engine: str = "polars",
+    accept_lower_cap: bool = False,
+) -> None:
     """Run a policy and print the results: counts, spends and verdicts, never a text or an id.
 
     Args:
@@ -31,6 +38,7 @@ def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str
         partition: Text that replaces "{partition}" in source and sink, or None.
         as_json: Print one JSON object instead of a summary for people.
         engine: "polars" or "spark".
+        accept_lower_cap: Lower the pinned cap to that of the policy.
     """
     if engine == "polars":
         lean.without_pandas()
@@ -39,7 +47,7 @@ def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str
     run = _on_spark if engine == "spark" else engines.run
     try:
         with progress_bar() as progress:
-            summary = run(policy, partition=partition, progress=progress).as_dict()
+            summary = run(policy, partition=partition, accept_lower_cap=accept_lower_cap, progress=progress).as_dict()
     except KeyboardInterrupt:
         terminal.note("stopped: nothing is lost; run the same command again to continue")
         raise
@@ -49,7 +57,9 @@ def execute(policy: Policy, *, partition: str | None, as_json: bool, engine: str
         show(summary)
 
 
-def _on_spark(policy: Policy, *, partition: str | None, progress: Listener | None) -> RunSummary:
+def _on_spark(
+    policy: Policy, *, partition: str | None, accept_lower_cap: bool, progress: Listener | None
+) -> RunSummary:
     """Run a policy on the Spark that is configured here, or otherwise on all cores of this machine."""
     from dptext_etl.engines.spark.session import require_spark, session
 
@@ -60,7 +70,7 @@ def _on_spark(policy: Policy, *, partition: str | None, progress: Listener | Non
 
     with session() as spark:
         engine = SparkEngine(read_source(spark, policy, partition))
-        return run(policy, engine=engine, partition=partition, progress=progress)
+        return run(policy, engine=engine, partition=partition, accept_lower_cap=accept_lower_cap, progress=progress)
 
 
 def show(summary: Mapping[str, Any]) -> None:

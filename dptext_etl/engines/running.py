@@ -22,6 +22,7 @@ def run(
     *,
     engine: Engine[Any] | None = None,
     partition: str | None = None,
+    accept_lower_cap: bool = False,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> RunSummary:
@@ -34,6 +35,7 @@ def run(
         policy: The policy, or the path of its file.
         engine: Engine that computes the shards; None computes in this process.
         partition: Name of the partition, if the policy has a place for one.
+        accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
         progress: Called with counts, rate and remaining time.
         checkpoint: Called after every step, for tests.
 
@@ -42,11 +44,19 @@ def run(
 
     Raises:
         PolicyError: The policy cannot be carried out as written (exit code 2); nothing is lost.
-        BudgetError: Records are over the cap and on_cap is "refuse" (exit code 3).
+        BudgetError: Records are over the cap and on_cap is "refuse", or fewer rows than `min_released` would be
+            published (exit code 3).
         GateError: A gate failed (exit code 4): nothing is published, charges stay, and the release name is revoked.
     """
     began = time.monotonic()
-    staged = stage(policy, engine=engine, partition=partition, progress=progress, checkpoint=checkpoint)
+    staged = stage(
+        policy,
+        engine=engine,
+        partition=partition,
+        accept_lower_cap=accept_lower_cap,
+        progress=progress,
+        checkpoint=checkpoint,
+    )
     verdicts = check(staged, checkpoint=checkpoint)
     published = publish(staged, verdicts, progress=progress, checkpoint=checkpoint)
     return summarise(staged, verdicts, published, time.monotonic() - began)

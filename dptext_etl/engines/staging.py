@@ -29,6 +29,7 @@ def stage(
     *,
     engine: Engine[Any] | None = None,
     partition: str | None = None,
+    accept_lower_cap: bool = False,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> StagedRun:
@@ -40,6 +41,7 @@ def stage(
         policy: The policy, or the path of its file.
         engine: Engine that computes the shards; None computes in this process.
         partition: Name of the partition, if the policy has a place for one.
+        accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
         progress: Called with counts, rate and remaining time.
         checkpoint: Called after every step, for tests.
 
@@ -51,7 +53,7 @@ def stage(
             record.
     """
     policy, engine = resolve(policy), engine or LocalEngine()
-    attempt = Attempt.of(policy, partition)
+    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
     table = engine.open(policy, attempt.layout)
     with attempt.alone() as staging:
         source = engine.examine(table, policy, attempt.layout, progress)

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import Guarantee, Spend
+from dptext_etl.guarantee import Guarantee, Micro, Spend
 from dptext_etl.ledger.audit.reader import Reader
 from dptext_etl.ledger.operations.freezing import Loss
 from dptext_etl.ledger.operations.publish import publish, retire
-from dptext_etl.ledger.operations.releases import stated
+from dptext_etl.ledger.operations.releases import refuse_frozen, stated
 from dptext_etl.ledger.operations.scopes import Pinned
 from dptext_etl.ledger.operations.settle import rebuild
 from dptext_etl.ledger.terms import Anchor, ReleaseRef, Scope
@@ -119,7 +119,7 @@ class Keeper(Reader):
         return None if found is None else ReleaseRef(int(found[0]), *names, policy.nonce)
 
     def set_cap(self, scope: Scope, cap: Cap, *, raising: bool = False) -> None:
-        """Pin the cap of a scope, or change it.
+        """Pin the cap of a scope, or change it; a lower one needs no leave here, because it is asked for by name.
 
         Args:
             scope: Where spends add up.
@@ -131,7 +131,22 @@ class Keeper(Reader):
                 on it.
         """
         with self._book.store.transaction():
-            self._capped(scope, cap, raising=raising)
+            self._capped(scope, cap, raising=raising, lowering=True)
+
+    def agree_on_cap(self, scope: Scope, cap: Cap, *, lowering: bool = False) -> None:
+        """Pin the cap of a policy before anything is charged, or refuse one that differs from the pinned cap.
+
+        Args:
+            scope: Where the spends of the run add up.
+            cap: The cap of its policy.
+            lowering: Whoever runs the policy accepts that the pinned cap is lowered.
+
+        Raises:
+            LedgerError: The dataset is frozen, the cap is higher, lower without `lowering`, or of another measure.
+        """
+        with self._book.store.transaction():
+            refuse_frozen(self._book.store, scope.dataset)
+            self._capped(scope, cap, raising=False, lowering=lowering)
 
     def record_publication(
         self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int
@@ -231,7 +246,7 @@ class Keeper(Reader):
         with self._book.store.transaction():
             self._book.freezes.freeze(dataset, reason, loss)
 
-    def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
+    def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, Micro]]:
         """Let a frozen dataset and all that froze with it go on.
 
         Their releases are revoked, and their caps are lowered by what may have been lost.
@@ -253,12 +268,12 @@ class Keeper(Reader):
         with self._book.store.transaction():
             return self._book.freezes.thaw(dataset, lost)
 
-    def _capped(self, scope: Scope, cap: Cap | None, *, raising: bool) -> Pinned:
+    def _capped(self, scope: Scope, cap: Cap | None, *, raising: bool, lowering: bool) -> Pinned:
         pinned = self._book.scopes.ensure(scope)
         if cap is None:
             self._book.scopes.require_capped(scope, pinned)
             return pinned
-        capped = self._book.scopes.set_cap(scope, pinned, cap, raising=raising)
+        capped = self._book.scopes.set_cap(scope, pinned, cap, raising=raising, lowering=lowering)
         if pinned.measure is None:
             rebuild(self._book, capped)
         return capped

@@ -19,7 +19,7 @@ from dptext_etl.ledger.operations.reserve import Request, reserve
 from dptext_etl.ledger.operations.settle import abort, expire
 from dptext_etl.ledger.storage.keyed_ids import keyed_ids, matrix
 from dptext_etl.ledger.storage.store import open_store
-from dptext_etl.ledger.terms import U8, Charge, Mask, ReleaseRef, ReserveResult, Scope
+from dptext_etl.ledger.terms import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope
 from dptext_etl.policy import Cap
 
 
@@ -119,6 +119,7 @@ class Ledger(Keeper):
         *,
         canary: Mask | None = None,
         on_cap: Literal["quarantine", "refuse"] = "quarantine",
+        forms: IdForms | None = None,
     ) -> ReserveResult:
         """Reserve the worst case of a batch, before any of its texts is scored.
 
@@ -128,16 +129,19 @@ class Ledger(Keeper):
         Args:
             job: The name of the caller; `expire` and `abort` take reservations by job.
             scope: Where the spends add up.
-            cap: The cap of the policy; its first use pins it. None asks for no cap, but a pinned cap still holds.
+            cap: The cap of the policy; its first use pins it, and `set_cap` alone changes it. None asks for none,
+                but a pinned cap still holds.
             ids: Canonical record ids, strings, no nulls, each once.
             subjects: Canonical subject ids, null for canary rows only. Ignored where the unit is the record.
             charges: One charge per text column.
             canary: Marks canary rows, shape (records,); they belong to nobody and take nothing from any cap.
             on_cap: "quarantine" leaves records over the cap out; "refuse" raises and charges nothing of the batch.
+            forms: The forms that the ids had before they were canonical strings; their first use pins them.
 
         Raises:
             InputError: Ids are null, repeated or of another type, a subject is missing, or lengths differ.
-            LedgerError: A release is revoked or unknown, the cap differs from the pinned one, or the ledger is locked.
+            LedgerError: A release is revoked or unknown, the cap or a form differs from the pinned one, or the ledger
+                is locked.
             BudgetError: A record is over the cap and `on_cap` is "refuse".
         """
         if not charges or len({(item.ref.id, item.ref.nonce) for item in charges}) < len(charges):
@@ -148,7 +152,8 @@ class Ledger(Keeper):
         columns = [column(item, batch.size) for item in charges]
         with self._book.store.transaction(batch.size):
             self._book.forget_dead_runs()
-            pinned = self._capped(scope, cap, raising=False)
+            pinned = self._capped(scope, cap, raising=False, lowering=False)
+            self._book.forms.require(scope, [item.ref.column for item in charges], forms)
             asked = Request(self._book, job, scope, pinned, batch)
             return ReserveResult(reserve(asked, columns, refuse=on_cap == "refuse"))
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl.errors import LedgerError
+from dptext_etl.id_forms import IdForm
 from dptext_etl.policy import Policy
 
 Unit = Literal["subject", "record"]
@@ -39,6 +40,7 @@ class Event(StrEnum):
     BURN = "BURN"
     FREEZE = "FREEZE"
     THAW = "THAW"
+    ID_FORM = "ID_FORM"
 
 
 class State(IntEnum):
@@ -178,14 +180,27 @@ class Charge:
         idem_keys: The identity of (release, record, configuration, text, nonce), fixed-size binary (32), one per
             record.
         n_worst: The positions that are charged, uint32, shape (records,).
-        spends: Amounts by component in millionths, int64, shape (records,), `column.INFINITE` where infinite, as
-            `column.spends` returns them. A missing component counts as infinite.
+        spends: Amounts by component in its steps (`guarantee.steps`), int64, shape (records,), as `column.spends`
+            returns them: `column.INFINITE` where infinite. A missing component counts as infinite.
     """
 
     ref: ReleaseRef
     idem_keys: pa.Array
     n_worst: npt.ArrayLike
     spends: Mapping[str, npt.ArrayLike]
+
+
+@dataclass(frozen=True)
+class IdForms:
+    """The forms of the ids of a batch, before they were written as canonical strings.
+
+    Attributes:
+        record: Of the record ids.
+        subject: Of the subject ids; None where there are none.
+    """
+
+    record: IdForm
+    subject: IdForm | None = None
 
 
 @dataclass(frozen=True)

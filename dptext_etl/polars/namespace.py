@@ -26,7 +26,7 @@ from polars.plugins import register_plugin_function
 from dptext_etl import _kernel, column
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.table.mapped import MappedMechanism
-from dptext_etl.guarantee import MICRO
+from dptext_etl.guarantee import FINE
 from dptext_etl.keys import canonical_ids
 from dptext_etl.polars.plan_marks import RELEASED, RELEASES, marks, table_marks
 from dptext_etl.polars.version import require_known_polars
@@ -152,7 +152,7 @@ def _plugin(
             "table_path": str(mechanism.table.path),
             "unit_micro": mechanism.unit_micro() if spend else 0,
             "base_micro": mechanism.base_micro() if spend else 0,
-            "delta": mechanism.spend(1).delta / MICRO if spend else 0.0,
+            "delta": mechanism.spend(1).delta / FINE if spend else 0.0,
             "spend": spend,
         },
         is_elementwise=True,
@@ -190,7 +190,7 @@ class _Release:
             raise InputError(
                 f"a text column holds strings, got {text.dtype.base_type()}", "cast the column, or name another"
             )
-        texts, ids = text.cast(pl.String).to_arrow(), canonical_ids(record.to_arrow())
+        texts, ids = text.cast(pl.String).to_arrow(), canonical_ids(record.to_arrow(), by_name=True)
         column.require_one_text(texts, *column.distinct(ids), _REPEATED)
         released = column.privatize(texts, ids, self.policy, spend=self.spend)
         return pl.Series(batch.name, released)

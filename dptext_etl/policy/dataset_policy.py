@@ -37,6 +37,7 @@ class Policy(Checked):
         ledger: The ledger that records the spends.
         cap: The largest amount that a unit may spend.
         on_cap: "quarantine" leaves out records over the cap, "refuse" stops the run.
+        min_released: Share of the rows that a version must hold; with more of them over the cap nothing is published.
         publish: Publish the table after the gates; only strict mechanisms can be published.
         incremental: Take only record ids that the release has not seen.
         deletions: Where an incremental source lacks records that are published: "refuse" the run until `dptext forget`
@@ -67,6 +68,7 @@ class Policy(Checked):
     ledger: LedgerSpec
     cap: Cap | None = None
     on_cap: Literal["quarantine", "refuse"] = "quarantine"
+    min_released: Annotated[float, Field(ge=0, le=1)] = 0.5
     publish: bool = True
     incremental: bool = False
     deletions: Literal["refuse", "keep"] = "refuse"

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from dptext_etl.accounting import log10_odds
 from dptext_etl.column import INFINITE, spends
-from dptext_etl.guarantee import MICRO
+from dptext_etl.guarantee import MICRO, millionths
 from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
 from dptext_etl.runner.claims import with_gate
@@ -36,18 +36,19 @@ def spent(
     delta: int,
     *,
     settled: bool = False,
-) -> tuple[dict[str, int], dict[str, int]]:
+) -> tuple[dict[str, int], dict[str, int | float]]:
     """Count a computed shard without its canary rows.
 
     Args:
         columns: Its text columns.
         released: Texts and draw counts by column, shape (rows,).
         canary: Marks canary rows, shape (rows,).
-        delta: The delta that the copy gate costs every row, in millionths.
+        delta: The delta that the copy gate costs every row, in steps of 10^-15.
         settled: Whether the ledger gives back draws that were not made.
 
     Returns:
-        Counts (rows, words, null texts); and for every amount shown, the sum over records and the largest record.
+        Counts (rows, words, null texts); and for every amount shown, the sum over records and the largest record, in
+        millionths.
     """
     own = ~canary
     counts = {"rows": int(own.sum()), "words": 0, "null": 0}
@@ -66,16 +67,19 @@ def spent(
             amounts = costs[name][own]
             endless[name] |= bool((amounts == INFINITE).any())
             totals[name] += np.where(amounts == INFINITE, 0, amounts)
-    result = {}
+    result: dict[str, int | float] = {}
     for name, amounts in totals.items():
-        result[f"sum_{name}"] = ENDLESS if endless[name] else int(amounts.sum())
-        result[f"max_{name}"] = ENDLESS if endless[name] else int(amounts.max(initial=0))
+        distinct, times = np.unique(amounts, return_counts=True)
+        total = sum(amount * count for amount, count in zip(distinct.tolist(), times.tolist(), strict=True))
+        most = int(amounts.max(initial=0))
+        result[f"sum_{name}"] = ENDLESS if endless[name] else millionths(name, total)
+        result[f"max_{name}"] = ENDLESS if endless[name] else millionths(name, most)
     return counts, result
 
 
-def combined(shards: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def combined(shards: Iterable[Mapping[str, int | float]]) -> dict[str, int | float]:
     """Add the sums of several shards and take the largest of their maxima."""
-    total = {f"{kind}_{name}": 0 for kind in ("sum", "max") for name in SHOWN}
+    total: dict[str, int | float] = {f"{kind}_{name}": 0 for kind in ("sum", "max") for name in SHOWN}
     for shard in shards:
         for name, amount in shard.items():
             before = total[name]
@@ -95,7 +99,7 @@ def given_back(spend: Mapping[str, Mapping[str, float | str]]) -> str | None:
     return f"epsilon {charged:,.6g} of at most {worst:,.6g}: draws that were not made were given back"
 
 
-def shown(spends_total: Mapping[str, int]) -> dict[str, dict[str, float | str]]:
+def shown(spends_total: Mapping[str, int | float]) -> dict[str, dict[str, float | str]]:
     """Convert amounts for people and JSON: units instead of millionths, "inf" where there is no bound."""
     facts: dict[str, dict[str, float | str]] = {"sum_over_records": {}, "largest_record": {}}
     for key, amount in spends_total.items():

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import INFINITE
-from dptext_etl.guarantee import MICRO, Guarantee, GuaranteeClass, Micro, Spend
+from dptext_etl.guarantee import FINE, MICRO, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import ColumnPolicy, Policy
@@ -31,7 +31,7 @@ _WITHOUT_DELTA = ("eps_pure", "eps_tight", "rho", "mu2", "eps_metric")
 
 
 def guarantee_of(mechanism: Mechanism, delta: int) -> Guarantee:
-    """Return the claim of a mechanism where a gate adds `delta` millionths."""
+    """Return the claim of a mechanism where a gate adds a delta, in steps of 10^-15."""
     stated = mechanism.guarantee
     if not delta:
         return stated
@@ -39,7 +39,7 @@ def guarantee_of(mechanism: Mechanism, delta: int) -> Guarantee:
 
 
 def worst_of(mechanism: Mechanism, delta: int) -> Spend:
-    """Return the cost of the longest text where a gate adds `delta` millionths."""
+    """Return the cost of the longest text where a gate adds a delta, in steps of 10^-15."""
     worst = mechanism.worst_case()
     if not delta:
         return worst
@@ -49,7 +49,7 @@ def worst_of(mechanism: Mechanism, delta: int) -> Spend:
 
 
 def with_gate(amounts: Amounts, delta: int) -> Amounts:
-    """Add the delta of a gate, in millionths, to amounts per record, shape (records,)."""
+    """Add the delta of a gate, in steps of 10^-15, to amounts per record, shape (records,)."""
     if not delta:
         return amounts
     gone = {name: np.full_like(amounts[name], INFINITE) for name in _WITHOUT_DELTA if name in amounts}
@@ -92,10 +92,10 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
         "assumptions": sorted(guarantee.assumptions),
         "longest_text_words": mechanism.n_max,
         "largest_epsilon": _units(worst.eps_approx),
-        "largest_delta": _units(worst.delta),
+        "largest_delta": _units(worst.delta, FINE),
         "cfg": mechanism.cfg(),
     }
 
 
-def _units(amount: Micro) -> float | str:
-    return "inf" if math.isinf(amount) else amount / MICRO
+def _units(amount: Micro, unit: int = MICRO) -> float | str:
+    return "inf" if math.isinf(amount) else amount / unit

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dptext_etl.accounting import log10_odds, require_delta
 from dptext_etl.errors import bare
 from dptext_etl.guarantee import MICRO, Disclosure
+from dptext_etl.ledger import Scope
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.runner.balances import Forecast, is_infinite
 from dptext_etl.runner.claims import claims
@@ -18,6 +19,7 @@ from dptext_etl.runner.costing import costs_of, ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.person import DELTA, INSTALL, installed, least_epsilon
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.source.arranging import forms_of
 from dptext_etl.runner.source.examined import examine
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.source.table import batches
@@ -46,6 +48,7 @@ class PlanSummary:
         together: The least epsilon over all records of one person at one fixed delta: `unit` ("subject", or "record"
             where the unit is the record), `epsilon`, `delta` (0 for a pure statement) and the `rule` that gives it.
         cap: The policy's cap, or None.
+        cap_change: What the policy would change about the pinned cap: scope, change, pinned, asked; None for nothing.
         over_cap: Records that the run would leave out, and their units; charges in the ledger count.
         log10_odds: Powers of ten by which the odds between two texts can move: for one word, the largest record, the
             largest subject, and at the cap.
@@ -67,6 +70,7 @@ class PlanSummary:
     subjects: int | None
     together: dict[str, Any]
     cap: dict[str, Any] | None
+    cap_change: dict[str, Any] | None
     over_cap: dict[str, int]
     log10_odds: dict[str, float | str]
     on_cap: str
@@ -100,8 +104,13 @@ def plan(
     source = examine(open_table(policy, layout), policy, layout, progress)
     columns = policy.column_policies()
     words = held = 0
+    change = None
     meter = Meter("plan", source.wanted, progress)
     with ledger_of(policy) as ledger:
+        if ledger is not None:
+            change = ledger.cap_change(Scope.of(policy), policy.cap)
+            names = [item.name for item in policy.columns]
+            ledger.require_forms(Scope.of(policy), names, forms_of(source.table.schema, policy))
         forecast = Forecast(policy, ledger)
         for frame in batches(source.rows, policy.shard_rows):
             costs = costs_of(frame, policy, columns, ledger, forecast.components)
@@ -124,11 +133,12 @@ def plan(
         subjects=None if per_subject is None else len(per_subject),
         together=least_epsilon(forecast, policy, columns, delta),
         cap=None if policy.cap is None else policy.cap.model_dump(exclude_none=True),
+        cap_change=None if change is None else change.as_dict(),
         over_cap=forecast.over_cap(),
         log10_odds=_odds(policy, columns, per_record, per_subject, forecast.components[0]),
         on_cap=policy.on_cap,
         dropped=list(source.table.dropped),
-        notes=_notes(policy, held),
+        notes=[*([str(change)] if change else []), *_notes(policy, held)],
     )
 
 

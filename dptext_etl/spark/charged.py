@@ -18,7 +18,8 @@ import pyarrow as pa
 from dptext_etl import _kernel, column
 from dptext_etl.engines.spark.carried import CarriedLedger
 from dptext_etl.errors import InputError, LedgerError
-from dptext_etl.ledger import Charge, CommitOutcome, Ledger, Outcome, ReleaseRef, ReserveResult
+from dptext_etl.id_forms import IdForm, arranged
+from dptext_etl.ledger import Charge, CommitOutcome, IdForms, Ledger, Outcome, ReleaseRef, ReserveResult
 from dptext_etl.ledger.heads import Heads, folder_of
 from dptext_etl.ledger.patience import patient
 from dptext_etl.policy import ColumnPolicy
@@ -57,26 +58,43 @@ class Account:
         """Whether rows are charged to their subjects."""
         return self._terms.unit == "subject"
 
-    def charge(self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, id_type: str, spend: bool) -> pa.Array:
+    def arranged(self, ids: pa.Array, subjects: pa.Array | None) -> tuple[pa.Array, pa.Array | None, IdForms]:
+        """Bring composite ids into the order of fields that the ledger pinned.
+
+        Args:
+            ids: Record ids of any allowed type.
+            subjects: Subject ids, or None.
+
+        Returns:
+            Both, and their forms.
+        """
+        pinned = self._ledger.pinned_forms(self._terms.scope(self._policy.dataset), [self._policy.column or ""])
+        ids = arranged(ids, pinned.get("record"))
+        subjects = None if subjects is None else arranged(subjects, pinned.get("subject"))
+        return ids, subjects, IdForms(IdForm.of(ids.type), None if subjects is None else IdForm.of(subjects.type))
+
+    def charge(
+        self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool
+    ) -> pa.Array:
         """Charge a batch, release it and commit it; wait for other writers as long as the task lives.
 
         Args:
             texts: Strings, shape (records,).
             ids: Canonical record ids, each once.
             subjects: Canonical subject ids, or None.
-            id_type: Kind of the record ids.
+            forms: The forms that the ids had before they were canonical strings.
             spend: Return structs.
 
         Returns:
             What `column.privatize` returns, null where a record is over its cap.
         """
-        return patient(partial(self._charged, texts, ids, subjects, id_type, spend))
+        return patient(partial(self._charged, texts, ids, subjects, forms, spend))
 
     def _charged(
-        self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, id_type: str, spend: bool
+        self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool
     ) -> pa.Array:
         self._heads.require(self._scope)  # workers live long, and so do streams
-        policy, ref = self._policy, self._ref(id_type)
+        policy, ref = self._policy, self._ref(forms.record.kind)
         mechanism = policy.mechanism
         identities = pa.array(_kernel.idem_keys(policy.release_key(), ids, texts, policy.nonce))
         worst = column.worst_case(mechanism, mechanism.positions(texts), texts)
@@ -89,6 +107,7 @@ class Account:
             subjects,
             [Charge(ref, identities, *worst)],
             on_cap=self._terms.on_cap,
+            forms=forms,
         )
         self._refuse_changed(job, result)
         self._heads.remember(self._scope, policy.release)

@@ -33,6 +33,7 @@ def privatize_frame(
     subject: str | None = None,
     gpus_per_task: int = 0,
     partition: str | None = None,
+    accept_lower_cap: bool = False,
     progress: Listener | None = None,
     **entries: Any,
 ) -> RunSummary:
@@ -49,6 +50,7 @@ def privatize_frame(
         subject: Column of the subjects, likewise.
         gpus_per_task: GPUs that every task gets; they come from the cluster's resource scheduling.
         partition: Which partition, where the policy has a place for one.
+        accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
         progress: Called with counts, rate and what is left, from a thread of its own.
         entries: Entries of the policy to set: `sink`, `ledger`, `cap`, `keep`, `unit`, …
 
@@ -63,7 +65,13 @@ def privatize_frame(
     """
     named = {"id": id, "subject": subject, **entries}
     whole = whole_policy(policy, {name: value for name, value in named.items() if value is not None})
-    return run(whole, engine=SparkEngine(df, gpus_per_task), partition=partition, progress=progress)
+    return run(
+        whole,
+        engine=SparkEngine(df, gpus_per_task),
+        partition=partition,
+        accept_lower_cap=accept_lower_cap,
+        progress=progress,
+    )
 
 
 def stage_frame(
@@ -72,6 +80,7 @@ def stage_frame(
     *,
     gpus_per_task: int = 0,
     partition: str | None = None,
+    accept_lower_cap: bool = False,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> StagedRun:
@@ -82,6 +91,7 @@ def stage_frame(
         policy: The policy of the run.
         gpus_per_task: GPUs that every task gets.
         partition: Name of the partition, where the policy has a place for one.
+        accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
         progress: Called with counts, rate and the time that is left, from a thread of its own.
         checkpoint: Called after every step, on the executors too, for tests.
 
@@ -91,4 +101,11 @@ def stage_frame(
         LedgerError: The ledger contradicts the policy, is out of reach, or holds other bytes for a record.
     """
     engine = SparkEngine(df, gpus_per_task)
-    return stage(policy, engine=engine, partition=partition, progress=progress, checkpoint=checkpoint)
+    return stage(
+        policy,
+        engine=engine,
+        partition=partition,
+        accept_lower_cap=accept_lower_cap,
+        progress=progress,
+        checkpoint=checkpoint,
+    )

@@ -110,7 +110,9 @@ def release(carried: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | N
     with seam("releasing a batch", DPTextError, _DEFECT):
         _require_strings(texts)
         _require_subjects(here, subjects)
-        canonical = _canonical(ids, "record ids")
+        if here.account is not None:
+            ids, subjects, forms = here.account.arranged(ids, subjects)
+        canonical = _canonical(ids, "record ids", by_name=here.account is None)
         first, where = column.distinct(canonical)
         column.require_one_text(texts, first, where, _SWAPPED)
         if here.account is None:
@@ -119,7 +121,7 @@ def release(carried: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | N
         if people is not None and len(first) < len(where) and not people.equals(people.take(first).take(where)):
             raise InputError("records of one id have several subjects", "every record has an id of its own")
         chosen = [None if item is None else item.take(first) for item in (texts, canonical, people)]
-        kept = here.account.charge(chosen[0], chosen[1], chosen[2], id_type(ids.type), here.spend)
+        kept = here.account.charge(chosen[0], chosen[1], chosen[2], forms, here.spend)
         return _typed(kept.take(where))
 
 
@@ -143,10 +145,10 @@ def _require_subjects(here: Seat, subjects: pa.Array | None) -> None:
         )
 
 
-def _canonical(ids: pa.Array, what: str) -> pa.Array:
+def _canonical(ids: pa.Array, what: str, *, by_name: bool = False) -> pa.Array:
     if ids.null_count:
         raise InputError(f"{ids.null_count} {what} of a batch are null", _SWAPPED)
-    return canonical_ids(ids)
+    return canonical_ids(ids, by_name=by_name)
 
 
 def _typed(released: pa.Array) -> pa.Array:

@@ -170,7 +170,7 @@ fn release(text: &Chunked, id: Chunked, arguments: &Arguments, threads: usize) -
     let secret = Secret::resolve(&arguments.key_reference, false)?;
     let key = ReleaseKey::new(&secret, &arguments.dataset, &arguments.column, &arguments.release, &arguments.cfg)?;
     let nonce = arguments.nonce.parse().map_err(|_| Error::policy("the nonce is a whole number below 2^64"))?;
-    let (texts, ids) = (Strings::new(text)?, ids::canonical(id)?);
+    let (texts, ids) = (Strings::new(text)?, ids::canonical(id, ids::Fields::ByName)?);
     ids.expect_len(texts.len(), "texts")?;
     one_text::require(&texts, &ids)?;
     let record = |row: usize, text: Option<&str>| {

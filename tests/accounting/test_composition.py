@@ -47,11 +47,11 @@ def test_millionths_never_under_report(count, epsilon):
 def test_the_least_valid_bound_names_its_rule():
     words = Spend(eps_pure=24_000_000, eps_tight=22_399_144, eps_approx=24_000_000)
     assert least(words) == Bound(22_399_144, 0, "tight")
-    gauss = Spend(eps_approx=9_000_000, delta=10, mu2=5, rho=3)
+    gauss = Spend(eps_approx=9_000_000, delta=10 * 10**9, mu2=5, rho=3)
     assert bounds(gauss) == [Bound(9_000_000, 10, "approx")]
     assert least(compose([words, gauss])) == Bound(33_000_000, 10, "approx")
     assert least(Spend()) == Bound(math.inf, 0, "none")
-    equal = Spend(eps_pure=5, eps_tight=5, eps_approx=5, delta=1)
+    equal = Spend(eps_pure=5, eps_tight=5, eps_approx=5, delta=10**9)
     assert least(equal) == Bound(5, 0, "pure"), "at equal epsilon no delta, and what was declared"
 
 

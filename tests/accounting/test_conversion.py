@@ -18,7 +18,7 @@ from dptext_etl.accounting import (
     zcdp_epsilon,
 )
 from dptext_etl.errors import PolicyError
-from dptext_etl.guarantee import GuaranteeClass, Spend, micro
+from dptext_etl.guarantee import GuaranteeClass, Spend, fine, micro
 
 from ..examples import examples
 
@@ -108,7 +108,7 @@ def gaussian(epsilon=500.0, delta=1e-5, mu=27.6733118):
     return Spend(
         GuaranteeClass.APPROX_LDP,
         eps_approx=micro(epsilon),
-        delta=micro(delta),
+        delta=fine(delta),
         rho=micro(mu * mu / 2),
         mu2=micro(mu * mu),
     )

@@ -129,8 +129,8 @@ def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
     assert (fine.name, runs.name) == ("copies_within_chance", "runs_within_chance")
     as_fine, _ = decisions(paid, {"text": CopyCount(1, {1: 500, 2: 1})})
     assert as_fine == decisions(paid, {"text": CopyCount(0, {1: 500, 2: 1})})[0]  # a decision, never the count
-    assert gate_delta(paid) == 2
-    assert gate_delta(policy(small_vectors, beta=1e-9)) == 1  # rounded up to a millionth
+    assert gate_delta(paid) == 2 * 10**9
+    assert gate_delta(policy(small_vectors, beta=1e-9)) == 2 * 10**6
     with pytest.raises(InputError, match="1 columns have no copy count or no bound"):
         decisions(paid, {})
 

@@ -14,7 +14,8 @@ import pyarrow as pa
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from dptext_etl import scoring
+from dptext_etl import catalog, scoring
+from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import GuaranteeClass
 from dptext_etl.inference.masked.plan import draw_plans, likely_draws, planned
 from dptext_etl.inference.masked.steps import DrawParameters, draw
@@ -218,10 +219,27 @@ def test_spends_and_what_is_settled_afterwards():
     assert made.spend(7).eps_pure == 2 * plain.spend(7).eps_pure == 28_000_000
     assert made.spend(7).rho == 2 * plain.spend(7).rho
     assert made.spent(np.array([0, 6, 9], np.uint32)).tolist() == [0, 12_000_000, 18_000_000]
-    likely = made.model_copy(update={"delta": 1e-6, "addition": 0.1})
+    likely = made.model_copy(update={"delta": 1e-6, "n_rec": 10_000, "addition": 0.1})
     cost = likely.spend(20)
-    assert (cost.guarantee_class, cost.eps_approx, cost.delta) == (GuaranteeClass.COND_APPROX, 60_000_000, 1)
+    assert (cost.guarantee_class, cost.eps_approx, cost.delta) == (GuaranteeClass.COND_APPROX, 60_000_000, 10**9)
     assert cost.eps_pure == 80_000_000
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"delta": 0.99}, "a delta needs n_rec"),
+        ({"delta": 0.99, "n_rec": 10}, "at most 1e-06"),
+        ({"delta": 1e-6, "n_rec": 10_001}, "n_rec \\* delta"),
+        ({"n_rec": 10}, "leave it out, or give delta"),
+    ],
+)
+def test_a_delta_is_small_for_a_record_and_over_all(given, said):
+    plain = {"epsilon": 2.0, "model": "example-masked", "variant": "plusminus"}
+    with pytest.raises(PolicyError, match=said):
+        catalog.build({"name": "dpmlm", **plain, **given})
+    with pytest.raises(PolicyError, match=said):
+        DPMLM(**plain).model_copy(update=given)
 
 
 def test_a_release_says_how_many_draws_it_made():

@@ -15,6 +15,8 @@ from dptext_etl.policy import Cap, ColumnPolicy, ColumnSpec, LedgerSpec, Policy
 ROOT = Path(__file__).resolve().parents[2]
 LABEL = re.compile(r"""["'](dptext/[a-z/]+/v[0-9]+|dptext-[a-z-]+/[0-9]+)(?:\\0|\0)?(?:/|["'])""")
 NUMBER = re.compile(r"[0-9a-f]{12,}|[0-9]+")
+PLACE = re.compile(r"^form/.*")
+"""Names of pinned forms of ids hold names of datasets and columns."""
 
 
 def paths(value, before=""):
@@ -47,7 +49,7 @@ def of_ledger(path):
                 ask(f"pragma {name}").fetchone()[0] for name in ("application_id", "user_version")
             ],
             "tables": {name: [row[1] for row in ask(f"pragma table_info({name})")] for name in tables},
-            "meta": sorted(row[0] for row in ask("select name from meta")),
+            "meta": sorted({PLACE.sub("form/", row[0]) for row in ask("select name from meta")}),
             "events": {kind: sorted(entries) for kind, entries in sorted(bodies.items())},
             "segments": {kind: sorted(names) for kind, names in sorted(segments.items())},
             "spaces": sorted({NUMBER.sub("#", row[0]) for row in ask("select space from run")}),

@@ -98,16 +98,18 @@ def test_a_subject_pays_over_releases_and_a_new_name_does_not_reset_it(job):
     cap = plan(job.policy()).per_subject["max"] + 20.0
     first = job.run(**capped(cap))
     assert first.rows["quarantined"] == 0
-    second = job.run(**capped(cap, release="2026-12", sink=str(job.folder / "second")))
+    second = job.run(**capped(cap, release="2026-12", sink=str(job.folder / "second"), min_released=0.0))
     assert second.rows["quarantined"] > 0
     assert max(second.remaining["used"]["eps_pure"].values()) <= cap * 1_000_000
 
 
 def test_all_over_the_cap_publishes_nothing(job):
-    summary = job.run(**capped(1.0))
-    assert summary.rows["released"] < 240
-    null_free = job.run(**capped(1.0))
-    assert null_free.rows["released"] == summary.rows["released"]
+    for _ in range(2):
+        with pytest.raises(BudgetError, match="240 of 240 rows are over the cap"):
+            job.run(**capped(1.0))
+    assert not (job.folder / "published" / "manifest.json").exists()
+    summary = job.run(**capped(1.0, min_released=0.0))
+    assert (summary.rows["released"], summary.published) == (0, None)
 
 
 def test_records_as_units(job, reviews):
@@ -168,7 +170,7 @@ def test_without_the_extra_a_plan_converts_zcdp(job, monkeypatch):
 def test_a_plan_counts_what_the_ledger_holds(job):
     cap = plan(job.policy()).per_subject["max"] + 20.0
     job.run(**capped(cap))
-    later = job.policy(**capped(cap, release="2026-12", sink=str(job.folder / "second")))
+    later = job.policy(**capped(cap, release="2026-12", sink=str(job.folder / "second"), min_released=0.0))
     forecast = plan(later)
     from dptext_etl import run
 

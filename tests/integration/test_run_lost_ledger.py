@@ -67,7 +67,11 @@ def test_a_lost_ledger_is_noticed(make_job):
         path.unlink()
     with pytest.raises(LedgerError, match="bring the right ledger back"):
         job.run()
-    dptext("ledger", "thaw", "reviews", "--ledger", job.folder / "ledger.db")
+    place = ("--ledger", job.folder / "ledger.db")
+    dptext("ledger", "thaw", "reviews", *place)
+    with pytest.raises(LedgerError, match="knows no cap of dataset:reviews, period 2026 that it lowered"):
+        job.run()
+    dptext("ledger", "set-cap", "reviews", "--epsilon", 1000, "--period", "2026", "--yes", *place)
     with pytest.raises(LedgerError, match="'2026-11' of reviews is revoked"):
         job.run()
 

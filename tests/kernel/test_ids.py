@@ -93,6 +93,23 @@ def test_one_spelling_per_value(case):
     assert canonical(ids) == expected
 
 
+def by_name(ids):
+    return pa.array(_kernel.canonical_ids(ids, by_name=True)).to_pylist()
+
+
+def test_by_name_the_order_of_fields_says_nothing():
+    rows = [{"b": {"y": 'x"', "x": 1}, "a": "é"}]
+    turned = pa.array([{"a": "é", "b": {"x": 1, "y": 'x"'}}])
+    inner = json.dumps({"x": "1", "y": 'x"'}, separators=(",", ":"))
+    expected = [json.dumps({"a": "é", "b": inner}, separators=(",", ":"))]
+    assert by_name(pa.array(rows)) == by_name(turned) == expected
+    assert by_name(pa.array([{"a": "5"}])) != by_name(pa.array([{"b": "5"}])), "names are part of the id"
+    assert by_name(pa.array([7])) == ["7"], "other ids stay as they are"
+    twice = pa.StructArray.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
+    with pytest.raises(InputError, match="one name"):
+        by_name(twice)
+
+
 REFUSED = {
     "float": (pa.array([1.0]), "float64"),
     "float32": (pa.array([1.0], pa.float32()), "float32"),

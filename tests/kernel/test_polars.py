@@ -134,7 +134,7 @@ def test_ids_of_every_allowed_type(policy, kind):
     if kind == "categories":
         seam = privatize(frame["text"].to_arrow(), frame["id"].cast(pl.String).to_arrow(), policy)
     else:
-        seam = privatize(frame["text"].to_arrow(), pa.array(_kernel.canonical_ids(frame["id"])), policy)
+        seam = privatize(frame["text"].to_arrow(), pa.array(_kernel.canonical_ids(frame["id"], by_name=True)), policy)
     assert out == seam.to_pylist()
 
 

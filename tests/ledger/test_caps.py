@@ -6,10 +6,15 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dptext_etl.artifacts import canon
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Outcome, Scope
+from dptext_etl.ledger.operations.balances import balances
 from dptext_etl.ledger.operations.scopes import limits
+from dptext_etl.ledger.storage.journal import genesis, link
+from dptext_etl.ledger.storage.segments import CHARGES, seal
+from dptext_etl.ledger.storage.sorted_runs import Fold, SortedRuns
 from dptext_etl.policy import Cap
 
 NEW, OVER = Outcome.RESERVED, Outcome.OVER_CAP
@@ -19,7 +24,9 @@ SCOPE = Scope("reviews", "2026")
 def test_a_cap_is_rounded_down_and_a_charge_up():
     assert limits(Cap(epsilon=0.1)) == (100_000,)
     assert limits(Cap(epsilon=1.9999999)) == (1_999_999,)
-    assert limits(Cap(measure="approx", epsilon=2, delta=1e-6)) == (2_000_000, 1)
+    assert limits(Cap(measure="approx", epsilon=2, delta=1e-6)) == (2_000_000, 10**9)
+    assert limits(Cap(measure="approx", epsilon=2, delta=5e-7)) == (2_000_000, 5 * 10**8)
+    assert limits(Cap(measure="approx", epsilon=2, delta=1e-15)) == (2_000_000, 1)
     with pytest.raises(LedgerError, match="protects nobody"):
         limits(Cap(epsilon=1e11))
 
@@ -39,6 +46,10 @@ def test_a_changed_cap_is_an_event_and_a_higher_one_is_meant(kit):
     assert kit.used("ann") == [3]
     kit.ledger.set_cap(SCOPE, Cap(epsilon=6, period="2026"), raising=True)
     assert kit.reserve(["b"], ["ann"], 3, cap=6) == [NEW]
+    with pytest.raises(LedgerError, match="is pinned at 6; the policy asks for less: 2") as caught:
+        kit.reserve(["c"], ["bob"], 3, cap=2)
+    assert "--accept-lower-cap" in str(caught.value)
+    kit.ledger.set_cap(SCOPE, Cap(epsilon=2, period="2026"))
     assert kit.reserve(["c"], ["bob"], 3, cap=2) == [OVER]
     assert kit.reserve(["d"], ["bob"], 3) == [OVER], "a pinned cap holds for those who ask for none"
     kit.ledger.set_cap(SCOPE, Cap(epsilon=2, period="2026"))
@@ -49,9 +60,38 @@ def test_a_changed_cap_is_an_event_and_a_higher_one_is_meant(kit):
 
 def test_a_lower_cap_refuses_what_comes_and_gives_nothing_back(kit):
     kit.reserve(["a"], ["ann"], 5, cap=5)
+    kit.ledger.set_cap(SCOPE, Cap(epsilon=2, period="2026"))
     assert kit.reserve(["b"], ["ann"], 1, cap=2) == [OVER]
     assert kit.used("ann") == [5]
     assert kit.ledger.remaining(SCOPE).exhausted == 1
+    kit.sound()
+
+
+def test_what_a_policy_would_change_is_said_and_agreed_on_first(kit):
+    asked = {amount: Cap(epsilon=amount, period="2026") for amount in (2.0, 5.0, 6.0)}
+    assert kit.ledger.cap_change(SCOPE, asked[5]) is None
+    kit.ledger.agree_on_cap(SCOPE, asked[5])
+    assert kit.ledger.cap_change(SCOPE, asked[5]) is None
+    assert kit.ledger.cap_change(SCOPE, None) is None
+    lower = kit.ledger.cap_change(SCOPE, asked[2])
+    assert lower.as_dict() == {
+        "scope": "dataset:reviews, period 2026",
+        "change": "lower",
+        "pinned": {"eps_pure": 5.0},
+        "asked": {"eps_pure": 2.0},
+    }
+    assert "pinned at eps_pure 5; this policy asks for eps_pure 2: a run with it needs --accept-lower-cap" in str(lower)
+    assert kit.ledger.cap_change(SCOPE, asked[6]).change == "higher"
+    assert kit.ledger.cap_change(SCOPE, Cap(measure="zcdp", rho=1, period="2026")).change == "measure"
+    with pytest.raises(LedgerError, match="the policy asks for more: 6"):
+        kit.ledger.agree_on_cap(SCOPE, asked[6], lowering=True)
+    with pytest.raises(LedgerError, match="the policy asks for less: 2"):
+        kit.ledger.agree_on_cap(SCOPE, asked[2])
+    kit.ledger.agree_on_cap(SCOPE, asked[2], lowering=True)
+    assert kit.ledger.caps()[0]["limits"] == {"eps_pure": 2_000_000}
+    kit.ledger.freeze("reviews", "by hand")
+    with pytest.raises(LedgerError, match="frozen"):
+        kit.ledger.agree_on_cap(SCOPE, asked[2])
     kit.sound()
 
 
@@ -114,9 +154,79 @@ def test_other_measures_are_plain_sums(kit):
     assert kit.ledger.remaining(scope, pa.array(["ann"])).asked == [{"rho": {"used": 3, "left": 0}}]
     scope = Scope("reviews", "a")
     approx = Cap(measure="approx", epsilon=9, delta=3e-6, period="a")
-    pairs = {"eps_approx": np.full(3, 1_000_000), "delta": np.array([2, 2, 1])}
+    pairs = {"eps_approx": np.full(3, 1_000_000), "delta": np.array([2, 2, 1]) * 10**9}
     pair = kit.charge(kit.ref(release="a"), ids.to_pylist(), **pairs)
     assert kit.ledger.reserve("job", scope, approx, ids, people, [pair]).outcome.tolist() == [NEW, OVER, NEW]
     asked = kit.ledger.remaining(scope, pa.array(["ann"])).asked
     assert asked == [{"eps_approx": {"used": 2_000_000, "left": 7_000_000}, "delta": {"used": 3, "left": 0}}]
+    kit.sound()
+
+
+def approx(kit, ids, deltas, cap, release="r1"):
+    """Charge deltas to Ann, in steps of 10^-15."""
+    charge = kit.charge(kit.ref(release=release), ids, eps_approx=np.full(len(ids), 1), delta=np.array(deltas))
+    names = pa.array(["ann"] * len(ids))
+    return kit.ledger.reserve("job", SCOPE, cap, pa.array(ids), names, [charge]).outcome.tolist()
+
+
+def test_a_delta_counts_to_the_trillionth(kit):
+    cap = Cap(measure="approx", epsilon=9, delta=5e-12, period="2026")
+    assert approx(kit, list("abc"), [2000, 2000, 2000], cap) == [NEW, NEW, OVER]
+    asked = kit.ledger.remaining(SCOPE, pa.array(["ann"]))
+    assert asked.asked[0]["delta"] == {"used": 4e-6, "left": 1e-6}, "JSON has millionths"
+    assert asked.limits == {"eps_approx": 9_000_000, "delta": 5e-6}
+    assert kit.ledger.used(SCOPE, pa.array(["ann"]))["delta"].tolist() == [4000]
+    assert kit.ledger.caps()[0]["limits"]["delta"] == 5e-6
+    with pytest.raises(LedgerError, match="is pinned at 9 and 5e-12; the policy asks for less: 9 and 4e-12"):
+        approx(kit, ["d"], [1], cap.model_copy(update={"delta": 4e-12}))
+    kit.ledger.freeze("reviews", "lost")
+    thawed = kit.ledger.thaw("reviews", {"eps_approx": 1.0, "delta": 1e-12})
+    assert thawed == {str(SCOPE): {"eps_approx": 8_000_000, "delta": 4e-6}}
+    kit.sound()
+
+
+def in_millionths(kit):
+    """Bring an approximate scope to what it was when deltas were counted in millionths, segments and all."""
+    book = kit.ledger._book
+    store, before = book.store, genesis(book.ledger_id)
+    with store.transaction():
+        for entry in list(book.journal.entries()):
+            facts = entry.facts
+            if "units" in facts and entry.kind == "CAP_SET":
+                facts["limits"][1] //= 10**9
+            elif "units" in facts:
+                columns = book.segments.read(entry.seq, facts, [name for name, _ in CHARGES], sealed=True)
+                sealed, blobs = seal(CHARGES, {**columns, "delta": columns["delta"] // 10**9})
+                store.execute("delete from segment where seq=?", (entry.seq,))
+                book.segments.write(entry.seq, blobs)
+                facts.update(sealed)
+            facts.pop("units", None)
+            body = canon(facts).decode()
+            before = link(before, body)
+            store.execute("update event set body=?, hash=? where seq=?", (body, before, entry.seq))
+        store.execute("update meta set value=? where name='head'", (f"{entry.seq}:{before.hex()}",))
+        store.execute("update scope set limits=? where measure='approx'", ("[9000000, 5]",))
+        (parts,) = [balances(store, book.cache, book.scopes.by_id(1))]
+        held = list(parts.folded())
+        parts.drop()
+        old = SortedRuns(store, book.cache, "balance/1", 2, Fold.SUM)
+        for part in held:
+            old.insert(part._replace(values=part.values // np.array([[1], [10**9]])))
+
+
+def test_what_was_sealed_in_millionths_stays_and_is_read_in_finer_steps(kit):
+    cap = Cap(measure="approx", epsilon=9, delta=5e-6, period="2026")
+    assert approx(kit, list("ab"), [2 * 10**9, 10**9], cap) == [NEW, NEW]
+    in_millionths(kit)
+    kit.reopen()
+    kit.sound()
+    asked = {"eps_approx": {"used": 2, "left": 8_999_998}, "delta": {"used": 3, "left": 2}}
+    assert kit.ledger.remaining(SCOPE, pa.array(["ann"])).asked == [asked]
+    assert kit.ledger.caps()[0]["limits"] == {"eps_approx": 9_000_000, "delta": 5}
+    assert kit.ledger.cap_change(SCOPE, cap) is None
+    charges = [10**9, 10**9 + 1, 10**9 - 1, 1]
+    assert approx(kit, list("cdef"), charges, cap) == [NEW, OVER, NEW, NEW], "all of the cap, and nothing beyond it"
+    assert kit.ledger.used(SCOPE, pa.array(["ann"]))["delta"].tolist() == [5 * 10**9]
+    assert kit.ledger.abort("job", compute_never_started=True) == 5
+    assert kit.ledger.used(SCOPE, pa.array(["ann"]))["delta"].tolist() == [0]
     kit.sound()

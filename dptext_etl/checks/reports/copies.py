@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil
 from typing import Any
 
 import numpy as np
@@ -28,7 +27,7 @@ from dptext_etl.checks.reports.shared_ngrams import count_shared_ngrams, ngram_c
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import InputError, seam
 from dptext_etl.families.by_word import WordByWord, by_word
-from dptext_etl.guarantee import MICRO
+from dptext_etl.guarantee import fine
 from dptext_etl.policy import Policy
 
 COPIES = "copies_within_chance"
@@ -206,9 +205,9 @@ def ngram_report(policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyR
 
 
 def gate_delta(policy: Policy) -> int:
-    """Return the delta that every row is charged for the copy gate: 2 * beta in millionths, rounded up, or 0."""
+    """Return the delta that every row is charged for the copy gate: 2 * beta in steps of 10^-15, rounded up, or 0."""
     beta = policy.copy_gate_false_alarm
-    return 0 if beta is None else ceil(2 * Fraction(repr(beta)) * MICRO)
+    return 0 if beta is None else fine(2 * Fraction(repr(beta)))
 
 
 def copy_chances(mechanism: WordByWord, draws: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:

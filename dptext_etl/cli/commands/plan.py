@@ -24,6 +24,7 @@ KEYS = (
     "subjects",
     "together",
     "cap",
+    "cap_change",
     "over_cap",
     "log10_odds",
     "on_cap",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dptext_etl.cli.options import Device, Dtype, Engine, Json, Partition, PolicyFile
+from dptext_etl.cli.options import AcceptLowerCap, Device, Dtype, Engine, Json, Partition, PolicyFile
 
 EXAMPLE = "dptext run privacy.toml --partition 2026-10"
 KEYS = (
@@ -31,6 +31,7 @@ def run(
     policy: PolicyFile,
     *,
     partition: Partition = None,
+    accept_lower_cap: AcceptLowerCap = False,
     engine: Engine = "polars",
     device: Device = None,
     dtype: Dtype = None,
@@ -45,4 +46,4 @@ def run(
     from dptext_etl.policy import Policy
 
     compute_on(device, dtype)
-    execute(Policy.load(policy), partition=partition, as_json=as_json, engine=engine)
+    execute(Policy.load(policy), partition=partition, as_json=as_json, engine=engine, accept_lower_cap=accept_lower_cap)

@@ -61,13 +61,13 @@ def summary(kind: type[Mechanism]) -> str:
 
 def cost(mechanism: Mechanism, words: int) -> dict[str, Any]:
     """Return the cost of a text of `words` words in plain units; amounts without a claim are infinite."""
-    from dptext_etl.guarantee import MICRO
+    from dptext_etl.guarantee import FINE, MICRO
 
     spend = mechanism.worst_case(words)
     return {
         "words": words,
         "epsilon": spend.epsilon,
-        "delta": spend.delta / MICRO,
+        "delta": spend.delta / FINE,
         "epsilon_tight": spend.eps_tight / MICRO,
         "rho": spend.rho / MICRO,
         "log10_odds": spend.log10_odds,

@@ -10,6 +10,7 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.done import Done, Phase
+from dptext_etl.runner.source.room import require_room
 
 
 def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
@@ -19,6 +20,9 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
         work: The shards.
         phase: "reserve" charges only; "release" charges, computes, stages and commits.
         meter: Counts finished rows.
+
+    Raises:
+        InputError: A release would hold more records than its delta was stated for; nothing was charged.
     """
     attempt, place, done = work.attempt, work.attempt.policy.ledger, []
     with Ledger.open(place.url, place.id_key) as ledger:
@@ -32,6 +36,7 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
             attempt.layout.root,
             work.checkpoint,
         )
+        require_room(ledger, work.refs, attempt.policy, work.source.rows, work.source.wanted)
         for index, frame in planted(work):
             done.append(Done.of(shards, frame, index, phase))
             meter.add(done[-1].rows)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from dptext_etl.checks.great_expectations.spark_tallies import polars_schema
+from dptext_etl.engines.spark.arranging import in_pinned_order
 from dptext_etl.engines.spark.shards import named, require_free_names
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
@@ -33,8 +34,8 @@ def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFr
     require_free_names(frame, policy)
     schema = polars_schema(frame, wanted_columns(policy))
     roles = Roles.of(policy, schema, layout)
-    rows = frame.select(*(named(name) for name in wanted_columns(policy)))
-    return Table(rows, schema, roles.dropped, roles.id_type)
+    rows = in_pinned_order(frame, schema, policy)
+    return Table(rows, polars_schema(rows), roles.dropped, roles.id_type)
 
 
 def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined[DataFrame]:

@@ -21,16 +21,13 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
+from dptext_etl.delta_policy import largest
 from dptext_etl.gaussian import largest_mu
 from dptext_etl.grid_noise import STEPS, Norm, clipped_steps, laplace_rate
-from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact, micro
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact, fine, micro
 from dptext_etl.mechanism import DEFAULT_N_MAX, Mechanism
 from dptext_etl.sampling import analytic_gaussian_sigma
 
-LARGEST_DELTA = 1e-6
-"""Largest delta of one record in strict mode."""
-LARGEST_SUM = Fraction(1, 100)
-"""Largest sum of delta over the public bound on records (docs/spec/privacy.md#delta-policy)."""
 PAPER_DELTA = 1e-5
 IDEAL = "IDEAL_GAUSSIAN"
 
@@ -85,25 +82,13 @@ class LatentNoise(Mechanism):
         return given
 
     @model_validator(mode="after")
-    def _delta_is_small(self) -> Self:
+    def _only_gaussian_noise_has_a_delta(self) -> Self:
         if self.n_max != DEFAULT_N_MAX:
             msg = "n_max counts words; this mechanism cuts texts at the model's constant length instead"
             raise ValueError(msg)
-        if self.noise == "laplace":
-            if self.delta is not None or self.n_rec is not None:
-                msg = "Laplace noise has no delta: leave delta and n_rec out"
-                raise ValueError(msg)
-        elif self.mode == "strict":
-            if self.n_rec is None:
-                msg = "Gaussian noise needs n_rec, a public bound on the number of records (10_000 allows delta 1e-6); "
-                msg += "never take it from the private table"
-                raise ValueError(msg)
-            if self.used_delta > LARGEST_DELTA or exact(self.used_delta) * self.n_rec > LARGEST_SUM:
-                msg = (
-                    f"delta is at most {LARGEST_DELTA} and n_rec * delta at most {float(LARGEST_SUM)} in strict mode; "
-                )
-                msg += "leave delta out for the largest allowed"
-                raise ValueError(msg)
+        if self.noise == "laplace" and (self.delta is not None or self.n_rec is not None):
+            msg = "Laplace noise has no delta: leave delta and n_rec out"
+            raise ValueError(msg)
         return self
 
     @property
@@ -115,7 +100,7 @@ class LatentNoise(Mechanism):
             return self.delta
         if self.mode == "faithful" or self.n_rec is None:
             return PAPER_DELTA
-        return min(LARGEST_DELTA, _rounded_down(LARGEST_SUM / self.n_rec))
+        return largest(self.n_rec)
 
     def configuration(self) -> dict[str, Any]:
         """Return the configuration of mechanisms, with the delta that is used."""
@@ -179,7 +164,7 @@ class LatentNoise(Mechanism):
             **common,
             eps_pure=nothing,
             eps_tight=nothing,
-            delta=positions * micro(self.used_delta),
+            delta=positions * fine(self.used_delta),
             rho=positions * micro(squared / 2),
             mu2=positions * micro(squared),
         )
@@ -212,13 +197,6 @@ def _sigma(epsilon: float, delta: float, sensitivity: float) -> float:
 @lru_cache(maxsize=64)
 def _mu(epsilon: float, delta: float) -> float:
     return largest_mu(epsilon, delta)
-
-
-def _rounded_down(amount: Fraction) -> float:
-    found = float(amount)
-    while exact(found) > amount:
-        found = math.nextafter(found, 0.0)
-    return found
 
 
 def _root_above(number: int) -> Fraction:

@@ -16,10 +16,10 @@ from typing import Annotated, Literal, Self
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl.families.score.masked import MaskedMechanism
-from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend, exact, micro
+from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend, exact, fine, micro
 from dptext_etl.inference.masked.plan import draw_plans, likely_draws, planned
 from dptext_etl.inference.masked.steps import Script
 from dptext_etl.inference.masked.texts import Read
@@ -36,12 +36,14 @@ class PlusMinusMechanism(MaskedMechanism):
         deletion: Probability that a word is deleted, for "plusminus".
         delta: For "plusminus": also state (epsilon, delta) for the number of draws that is exceeded with probability
             delta.
+        n_rec: Public bound on the records of the table, never its size; strict mode needs it for a delta.
     """
 
     variant: Literal["plain", "plusminus"] = "plain"
     addition: Probability = 0.1
     deletion: Probability = 0.05
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    n_rec: PositiveInt | None = None
 
     @model_validator(mode="after")
     def _plans_are_of_plusminus(self) -> Self:
@@ -49,7 +51,14 @@ class PlusMinusMechanism(MaskedMechanism):
         changed = any(getattr(self, name) != fields[name].default for name in ("addition", "deletion", "delta"))
         if self.variant == "plain" and changed:
             raise ValueError('addition, deletion and delta are for variant "plusminus"')
+        if self.delta is None and self.n_rec is not None:
+            raise ValueError("n_rec bounds the records that a delta is stated for: leave it out, or give delta")
         return self
+
+    @property
+    def used_delta(self) -> float:
+        """The delta of the draws that are likely, where one is given."""
+        return self.delta or 0.0
 
     @property
     def _length_is_told_by(self) -> str | None:
@@ -88,7 +97,7 @@ class PlusMinusMechanism(MaskedMechanism):
         if self.delta is None or not positions:
             return cost
         likely = likely_draws(positions, self.deletion, self.addition, self.delta)
-        return replace(cost, eps_approx=micro(likely * exact(self.epsilon)), delta=micro(self.delta))
+        return replace(cost, eps_approx=micro(likely * exact(self.epsilon)), delta=fine(self.delta))
 
     def scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:
         """Return the script of each text; for "plusminus" it follows a plan from a stream of its own.

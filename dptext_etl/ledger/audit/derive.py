@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,11 +12,14 @@ import numpy as np
 
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import DPTextError
+from dptext_etl.id_forms import IdForm
+from dptext_etl.ledger.operations import forms
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.storage.columns import Column
 from dptext_etl.ledger.storage.journal import Entry, genesis, link
 from dptext_etl.ledger.storage.records import Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, root
+from dptext_etl.ledger.storage.units import limits_of
 from dptext_etl.ledger.terms import GROUP, I64, U8, Event, State
 
 _TO = {Event.COMMIT: State.COMMITTED, Event.EXPIRE: State.EXPIRED, Event.ABORT: State.ABORTED}
@@ -60,6 +64,7 @@ class Derived:
     revoked: dict[tuple[str, str], int] = field(default_factory=dict)
     frozen: dict[str, int] = field(default_factory=dict)
     frozen_groups: dict[str, list[str]] = field(default_factory=dict)
+    forms: dict[str, str] = field(default_factory=dict)
     scopes: dict[int, tuple[str, str, str]] = field(default_factory=dict)
     caps: dict[int, list[tuple[int, str, list[int]]]] = field(default_factory=dict)
     members: set[tuple[int, str]] = field(default_factory=set)
@@ -124,7 +129,7 @@ def _follow(book: Book, derived: Derived, entry: Entry) -> None:
 def _sealed(book: Book, derived: Derived, seq: int, kind: Event, facts: dict[str, Any]) -> dict[str, Column]:
     layout = LAYOUTS[kind]
     derived.sealed[seq] = {name for name, rule in facts["columns"].items() if "bytes" in rule or "raw" in rule}
-    columns = book.segments.read(seq, facts, [name for name, _ in layout])
+    columns = book.segments.read(seq, facts, [name for name, _ in layout], sealed=True)
     if root(layout, columns).hex() != facts["root"]:
         said = "its Merkle root differs: a row was edited, added, removed or moved"
         derived.problems.append(f"batch {seq} ({kind}): {said}")
@@ -175,7 +180,7 @@ def _thaw(event: Happening) -> None:
 
 def _cap_set(event: Happening) -> None:
     _scope(event)
-    cap = (event.seq, event.facts["measure"], event.facts["limits"])
+    cap = (event.seq, event.facts["measure"], limits_of(event.facts))
     event.derived.caps.setdefault(event.facts["scope"], []).append(cap)
 
 
@@ -183,6 +188,15 @@ def _scope(event: Happening) -> None:
     facts = event.facts
     event.derived.scopes[facts["scope"]] = (facts["name"], facts["period"], facts["unit"])
     event.derived.members.add((facts["scope"], facts["dataset"]))
+
+
+def _id_form(event: Happening) -> None:
+    """Follow a pinned form: it is pinned once; only a composite without fields gets them later."""
+    place, form = forms.name(event.facts["place"]), IdForm.parse(event.facts["form"])
+    before = event.derived.forms.get(place)
+    if before is not None and not forms.refines(IdForm.parse(json.loads(before)), form):
+        event.problem("it changes the pinned form of ids")
+    event.derived.forms[place] = forms.written(form)
 
 
 def _reserve(event: Happening) -> None:
@@ -296,4 +310,5 @@ _STEPS: dict[Event, Step] = {
     Event.ABORT: _move,
     Event.PUBLISH: _publish,
     Event.RETIRE: _retire,
+    Event.ID_FORM: _id_form,
 }

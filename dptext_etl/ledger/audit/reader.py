@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
 
+from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.audit import views
 from dptext_etl.ledger.audit.remaining import Remaining, remaining, used
 from dptext_etl.ledger.audit.verify import verify
 from dptext_etl.ledger.operations.batch import record_ids
 from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.cap_change import CapChange, cap_change
 from dptext_etl.ledger.storage.copying import copy
 from dptext_etl.ledger.storage.keyed_ids import binaries
-from dptext_etl.ledger.terms import I64, Anchor, Committed, Mask, ReleaseRef, Scope, State, VerifyReport
+from dptext_etl.ledger.terms import I64, Anchor, Committed, IdForms, Mask, ReleaseRef, Scope, State, VerifyReport
+from dptext_etl.policy import Cap
 
 
 class Reader:
@@ -79,6 +82,11 @@ class Reader:
         with self._book.store.snapshot():
             return self._book.records.held(ref, records, records.order()).known
 
+    def records(self, ref: ReleaseRef) -> int:
+        """Count the records that a release holds, over all partitions, without canary rows."""
+        with self._book.store.snapshot():
+            return self._book.records.count(ref)
+
     def remaining(self, scope: Scope, subjects: pa.Array | None = None) -> Remaining:
         """Return what units may still lose in a scope: quantiles over all units, and amounts of given units.
 
@@ -98,10 +106,45 @@ class Reader:
             units: Canonical ids of subjects (of records where the unit is the record), no nulls.
 
         Returns:
-            Millionths, int64, shape (units,); `column.INFINITE` where no bound is known.
+            Amounts in the steps of each component (`guarantee.steps`), int64, shape (units,); `column.INFINITE` where
+            no bound is known.
         """
         with self._book.store.snapshot():
             return used(self._book, scope, units)
+
+    def pinned_forms(self, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
+        """Return the pinned forms of the ids of a table, by role: "record" and "subject", as far as known.
+
+        Args:
+            scope: Where its spends add up.
+            columns: The names of its text columns.
+        """
+        with self._book.store.snapshot():
+            return self._book.forms.pinned(scope, columns)
+
+    def require_forms(self, scope: Scope, columns: Sequence[str], forms: IdForms) -> None:
+        """Refuse ids of another form than the pinned one; `reserve` does the same and pins.
+
+        Args:
+            scope: Where the spends of the table add up.
+            columns: The names of its text columns.
+            forms: The forms of its ids.
+
+        Raises:
+            LedgerError: A form differs from the pinned one.
+        """
+        with self._book.store.snapshot():
+            self._book.forms.require(scope, columns, forms, pin=False)
+
+    def cap_change(self, scope: Scope, cap: Cap | None) -> CapChange | None:
+        """Return what a policy with this cap would change, or None if it changes nothing that is pinned.
+
+        Args:
+            scope: The scope that the policy charges.
+            cap: The cap of the policy.
+        """
+        with self._book.store.snapshot():
+            return cap_change(scope, self._book.scopes.find(scope), cap)
 
     def show(self) -> list[dict[str, Any]]:
         """List the releases with class, disclosures, spends and counts. Internal: never publish it."""

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl.column import INFINITE
+from dptext_etl.guarantee import Micro, millionths
 from dptext_etl.ledger.operations.balances import balances, charged
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import LARGEST, Pinned, components
@@ -41,12 +42,12 @@ class Remaining:
     scope: str
     unit: str
     measure: str | None
-    limits: dict[str, int]
+    limits: dict[str, Micro]
     units: int
     exhausted: int
-    used: dict[str, dict[str, int | str]]
-    left: dict[str, dict[str, int]]
-    asked: list[dict[str, dict[str, int | str]]]
+    used: dict[str, dict[str, Micro | str]]
+    left: dict[str, dict[str, Micro]]
+    asked: list[dict[str, dict[str, Micro | str]]]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
@@ -73,10 +74,16 @@ def remaining(book: Book, scope: Scope, subjects: pa.Array | None) -> Remaining:
         for name, amounts in zip(names, values, strict=True):
             for amount, count in zip(*(item.tolist() for item in np.unique(amounts, return_counts=True)), strict=True):
                 tables[name][amount] = tables[name].get(amount, 0) + count
-    spent = {name: {at: _shown(amount) for at, amount in _quantiles(table).items()} for name, table in tables.items()}
-    left = {name: _quantiles(_left(tables[name], limit)) for name, limit in limits.items()}
+    spent = {
+        name: {at: _shown(name, amount) for at, amount in _quantiles(table).items()} for name, table in tables.items()
+    }
+    left = {
+        name: {at: millionths(name, amount) for at, amount in _quantiles(_left(tables[name], limit)).items()}
+        for name, limit in limits.items()
+    }
     asked = [] if subjects is None else _asked(used(book, scope, subjects), limits)
-    return Remaining(str(scope), pinned.unit, pinned.measure, limits, units, exhausted, spent, left, asked)
+    said = {name: millionths(name, limit) for name, limit in limits.items()}
+    return Remaining(str(scope), pinned.unit, pinned.measure, said, units, exhausted, spent, left, asked)
 
 
 def _found(book: Book, scope: Scope) -> Pinned:
@@ -127,11 +134,14 @@ def used(book: Book, scope: Scope, units: pa.Array) -> dict[str, I64]:
     return dict(zip(names, np.where(values >= LARGEST, INFINITE, values), strict=True))
 
 
-def _asked(spent: dict[str, I64], limits: dict[str, int]) -> list[dict[str, dict[str, int | str]]]:
+def _asked(spent: dict[str, I64], limits: dict[str, int]) -> list[dict[str, dict[str, Micro | str]]]:
     rows = zip(*(amounts.tolist() for amounts in spent.values()), strict=True)
     return [
         {
-            name: {"used": _shown(amount), **({"left": max(0, limits[name] - amount)} if limits else {})}
+            name: {
+                "used": _shown(name, amount),
+                **({"left": millionths(name, max(0, limits[name] - amount))} if limits else {}),
+            }
             for name, amount in zip(spent, row, strict=True)
         }
         for row in rows
@@ -171,5 +181,5 @@ def _quantiles(table: dict[int, int]) -> dict[str, int]:
     }
 
 
-def _shown(amount: int) -> int | str:
-    return "inf" if amount >= LARGEST else amount
+def _shown(name: str, amount: int) -> Micro | str:
+    return "inf" if amount >= LARGEST else millionths(name, amount)

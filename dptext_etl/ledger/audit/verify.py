@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from dptext_etl.artifacts import canon
 from dptext_etl.ledger.audit.derive import Derived, derive
 from dptext_etl.ledger.audit.recount import recount_balances, recount_index
+from dptext_etl.ledger.operations import forms
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.releases import NAMES
+from dptext_etl.ledger.storage.units import read_limits
 from dptext_etl.ledger.terms import State, VerifyReport
 
 
@@ -26,6 +27,8 @@ def verify(book: Book) -> VerifyReport:
     _same(problems, "frozen dataset", derived.frozen, dict(book.store.rows("select dataset, seq from frozen")))
     revoked = {row[:2]: row[2] for row in book.store.rows("select dataset, release, seq from burnt")}
     _same(problems, "revoked name", derived.revoked, revoked)
+    pinned = book.store.rows("select name, value from meta where name like ?", (f"{forms.PREFIX}%",))
+    _same(problems, "pinned", derived.forms, dict(pinned))
     _same(problems, "publication", _publications(derived), _stored_publications(book))
     _same(problems, "counts of release", _tallies(derived), _stored_tallies(book))
     _same(problems, "batch", _batches(derived), _stored_batches(book))
@@ -124,7 +127,7 @@ def _scopes(book: Book, derived: Derived) -> None:
         history = derived.caps.get(number)
         last = (None, []) if history is None else (history[-1][1], list(history[-1][2]))
         named = derived.scopes.get(number, tuple(names))
-        if tuple(names) != named or (measure, json.loads(limits or "[]")) != last:
+        if tuple(names) != named or (measure, list(read_limits(measure, limits))) != last:
             derived.problems.append(f"scope {number}: its cap or unit differs from the journal")
     members = set(book.store.rows("select scope, dataset from member"))
     for number, dataset in derived.members:

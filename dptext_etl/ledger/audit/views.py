@@ -9,10 +9,12 @@ import numpy as np
 
 from dptext_etl.accounting import log10_odds
 from dptext_etl.column import INFINITE
+from dptext_etl.guarantee import millionths
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import Pinned, components
 from dptext_etl.ledger.storage.keyed_ids import Bytes
 from dptext_etl.ledger.storage.passes import distinct_units
+from dptext_etl.ledger.storage.units import read_limits
 from dptext_etl.ledger.terms import Event, Mask, ReleaseRef
 
 
@@ -111,8 +113,8 @@ def caps(book: Book) -> list[dict[str, Any]]:
     shown = []
     for number, name, period, unit, measure, limits in book.store.rows("select * from scope order by id"):
         members = [row[0] for row in book.store.rows("select dataset from member where scope=? order by 1", (number,))]
-        pinned = Pinned(number, unit, measure, tuple(json.loads(limits or "[]")))
-        cap = dict(zip(components(pinned), pinned.limits, strict=True))
+        pinned = Pinned(number, unit, measure, read_limits(measure, limits))
+        cap = {name: millionths(name, limit) for name, limit in zip(components(pinned), pinned.limits, strict=True)}
         shown.append(
             {"scope": name, "period": period, "unit": unit, "datasets": members, "measure": measure, "limits": cap}
         )

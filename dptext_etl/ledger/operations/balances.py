@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl.guarantee import MICRO, steps
 from dptext_etl.ledger.operations.scopes import Pinned, components
 from dptext_etl.ledger.storage.cache import PartCache
 from dptext_etl.ledger.storage.keyed_ids import KeyedIds
@@ -14,14 +15,20 @@ from dptext_etl.ledger.terms import Mask
 
 
 def balances(store: Store, cache: PartCache, pinned: Pinned) -> SortedRuns:
-    """Return the balances of a capped scope: per unit, the sums that the cap limits.
+    """Return the balances of a capped scope: per unit, the sums that the cap limits, in the steps of their components.
+
+    Sums of delta once stood in millionths; such runs are read in finer steps.
 
     Args:
         store: The store of the ledger.
         cache: Parts of runs that were read before.
         pinned: The scope with its cap.
     """
-    return SortedRuns(store, cache, f"balance/{pinned.id}", len(components(pinned)), Fold.SUM)
+    names, space = components(pinned), f"balance/{pinned.id}"
+    if "delta" not in names:
+        return SortedRuns(store, cache, space, len(names), Fold.SUM)
+    older = (space, tuple(steps(name) // MICRO for name in names))
+    return SortedRuns(store, cache, f"{space}/fine", len(names), Fold.SUM, older)
 
 
 def admit(runs: SortedRuns, limits: tuple[int, ...], units: KeyedIds, amounts: Values, asking: Mask) -> Mask:
@@ -31,7 +38,7 @@ def admit(runs: SortedRuns, limits: tuple[int, ...], units: KeyedIds, amounts: V
 
     Args:
         runs: The balances before the batch.
-        limits: The cap, per component, in millionths.
+        limits: The cap, per component, in its steps.
         units: The unit whose budget each record takes from, shape (records,).
         amounts: What each record takes, shape (components, records).
         asking: Which records to judge; the others take nothing.

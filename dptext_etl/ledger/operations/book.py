@@ -9,6 +9,7 @@ from typing import Self
 from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.ledger import idkey
 from dptext_etl.ledger.idkey import IdKey
+from dptext_etl.ledger.operations.forms import Forms
 from dptext_etl.ledger.operations.freezing import Freezes
 from dptext_etl.ledger.operations.releases import Releases
 from dptext_etl.ledger.operations.scopes import Scopes
@@ -32,6 +33,7 @@ class Book:
         releases: The pinned release names.
         scopes: The scopes and their caps.
         freezes: The frozen datasets.
+        forms: The pinned forms of ids.
         records: The record index, states and digests.
         cache: Parts of runs that were read before.
     """
@@ -44,6 +46,7 @@ class Book:
     releases: Releases
     scopes: Scopes
     freezes: Freezes
+    forms: Forms
     records: Records
     cache: PartCache
 
@@ -74,6 +77,7 @@ class Book:
             releases,
             scopes,
             Freezes(store, journal, releases, scopes),
+            Forms(store, journal),
             Records(store, journal, segments, cache),
             cache,
         )

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from math import ceil
 from typing import NamedTuple
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import micro
+from dptext_etl.guarantee import Micro, exact, micro, millionths, steps
 from dptext_etl.ledger.operations.releases import Releases
 from dptext_etl.ledger.operations.scopes import Scopes, components
 from dptext_etl.ledger.storage.journal import Journal
@@ -128,7 +129,7 @@ class Freezes:
         missed = self._missed(dataset)
         return str(missing) in missed or (losses is not None and len(missed) > losses)
 
-    def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
+    def thaw(self, dataset: str, lost: Mapping[str, float]) -> dict[str, dict[str, Micro]]:
         """Settle a loss: for a dataset, and for all that froze with it.
 
         Args:
@@ -158,7 +159,7 @@ class Freezes:
             self._store.execute("delete from frozen where dataset=?", (name,))
         return lowered
 
-    def _lower(self, datasets: set[str], lost: Mapping[str, float]) -> dict[str, dict[str, int]]:
+    def _lower(self, datasets: set[str], lost: Mapping[str, float]) -> dict[str, dict[str, Micro]]:
         """Lower every cap of some datasets, each once."""
         rows = self._store.rows("select scope, dataset from member order by scope, dataset")
         first = {scope: name for scope, name in reversed(rows) if name in datasets}
@@ -170,10 +171,12 @@ class Freezes:
                 asked = " and ".join(sorted(missing))
                 raise LedgerError(f"a cap of {name} counts {asked}: state how much of it may have been lost")
             if pinned.measure is not None:
-                taken = [int(micro(float(lost[part]))) for part in components(pinned)]
+                taken = [ceil(exact(float(lost[part])) * steps(part)) for part in components(pinned)]
                 limits = [max(0, limit - less) for limit, less in zip(pinned.limits, taken, strict=True)]
                 scope = self._scopes.lower(pinned, limits, name)
-                lowered[scope] = dict(zip(components(pinned), limits, strict=True))
+                lowered[scope] = {
+                    part: millionths(part, limit) for part, limit in zip(components(pinned), limits, strict=True)
+                }
         return lowered
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.column import INFINITE
+from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import BudgetError, LedgerError
 from dptext_etl.ledger.operations.balances import admit, balances, charged
 from dptext_etl.ledger.operations.batch import BatchIds, ColumnCharge
@@ -63,6 +64,7 @@ def reserve(request: Request, columns: list[ColumnCharge], *, refuse: bool) -> U
     Raises:
         BudgetError: A record is over the cap and `refuse` is set; nothing is charged.
         LedgerError: A spend is infinite on the capped measure, or the group of the scope is frozen.
+        InputError: A release would hold more records than its delta was stated for.
     """
     seen = [_look(request, column) for column in columns]
     if request.scope.group is not None:
@@ -128,10 +130,14 @@ def _totals(seen: list[Seen], pinned: Pinned, asking: Mask) -> Values:
 
 
 def _write(request: Request, item: Seen, rows: Index) -> None:
-    """Seal the new rows of a column as a batch."""
+    """Seal the new rows of a column as a batch; a release with a delta holds no more records than it was stated for."""
     if not len(rows):
         return
     book, batch, column, order = request.book, request.batch, item.column, request.batch.record_order
+    bound = book.releases.record_bound(column.ref)
+    if bound is not None:
+        own = int((~batch.canary[rows]).sum())
+        refuse_more_records(book.records.count(column.ref) + own, bound, str(column.ref))
     values: dict[str, npt.NDArray[Any]] = {
         "record": batch.records,
         "unit": batch.units,

@@ -5,21 +5,21 @@ Specification: docs/spec/privacy.md#caps.
 
 from __future__ import annotations
 
-import json
 import math
 from fractions import Fraction
 from typing import Any, NamedTuple, cast
 
 from dptext_etl.accounting import MEASURES
 from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import MICRO
+from dptext_etl.guarantee import steps
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.storage.units import in_millionths, limits_stated, read_limits, write_limits
 from dptext_etl.ledger.terms import Event, Scope, Unit
 from dptext_etl.policy import Cap
 
 LARGEST = 1 << 54
-"""A limit in millionths stays below this (epsilon 1.8e10), so that sums of admitted charges fit 64 bits."""
+"""A limit in its steps stays below this (epsilon 1.8e10, delta 18): sums of admitted charges fit 64 bits."""
 
 
 class Pinned(NamedTuple):
@@ -32,13 +32,14 @@ class Pinned(NamedTuple):
 
 
 def limits(cap: Cap) -> tuple[int, ...]:
-    """Convert a cap to millionths, rounded down, one number per component of its measure.
+    """Convert a cap to the steps of its components (`guarantee.steps`), rounded down, one number per component.
 
     Raises:
         LedgerError: The cap is too large.
     """
     amounts = {"pure": (cap.epsilon,), "zcdp": (cap.rho,), "approx": (cap.epsilon, cap.delta)}[cap.measure]
-    whole = tuple(math.floor(Fraction(repr(float(amount or 0))) * MICRO) for amount in amounts)
+    named = zip(MEASURES[cap.measure], amounts, strict=True)
+    whole = tuple(math.floor(Fraction(repr(float(amount or 0))) * steps(name)) for name, amount in named)
     if max(whole) >= LARGEST:
         raise LedgerError("a cap of 10^10 and more protects nobody", "leave the cap out to say that there is none")
     return whole
@@ -93,7 +94,15 @@ class Scopes:
             )
             pinned = Pinned(number, scope.unit, None, ())
         self._store.execute("insert or ignore into member values(?,?)", (pinned.id, scope.dataset))
+        self._count_finely(pinned)
         return pinned
+
+    def _count_finely(self, pinned: Pinned) -> None:
+        """Write the limits of a scope in the steps of today before it is charged in them; they stay what they are."""
+        found = self._store.rows("select limits from scope where id=?", (pinned.id,))[0]
+        if in_millionths(pinned.measure, found[0]):
+            written = write_limits(pinned.measure, pinned.limits)
+            self._store.execute("update scope set limits=? where id=?", (written, pinned.id))
 
     def _refuse_second(self, scope: Scope) -> None:
         """Keep a dataset in its group for a period: in another group every balance would start at zero."""
@@ -123,17 +132,18 @@ class Scopes:
             msg = f"the dataset {scope.dataset} has a cap ({found[0]}, period {found[1]}); this policy has none"
             raise LedgerError(msg, "keep [cap] in the policy")
 
-    def set_cap(self, scope: Scope, pinned: Pinned, cap: Cap, *, raising: bool) -> Pinned:
-        """Pin a cap, or change it: to a lower one at any time, to a higher one only with `raising`.
+    def set_cap(self, scope: Scope, pinned: Pinned, cap: Cap, *, raising: bool, lowering: bool) -> Pinned:
+        """Pin a cap, or change it: to a higher one only with `raising`, to a lower one only with `lowering`.
 
         Args:
             scope: The scope.
             pinned: The scope as the ledger holds it.
             cap: The new cap.
             raising: Allow a higher cap, and a first cap in a dataset that was thawed.
+            lowering: Allow a lower cap; only `raising` brings the old one back.
 
         Raises:
-            LedgerError: The measure differs from the pinned one, or `raising` would be needed.
+            LedgerError: The measure differs from the pinned one, or `raising` or `lowering` would be needed.
         """
         asked = limits(cap)
         if pinned.measure is None and not raising:
@@ -143,10 +153,14 @@ class Scopes:
             raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")
         if (pinned.measure, pinned.limits) == (cap.measure, asked):
             return pinned
-        if any(new > old for new, old in zip(asked, pinned.limits, strict=False)) and not raising:
-            shown = " and ".join(f"{amount / MICRO:g}" for amount in pinned.limits)
-            msg = f"the cap of {scope} is pinned at {shown}; the policy asks for more"
-            raise LedgerError(msg, "raise it on purpose: Ledger.set_cap(scope, cap, raising=True)")
+        said = [_shown(cap.measure, amounts) for amounts in (pinned.limits, asked)]
+        if _higher(asked, pinned.limits) and not raising:
+            msg = f"the cap of {scope} is pinned at {said[0]}; the policy asks for more: {said[1]}"
+            raise LedgerError(msg, "raise it on purpose: `dptext ledger set-cap`, or Ledger.set_cap(…, raising=True)")
+        if _higher(pinned.limits, asked) and not lowering:
+            msg = f"the cap of {scope} is pinned at {said[0]}; the policy asks for less: {said[1]}"
+            hint = "a lowered cap stays low, and quarantines what no longer fits; if it is meant, run with "
+            raise LedgerError(msg, hint + "--accept-lower-cap, or use `dptext ledger set-cap`")
         self._pin(pinned._replace(measure=cap.measure, limits=asked), scope.name, scope.period, scope.dataset)
         return pinned._replace(measure=cap.measure, limits=asked)
 
@@ -157,7 +171,7 @@ class Scopes:
             if facts["dataset"] == scope.dataset or scope.group in facts.get("groups", ()):
                 thawed = f"the dataset {facts['dataset']} was thawed"
                 msg = f"{thawed}, and this ledger knows no cap of {scope} that it lowered"
-                hint = "lower the cap by what may have been lost, and set it on purpose: "
+                hint = "lower the cap by what may have been lost, and set it on purpose: `dptext ledger set-cap`, or "
                 raise LedgerError(msg, hint + "Ledger.set_cap(scope, cap, raising=True)")
 
     def lower(self, pinned: Pinned, limits: list[int], dataset: str) -> str:
@@ -165,7 +179,7 @@ class Scopes:
 
         Args:
             pinned: The scope as the ledger holds it.
-            limits: The new limits, per component, in millionths.
+            limits: The new limits, per component, in its steps.
             dataset: The dataset that is thawed.
         """
         name, period = self._store.rows("select name, period from scope where id=?", (pinned.id,))[0]
@@ -174,14 +188,22 @@ class Scopes:
 
     def _pin(self, pinned: Pinned, name: str, period: str, dataset: str) -> None:
         said = {"scope": pinned.id, "name": name, "dataset": dataset, "period": period, "unit": pinned.unit}
-        cap = {"measure": pinned.measure, "limits": list(pinned.limits)}
+        cap = {"measure": pinned.measure, "limits": list(pinned.limits), **limits_stated(pinned.measure)}
         self._journal.append(Event.CAP_SET, **said, **cap)
-        written = json.dumps(list(pinned.limits))
+        written = write_limits(pinned.measure, pinned.limits)
         self._store.execute("update scope set measure=?, limits=? where id=?", (pinned.measure, written, pinned.id))
 
 
+def _higher(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    return any(more > less for more, less in zip(one, other, strict=False))
+
+
+def _shown(measure: str, amounts: tuple[int, ...]) -> str:
+    return " and ".join(f"{amount / steps(name):g}" for name, amount in zip(MEASURES[measure], amounts, strict=False))
+
+
 def _pinned(row: tuple[Any, ...]) -> Pinned:
-    return Pinned(row[0], cast("Unit", row[1]), row[2], tuple(json.loads(row[3] or "[]")))
+    return Pinned(row[0], cast("Unit", row[1]), row[2], read_limits(row[2], row[3]))
 
 
 def components(pinned: Pinned) -> tuple[str, ...]:

@@ -109,6 +109,21 @@ class Records:
         values = np.stack([identity.hi.view(np.int64), identity.lo.view(np.int64), place])
         self.index(ref.id, ref.nonce).insert(Part(records.take(order), values))
 
+    def count(self, ref: ReleaseRef) -> int:
+        """Count the records that a release holds, without canaries and without what was given back."""
+        place = (ref.id, ref.nonce)
+        found = self._store.row("select records, canaries, aborted from tally where release=? and nonce=?", place)
+        records, canaries, aborted = found or (0, 0, 0)
+        if not aborted:
+            return int(records - canaries)
+        batches = self._store.rows("select seq, state from batch where release=? and nonce=?", place)
+        for seq, stored in batches:
+            gone = np.frombuffer(stored, np.uint8) == State.ABORTED
+            if gone.any():
+                canary = self._segments.read(seq, self._journal.facts(seq), ["canary"])["canary"] == 1
+                aborted -= int((gone & canary).sum())
+        return int(records - canaries - aborted)
+
     def states(self, batch: int) -> U8:
         """Return the states of a batch, read-only, shape (rows,)."""
         found = self._store.row("select state from batch where seq=?", (batch,))

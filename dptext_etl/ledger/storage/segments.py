@@ -12,6 +12,7 @@ import numpy as np
 
 from dptext_etl import _kernel
 from dptext_etl.guarantee import ADDITIVE
+from dptext_etl.ledger.storage import units
 from dptext_etl.ledger.storage.columns import Column, Rule, decode, encode
 from dptext_etl.ledger.storage.keyed_ids import WIDTH, binaries
 from dptext_etl.ledger.storage.store import Store
@@ -66,7 +67,7 @@ def seal(layout: Layout, columns: Mapping[str, Column]) -> tuple[dict[str, Any],
             blobs[name] = blob
         known[name] = columns[name]
     rows = len(columns[layout[0][0]])
-    return {"rows": rows, "root": root(layout, columns).hex(), "columns": rules}, blobs
+    return {"rows": rows, "root": root(layout, columns).hex(), "columns": rules, **units.stated(columns)}, blobs
 
 
 def root(layout: Layout, columns: Mapping[str, Column]) -> bytes:
@@ -97,13 +98,16 @@ class Segments:
         for name, blob in blobs.items():
             self._store.execute("insert into segment values(?,?,?)", (seq, name, blob))
 
-    def read(self, seq: int, facts: Mapping[str, Any], names: Sequence[str]) -> dict[str, Column]:
-        """Return some columns of a batch.
+    def read(
+        self, seq: int, facts: Mapping[str, Any], names: Sequence[str], *, sealed: bool = False
+    ) -> dict[str, Column]:
+        """Return some columns of a batch, amounts in the steps of today, or as they were sealed.
 
         Args:
             seq: The number of its event.
             facts: The body of that event.
             names: The columns wanted.
+            sealed: Return what was sealed, in its own steps: the Merkle root is over that.
 
         Raises:
             LedgerError: A blob is missing or has another length.
@@ -111,7 +115,8 @@ class Segments:
         columns: dict[str, Column] = {}
         for name in names:
             self._read(seq, facts, name, columns)
-        return {name: columns[name] for name in names}
+        found = {name: columns[name] for name in names}
+        return found if sealed else {name: units.converted(name, found[name], facts) for name in names}
 
     def _read(self, seq: int, facts: Mapping[str, Any], name: str, columns: dict[str, Column]) -> None:
         if name in columns:

@@ -39,11 +39,12 @@ class Fold(StrEnum):
 
 
 class SortedRun(NamedTuple):
-    """One immutable run."""
+    """One immutable run; `scaled` where it was counted in larger steps."""
 
     id: int
     bits: int
     size: int
+    scaled: bool = False
 
     @property
     def rank(self) -> int:
@@ -70,19 +71,34 @@ class SortedRuns:
         space: The name of the map.
         values: How many numbers an id has.
         fold: How two entries of one id become one.
+        older: Another space whose runs belong to the map, and by what each of their numbers is multiplied: they were
+            counted in larger steps. They are read so, and merging them rewrites them.
     """
 
-    def __init__(self, store: Store, cache: PartCache, space: str, values: int, fold: Fold) -> None:
+    def __init__(  # noqa: PLR0917  (where it is, and what it holds)
+        self,
+        store: Store,
+        cache: PartCache,
+        space: str,
+        values: int,
+        fold: Fold,
+        older: tuple[str, tuple[int, ...]] | None = None,
+    ) -> None:
         self._store = store
         self._cache = cache
         self._space = space
         self._values = values
         self._fold = fold
+        self._older, scale = older or (space, (1,) * values)
+        self._scale = np.array(scale, np.int64)[:, None]
 
     def runs(self) -> list[SortedRun]:
         """Return all runs, largest first."""
-        found = self._store.rows("select id, bits, size from run where space=? order by size desc, id", (self._space,))
-        return [SortedRun(*row) for row in found]
+        found = self._store.rows(
+            "select id, bits, size, space from run where space in (?,?) order by size desc, id",
+            (self._space, self._older),
+        )
+        return [SortedRun(row[0], row[1], row[2], row[3] != self._space) for row in found]
 
     def insert(self, part: Part) -> None:
         """Add entries: sorted ids, each once."""
@@ -203,7 +219,7 @@ class SortedRuns:
         rest = self._piece(run.id, at, 1, keep=keep).reshape(1 + self._values, -1)
         if rest.shape[1] != size:
             raise LedgerError("an index of the ledger is damaged", "run `dptext ledger verify`")
-        return rest[0].view(np.uint64), rest[1:]
+        return rest[0].view(np.uint64), rest[1:] * self._scale if run.scaled else rest[1:]
 
     def _piece(self, run: int, at: int, piece: int, *, keep: bool) -> npt.NDArray[np.int64]:
         cached = self._cache.get(run, at, piece)

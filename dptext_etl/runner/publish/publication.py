@@ -15,6 +15,7 @@ from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.publish.enough import require_enough
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.showing import alone_at, show
@@ -65,6 +66,7 @@ def publish(
 
     Raises:
         GateError: A gate failed, or none was evaluated; nothing is published.
+        BudgetError: So many rows are over the cap that fewer than `min_released` would be published.
         LedgerError: The release is revoked or not publishable.
         InputError: There is no room or access, or staged files are gone; readers still see the version before.
     """
@@ -84,6 +86,7 @@ def _publish(staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, check
     before = Manifest.read(layout)
     known = before is not None and _recorded(staged, before)
     kept = _continued(staged, before, known=known)
+    require_enough(staged.policy, staged.rows, sum(part.rows for part in kept))
     if not staged.rows["released"]:
         if before is not None:
             show(layout, before)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from dptext_etl._kernel import Secret
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError
-from dptext_etl.ledger import Ledger, Outcome, ReleaseRef
+from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember, require_same_ledger
@@ -36,6 +36,7 @@ class Attempt:
         columns: The policies of the text columns.
         secret: The noise secret, checked for what the policy asks.
         job: The name of this attempt in the ledger.
+        accept_lower_cap: Whether the pinned cap may be lowered to that of the policy.
         began: When it began, on the monotonic clock.
     """
 
@@ -44,11 +45,12 @@ class Attempt:
     layout: Layout
     columns: list[ColumnPolicy]
     secret: Secret = field(repr=False)
+    accept_lower_cap: bool = False
     job: str = field(default_factory=lambda: uuid.uuid4().hex)
     began: float = field(default_factory=time.monotonic)
 
     @classmethod
-    def of(cls, policy: Policy, partition: str | None) -> Attempt:
+    def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:
         """Find the places and the key of a run.
 
         Raises:
@@ -56,7 +58,8 @@ class Attempt:
             KeyReferenceError: There is no such key, or a key from documents would be used for publication.
         """
         columns = policy.column_policies()
-        return cls(policy, partition, Layout.of(policy, partition), columns, _usable_secret(policy, columns[0]))
+        layout, secret = Layout.of(policy, partition), _usable_secret(policy, columns[0])
+        return cls(policy, partition, layout, columns, secret, accept_lower_cap)
 
     @property
     def refusing(self) -> bool:
@@ -80,12 +83,15 @@ class Attempt:
             yield staging
 
     def register(self, ledger: Ledger, id_type: str) -> dict[str, ReleaseRef]:
-        """Pin the releases of the text columns.
+        """Pin the cap and the releases of the text columns.
 
         Raises:
-            LedgerError: The name is revoked or pinned to something else, or the ledger is not the one of earlier runs.
+            LedgerError: The cap is not the pinned one, the name is revoked or pinned to something else, or the ledger
+                is not the one of earlier runs.
         """
         require_same_ledger(ledger, self.layout, self.policy)
+        if self.policy.cap is not None:
+            ledger.agree_on_cap(Scope.of(self.policy), self.policy.cap, lowering=self.accept_lower_cap)
         refs = {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
         remember(ledger, self.layout.root, self.policy)
         return refs

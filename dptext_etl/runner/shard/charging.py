@@ -13,9 +13,10 @@ from dptext_etl import _kernel
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import worst_case
 from dptext_etl.keys import canonical_ids
-from dptext_etl.ledger import Charge, ReleaseRef
+from dptext_etl.ledger import Charge, IdForms, ReleaseRef
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import with_gate
+from dptext_etl.runner.source.arranging import forms_of
 
 
 @dataclass(frozen=True)
@@ -46,11 +47,13 @@ class Charged:
         ids: Canonical record ids, shape (rows,).
         subjects: Canonical subject ids, null for canary rows; None where the unit is the record.
         charges: One charge per text column.
+        forms: The forms of the ids before they were canonical strings.
     """
 
     ids: pa.Array
     subjects: pa.Array | None
     charges: tuple[Charge, ...]
+    forms: IdForms
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Charged:
         """Return some of the records."""
@@ -64,7 +67,8 @@ class Charged:
             )
             for item in self.charges
         )
-        return Charged(self.ids.filter(mask), None if self.subjects is None else self.subjects.filter(mask), charges)
+        subjects = None if self.subjects is None else self.subjects.filter(mask)
+        return Charged(self.ids.filter(mask), subjects, charges, self.forms)
 
     def identities(self) -> list[bytes]:
         """Return the identities of the texts (keyed hashes), one byte string per column."""
@@ -93,7 +97,7 @@ def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy) -> Charge
         identities = pa.array(_kernel.idem_keys(column.key, ids, texts, column.policy.nonce))
         n_worst, spends = worst_case(mechanism, mechanism.positions(texts), texts)
         charges.append(Charge(column.ref, identities, n_worst, with_gate(spends, delta)))
-    return Charged(ids, subjects_of(frame, policy), tuple(charges))
+    return Charged(ids, subjects_of(frame, policy), tuple(charges), forms_of(frame.schema, policy))
 
 
 def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:

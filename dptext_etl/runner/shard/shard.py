@@ -126,7 +126,7 @@ class Shards:
         self._probe_before(charged, canary)
         scope, cap = Scope.of(self.policy), self.policy.cap
         result = self.ledger.reserve(
-            self.job, scope, cap, charged.ids, charged.subjects, charged.charges, canary=canary
+            self.job, scope, cap, charged.ids, charged.subjects, charged.charges, canary=canary, forms=charged.forms
         )
         remember(self.ledger, self.root, self.policy)
         self.checkpoint("reserved")

@@ -47,7 +47,7 @@ class StagedShard:
     sha256: str
     inputs: str
     counts: Mapping[str, int]
-    spends: Mapping[str, int]
+    spends: Mapping[str, int | float]
     copies: Mapping[str, Mapping[str, Any]]
     computed: Places = field(default_factory=dict)
     failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class Facts(NamedTuple):
     """The counts of a computed shard (see `StagedShard`)."""
 
     counts: Mapping[str, int]
-    spends: Mapping[str, int]
+    spends: Mapping[str, int | float]
     copies: Mapping[str, Mapping[str, Any]]
     computed: Places
     failures: Mapping[str, Mapping[str, int]]

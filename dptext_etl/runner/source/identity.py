@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import InputError, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
@@ -49,7 +50,7 @@ def check(table: Table[pl.LazyFrame], policy: Policy, listener: Listener | None 
 
 
 def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) -> None:
-    """Refuse a source without rows, ids or subjects.
+    """Refuse a source without rows, ids or subjects, or with more rows than the delta of a column was stated for.
 
     Args:
         policy: The policy of the run.
@@ -58,8 +59,10 @@ def refuse_gaps(policy: Policy, rows: int, null_ids: int, null_subjects: int) ->
         null_subjects: Rows without a subject, where caps are per subject.
 
     Raises:
-        InputError: There are no rows, or some ids or subjects are null.
+        InputError: There are no rows or too many, or some ids or subjects are null.
     """
+    for item in policy.column_policies():
+        refuse_more_records(rows, item.mechanism.n_rec_stated, f"column {item.column!r}")
     if not rows:
         raise InputError("the source has no rows", "nothing was spent or published")
     if null_ids:

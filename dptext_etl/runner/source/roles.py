@@ -12,6 +12,7 @@ from dptext_etl.keys import id_type
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source import hive
+from dptext_etl.runner.source.arranging import in_pinned_order
 from dptext_etl.runner.source.table import Files, schema_of
 
 Rows = TypeVar("Rows")
@@ -56,7 +57,7 @@ def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
         found = schema_of(scanned)
     roles = Roles.of(policy, found, layout)
     chosen = (_plain(name, found[name]) if name in texts else pl.col(name) for name in wanted_columns(policy))
-    frame = scanned.select(*chosen)
+    frame = in_pinned_order(scanned.select(*chosen), found, policy)
     return Table(frame, schema_of(frame), roles.dropped, roles.id_type, files.origin)
 
 

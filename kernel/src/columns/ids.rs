@@ -18,13 +18,22 @@ use crate::errors::{Error, Result};
 use crate::keys::canon;
 use crate::keys::secrets::hex;
 
+/// How the fields of a composite id are written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fields {
+    /// A canon array in the order of the fields: for whoever pins that order, as a ledger does.
+    InOrder,
+    /// A canon object: whatever order the fields have, a record keeps its id.
+    ByName,
+}
+
 /// Ids of any allowed type as strings; strings are taken as they are, without a copy.
-pub fn canonical(column: Chunked) -> Result<Strings> {
+pub fn canonical(column: Chunked, fields: Fields) -> Result<Strings> {
     let strings = matches!(column.field.data_type(), DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View);
     let ids = if strings && c_data::extension(&column.field).is_none() {
         Strings::new(&column)?
     } else {
-        let chunks = column.chunks.iter().map(|array| canonical_array(&column.field, array));
+        let chunks = column.chunks.iter().map(|array| canonical_array(&column.field, array, fields));
         let mut texts = Chunked::one(Arc::new(StringsBuilder::join(vec![])?));
         texts.chunks = chunks.collect::<Result<_>>()?;
         Strings::new(&texts)?
@@ -33,12 +42,12 @@ pub fn canonical(column: Chunked) -> Result<Strings> {
     Ok(ids)
 }
 
-fn canonical_array(field: &Field, array: &dyn Array) -> Result<ArrayRef> {
+fn canonical_array(field: &Field, array: &dyn Array, fields: Fields) -> Result<ArrayRef> {
     if nulls(array) > 0 {
         return Err(Error::input(format!("record ids are never null; got {} nulls", nulls(array)))
             .hint("give every record an id that stays the same in every run"));
     }
-    let ids = texts(field, array)?;
+    let ids = texts(field, array, fields)?;
     let mut out = StringsBuilder::with_capacity(ids.len(), 16 * ids.len());
     ids.iter().for_each(|id| out.push(id));
     Ok(Arc::new(StringsBuilder::join(vec![out])?))
@@ -58,7 +67,7 @@ fn refused(field: &Field, reason: &str) -> Error {
 }
 
 /// The rows of an array without nulls, each as its canonical string.
-fn texts(field: &Field, array: &dyn Array) -> Result<Vec<String>> {
+fn texts(field: &Field, array: &dyn Array, fields: Fields) -> Result<Vec<String>> {
     match c_data::extension(field) {
         Some(c_data::UUID) => return rows(field, array.as_fixed_size_binary_opt(), |id| Some(uuid(id))),
         Some(c_data::INT128) => return wide(field, array, |bytes| i128::from_le_bytes(bytes).to_string()),
@@ -92,8 +101,8 @@ fn texts(field: &Field, array: &dyn Array) -> Result<Vec<String>> {
             let strings = Strings::new(&Chunked::one(array.slice(0, array.len())))?;
             (0..strings.len()).map(|i| strings.get(i).map(|id| id.unwrap_or_default().to_owned())).collect()
         }
-        DataType::Dictionary(keys, values) => dictionary(field, &c_data::dictionary_values(field, values), array, keys),
-        DataType::Struct(_) => composite(field, array),
+        DataType::Dictionary(keys, values) => dictionary(field, &c_data::dictionary_values(field, values), array, keys, fields),
+        DataType::Struct(_) => composite(field, array, fields),
         DataType::Float16 | DataType::Float32 | DataType::Float64 => Err(refused(field, "a float has no one spelling")),
         DataType::Boolean => Err(refused(field, "two values cannot name records")),
         DataType::Null => Err(refused(field, "a null names nothing")),
@@ -203,21 +212,27 @@ fn uuid(bytes: &[u8]) -> String {
     out
 }
 
-fn dictionary(field: &Field, values: &Field, array: &dyn Array, keys: &DataType) -> Result<Vec<String>> {
+fn dictionary(
+    field: &Field,
+    values: &Field,
+    array: &dyn Array,
+    keys: &DataType,
+    fields: Fields,
+) -> Result<Vec<String>> {
     match keys {
-        DataType::Int8 => taken::<Int8Type>(values, array),
-        DataType::Int16 => taken::<Int16Type>(values, array),
-        DataType::Int32 => taken::<Int32Type>(values, array),
-        DataType::Int64 => taken::<Int64Type>(values, array),
-        DataType::UInt8 => taken::<UInt8Type>(values, array),
-        DataType::UInt16 => taken::<UInt16Type>(values, array),
-        DataType::UInt32 => taken::<UInt32Type>(values, array),
-        DataType::UInt64 => taken::<UInt64Type>(values, array),
+        DataType::Int8 => taken::<Int8Type>(values, array, fields),
+        DataType::Int16 => taken::<Int16Type>(values, array, fields),
+        DataType::Int32 => taken::<Int32Type>(values, array, fields),
+        DataType::Int64 => taken::<Int64Type>(values, array, fields),
+        DataType::UInt8 => taken::<UInt8Type>(values, array, fields),
+        DataType::UInt16 => taken::<UInt16Type>(values, array, fields),
+        DataType::UInt32 => taken::<UInt32Type>(values, array, fields),
+        DataType::UInt64 => taken::<UInt64Type>(values, array, fields),
         _ => Err(refused(field, "its keys are of an unknown type")),
     }
 }
 
-fn taken<K: ArrowDictionaryKeyType>(values: &Field, array: &dyn Array) -> Result<Vec<String>>
+fn taken<K: ArrowDictionaryKeyType>(values: &Field, array: &dyn Array, fields: Fields) -> Result<Vec<String>>
 where
     K::Native: TryInto<usize>,
 {
@@ -225,7 +240,7 @@ where
     if nulls(array.values()) > 0 {
         return Err(Error::input("record ids are never null; the dictionary holds a null"));
     }
-    let entries = texts(values, array.values())?;
+    let entries = texts(values, array.values(), fields)?;
     let entry = |key: K::Native| key.try_into().ok().and_then(|key: usize| entries.get(key)).cloned();
     array
         .keys()
@@ -235,21 +250,31 @@ where
         .collect()
 }
 
-/// A struct as the canon array of its fields' canonical strings.
-fn composite(field: &Field, array: &dyn Array) -> Result<Vec<String>> {
+/// A struct as the canon array of its fields' canonical strings, or as the canon object of them by name.
+fn composite(field: &Field, array: &dyn Array, fields: Fields) -> Result<Vec<String>> {
     let array = array.as_struct_opt().ok_or_else(another_layout)?;
     let mut columns = Vec::with_capacity(array.num_columns());
     for (field, column) in array.fields().iter().zip(array.columns()) {
         if nulls(column) > 0 {
             return Err(Error::input(format!("record ids are never null; a field has {} nulls", nulls(column))));
         }
-        columns.push(texts(field, column)?);
+        columns.push((field.name().as_str(), texts(field, column, fields)?));
     }
     if columns.is_empty() {
         return Err(refused(field, "it has no fields"));
     }
+    if fields == Fields::ByName {
+        columns.sort_by(|(one, _), (other, _)| one.cmp(other));
+        if columns.windows(2).any(|pair| matches!(pair, [(one, _), (other, _)] if one == other)) {
+            return Err(refused(field, "two of its fields have one name"));
+        }
+    }
+    let row = |i: usize| columns.iter().filter_map(move |(name, column)| Some((*name, column.get(i)?.as_str())));
     Ok((0..array.len())
-        .map(|i| canon::array(columns.iter().filter_map(|column| column.get(i)).map(String::as_str)))
+        .map(|i| match fields {
+            Fields::InOrder => canon::array(row(i).map(|(_, value)| value)),
+            Fields::ByName => canon::object(row(i)),
+        })
         .collect())
 }
 

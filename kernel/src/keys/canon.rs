@@ -40,6 +40,21 @@ pub fn array<'a>(items: impl IntoIterator<Item = &'a str>) -> String {
     out
 }
 
+/// An object of strings, its names in ascending order.
+pub fn object<'a>(items: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let mut out = String::from("{");
+    for (i, (name, value)) in items.into_iter().enumerate() {
+        if i > 0 {
+            out.push(',');
+        }
+        string(&mut out, name);
+        out.push(':');
+        string(&mut out, value);
+    }
+    out.push('}');
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +62,6 @@ mod tests {
     #[test]
     fn strings_are_written_as_python_writes_them() {
         assert_eq!(array(["a\"b\\", "\n\u{7f}é😀\u{8}\u{0}"]), r#"["a\"b\\","\n\u007f\u00e9\ud83d\ude00\b\u0000"]"#);
+        assert_eq!(object([("a", "1"), ("b\"", "é")]), r#"{"a":"1","b\"":"\u00e9"}"#);
     }
 }

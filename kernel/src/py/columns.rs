@@ -10,7 +10,7 @@ use pyo3::types::PyBytes;
 use super::arrow_ffi::{hashes, Chunks, Column};
 use super::detached;
 use super::keys::{PyReleaseKey, PySecret};
-use crate::columns::ids;
+use crate::columns::ids::{self, Fields};
 use crate::columns::strings::{Strings, StringsBuilder};
 use crate::errors::{Error, Result};
 use crate::keys::digests::{self, Hash};
@@ -28,7 +28,7 @@ fn each_row(rows: usize, row: impl Fn(usize) -> Result<Hash> + Sync) -> Result<V
 }
 
 fn per_record(ids: Chunks, texts: Chunks, hash: impl Fn(&str, Option<&[u8]>) -> Hash + Sync) -> Result<Column> {
-    let (ids, texts) = (ids::canonical(ids.0)?, Strings::new(&texts.0)?);
+    let (ids, texts) = (ids::canonical(ids.0, Fields::InOrder)?, Strings::new(&texts.0)?);
     ids.expect_len(texts.len(), "texts")?;
     let rows = each_row(texts.len(), |row| {
         let id = ids.get(row)?.unwrap_or_default();
@@ -58,7 +58,7 @@ fn hash_ids(py: Python<'_>, secret: &PySecret, kind: &str, ids: Chunks) -> PyRes
         if !matches!(kind, "rec" | "sub" | "canary") {
             return Err(Error::policy("ids are hashed as \"rec\", \"sub\" or \"canary\"; got another kind"));
         }
-        let (ledger, ids) = (secret.0.prf()?, ids::canonical(ids.0)?);
+        let (ledger, ids) = (secret.0.prf()?, ids::canonical(ids.0, Fields::InOrder)?);
         let rows = each_row(ids.len(), |row| Ok(ledger_id(&ledger, kind, ids.get(row)?.unwrap_or_default())))?;
         hashes(rows.concat())
     })
@@ -92,11 +92,12 @@ fn merkle_root<'py>(py: Python<'py>, rows: Chunks) -> PyResult<Bound<'py, PyByte
     Ok(PyBytes::new(py, &root))
 }
 
-/// Record ids as strings, one canonical form per value.
+/// Record ids as strings, one canonical form per value; composites by the names of their fields if asked.
 #[pyfunction]
-fn canonical_ids(py: Python<'_>, ids: Chunks) -> PyResult<Column> {
+#[pyo3(signature = (ids, by_name=false))]
+fn canonical_ids(py: Python<'_>, ids: Chunks, by_name: bool) -> PyResult<Column> {
     detached(py, || {
-        let ids = ids::canonical(ids.0)?;
+        let ids = ids::canonical(ids.0, if by_name { Fields::ByName } else { Fields::InOrder })?;
         let mut out = StringsBuilder::with_capacity(ids.len(), ids.bytes());
         for row in 0..ids.len() {
             out.push(ids.get(row)?.unwrap_or_default());

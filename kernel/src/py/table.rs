@@ -11,7 +11,7 @@ use pyo3::types::{PyTuple, PyType};
 use super::arrow_ffi::{Chunks, Column, Text};
 use super::keys::PyReleaseKey;
 use super::{attached, detached};
-use crate::columns::ids;
+use crate::columns::ids::{self, Fields};
 use crate::columns::release::Released;
 use crate::columns::strings::Strings;
 use crate::errors::{Error, Result};
@@ -128,7 +128,7 @@ impl PyTable {
     ) -> PyResult<Column> {
         detached(py, || {
             let (policy, texts, ids) =
-                (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?, ids::canonical(ids.0)?);
+                (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?, ids::canonical(ids.0, Fields::InOrder)?);
             ids.expect_len(texts.len(), "texts")?;
             let key = |row: usize, text: Option<&str>| {
                 let id = ids.get(row)?.unwrap_or_default();

@@ -1,0 +1,86 @@
+"""`dptext ledger set-cap`: change a pinned cap on purpose; it is confirmed and journaled."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from dptext_etl.cli.command import Command, epilog
+from dptext_etl.cli.commands.ledger_ending import commands as _commands
+from dptext_etl.cli.commands.ledger_keeping import Dataset, tell
+from dptext_etl.cli.confirming import Yes, require_confirmation
+from dptext_etl.cli.options import IdKey, Json, LedgerUrl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from dptext_etl.ledger import Scope
+    from dptext_etl.policy import Cap
+
+commands = _commands
+"""All of `dptext ledger`."""
+_MILLION = 1_000_000
+
+
+@commands.command(
+    name="set-cap",
+    cls=Command,
+    epilog=epilog(
+        "dptext ledger set-cap reviews --epsilon 700 --period 2026 --ledger ledger.db",
+        ("scope", "before", "after", "changed"),
+    ),
+)
+def set_cap(
+    dataset: Dataset,
+    *,
+    ledger: LedgerUrl,
+    epsilon: Annotated[float | None, typer.Option(help="The cap in epsilon: pure, or with --delta approx.")] = None,
+    delta: Annotated[float | None, typer.Option(help="The cap's delta, with --epsilon.")] = None,
+    rho: Annotated[float | None, typer.Option(help="The cap in rho (zCDP).")] = None,
+    period: Annotated[str, typer.Option(metavar="NAME", help="The period that the cap covers.")] = "all",
+    group: Annotated[
+        str | None, typer.Option(metavar="NAME", help="The group, where the dataset's spends add up in one.")
+    ] = None,
+    unit: Annotated[
+        Literal["subject", "record"], typer.Option(help="Who has the budget: as the policy says.")
+    ] = "subject",
+    yes: Yes = False,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Pin, raise or lower the cap of a scope. Policies must ask for exactly the pinned cap."""
+    from dptext_etl.ledger import Ledger, Scope
+    from dptext_etl.policy import Cap
+
+    measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
+    cap = Cap(measure=measure, epsilon=epsilon, delta=delta, rho=rho, period=period, group=group)
+    scope = Scope(dataset, period, group, unit)
+    with Ledger.open(ledger, id_key, create=False) as book:
+        change, before = book.cap_change(scope, cap), _pinned(book.caps(), scope)
+        changed = before is None or change is not None
+        if changed:
+            require_confirmation(_question(scope, before, cap), yes=yes)
+            book.set_cap(scope, cap, raising=True)
+        after = _pinned(book.caps(), scope)
+    facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
+    then = f"is now {_shown(after)}; write it into the policy" if changed else "is that already"
+    tell(facts, f"the cap of {scope} {then}", as_json=as_json)
+
+
+def _pinned(caps: list[dict[str, Any]], scope: Scope) -> Mapping[str, float] | None:
+    """Return the pinned cap of a scope in units of epsilon, rho and delta, or None."""
+    for found in caps:
+        if f"{found['scope']}, period {found['period']}" == str(scope) and found["measure"] is not None:
+            return {name: limit / _MILLION for name, limit in found["limits"].items()}
+    return None
+
+
+def _question(scope: Scope, before: Mapping[str, float] | None, cap: Cap) -> str:
+    wanted = {name: getattr(cap, name) for name in ("epsilon", "delta", "rho") if getattr(cap, name) is not None}
+    was = f"it is {_shown(before)} now" if before else "it has none now, and charges made before count"
+    return f"Set the cap of {scope} to {_shown(wanted)} ({was})?"
+
+
+def _shown(amounts: Mapping[str, float] | None) -> str:
+    return " and ".join(f"{name} {amount:g}" for name, amount in (amounts or {}).items())

@@ -1,0 +1,93 @@
+"""The form of an id: its type, and of a composite the names of its fields in order (docs/spec/stream.md#record-id).
+
+A balance belongs to the canonical string of an id. Another type, or other fields, would give the same person another
+string and a new balance. So a ledger pins forms, and what is read later is brought into the pinned order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import pyarrow as pa
+
+from dptext_etl.errors import InputError
+from dptext_etl.keys import id_type
+
+COMPOSITE = "composite"
+
+
+@dataclass(frozen=True)
+class IdForm:
+    """The form of a record or subject id.
+
+    Attributes:
+        kind: The type, as `keys.id_type` names it.
+        fields: Of a composite, the name and form of every field, in the order of its canonical form; empty otherwise,
+            and where nobody said which fields there are.
+    """
+
+    kind: str
+    fields: tuple[tuple[str, IdForm], ...] = ()
+
+    @classmethod
+    def of(cls, dtype: pa.DataType) -> Self:
+        """Return the form of the ids of a type.
+
+        Raises:
+            InputError: Ids cannot have this type, or two fields of a composite have one name.
+        """
+        kind = id_type(dtype)
+        if kind != COMPOSITE:
+            return cls(kind)
+        if pa.types.is_dictionary(dtype):
+            dtype = dtype.value_type
+        fields = tuple((field.name, IdForm.of(field.type)) for field in dtype)
+        if len({name for name, _ in fields}) < len(fields):
+            raise InputError("two fields of a composite id have one name", "give every field a name of its own")
+        return cls(kind, fields)
+
+    @classmethod
+    def parse(cls, written: Any) -> Self:
+        """Read what `written` gave."""
+        if isinstance(written, str):
+            return cls(written)
+        return cls(COMPOSITE, tuple((name, IdForm.parse(form)) for name, form in written))
+
+    def written(self) -> Any:
+        """Return the form as JSON can hold it: the kind, or a list of names and forms."""
+        return [[name, form.written()] for name, form in self.fields] if self.fields else self.kind
+
+    def __str__(self) -> str:
+        if not self.fields:
+            return self.kind
+        return f"composite of {', '.join(f'{name} ({form})' for name, form in self.fields)}"
+
+    @property
+    def told(self) -> bool:
+        """Whether the form says all: of a composite, also its fields."""
+        return self.kind != COMPOSITE or (bool(self.fields) and all(form.told for _, form in self.fields))
+
+    def unordered(self) -> Self:
+        """Return the form with the fields of every composite in the order of their names."""
+        fields = sorted(self.fields, key=lambda field: field[0])
+        return type(self)(self.kind, tuple((name, form.unordered()) for name, form in fields))
+
+    def orders(self, other: IdForm) -> bool:
+        """Return whether ids of the other form only need their fields in another order to have this one."""
+        return self != other and self.unordered() == other.unordered()
+
+
+def arranged(ids: pa.Array, form: IdForm | None) -> pa.Array:
+    """Bring the fields of composite ids into the order of a form; ids that it does not order stay as they are.
+
+    Args:
+        ids: Ids of any allowed type.
+        form: The wanted form, or None.
+    """
+    if form is None or not form.orders(IdForm.of(ids.type)):
+        return ids
+    if pa.types.is_dictionary(ids.type):
+        ids = ids.dictionary_decode()
+    fields = [arranged(ids.field(name), inner) for name, inner in form.fields]
+    return pa.StructArray.from_arrays(fields, [name for name, _ in form.fields], mask=ids.is_null())

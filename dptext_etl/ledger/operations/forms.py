@@ -1,0 +1,125 @@
+"""Pin the forms of ids: another type or other fields would give a unit another hash, and a balance that starts at zero.
+
+Record ids are pinned per column, because a release holds one text per record. The ids of the units that have a budget
+are pinned per scope name, because balances add up there: of subjects, or of records where the unit is the record.
+
+Specification: docs/spec/stream.md#record-id.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from dptext_etl.artifacts import canon
+from dptext_etl.errors import LedgerError
+from dptext_etl.id_forms import IdForm
+from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.terms import Event, IdForms, Scope
+
+PREFIX = "form/"
+"""What the names of pinned forms begin with in the table `meta`."""
+_HINT = "cast the column to the pinned form: another one would give everybody a new budget"
+_ORDER = "bring the fields into the pinned order: dptext runs do so by themselves"
+
+
+class Forms:
+    """The pinned forms of one ledger.
+
+    Args:
+        store: The store of the ledger.
+        journal: Its journal.
+    """
+
+    def __init__(self, store: Store, journal: Journal) -> None:
+        self._store = store
+        self._journal = journal
+
+    def pinned(self, scope: Scope, columns: Sequence[str]) -> dict[str, IdForm]:
+        """Return what is pinned of the ids of a table: "record" and "subject", as far as known.
+
+        Args:
+            scope: Where its spends add up.
+            columns: The names of its text columns.
+        """
+        found: dict[str, IdForm] = {}
+        for place in _places(scope, columns):
+            form = self._find(place)
+            if form is not None:
+                found.setdefault(place[-1], form)
+        return found
+
+    def require(self, scope: Scope, columns: Sequence[str], forms: IdForms | None, *, pin: bool = True) -> None:
+        """Refuse ids of another form than the pinned one, and pin what is not pinned yet.
+
+        Args:
+            scope: The scope that is charged.
+            columns: The names of the text columns that are charged.
+            forms: The forms of the ids of the batch, or None if the caller does not know them.
+            pin: Pin; otherwise only compare.
+
+        Raises:
+            LedgerError: A form differs from the pinned one, or a form is pinned and none is given.
+        """
+        for place in _places(scope, columns):
+            before = self._find(place)
+            now = None if forms is None else getattr(forms, place[-1])
+            if now is None:
+                if before is not None:
+                    msg = f"the {_named(place)} are pinned as {before}; this call does not say what it brings"
+                    raise LedgerError(msg, "give the forms of the ids: Ledger.reserve(…, forms=IdForms(…))")
+                continue
+            if before is None:
+                self._refuse_other_kind(place, scope, now)
+            elif before != now and not refines(before, now):
+                hint = _ORDER if before.orders(now) else _HINT
+                raise LedgerError(f"the {_named(place)} are pinned as {before}, got {now}", hint)
+            if pin and before != now:
+                self._pin(place, now)
+
+    def _refuse_other_kind(self, place: tuple[str, ...], scope: Scope, now: IdForm) -> None:
+        """Refuse records of another type than releases state whose ids were charged before forms were pinned."""
+        if place != ("scope", scope.name, "record"):
+            return
+        rows = self._store.rows(
+            "select distinct id_type from release join batch on batch.release = release.id"
+            " join scope on scope.id = batch.scope where scope.name=?",
+            (scope.name,),
+        )
+        kinds = sorted(kind for (kind,) in rows)
+        if kinds and now.kind not in kinds:
+            raise LedgerError(f"the {_named(place)} are pinned as {' or '.join(kinds)}, got {now}", _HINT)
+
+    def _find(self, place: tuple[str, ...]) -> IdForm | None:
+        found = self._store.row("select value from meta where name=?", (name(place),))
+        return None if found is None else IdForm.parse(json.loads(found[0]))
+
+    def _pin(self, place: tuple[str, ...], form: IdForm) -> None:
+        self._journal.append(Event.ID_FORM, place=list(place), form=form.written())
+        self._store.execute("insert or replace into meta values(?,?)", (name(place), written(form)))
+
+
+def name(place: Sequence[str]) -> str:
+    """Return the name under which the table `meta` holds the form that is pinned for a place."""
+    return PREFIX + canon(list(place)).decode()
+
+
+def written(form: IdForm) -> str:
+    """Write a form as the table `meta` holds it."""
+    return canon(form.written()).decode()
+
+
+def _places(scope: Scope, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    yield ("scope", scope.name, scope.unit)
+    for column in columns:
+        yield ("column", scope.dataset, column, "record")
+
+
+def _named(place: tuple[str, ...]) -> str:
+    return f"{place[-1]} ids of {place[1] if place[0] == 'scope' else '.'.join(place[1:-1])}"
+
+
+def refines(before: IdForm, now: IdForm) -> bool:
+    """Return whether the new form says the fields of a composite that was pinned without them."""
+    return before.kind == now.kind and not before.fields and now.told

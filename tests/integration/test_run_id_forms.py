@@ -1,0 +1,80 @@
+"""Ids written in another way: a run refuses them, or brings them into the pinned order; nobody gets a new budget."""
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import dptext_etl.polars  # noqa: F401  (registers the namespace)
+from dptext_etl import ColumnPolicy, privatize
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger import Scope
+from dptext_etl.runner import plan
+
+CAP = {"measure": "pure", "epsilon": 20.0, "period": "2026"}
+
+
+def numbered(reviews):
+    """The reviews, their people as strings of digits."""
+    return reviews(60).with_columns(user_id=pl.col("user_id").str.slice(1))
+
+
+def balances(job):
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        found = ledger.remaining(Scope("reviews", "2026"))
+        return found.units, found.exhausted, found.used
+
+
+def test_people_as_integers_have_no_new_budget(make_job, reviews, save):
+    job = make_job(frame=numbered(reviews), cap=CAP, min_released=0.0)
+    assert job.run().rows["quarantined"]
+    spent = balances(job)
+    save(numbered(reviews).with_columns(pl.col("user_id").cast(pl.Int64)), job.folder / "raw.parquet")
+    for ask in (job.run, lambda **changes: plan(job.policy(**changes))):
+        with pytest.raises(LedgerError, match="subject ids of dataset:reviews are pinned as string, got integer"):
+            ask(release="2026-12")
+    assert balances(job) == spent
+
+
+def composite(frame, *fields):
+    parts = {"shop": pl.col("user_id"), "number": pl.col("id").str.slice(1).cast(pl.Int64)}
+    return frame.with_columns(id=pl.struct(**{name: parts[name] for name in fields}))
+
+
+def test_composite_ids_keep_their_budget_and_their_bytes_in_any_order(make_job, reviews, save):
+    raw = reviews(60)
+    job = make_job(frame=composite(raw, "shop", "number"), cap=CAP, unit="record", subject=None, min_released=0.0)
+    first, charged, files = job.run(), job.charged(), job.files()
+    save(composite(raw, "number", "shop"), job.folder / "raw.parquet")
+    assert plan(job.policy()).over_cap == {"records": first.rows["quarantined"], "units": first.rows["quarantined"]}
+    again = job.run()
+    assert (again.rows["new"], again.changed) == (0, False)
+    assert job.charged() == charged
+    assert job.files() == files
+    other = job.run(release="2026-12")
+    assert other.rows["quarantined"] > first.rows["quarantined"], "the balances count what was charged before"
+    save(
+        composite(raw, "number", "shop").with_columns(pl.col("id").struct.rename_fields(["nr", "shop"])),
+        job.folder / "raw.parquet",
+    )
+    with pytest.raises(
+        LedgerError, match=r"pinned as composite of shop \(string\), number \(integer\), got composite of nr"
+    ):
+        job.run()
+
+
+def test_without_a_ledger_the_order_of_fields_says_nothing(make_job, reviews):
+    job = make_job()
+    policy = job.policy().column_policy("review")
+    rows = [{"b": {"y": 1, "x": "p"}, "a": 5}, {"b": {"y": 2, "x": "q"}, "a": 5}]
+    turned = [{"a": row["a"], "b": {"x": row["b"]["x"], "y": row["b"]["y"]}} for row in rows]
+    texts = pl.Series("review", [" ".join(reviews(1)["review"]) * 3] * 2)
+    released = []
+    for ids in (rows, turned):
+        array = pa.array(ids, pa.struct([(name, pa.array([row[name] for row in ids]).type) for name in ids[0]]))
+        released.append(privatize(texts.to_arrow(), array, policy).to_pylist())
+        frame = pl.DataFrame({"id": pl.Series(ids), "review": texts})
+        released.append(frame.select(pl.col("review").dptext.privatize(policy, id="id"))["review"].to_list())
+    assert all(item == released[0] for item in released)
+    assert released[0][0] != released[0][1]
+    assert isinstance(policy, ColumnPolicy)

@@ -1,0 +1,113 @@
+"""A cap that is lowered by mistake, and runs that would publish almost nothing: both are stopped and say why."""
+
+import json
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl.cli.app import app
+from dptext_etl.engines import run
+from dptext_etl.errors import BudgetError, LedgerError, PolicyError
+from dptext_etl.runner import plan, scan_published
+
+TYPO = {"measure": "pure", "epsilon": 7.0, "period": "2026"}
+
+
+def test_a_lower_cap_is_refused_until_it_is_accepted(make_job):
+    job = make_job()
+    assert plan(job.policy()).cap_change is None
+    before, files = job.run(), job.files()
+    said = plan(job.policy(cap=TYPO))
+    assert said.cap_change["change"] == "lower"
+    assert said.cap_change["asked"] == {"eps_pure": 7.0}
+    assert "needs --accept-lower-cap" in said.notes[0]
+    with pytest.raises(LedgerError, match="is pinned at 1000; the policy asks for less: 7"):
+        job.run(cap=TYPO, release="2026-12")
+    with job.ledger() as ledger:
+        assert ledger.caps()[0]["limits"] == {"eps_pure": 1_000_000_000}
+        assert [row["release"] for row in ledger.show()] == ["2026-11", "2026-11"], "nothing was pinned"
+    assert job.files() == files
+    assert job.run().rows["replayed"] == before.rows["released"]
+
+
+def test_a_run_that_leaves_most_rows_out_publishes_nothing(make_job):
+    job = make_job()
+    job.run()
+    files, rows = job.files(), scan_published(str(job.folder / "published")).collect()
+    lower = {"cap": {**TYPO, "epsilon": 210.0}, "release": "2026-12"}
+    with pytest.raises(BudgetError, match=r"of 240 rows are over the cap; .*min_released") as caught:
+        run(job.policy(**lower), accept_lower_cap=True)
+    assert caught.value.exit_code == 3
+    assert job.files() == files, "readers see what they saw"
+    charged = job.charged()
+    summary = run(job.policy(**lower, min_released=0.0))
+    assert 0 < summary.published_rows < 120
+    assert job.charged() == charged, "at no further cost"
+    assert summary.rows["replayed"] == summary.rows["released"]
+    assert scan_published(str(job.folder / "published")).collect().height < rows.height
+
+
+def test_new_rows_over_the_cap_do_not_stop_what_is_added_to(make_job, reviews, save):
+    job = make_job(frame=reviews(200), incremental=True, cap={**TYPO, "epsilon": 400.0})
+    assert job.run().rows["quarantined"] == 0
+    long = reviews(30, 200).with_columns(pl.concat_str([pl.col("review")] * 30, separator=" "))
+    save(pl.concat([reviews(200), reviews(5, 230), long]), job.folder / "raw.parquet")
+    added = job.run()
+    assert (added.rows["quarantined"], added.rows["released"]) == (30, 5), "30 of 235 rows"
+    with pytest.raises(PolicyError, match="min_released"):
+        job.policy(min_released=1.5)
+
+
+@pytest.fixture
+def ledger(make_job):
+    job = make_job()
+    job.run()
+    return job, ["--ledger", str(job.folder / "ledger.db")]
+
+
+def invoke(*arguments, **options):
+    return CliRunner().invoke(app, [str(item) for item in arguments], **options)
+
+
+def test_a_cap_is_set_by_command(ledger):
+    job, place = ledger
+    asked = ("ledger", "set-cap", "reviews", "--epsilon", 7, "--period", "2026", *place)
+    refused = invoke(*asked, input="n\n")
+    assert refused.exit_code == 2
+    assert "nothing was changed" in refused.output
+    assert "to epsilon 7 (it is eps_pure 1000 now)?" in refused.output
+    assert invoke(*asked).exit_code == 2, "nobody is there to answer"
+    told = json.loads(invoke(*asked, "--yes", "--json").stdout)
+    expected = {"scope": "dataset:reviews, period 2026", "before": {"eps_pure": 1000.0}, "after": {"eps_pure": 7.0}}
+    assert told == expected | {"changed": True}
+    assert json.loads(invoke(*asked, "--json").stdout)["changed"] is False
+    raised = invoke("ledger", "set-cap", "reviews", "--epsilon", 2000, "--period", "2026", *place, input="y\n")
+    assert raised.exit_code == 0
+    assert "is now eps_pure 2000" in raised.output
+    assert job.run(cap={**TYPO, "epsilon": 2000.0}).rows["replayed"] == 240
+    with job.ledger() as book:
+        assert book.verify().ok
+    other = invoke("ledger", "set-cap", "reviews", "--rho", 2, "--period", "2026", *place, "--yes")
+    assert other.exit_code == 2
+    assert "is capped on pure, got zcdp" in other.output
+
+
+def test_the_command_line_asks_for_the_lower_cap(ledger, tmp_path):
+    job, _ = ledger
+    values = job.policy(cap=TYPO, release="2026-12").model_dump(mode="json", by_alias=True, exclude_none=True)
+    path = tmp_path / "privacy.toml"
+    path.write_text("\n".join(f"{name} = {_toml(value)}" for name, value in values.items()))
+    refused = invoke("run", path)
+    assert refused.exit_code == 2
+    assert "--accept-lower-cap" in refused.output
+    stopped = invoke("run", path, "--accept-lower-cap")
+    assert stopped.exit_code == 3
+    assert "min_released" in stopped.output
+    assert scan_published(str(job.folder / "published")).collect().height == 240
+
+
+def _toml(value):
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{name} = {_toml(item)}' for name, item in value.items())} }}"
+    return f"[{', '.join(map(_toml, value))}]" if isinstance(value, list) else json.dumps(value)
