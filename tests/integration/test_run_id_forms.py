@@ -9,6 +9,7 @@ from dptext_etl import ColumnPolicy, privatize
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Scope
 from dptext_etl.runner import plan
+from dptext_etl.runner.publish.forgetting import forget
 
 CAP = {"measure": "pure", "epsilon": 20.0, "period": "2026"}
 
@@ -78,3 +79,13 @@ def test_without_a_ledger_the_order_of_fields_says_nothing(make_job, reviews):
     assert all(item == released[0] for item in released)
     assert released[0][0] != released[0][1]
     assert isinstance(policy, ColumnPolicy)
+
+
+def test_who_is_missing_is_seen_in_any_order_of_fields(make_job, reviews, save):
+    raw = reviews(60)
+    job = make_job(frame=composite(raw, "shop", "number"))
+    job.run()
+    save(composite(raw.head(59), "number", "shop"), job.folder / "raw.parquet")
+    assert forget(job.policy(), missing=True).removed == 1
+    added = job.run(incremental=True)
+    assert (added.rows["read"], added.rows["already_published"]) == (59, 59)

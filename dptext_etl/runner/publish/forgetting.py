@@ -30,7 +30,8 @@ from dptext_etl.runner.publish.publication import name_of
 from dptext_etl.runner.publish.reading import published_manifest, require_whole, scan
 from dptext_etl.runner.publish.showing import alone_at, show
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.source.table import READ_HINT, Files
+from dptext_etl.runner.source.arranging import in_pinned_order
+from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 
 _VERSION = re.compile(r"v\d+")
 _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that the source no longer holds)'
@@ -162,8 +163,8 @@ def _source(policy: Policy, layout: Layout) -> set[str] | None:
     """Return the canonical ids of the source; None where it has no files any more."""
     if not is_remote(layout.source) and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
         return None
-    files = Files.find(layout)
-    return set(_ids(files.scan((policy.id,)), policy).to_pylist())
+    scanned = Files.find(layout).scan((policy.id,))
+    return set(_ids(in_pinned_order(scanned, schema_of(scanned), policy), policy).to_pylist())
 
 
 def _ids(frame: pl.LazyFrame, policy: Policy) -> pa.Array:

@@ -28,7 +28,7 @@ def in_pinned_order(frame: pl.LazyFrame, schema: Mapping[str, pl.DataType], poli
 def composites(schema: Mapping[str, pl.DataType], policy: Policy) -> list[str]:
     """Return the columns of ids that hold composites."""
     names = dict.fromkeys(filter(None, (policy.id, policy.subject)))
-    return [name for name in names if isinstance(schema[name], pl.Struct)]
+    return [name for name in names if isinstance(schema.get(name), pl.Struct)]
 
 
 def pinned_orders(found: Mapping[str, IdForm], policy: Policy) -> dict[str, IdForm]:
