@@ -1,4 +1,4 @@
-"""Dagster: one policy becomes assets, blocking checks and a job; nothing raw gets around it (`check_lineage`)."""
+"""Make Dagster definitions of a policy: assets, blocking checks and a job; `check_lineage` guards the asset graph."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name when it is first used: the name of the extra is said where Dagster is missing."""
+    """Import a public name at its first use; if Dagster is missing, the error names the extra."""
     if name not in _HOMES:
         msg = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(msg)

@@ -1,7 +1,7 @@
-"""The three assets of a dataset: the source, what is staged in quarantine, what is published.
+"""Make the three assets of a dataset: the source, the staged rows in quarantine, and the published table.
 
-Steps share files, never frames: the runner writes and reads them, so no I/O manager sees a row, a step can be run again
-by itself, and every step may be a process of its own.
+Steps share files and never frames. The runner writes and reads these files. So no I/O manager sees a row, a step can be
+run again alone, and every step may be a process of its own.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
@@ -13,7 +13,7 @@ import dagster as dg
 
 from dptext_etl import engines, runner
 from dptext_etl.orchestration import facts, handover
-from dptext_etl.orchestration.failures import told
+from dptext_etl.orchestration.failures import as_failure
 from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, names, stage_tag
 from dptext_etl.orchestration.partitions import in_run
 from dptext_etl.orchestration.resources import deployed, needed
@@ -27,7 +27,7 @@ Step = Callable[[Policy, str | None, Listener], facts.Metadata]
 
 
 def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
-    """Return the source: known to Dagster by name and place, never read by it."""
+    """Return the source, of which Dagster knows name and place but reads nothing."""
     name = names(policy)
     return dg.AssetSpec(
         name.raw,
@@ -66,7 +66,7 @@ def staged_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
 
 
 def published_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
-    """Return the step that publishes what passed every gate; it publishes nothing without their verdicts."""
+    """Return the step that publishes a table that passed every gate; it publishes nothing without their verdicts."""
     name = names(policy)
 
     @dg.asset(
@@ -91,8 +91,8 @@ def published_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
 
 
 def _each_partition(context: dg.AssetExecutionContext, policy: Policy, action: str, step: Step) -> Result:
-    """Take a step for every partition of the run; what is said of one is kept with that one."""
-    with told(action):
+    """Take a step for every partition of the run, and attach its facts to that partition."""
+    with as_failure(action):
         policy = deployed(policy, context)
         for partition in in_run(context) or [None]:
             context.add_asset_metadata(step(policy, partition, _teller(context, partition)), partition_key=partition)
@@ -116,7 +116,7 @@ def _publish(policy: Policy, partition: str | None, listener: Listener) -> facts
 
 
 def _teller(context: dg.AssetExecutionContext, partition: str | None) -> Listener:
-    """Say in the log how far a phase is, at its end: counts only."""
+    """Return a listener that logs the counts of a phase at its end."""
     where = f"{partition}: " if partition else ""
 
     def tell(seen: runner.Progress) -> None:

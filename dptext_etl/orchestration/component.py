@@ -1,4 +1,4 @@
-"""A Dagster component: a policy becomes definitions by a few lines of YAML (`dg scaffold defs`, `defs.yaml`)."""
+"""Define a Dagster component that makes definitions of a policy from a few lines of YAML (`defs.yaml`)."""
 
 # No `from __future__ import annotations`: Dagster derives the YAML schema from annotations when the class is made.
 from collections.abc import Sequence
@@ -26,13 +26,15 @@ def _said(sentence: str, **options: Any) -> dg.Resolver:
 
 
 class TimePartitions(dg.Model):
-    """Partitions by time; their names stand for "{partition}" in the policy."""
+    """Partitions by time; their names replace "{partition}" in the policy."""
 
     type: Literal["hourly", "daily", "weekly", "monthly"]
-    start_date: str = Field(description="The first partition, by its name.")
-    end_date: str | None = Field(None, description="The name after that of the last partition; without end if absent.")
-    fmt: str | None = Field(None, description="Names, as for strftime; 2026-01, 2026-01-31, 2026-01-31T23 if absent.")
-    timezone: str | None = Field(None, description="Where a day begins; UTC if absent.")
+    start_date: str = Field(description="Name of the first partition.")
+    end_date: str | None = Field(None, description="Name after that of the last partition; by default there is no end.")
+    fmt: str | None = Field(
+        None, description="Format of names for strftime; by default 2026-01, 2026-01-31 or 2026-01-31T23."
+    )
+    timezone: str | None = Field(None, description="Time zone in which a day begins; UTC by default.")
 
 
 def _partitions(context: dg.ResolutionContext, given: Any) -> Sequence[str] | dg.PartitionsDefinition | None:
@@ -48,7 +50,7 @@ def _partitions(context: dg.ResolutionContext, given: Any) -> Sequence[str] | dg
 
 
 def _name(context: dg.ResolutionContext, said: str) -> str:
-    """Fill in a template; anything else stays as it is written (Dagster would make a number of 202601)."""
+    """Fill in a template and keep all other text unchanged (Dagster would turn 202601 into a number)."""
     return str(context.resolve_value(said)) if "{{" in said else said
 
 
@@ -56,7 +58,7 @@ class LedgerAttributes(dg.Model, dg.Resolvable):
     """The ledger of a deployment."""
 
     url: Annotated[str, _said('"sqlite:///path" or a path: absolute, or from the folder in which Dagster runs.')]
-    id_key: Annotated[str | None, _said("Reference to the key of stored ids; a file beside the ledger if absent.")] = (
+    id_key: Annotated[str | None, _said("Reference to the key of stored ids; by default a file beside the ledger.")] = (
         None
     )
 
@@ -65,7 +67,7 @@ class LedgerAttributes(dg.Model, dg.Resolvable):
 class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
     """Differentially private release of the text columns of a table, from one policy file (dptext).
 
-    Makes a source, a staged and a published asset, a blocking check per privacy gate, a job, and resources.
+    It makes a source, a staged and a published asset, a blocking check per privacy gate, a job, and resources.
     """
 
     policy: Annotated[str, _said("The policy file (TOML): absolute, or from the folder of this component.")]
@@ -74,37 +76,39 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
         dg.Resolver(
             _partitions,
             model_field_type=Sequence[str] | TimePartitions | str | None,
-            description='Values of "{partition}": names, or time partitions; the files that match if absent.',
+            description='Values of "{partition}": names, or time partitions; by default those of the existing files.',
         ),
     ] = None
-    backfill: Annotated[Backfill, _said('"multi_run": a run per partition; "single_run": one for all.')] = "multi_run"
-    pool: Annotated[str | None, _said('Pool of the staging step; "gpu" if absent where models run on one.')] = None
+    backfill: Annotated[Backfill, _said('"multi_run": a run per partition; "single_run": one run for all.')] = (
+        "multi_run"
+    )
+    pool: Annotated[str | None, _said('Pool of the staging step; "gpu" by default if models run on one.')] = None
     automation_condition: Annotated[
         dg.AutomationCondition[Any] | None,
         _said(
-            "When Dagster stages by itself; never if absent.",
+            "Condition under which Dagster stages automatically; never by default.",
             model_field_type=str | None,
             examples=["{{ dg.AutomationCondition.eager() }}"],
         ),
     ] = None
     executor: Annotated[
-        Literal["in_process", "multiprocess"] | None, _said("For the whole code location; its own choice if absent.")
+        Literal["in_process", "multiprocess"] | None, _said("Executor of the whole code location; by default its own.")
     ] = None
-    ledger: Annotated[LedgerAttributes | None, _said("The policy's ledger if absent.")] = None
-    key: Annotated[str | None, _said('Noise key, "env:NAME" or "file:PATH"; the policy\'s if absent.')] = None
+    ledger: Annotated[LedgerAttributes | None, _said("Ledger of this deployment; by default the policy's.")] = None
+    key: Annotated[str | None, _said('Noise key, "env:NAME" or "file:PATH"; by default the policy\'s.')] = None
 
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
-        """Say what Dagster's pages list."""
+        """Return the description for Dagster's pages."""
         return dg.ComponentTypeSpec(tags=["privacy", "text"], produces=["asset", "asset_check", "job", "resource"])
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions.
 
         Raises:
-            PolicyError: The policy cannot be read, or its partitions cannot be found or cannot stand in a path.
+            PolicyError: The policy cannot be read, or its partitions cannot be found or cannot be part of a path.
         """
         from dptext_etl.orchestration.definitions import build_definitions
 

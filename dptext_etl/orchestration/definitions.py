@@ -1,4 +1,4 @@
-"""One policy becomes a Dagster code location: source, quarantine, gates, published table, job and resources."""
+"""Build the Dagster definitions of a policy: source, quarantine, gates, published table, job and resources."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ def build_definitions(
 ) -> dg.Definitions:
     """Return the definitions of one dataset.
 
-    Assets `raw_<dataset>`, `staged_<dataset>` and `published_<dataset>` (none where the policy says `publish = false`),
-    one blocking check per gate and warnings on the staged asset, blocking checks on the published one, the job
-    `privatize_<dataset>`, and the resources `ledger_<dataset>`, `key_<dataset>` and `table_<dataset>`. Definitions of
-    several datasets can be merged. Steps share files alone, so no I/O manager is asked to hold a frame. Events,
-    metadata and logs hold counts, names and spends; the spends are exact, so a Dagster instance belongs inside the
-    boundary.
+    The definitions hold the assets `raw_<dataset>`, `staged_<dataset>` and `published_<dataset>` (without the last one
+    if the policy says `publish = false`), one blocking check per gate and warnings on the staged asset, blocking checks
+    on the published one, the job `privatize_<dataset>`, and the resources `ledger_<dataset>`, `key_<dataset>` and
+    `table_<dataset>`. Definitions of several datasets can be merged. Steps share files alone, so no I/O manager holds a
+    frame. Events, metadata and logs hold counts, names and spends. The spends are exact, so a Dagster instance belongs
+    inside the boundary.
 
     Args:
         policy: The policy or its TOML file.
-        partitions: Values of "{partition}": names, or a definition of Dagster's such as
-            `dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m")`; the files that match the source if absent.
-        backfill: "multi_run" takes a run per partition, "single_run" one for all of them.
-        pool: The pool that staging takes a slot of. If absent: "gpu" where a mechanism's models run on one, else none.
-        automation_condition: When Dagster stages by itself; never if absent. What is staged by itself and passes its
-            gates is published by itself, where automation is switched on.
-        executor: How the steps of a run are executed; None leaves it to the code location.
-        ledger: The ledger of this deployment; the policy's if absent.
-        key: The noise key of this deployment, by reference; the policy's if absent.
+        partitions: Values of "{partition}": names, or a definition of Dagster such as
+            `dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m")`; None takes those of the existing files.
+        backfill: "multi_run" takes a run per partition, "single_run" one run for all of them.
+        pool: Pool in which staging takes a slot; None takes "gpu" if a mechanism's models run on a GPU, otherwise none.
+        automation_condition: Condition under which Dagster stages automatically; None never does. If automation is
+            switched on, rows that were staged automatically and pass their gates are published automatically.
+        executor: Executor of the steps of a run; None leaves it to the code location.
+        ledger: The ledger of this deployment; None takes the policy's.
+        key: Reference to the noise key of this deployment; None takes the policy's.
 
     Raises:
-        PolicyError: The policy cannot be read, or its partitions cannot be found or cannot stand in a path.
+        PolicyError: The policy cannot be read, or its partitions cannot be found or cannot be part of a path.
 
     Example:
         ```python

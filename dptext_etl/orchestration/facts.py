@@ -1,4 +1,4 @@
-"""What Dagster is told of a run: counts, spends, names and places; never a row, a text, an id or a sample value."""
+"""Collect the facts of a run for Dagster: counts, spends, names and places; never a row, a text, an id or a sample."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Metadata = dict[str, Any]
 
 
 def claims(policy: Policy) -> Metadata:
-    """State what holds for every text column before anything runs: a table for people."""
+    """Return a table for people with the guarantee of every text column, before anything runs."""
     rows = ["| column | mechanism | epsilon | class | disclosed |", "|---|---|---|---|---|"]
     for column in policy.column_policies():
         mechanism, guarantee = column.mechanism, column.mechanism.guarantee
@@ -31,9 +31,9 @@ def claims(policy: Policy) -> Metadata:
 
 
 def code_version(policy: Policy) -> str:
-    """Name the parameters of all text columns: Dagster marks what was made with others as outdated.
+    """Return a version made of the parameters of all text columns; Dagster marks assets of another version as outdated.
 
-    The configuration hash itself needs the mechanisms' tables, which a code location must not build to be loaded.
+    The configuration hash needs the mechanisms' tables, which a code location must not build when it is loaded.
     """
     mechanisms = [column.mechanism for column in policy.column_policies()]
     said = [policy.release, *(f"{item.name} {item.version} {written(item)}" for item in mechanisms)]
@@ -41,7 +41,7 @@ def code_version(policy: Policy) -> str:
 
 
 def of_staged(staged: StagedRun) -> Metadata:
-    """Say what was staged."""
+    """Return the facts of a staged run."""
     words = sum(shard.counts["words"] for shard in staged.shards)
     schema = Staging(staged.layout.staging).schema(staged.shards[0]) if staged.shards else {}
     return {
@@ -58,7 +58,7 @@ def of_staged(staged: StagedRun) -> Metadata:
 
 
 def of_published(staged: StagedRun, summary: RunSummary) -> Metadata:
-    """Say what was published, what it cost and what is left."""
+    """Return the facts of a published run: its contents, its cost, and the remaining budget."""
     manifest = Manifest.read(staged.layout)
     largest = summary.spend["largest_record"]
     facts: Metadata = {
@@ -86,7 +86,7 @@ _ALWAYS = ("read", "new", "replayed", "quarantined", "released")
 
 
 def _rows(rows: Mapping[str, int]) -> Metadata:
-    """Say the row counts; the rarer kinds only where there are any."""
+    """Return the row counts, the rarer kinds only if they are not 0."""
     return {f"rows {name.replace('_', ' ')}": count for name, count in rows.items() if count or name in _ALWAYS}
 
 
@@ -95,7 +95,7 @@ def _number(amount: float | str) -> float | str:
 
 
 def _columns(policy: Policy, schema: Mapping[str, str]) -> Metadata:
-    """Say which columns there are and where each comes from."""
+    """Return the columns and the origin of each."""
     lineage = Lineage.declared(policy)
     spent = {column.column: column.mechanism for column in policy.column_policies()}
     columns = []

@@ -1,7 +1,7 @@
-"""What may be said in an event log: our sentences, never a library's.
+"""Turn exceptions of steps into failures that hold our own sentences, because Dagster stores them.
 
 Dagster keeps the text of an exception, its causes, its context and its stack (source lines, no values) in the event
-store for ever. A library's sentence may quote a cell, so it must not reach a step's boundary.
+store for ever. The message of a library may quote a cell, so it must not leave a step.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from dptext_etl.errors import DPTextError
 if TYPE_CHECKING:
     from types import TracebackType
 
-UNKNOWN = "an error that dptext_etl did not foresee; its text stays inside, because it may quote a row"
+UNKNOWN = "an error that dptext_etl did not foresee; its message is not shown, because it may quote a row"
 
 
-class told:  # noqa: N801  (reads as a statement: `with told("staging"):`)
-    """Turn whatever leaves the block into a `dagster.Failure` that holds our words and no chain.
+class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("staging"):`)
+    """Turn every exception that leaves the block into a `dagster.Failure` with our words and without its causes.
 
-    Retries are refused: a policy, a cap or a gate fails again for the same reason, and a crash is resumed by a new run.
+    The failure forbids retries: a policy, a cap or a gate fails again for the same reason, and a new run resumes after
+    a crash.
 
     Args:
-        action: What was being done, as a gerund: "staging".
+        action: The action inside the block as a gerund, such as "staging".
     """
 
     def __init__(self, action: str) -> None:

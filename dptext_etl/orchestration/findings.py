@@ -1,4 +1,4 @@
-"""What gates found, as results of asset checks: one per gate and partition."""
+"""Turn the verdicts of gates into results of asset checks, one per gate and partition."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _NOT_EVALUATED = "not evaluated: another gate failed before it"
 
 @dataclass(frozen=True)
 class Found:
-    """What a check found in a partition.
+    """The result of a check on a partition.
 
     Attributes:
         asset: Key of the asset that was judged.
         check: Name of the check.
-        partition: The partition; None where the dataset has none.
-        passed: Whether it passed.
-        said: One sentence.
-        counts: What was counted.
-        blocking: Whether what follows waits for it; a check that does not block warns.
+        partition: Name of the partition; None if the dataset has none.
+        passed: True if the check passed.
+        said: One sentence for people.
+        counts: Counts by name.
+        blocking: True if later steps wait for the check; otherwise it only warns.
     """
 
     asset: str
@@ -42,7 +42,7 @@ class Found:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What every form of a result says."""
+        """Return the arguments that all forms of a result share."""
         return {
             "asset_key": dg.AssetKey(self.asset),
             "check_name": self.check,
@@ -56,13 +56,13 @@ class Found:
 def specs_of(
     asset: str, checks: Mapping[str, str], partitions: dg.PartitionsDefinition | None, *, blocking: bool
 ) -> list[dg.AssetCheckSpec]:
-    """Return checks of an asset, each with its partitions: what is found in one is kept beside the others.
+    """Return checks of an asset with its partitions; Dagster keeps the result of every partition apart.
 
     Args:
         asset: Key of the asset.
-        checks: Name -> what it says.
+        checks: Descriptions of the checks by name.
         partitions: The asset's partitions, or None.
-        blocking: Whether what follows waits for them.
+        blocking: True if later steps wait for the checks.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", dg.PreviewWarning)  # partitions of checks are new in Dagster 1.13
@@ -72,15 +72,15 @@ def specs_of(
         ]
 
 
-def told_to_dagster(context: dg.AssetCheckExecutionContext, results: Iterable[Found]) -> Iterator[Event]:
-    """Return the events of the checks that a run asks for: all of them, unless somebody executes one by itself.
+def events_of(context: dg.AssetCheckExecutionContext, results: Iterable[Found]) -> Iterator[Event]:
+    """Yield the events of the checks that a run requests: all of them, unless a check is executed alone.
 
-    A run of one partition says its result as Dagster has it. Where a run looks at several, each result is an event of
-    its own partition: a good one never stands for a bad one, nor hides it later.
+    A run of one partition yields Dagster's usual result. If a run covers several partitions, each result is an event of
+    its own partition, so that a positive result never replaces or hides a negative one.
 
     Args:
         context: The step.
-        results: What was found.
+        results: The results of the checks.
     """
     asked = {(key.asset_key, key.name) for key in context.selected_asset_check_keys}
     wanted = [item for item in results if (dg.AssetKey(item.asset), item.check) in asked]
@@ -99,7 +99,7 @@ def told_to_dagster(context: dg.AssetCheckExecutionContext, results: Iterable[Fo
 
 
 def _judged(context: dg.AssetCheckExecutionContext, item: Found) -> Any:
-    """The materialisation of a partition that was judged."""
+    """Return the materialisation of a partition that was judged."""
     key, partition = dg.AssetKey(item.asset), str(item.partition)
     wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
     found = context.instance.fetch_materializations(wanted, limit=1).records
@@ -110,14 +110,14 @@ def _judged(context: dg.AssetCheckExecutionContext, item: Found) -> Any:
 
 
 class Findings:
-    """Collects the verdicts of a run.
+    """Collect the verdicts of a run.
 
     Args:
         asset: Key of the asset that is judged.
-        partitions: The partitions of the run; None alone where the dataset has none.
+        partitions: The partitions of the run; only None if the dataset has none.
 
     Attributes:
-        partitions: The same.
+        partitions: The partitions of the run.
     """
 
     def __init__(self, asset: str, partitions: Sequence[str | None]) -> None:
@@ -127,14 +127,20 @@ class Findings:
         self._empty: set[str | None] = set()
 
     def add(self, partition: str | None, verdicts: Sequence[Verdict], *, empty: bool = False) -> None:
-        """Add the verdicts over a partition; `empty` says that there was nothing to judge."""
+        """Add the verdicts over a partition.
+
+        Args:
+            partition: Name of the partition, or None.
+            verdicts: One verdict per gate that was evaluated.
+            empty: True if there was nothing to judge.
+        """
         self._verdicts[partition] = tuple(verdicts)
         if empty:
             self._empty.add(partition)
 
     @property
     def passed(self) -> bool:
-        """Whether everything so far has passed."""
+        """Return True if all verdicts so far are positive."""
         return all(verdict.passed for verdicts in self._verdicts.values() for verdict in verdicts)
 
     def of(self, partition: str | None) -> tuple[Verdict, ...]:
@@ -142,7 +148,7 @@ class Findings:
         return self._verdicts[partition]
 
     def results(self, gates: Iterable[str]) -> list[Found]:
-        """Return what each gate found; one that was not evaluated has not passed, unless there was nothing to judge."""
+        """Return the results of gates; a gate that was not evaluated fails, unless there was nothing to judge."""
         return [self._result(gate, partition) for gate in gates for partition in self.partitions]
 
     def _result(self, gate: str, partition: str | None) -> Found:

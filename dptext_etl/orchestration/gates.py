@@ -1,8 +1,8 @@
-"""The gates as blocking asset checks: one step evaluates all of them, one check per gate says what it found.
+"""Make blocking asset checks of the gates: one step evaluates all gates, and one check per gate shows the result.
 
-The reports of the same run are checks that warn and block nothing: they compare raw with released text, so they must
-not decide (docs/spec/privacy.md#no-row-decision); they hold counts only and stay inside the boundary, as a Dagster
-instance does.
+The reports of the same run are checks that warn and block nothing. They compare raw with released text, so they must
+not decide (docs/spec/privacy.md#no-row-decision). They hold counts only and stay inside the boundary, like a Dagster
+instance.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
@@ -14,8 +14,8 @@ from dptext_etl import runner
 from dptext_etl.checks import Stage, catalogue, require
 from dptext_etl.errors import InputError
 from dptext_etl.orchestration import handover, reports
-from dptext_etl.orchestration.failures import told
-from dptext_etl.orchestration.findings import Event, Findings, specs_of, told_to_dagster
+from dptext_etl.orchestration.failures import as_failure
+from dptext_etl.orchestration.findings import Event, Findings, events_of, specs_of
 from dptext_etl.orchestration.handover import is_staged
 from dptext_etl.orchestration.names import names
 from dptext_etl.orchestration.partitions import to_judge
@@ -35,12 +35,12 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     @dg.multi_asset_check(
         name=name.gates,
         specs=specs,
-        description="Every gate, before anything is published: none compares a row with its raw text.",
+        description="Every gate, before anything is published; no gate compares a row with its raw text.",
         required_resource_keys=needed(policy),
         can_subset=True,
     )
     def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[Event]:
-        with told("evaluating the gates"):
+        with as_failure("evaluating the gates"):
             here = deployed(policy, context)
             partitions = to_judge(context, settings.partitions, lambda partition: is_staged(here, partition))
             found = Findings(name.staged, partitions)
@@ -51,13 +51,13 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
                 handover.leave_verdicts(staged, verdicts)
                 found.add(partition, verdicts, empty=not staged.shards)
                 runs.append((partition, staged))
-                if not found.passed:  # the release name is revoked: no other partition can be judged under it
+                if not found.passed:  # the release name is revoked, so no other partition can be judged under it
                     break
             if not runs:
                 raise InputError(*handover.NOTHING)
             results = [*found.results(known), *reports.results(policy, name.staged, runs)]
-        yield from told_to_dagster(context, results)
-        with told("evaluating the gates"):
+        yield from events_of(context, results)
+        with as_failure("evaluating the gates"):
             for partition, staged in runs:
                 if staged.shards:
                     require(found.of(partition))

@@ -1,7 +1,7 @@
-"""What one step leaves for the next: the staged run and the verdicts over it, as JSON files inside the boundary.
+"""Hand the staged run and its verdicts from one step to the next, as JSON files inside the boundary.
 
-They stand beside the staged rows, in a folder that its owner alone can read; neither an I/O manager nor Dagster's
-storage sees them. Verdicts count only for the very files that were judged.
+The files are beside the staged rows, in a folder that only its owner can read. Neither an I/O manager nor Dagster's
+storage sees them. Verdicts count only for exactly the files that were judged.
 """
 
 from __future__ import annotations
@@ -23,28 +23,28 @@ _RUN = "run.handover"
 _VERDICTS = "verdicts.handover"
 _AGAIN = "materialise the staged asset again"
 NOTHING = ("nothing is staged that could be checked or published", "materialise the staged asset first")
-"""What there is to say where no run was left."""
+"""Message and hint if no staged run exists."""
 
 
 def leave_run(staged: StagedRun) -> None:
-    """Leave a staged run for the gates; verdicts over an earlier one no longer count."""
+    """Store a staged run for the gates; verdicts over an earlier run no longer count."""
     folder = staged.layout.staging
     (folder / _VERDICTS).unlink(missing_ok=True)
     _write(folder / _RUN, {"policy": _stamp(staged.policy), "run": to_json(staged)})
 
 
 def is_staged(policy: Policy, partition: str | None) -> bool:
-    """Whether a step has left a run of a partition."""
+    """Say whether a staged run of a partition exists."""
     return (Layout.of(policy, partition).staging / _RUN).exists()
 
 
 def find_run(policy: Policy, partition: str | None) -> StagedRun:
-    """Return the run that is staged.
+    """Return the staged run.
 
     Raises:
         InputError: Nothing is staged.
-        PolicyError: What is staged belongs to another policy: to judge it by this one would revoke its name.
-        KeyReferenceError: The noise key is another one than the rows were staged under.
+        PolicyError: The staged rows belong to another policy; judging them by this one would revoke their release.
+        KeyReferenceError: The rows were staged under another noise key.
     """
     found = _read(Layout.of(policy, partition).staging / _RUN)
     if found is None:
@@ -56,16 +56,16 @@ def find_run(policy: Policy, partition: str | None) -> StagedRun:
 
 
 def leave_verdicts(staged: StagedRun, verdicts: tuple[Verdict, ...]) -> None:
-    """Leave the verdicts over a staged run for its publication."""
+    """Store the verdicts over a staged run for its publication."""
     facts = {"judged": _judged(staged), "verdicts": [verdict.as_dict() for verdict in verdicts]}
     _write(staged.layout.staging / _VERDICTS, facts)
 
 
 def find_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
-    """Return what the gates said of exactly these staged files.
+    """Return the verdicts over exactly these staged files.
 
     Raises:
-        GateError: They have not been judged.
+        GateError: The files have not been judged.
     """
     found = _read(staged.layout.staging / _VERDICTS)
     if found is None or found["judged"] != _judged(staged):
@@ -77,13 +77,13 @@ def find_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
 
 
 def clear(staged: StagedRun) -> None:
-    """Remove what was left: the run is published."""
+    """Remove the stored run and verdicts after the publication."""
     for name in (_RUN, _VERDICTS):
         (staged.layout.staging / name).unlink(missing_ok=True)
 
 
 def _stamp(policy: Policy) -> str:
-    """Identify a policy and the content of what it refers to."""
+    """Return a hash of a policy and of the content of its references."""
     configurations = [column.mechanism.cfg() for column in policy.column_policies()]
     return hashlib.sha256("\0".join([written(policy), *configurations]).encode()).hexdigest()
 
@@ -94,7 +94,7 @@ def _judged(staged: StagedRun) -> list[str]:
 
 def _write(path: Path, facts: dict[str, Any]) -> None:
     content = json.dumps(facts).encode()
-    durable.write(path, lambda file: file.write(content), action="leaving word for the next step")
+    durable.write(path, lambda file: file.write(content), action="storing facts for the next step")
 
 
 def _read(path: Path) -> dict[str, Any] | None:

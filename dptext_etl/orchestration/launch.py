@@ -1,4 +1,4 @@
-"""Materialise a policy in this process: what `dagster dev` does by a click, for a script, the demo and the tests."""
+"""Materialise a policy in this process, for scripts, the demo and tests; `dagster dev` does the same by a click."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ nux:
 
 @dataclass(frozen=True)
 class RunFacts:
-    """One Dagster run: one partition.
+    """Facts about one Dagster run, which covers one partition.
 
     Attributes:
         partition: Name of the partition, or None.
         run_id: Dagster's name of the run.
-        success: Whether everything, publication included, went through.
-        exit_code: What the command line would return.
-        message: What stopped it, in our words; empty for a run that went through.
-        assets: Asset key -> metadata as plain values, pictures left out.
+        success: True if all steps succeeded, publication included.
+        exit_code: Exit code that the command line would return.
+        message: Reason of a failure in our words; empty after a success.
+        assets: Metadata by asset key as plain values, without pictures.
     """
 
     partition: str | None
@@ -50,15 +50,15 @@ class RunFacts:
 
 @dataclass(frozen=True)
 class CheckFacts:
-    """One asset check of one run.
+    """Facts about one asset check of one run.
 
     Attributes:
         partition: Name of the partition, or None.
         asset: Key of the asset that was judged.
         name: Name of the check.
-        passed: Whether it passed.
-        severity: "ERROR" blocks what follows, "WARN" only tells.
-        counts: What was counted.
+        passed: True if the check passed.
+        severity: "ERROR" blocks later steps, "WARN" only informs.
+        counts: Counts by name.
         message: One sentence for people.
     """
 
@@ -73,11 +73,11 @@ class CheckFacts:
 
 @dataclass(frozen=True)
 class MaterializationSummary:
-    """What became of the runs.
+    """The results of the runs.
 
     Attributes:
-        runs: One per partition, in order.
-        checks: Every asset check of every run: gates, reports, and the gates over what is published.
+        runs: One run per partition, in order.
+        checks: All asset checks of all runs: gates, reports, and the gates over published tables.
     """
 
     runs: tuple[RunFacts, ...]
@@ -85,21 +85,21 @@ class MaterializationSummary:
 
     @property
     def success(self) -> bool:
-        """Whether every run went through."""
+        """Return True if every run succeeded."""
         return bool(self.runs) and all(run.success for run in self.runs)
 
     @property
     def gates(self) -> tuple[CheckFacts, ...]:
-        """The checks that stood before a publication."""
+        """Return the checks that decided about a publication."""
         return tuple(item for item in self.checks if item.severity == "ERROR" and item.asset.startswith(STAGED))
 
     @property
     def exit_code(self) -> int:
-        """The exit code of the first run that failed, else 0."""
+        """Return the exit code of the first run that failed, otherwise 0."""
         return next((run.exit_code for run in self.runs if not run.success), 0)
 
     def as_dict(self) -> dict[str, Any]:
-        """The same facts as JSON can hold them."""
+        """Return the same facts as plain data for JSON."""
         return {"success": self.success, "exit_code": self.exit_code, **asdict(self)}
 
 
@@ -117,20 +117,20 @@ def materialize(
 
     Args:
         policy: The policy or its TOML file.
-        partitions: Which partitions, as for `build_definitions`; all of them if absent.
-        home: Folder of a Dagster instance (DAGSTER_HOME), made if missing: `dagster dev` then shows these runs.
-            Nothing is kept if absent.
-        ledger: The ledger of this deployment; the policy's if absent.
-        key: The noise key of this deployment; the policy's if absent.
-        also: Assets that read what is published, of the same partitions, to be materialised in the same run.
-        quiet: Keep Dagster's own log off the terminal; it is in the instance.
+        partitions: The partitions, as for `build_definitions`; None takes all of them.
+        home: Folder of a Dagster instance (DAGSTER_HOME), created if missing; `dagster dev` then shows these runs. None
+            keeps nothing.
+        ledger: The ledger of this deployment; None takes the policy's.
+        key: The noise key of this deployment; None takes the policy's.
+        also: Assets of the same partitions that read published tables, to be materialised in the same run.
+        quiet: Keep Dagster's own log off the terminal; the instance holds it.
 
     Returns:
-        Runs, checks and metadata: counts and names only. A run that fails is told, not raised.
+        Runs, checks and metadata: counts and names only. A failed run is reported here and raises nothing.
 
     Raises:
         PolicyError: The policy cannot be read, or its partitions cannot be found.
-        GateError: Something in `also` is made from raw text (`check_lineage`).
+        GateError: An asset in `also` is made from raw text (`check_lineage`).
     """
     policy = resolve(policy)
     defs = build_definitions(policy, partitions=partitions, ledger=ledger, key=key)
@@ -172,7 +172,7 @@ def _run(
 
 
 def _failure(result: dg.ExecuteInProcessResult) -> tuple[int, str]:
-    """Say why a run failed: the exit code and our sentence."""
+    """Return the exit code and our sentence about a failed run."""
     if result.success:
         return 0, ""
     for event in result.all_events:
@@ -185,7 +185,7 @@ def _failure(result: dg.ExecuteInProcessResult) -> tuple[int, str]:
 
 
 def _plain(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn metadata into what JSON can hold: numbers, sentences, lists; pictures and tables stay in Dagster."""
+    """Turn metadata into plain data for JSON: numbers, sentences, lists; pictures and tables stay in Dagster."""
     values = {name: value.value for name, value in metadata.items() if not isinstance(value, dg.MarkdownMetadataValue)}
     return {
         name: value

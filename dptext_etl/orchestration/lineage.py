@@ -1,11 +1,11 @@
-"""The taint guard of an asset graph: raw text and quarantined rows reach an asset through publication, or not at all.
+"""Guard an asset graph: raw text and quarantined rows may reach other assets only through publication.
 
-What counts is what an asset depends on, as Dagster has it: inputs, `deps`, asset checks and what those read besides.
-All outputs of one step count as made from all its inputs. A published asset is a boundary only where the step behind
-it is the one that `build_definitions` makes; the same mark on any other asset is not believed.
+The guard follows the dependencies that Dagster knows: inputs, `deps`, asset checks and the assets that they read. All
+outputs of a step count as made from all its inputs. A published asset is a boundary only if `build_definitions` made
+its step; the guard ignores the same mark on any other asset.
 
-Not seen: files that a step opens without a dependency, op jobs, sensors, and assets that another code location calls
-raw: name those with `raw=`.
+The guard does not see files that a step opens without a dependency, op jobs, sensors, and assets that another code
+location calls raw; name such assets with `raw=`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class _Node:
     """An asset, or an asset check.
 
     Attributes:
-        kind: What it may be made from follows from this.
-        dataset: The dataset that a stage of ours belongs to; empty elsewhere.
-        above: Names of what it is made from.
-        blocking: Whether it is a check that stops what follows.
+        kind: Kind of the asset, which decides what it may depend on.
+        dataset: Dataset of one of our stages; empty for other assets.
+        above: Names of the assets that it is made from.
+        blocking: True for a check that stops later steps.
     """
 
     kind: Kind
@@ -46,12 +46,13 @@ class _Node:
 
 
 def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> Checked:
-    """Refuse an asset graph in which raw text gets around publication, and return the definitions.
+    """Refuse an asset graph in which raw text avoids publication, and return the definitions.
 
-    Whatever depends on a raw asset, directly or through others, must be raw itself (inside the boundary, marked
-    `tags={"dptext/raw": ""}`) or lie behind a published asset. A staged asset is read by the published asset of its
-    dataset and by its gates alone. A check that reads raw or staged rows says so by `metadata={"dptext/raw": True}`,
-    and must not block: what it stopped would depend on raw text (docs/spec/privacy.md#no-row-decision).
+    Every asset that depends on a raw asset, directly or through others, must be raw itself (inside the boundary, marked
+    `tags={"dptext/raw": ""}`) or come after a published asset. Only the published asset of its dataset and its gates
+        may
+    read a staged asset. A check that reads raw or staged rows declares `metadata={"dptext/raw": True}` and must not
+    block, because its decision would depend on raw text (docs/spec/privacy.md#no-row-decision).
 
     Args:
         defs: Definitions, a repository, or a list of assets and asset checks; all jobs on them are covered.
@@ -61,8 +62,8 @@ def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> 
         `defs`, unchanged.
 
     Raises:
-        GateError: Something is made from raw text or from the quarantine; every way is written out.
-        PolicyError: Nothing of that name is in the graph, or `defs` has no whole asset graph.
+        GateError: An asset is made from raw text or from the quarantine; the error shows every path.
+        PolicyError: The graph has no asset of that name, or `defs` has no complete asset graph.
 
     Example:
         ```python
@@ -87,8 +88,8 @@ _HINT = (
 
 
 def _assets(defs: Any) -> Iterator[dg.AssetsDefinition]:
-    """All definitions of assets and checks, as Dagster resolves them."""
-    if isinstance(defs, Sequence) and not isinstance(defs, dg.Definitions):  # which is a tuple of its fields
+    """Yield all definitions of assets and checks after Dagster resolved them."""
+    if isinstance(defs, Sequence) and not isinstance(defs, dg.Definitions):  # Definitions are a tuple of fields
         checks = [item for item in defs if isinstance(item, dg.AssetChecksDefinition)]
         assets = [item for item in defs if not isinstance(item, dg.AssetChecksDefinition)]
         defs = dg.Definitions(assets=assets, asset_checks=checks)
@@ -141,7 +142,7 @@ def _kind(spec: dg.AssetSpec, module: str | None) -> tuple[Kind, str]:
 
 
 def _module(item: dg.AssetsDefinition) -> str | None:
-    """Where the code of a step is written; None for what has no step, and for graphs of steps."""
+    """Return the module of a step's code; None for assets without a step and for graphs of steps."""
     if not item.is_executable or not isinstance(item.node_def, dg.OpDefinition):
         return None
     function = getattr(item.node_def.compute_fn, "decorated_fn", item.node_def.compute_fn)
@@ -149,7 +150,7 @@ def _module(item: dg.AssetsDefinition) -> str | None:
 
 
 def _ways(nodes: Mapping[str, _Node]) -> list[list[str]]:
-    """Return the shortest way from something unpublished to each end that it must not reach."""
+    """Return the shortest path from an unpublished asset to each asset that it must not reach."""
     below: defaultdict[str, list[str]] = defaultdict(list)
     for name in sorted(nodes):
         for above in nodes[name].above:
@@ -187,7 +188,7 @@ def _way(end: str, came_from: Mapping[str, str], nodes: Mapping[str, _Node]) -> 
 
 
 def _told(way: Sequence[str], nodes: Mapping[str, _Node]) -> str:
-    """One line: the way, what begins it, and which published asset stands for it."""
+    """Return one line: the path, the kind of its start, and the published asset to read instead."""
     source, last = nodes[way[0]], nodes[way[-1]]
     instead = [name for name, node in nodes.items() if node.kind == "published" and node.dataset == source.dataset]
     said = "raw text" if source.kind == "raw" else "the quarantine, judged by no gate"

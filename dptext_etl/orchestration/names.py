@@ -1,4 +1,4 @@
-"""How a dataset, its stages and its resources are called in Dagster."""
+"""Name a dataset, its stages and its resources in Dagster."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import NamedTuple
 from dptext_etl.policy import Policy
 
 STAGED = "staged_"
-"""What keys of staged assets begin with."""
+"""Prefix of the keys of staged assets."""
 
 RAW_TAG, STAGED_TAG, PUBLISHED_TAG = "dptext/raw", "dptext/staged", "dptext/published"
-"""Tags of the stages; each holds the dataset. `check_lineage` follows them, and Dagster's pages select by them."""
+"""Tags of the stages, whose value is the dataset; `check_lineage` and selections in Dagster's pages use them."""
 _TAG_LENGTH = 63
 
 
@@ -24,12 +24,12 @@ class Names(NamedTuple):
         staged: Released rows in quarantine, inside the boundary.
         published: The table that readers see.
         gates: The step that evaluates every gate.
-        recheck: The step that looks at what is published.
-        job: The job that does all of it.
+        recheck: The step that judges the published table again.
+        job: The job of all steps.
         group: The group of the assets.
-        ledger: The resource that keeps the spends.
+        ledger: The resource that names the ledger.
         key: The resource that refers to the noise key.
-        table: The resource through which downstream assets read what is published.
+        table: The resource through which downstream assets read the published table.
     """
 
     raw: str

@@ -1,4 +1,4 @@
-"""Partitions of a dataset: the names that stand for "{partition}" in the source."""
+"""Define the partitions of a dataset, whose names replace "{partition}" in the source."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dptext_etl.policy import PARTITION, Policy
 from dptext_etl.runner.layout import check_partition
 
 Partitions = Sequence[str] | dg.PartitionsDefinition
-"""Names, or a definition of Dagster's: static, by time, dynamic."""
+"""Names, or a definition of Dagster: static, by time, or dynamic."""
 
 _SOME_TIME = datetime(2001, 12, 31, 23, 59, tzinfo=UTC)
 
 
 def partitions_definition(policy: Policy, given: Partitions | None = None) -> dg.PartitionsDefinition | None:
-    """Return the partitions of a policy, or None where its source has no "{partition}".
+    """Return the partitions of a policy, or None if its source has no "{partition}".
 
     Args:
         policy: The policy.
-        given: Names or a definition; the source's files are listed if absent.
+        given: Names or a definition; None lists the source's files.
 
     Raises:
-        PolicyError: Partitions for a source that has none, nothing found to name them by, or names that are no file
-            names.
+        PolicyError: The source has no place for the given partitions, or no files exist to name them, or names cannot
+            be part of a file name.
     """
     if PARTITION not in policy.source:
         if given is not None:
@@ -53,7 +53,8 @@ def discovered(template: str) -> list[str]:
     """List the values of "{partition}" for which a file exists, sorted.
 
     Raises:
-        PolicyError: An object-store URL: its listing needs credentials that a code location should not hold.
+        PolicyError: The template is an object-store URL, whose listing needs credentials that a code location should
+            not hold.
     """
     template = template.removeprefix("file://")
     if "://" in template:
@@ -68,7 +69,7 @@ def discovered(template: str) -> list[str]:
 
 
 def in_run(context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> list[str | None]:
-    """Return the partitions that a run names: one, or those of a range; empty where it names none."""
+    """Return the partitions of a run: one, or those of a range; an empty list if it names none."""
     if context.has_partition_key:
         return [context.partition_key]
     return list(context.partition_keys) if context.has_partition_key_range else []
@@ -79,12 +80,12 @@ def to_judge(
     partitions: dg.PartitionsDefinition | None,
     there: Callable[[str | None], bool],
 ) -> list[str | None]:
-    """Return the partitions that a check looks at: those of its run, or, by itself, all where there is something.
+    """Return the partitions that a check judges: those of its run, or, if it runs alone, all that exist.
 
     Args:
         context: The step.
         partitions: The dataset's partitions, or None.
-        there: Whether there is something to judge of a partition.
+        there: Says whether a partition has something to judge.
     """
     if partitions is None:
         return [None]
@@ -93,7 +94,7 @@ def to_judge(
 
 
 def _check(policy: Policy, partitions: dg.PartitionsDefinition) -> None:
-    """Refuse names that cannot stand in a path, before a run meets them; those of a dynamic definition come later."""
+    """Refuse names that cannot be part of a path, before a run uses them; dynamic definitions are checked later."""
     if isinstance(partitions, dg.MultiPartitionsDefinition):
         raise PolicyError("partitions of two dimensions have no place in a path", "give one dimension")
     if isinstance(partitions, dg.TimeWindowPartitionsDefinition):

@@ -1,6 +1,7 @@
-"""Pictures for metadata, drawn from spends and balances only: small PNGs inside Markdown.
+"""Draw pictures for metadata from spends and balances only, as small PNGs inside Markdown.
 
-A record's spend is a function of what is disclosed: its number of words where length is, a constant where it is not.
+A record's spend depends only on disclosures: on the number of words if the length is disclosed; otherwise it is
+constant.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _CAP = "#d2433c"
 
 
 def of_spends(staged: StagedRun) -> dict[str, dg.MarkdownMetadataValue]:
-    """Draw how much epsilon the records of a run were charged, a histogram per text column."""
+    """Draw a histogram per text column of the epsilon that the records of a run were charged."""
     pictures = {}
     counted = copies_of(staged)
     for column in staged.policy.column_policies():
@@ -46,7 +47,7 @@ def of_spends(staged: StagedRun) -> dict[str, dg.MarkdownMetadataValue]:
 
 
 def of_remaining(remaining: Mapping[str, Any]) -> dict[str, dg.MarkdownMetadataValue]:
-    """Draw what units have used of their cap and what is left, at the quantiles that the ledger gives."""
+    """Draw the used and the remaining budget of units, at the quantiles of the ledger."""
     return {
         f"remaining budget ({component})": _quantiles(
             remaining["used"][component], limit, component, str(remaining["unit"])
@@ -64,7 +65,7 @@ def _histogram(spends: Mapping[float, int], column: str) -> dg.MarkdownMetadataV
 
 
 def _edges(amounts: Sequence[float]) -> list[float]:
-    """Cut a range where no amount lies: spends are multiples of a step, and a bin holds equally many of them."""
+    """Cut a range between amounts; spends are multiples of a step, and every bin holds equally many multiples."""
     step = min((after - before for before, after in pairwise(amounts)), default=1.0)
     steps = round((amounts[-1] - amounts[0]) / step) + 1
     width = step * -(-steps // _BINS)
@@ -97,7 +98,7 @@ def _axes(title: str, xlabel: str, ylabel: str) -> Axes:
 
 
 def _picture(axes: Axes, alt: str) -> dg.MarkdownMetadataValue:
-    """Write a picture as metadata that Dagster's pages show."""
+    """Turn a picture into metadata that Dagster's pages show."""
     png = io.BytesIO()
     axes.figure.canvas.print_figure(png, format="png", metadata={"Software": None})
     return dg.MetadataValue.md(f"![{alt}](data:image/png;base64,{base64.b64encode(png.getvalue()).decode('ascii')})")

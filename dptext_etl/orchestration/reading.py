@@ -1,4 +1,4 @@
-"""How downstream assets read what is published, and nothing else: a lazy frame behind the manifest.
+"""Let downstream assets read the published table, and nothing else, as a lazy frame.
 
 Dagster's own I/O managers for frames log sampled rows. This one logs nothing and stores nothing.
 """
@@ -10,17 +10,17 @@ import dagster as dg
 import polars as pl
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.orchestration.failures import told
+from dptext_etl.orchestration.failures import as_failure
 from dptext_etl.policy import Policy
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.layout import Layout
 
 
 class PublishedTable(dg.IOManager):
-    """Loads the published table of a policy: `def topics(published_notes: pl.LazyFrame)`.
+    """Load the published table of a policy for parameters such as `def topics(published_notes: pl.LazyFrame)`.
 
-    A parameter annotated `pl.DataFrame` gets the frame read, any other a lazy one. An asset that takes several
-    partitions gets them one after the other, in one frame.
+    A parameter annotated `pl.DataFrame` gets a data frame, any other a lazy frame. An asset that takes several
+    partitions gets them one after the other in one frame.
 
     Args:
         policy: The policy that publishes.
@@ -30,18 +30,18 @@ class PublishedTable(dg.IOManager):
         self._policy = policy
 
     def load_input(self, context: dg.InputContext) -> pl.LazyFrame | pl.DataFrame:
-        """Return the version that the manifest names; nothing is read before the frame is collected.
+        """Return the version that the manifest names; rows are read only when the frame is collected.
 
         Raises:
             dagster.Failure: Nothing is published there.
         """
-        with told("reading the published table"):
+        with as_failure("reading the published table"):
             partitions = context.asset_partition_keys if context.has_asset_partitions else [None]
             frame = pl.concat([self._scan(partition) for partition in partitions])
             return frame.collect() if context.dagster_type.typing_type is pl.DataFrame else frame
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> NoReturn:  # noqa: ARG002
-        """Refuse to write: publication is the runner's."""
+        """Refuse to write, because only the runner publishes."""
         msg = "the published table is written by its own step alone"
         raise PolicyError(msg, "give your asset another io_manager_key")
 

@@ -1,6 +1,6 @@
-"""What is published, judged again by every gate that needs no raw text: downstream assets wait for it.
+"""Judge the published table again by every gate that needs no raw text; downstream assets wait for the result.
 
-It finds what happened to the table after its gates: files edited, cut, added, or written by somebody else.
+This finds changes of the table after its gates: files that were edited, cut, added, or written by somebody else.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
@@ -11,8 +11,8 @@ import dagster as dg
 
 from dptext_etl.checks import Stage, Verdict, catalogue, published
 from dptext_etl.errors import GateError, InputError
-from dptext_etl.orchestration.failures import told
-from dptext_etl.orchestration.findings import Event, Findings, specs_of, told_to_dagster
+from dptext_etl.orchestration.failures import as_failure
+from dptext_etl.orchestration.findings import Event, Findings, events_of, specs_of
 from dptext_etl.orchestration.names import names
 from dptext_etl.orchestration.partitions import to_judge
 from dptext_etl.orchestration.resources import deployed, needed
@@ -25,7 +25,7 @@ _NOTHING = ("nothing is published that could be checked", "materialise the publi
 
 
 def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition | None:
-    """Return the step that judges the published table, or None where it lies in an object store."""
+    """Return the step that judges the published table, or None if the table is in an object store."""
     if is_remote(policy.sink.removeprefix("file://")):
         return None
     name = names(policy)
@@ -34,12 +34,12 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
     @dg.multi_asset_check(
         name=name.recheck,
         specs=specs_of(name.published, known, settings.partitions, blocking=True),
-        description="What is published, judged again without raw data; what reads it waits for this.",
+        description="The published table, judged again without raw data; its readers wait for this.",
         required_resource_keys=needed(policy),
         can_subset=True,
     )
     def recheck(context: dg.AssetCheckExecutionContext) -> Iterator[Event]:
-        with told("checking the published table"):
+        with as_failure("checking the published table"):
             here = deployed(policy, context)
             partitions = to_judge(context, settings.partitions, lambda partition: _published(here, partition))
             found = Findings(name.published, partitions)
@@ -47,8 +47,8 @@ def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefini
                 found.add(partition, _verdicts(here, partition))
             if not partitions:
                 raise InputError(*_NOTHING)
-        yield from told_to_dagster(context, found.results(known))
-        with told("checking the published table"):
+        yield from events_of(context, found.results(known))
+        with as_failure("checking the published table"):
             _require(found)
 
     return recheck

@@ -1,4 +1,4 @@
-"""Reports of a run as asset checks that warn: counts for people inside the boundary, which decide nothing."""
+"""Make asset checks of the reports of a run: they warn people inside the boundary by counts, and decide nothing."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Runs = Sequence[tuple[str | None, StagedRun]]
 
 
 def catalogue(policy: Policy) -> dict[str, str]:
-    """Return the reports on a run of the policy, and what each warns of; known before it runs."""
+    """Return the reports on a run of the policy with a description of each, before the run."""
     said = {
-        COPIES: "Warns when more texts came back as they were than the mechanism makes by chance. Compares with raw "
-        "text, so it decides nothing; an exact statistic of raw text, so it stays inside the boundary."
+        COPIES: "Warns when more texts came back unchanged than the mechanism makes by chance. It compares with raw "
+        "text, so it decides nothing; it is an exact statistic of raw text, so it stays inside the boundary."
     }
     if policy.cap is not None and policy.on_cap == "quarantine":
         said[LEFT_OUT] = "Warns when records over the cap of their unit were left out of the release."
@@ -28,7 +28,13 @@ def catalogue(policy: Policy) -> dict[str, str]:
 
 
 def results(policy: Policy, asset: str, runs: Runs) -> list[Found]:
-    """Return one result per report and partition of a run."""
+    """Return one result per report and partition of a run.
+
+    Args:
+        policy: The policy.
+        asset: Key of the staged asset.
+        runs: The staged runs with their partitions.
+    """
     make = {COPIES: _copies, LEFT_OUT: _left_out}
     return [make[name](asset, partition, run) for name in catalogue(policy) for partition, run in runs]
 

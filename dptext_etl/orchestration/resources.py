@@ -1,4 +1,4 @@
-"""What a deployment sets apart from the policy: where the ledger is and which key is used, both by reference."""
+"""Define the resources of a deployment that replace parts of the policy: the ledger and the key, both by reference."""
 
 # No `from __future__ import annotations`: Dagster resolves the annotations of resources when the class is made.
 from typing import Any
@@ -15,14 +15,14 @@ from dptext_etl.policy.secrets import holds_password
 
 
 class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """The ledger that keeps the spends.
+    """The ledger that records the spends.
 
-    Dagster shows a resource's configuration: a URL with a password stands in a variable, and is named by
-    `url=dg.EnvVar("NAME")` or `url="env:NAME"`. Every process that opens the ledger looks it up.
+    Dagster shows a resource's configuration. So put a URL with a password into a variable, and name the variable by
+    `url=dg.EnvVar("NAME")` or `url="env:NAME"`. Every process that opens the ledger reads the variable.
 
     Attributes:
         url: "sqlite:///path", a path, "postgresql://host/database", or "env:NAME".
-        id_key: Reference to the key under which ids are stored; the file beside a SQLite ledger if absent.
+        id_key: Reference to the key under which ids are stored; by default the file beside a SQLite ledger.
     """
 
     url: str
@@ -53,12 +53,12 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
         return cls(url=policy.ledger.url, id_key=policy.ledger.id_key)
 
     def open(self) -> Ledger:
-        """Open the ledger to read it: a run opens its own."""
+        """Open the ledger for reading; a run opens its own."""
         return Ledger.open(self.url, self.id_key, create=False, read_only=True)
 
 
 class KeyResource(dg.ConfigurableResource):  # type: ignore[type-arg]
-    """The noise key, by reference: the kernel alone resolves it, and no event, page or log holds it.
+    """The noise key by reference; only the kernel resolves it, and no event, page or log holds it.
 
     Attributes:
         reference: "env:NAME" or "file:PATH".
@@ -78,12 +78,12 @@ class KeyResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
 
 def _named(value: Any) -> Any:
-    """Refuse a key where its name belongs: Dagster shows what a resource is configured with."""
+    """Refuse a key in the place of its name, because Dagster shows the configuration of resources."""
     return value if value is None or isinstance(value, dg.EnvVar) else keys.reference(value)
 
 
 def needed(policy: Policy) -> set[str]:
-    """Name the resources that every step of a dataset takes."""
+    """Return the names of the resources that every step of a dataset needs."""
     name = names(policy)
     return {name.ledger, name.key}
 

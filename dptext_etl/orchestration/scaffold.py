@@ -1,4 +1,4 @@
-"""`dg scaffold defs dptext_etl.orchestration.PolicyComponent NAME`: a `defs.yaml`, and a policy where there is none."""
+"""Scaffold a `defs.yaml` and, if needed, a policy: `dg scaffold defs dptext_etl.orchestration.PolicyComponent NAME`."""
 
 # No `from __future__ import annotations`: Dagster makes command line options of the annotations.
 import os
@@ -18,16 +18,16 @@ class ScaffoldOptions(BaseModel):
     """Options of the command.
 
     Attributes:
-        source: A table for which a policy is guessed.
-        policy: The policy file: one that is there, or where to write one.
+        source: A table for which to guess a policy.
+        policy: An existing policy file, or the path of a new one.
     """
 
     source: str | None = Field(default=None, description="A table (Parquet, CSV, NDJSON) to guess a policy for.")
-    policy: str | None = Field(default=None, description="The policy file: one that is there, or where to write one.")
+    policy: str | None = Field(default=None, description="An existing policy file, or the path of a new one.")
 
 
 class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
-    """Writes `defs.yaml` and, at the root of the project, a policy to be read through and corrected."""
+    """Write `defs.yaml` and, at the root of the project, a policy that people read and correct."""
 
     @classmethod
     def get_scaffold_params(cls) -> type[ScaffoldOptions]:
@@ -35,10 +35,10 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
         return ScaffoldOptions
 
     def scaffold(self, request: dg.ScaffoldRequest[ScaffoldOptions]) -> None:
-        """Write the files; a policy that is there stays as it is.
+        """Write the files; an existing policy stays unchanged.
 
         Raises:
-            InputError: The table cannot be read, or has no texts or ids; or no access to write.
+            InputError: The table cannot be read, or has no texts or ids, or the files cannot be written.
         """
         root = request.project_root or request.target_path
         policy = Path(request.params.policy or root / f"{request.target_path.stem}.toml").absolute()
@@ -51,7 +51,7 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
 
 
 def _said(policy: Path, root: Path) -> str:
-    """Name a policy inside the project by the project's root, so that the project can be moved."""
+    """Return the path of a policy relative to the project's root, so that the project can be moved."""
     inside = policy.is_relative_to(root.absolute())
     return f"{_ROOT}/{policy.relative_to(root.absolute()).as_posix()}" if inside else str(policy)
 
@@ -68,7 +68,7 @@ _KEY = "env:DPTEXT_SECRET"
 
 def _template(name: str) -> str:
     return f"""\
-# A policy for dptext: correct the names, then `dptext plan {name}.toml` says what it would cost.
+# A policy for dptext. Correct the names; then `dptext plan {name}.toml` says what it would cost.
 dataset = "{name}"                        # part of every key: never rename it
 release = "1"                             # pins these settings and one text per id
 source = "raw/{name}.parquet"             # from this file's folder; may hold {{partition}}
@@ -83,5 +83,5 @@ cap = {{ measure = "pure", epsilon = 1000, period = "all" }}
 [[column]]
 name = "text"
 mechanism = {{ name = "custext", epsilon = 2.0 }}
-allow = ["cluster"]                       # CusText shows the output set of every word: said here, or refused
+allow = ["cluster"]                       # consent: CusText shows the output set of every word
 """

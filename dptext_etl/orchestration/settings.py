@@ -1,4 +1,4 @@
-"""What Dagster decides about a dataset beside its policy: partitions, backfills, pool, automation."""
+"""Hold the settings of a dataset in Dagster that no policy has: partitions, backfills, pool, automation."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import dagster as dg
 from dptext_etl.policy import Policy
 
 Backfill = Literal["multi_run", "single_run"]
-"""How a backfill is cut into runs: one per partition, or one for all of them."""
+"""Division of a backfill into runs: one per partition, or one for all of them."""
 
 GPU = "gpu"
-"""The pool of mechanisms whose models run on a GPU, unless another is named."""
+"""Default pool of mechanisms whose models run on a GPU."""
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The same for every asset of a dataset.
+    """The settings that all assets of a dataset share.
 
     Attributes:
         partitions: The dataset's partitions, or None.
-        backfill: How a backfill is cut into runs; None takes one per partition.
-        pool: The pool that staging takes a slot of; None leaves it to the mechanisms.
-        automation_condition: When Dagster stages by itself; None never does.
+        backfill: Division of a backfill into runs; None takes one run per partition.
+        pool: Pool in which staging takes a slot; None leaves it to the mechanisms.
+        automation_condition: Condition under which Dagster stages automatically; None never does.
     """
 
     partitions: dg.PartitionsDefinition | None = None
@@ -33,23 +33,23 @@ class Settings:
     automation_condition: dg.AutomationCondition[Any] | None = None
 
     def pool_of(self, policy: Policy) -> str | None:
-        """Return the pool of the staging step: the one named, or that of GPUs where a mechanism runs on one."""
+        """Return the pool of the staging step: the named one, or that of GPUs if a mechanism runs on one."""
         if self.pool is not None:
             return self.pool
         return GPU if any(column.mechanism.accelerated for column in policy.column_policies()) else None
 
 
 def backfill_policy(how: Backfill, partitions: dg.PartitionsDefinition | None) -> dg.BackfillPolicy | None:
-    """Return Dagster's policy for a dataset's partitions; None is its default, a run per partition.
+    """Return Dagster's policy for a dataset's partitions; None is its default, one run per partition.
 
-    One run for all of them is sound: every partition is staged, judged and published as it would be by itself, and one
-    fired gate publishes none of them.
+    One run for all partitions is sound: every partition is staged, judged and published as in a run of its own, and if
+    one gate fails, none of them is published.
     """
     return dg.BackfillPolicy.single_run() if how == "single_run" and partitions is not None else None
 
 
 def after_gates() -> dg.AutomationCondition[Any]:
-    """Return the condition of what follows a gate: as soon as anything above is new, and every blocking check passed.
+    """Return the condition of assets after a gate: an asset above them is new, and every blocking check passed.
 
     Example:
         ```python

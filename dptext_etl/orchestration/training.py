@@ -1,7 +1,7 @@
-"""Trainings of latent models as assets: pruned, trained under noise, and the autoencoder of ADePT.
+"""Make assets of the trainings of latent models: pruned, trained under noise, and the autoencoder of ADePT.
 
-They read public corpora and nothing else, so they stand outside the boundary of any policy: no key, no ledger. A step
-that was stopped goes on from its checkpoint when it is materialised again.
+The trainings read only public corpora, so they need no policy, key or ledger. A step that was stopped resumes from its
+checkpoint when it is materialised again.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
@@ -17,14 +17,14 @@ Done = dg.MaterializeResult[Any]
 
 @dataclass(frozen=True)
 class Trainings:
-    """What the trainings of one code location have in common.
+    """Common settings of the trainings of one code location.
 
     Attributes:
         corpora: Parquet files of public texts, "PATH" or "PATH=SHARE".
-        folder: Gets a folder per model.
-        scale: The paper's settings, or those for small models and machines.
+        folder: Output folder, with a folder per model.
+        scale: "paper" for the paper's settings, "small" for small models and machines.
         column: The column of texts.
-        texts: Short texts that are drawn from the corpora.
+        texts: Number of short texts to draw from the corpora.
         length: Tokens of a text in a release.
         changes: Settings that differ from the scale's, by training: {"prune": {"steps": 100}}.
     """
@@ -58,13 +58,13 @@ def training_assets(
     """Return assets that train DP-BART's PR and PR+ models and ADePT's autoencoder.
 
     Args:
-        trainings: What they have in common.
-        model: The BART model that is pruned: a folder, a model that ships, or a hub name.
-        epsilons: A PR+ model is trained for each, from the pruned one.
-        delta: Of the releases of PR+.
+        trainings: Common settings.
+        model: The BART model to prune: a folder, a model that ships, or a hub name.
+        epsilons: Epsilons of the PR+ models, which are trained from the pruned one.
+        delta: Delta of the releases of PR+.
 
     Returns:
-        `dpbart_pr`, `dpbart_pr_plus_<epsilon>` and `adept`; the folder of each is named like it.
+        `dpbart_pr`, `dpbart_pr_plus_<epsilon>` and `adept`; the folder of each has its name.
     """
     return [_pruned(trainings, model), *(_noisy(trainings, epsilon, delta) for epsilon in epsilons), _adept(trainings)]
 

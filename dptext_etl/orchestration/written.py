@@ -1,4 +1,4 @@
-"""Models as text that every process writes alike."""
+"""Write pydantic models as JSON that is the same in every process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 
 def written(model: BaseModel) -> str:
-    """Write a model as JSON; a set is sorted, because its order changes from process to process."""
+    """Write a model as JSON; sets are sorted, because their order differs between processes."""
     return json.dumps(model.model_dump(), sort_keys=True, default=_plain)
 
 

@@ -10,7 +10,7 @@ dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
 from dagster._utils.error import serializable_error_info_from_exc_info  # noqa: E402
 
-from dptext_etl.orchestration.failures import told  # noqa: E402
+from dptext_etl.orchestration.failures import as_failure  # noqa: E402
 
 SENTINEL = "zzqsentinelqzz"
 
@@ -23,7 +23,7 @@ def fail(error):
 
 
 def caught(error):
-    with pytest.raises(dg.Failure) as found, told("staging"):
+    with pytest.raises(dg.Failure) as found, as_failure("staging"):
         fail(error)
     return found.value
 
@@ -57,10 +57,10 @@ def test_nothing_of_the_chain_is_left(error):
 
 
 def test_an_interrupt_passes():
-    with pytest.raises(KeyboardInterrupt), told("staging"):
+    with pytest.raises(KeyboardInterrupt), as_failure("staging"):
         raise KeyboardInterrupt
 
 
 def test_a_failure_is_told_once():
-    with pytest.raises(dg.Failure, match="inner"), told("outer"), told("inner"):
+    with pytest.raises(dg.Failure, match="inner"), as_failure("outer"), as_failure("inner"):
         fail(RuntimeError(SENTINEL))
