@@ -1,6 +1,6 @@
-"""Spark: released texts as views (`register_view`) or SQL functions (`register`), and whole runs (`privatize_frame`).
+"""Release text columns with Spark by views (`register_view`), SQL functions (`register`), or runs (`privatize_frame`).
 
-`guard` refuses a plan in which raw text gets around them; `published` reads what a run published.
+`guard` refuses a plan in which raw text avoids them; `published` reads a published table.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The ledger inside a SQL function: reserve, compute, commit, and only then return.
+"""Charge a ledger inside a SQL function: reserve, compute, commit, and only then return.
 
 Specification: docs/spec/privacy.md#ledger-in-sql.
 
-Every step is idempotent: a task that is retried, run twice by speculation or asked again reserves nothing new, computes
-the same bytes and finds them committed. That holds for reproducible mechanisms alone, so others are refused.
+Every step is idempotent: if a task is retried, runs twice by speculation or runs again later, it reserves nothing new,
+computes the same bytes and finds them committed. This holds only for reproducible mechanisms, so others are refused.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ from dptext_etl.policy import ColumnPolicy
 
 
 class Account:
-    """An open ledger and a column policy that is charged to it.
+    """Charge the rows of a column policy to an open ledger.
 
     Args:
         policy: The column's policy.
-        ledger: Where and how its rows are charged.
+        ledger: The ledger, its cap, and the unit to charge.
 
     Raises:
-        LedgerError: There is no ledger here, another one than the function was registered with, or one that was lost or
-            restored.
+        LedgerError: There is no ledger here, or it is not the one of the registration, or it was lost or restored.
     """
 
     def __init__(self, policy: ColumnPolicy, ledger: CarriedLedger) -> None:
@@ -55,7 +54,7 @@ class Account:
 
     @property
     def per_subject(self) -> bool:
-        """Whether rows are charged to their subjects."""
+        """Return True if rows are charged to their subjects."""
         return self._terms.unit == "subject"
 
     def arranged(self, ids: pa.Array, subjects: pa.Array | None) -> tuple[pa.Array, pa.Array | None, IdForms]:
@@ -86,7 +85,7 @@ class Account:
             spend: Return structs.
 
         Returns:
-            What `column.privatize` returns, null where a record is over its cap.
+            The same as `column.privatize`, but null for a record over its cap.
         """
         return patient(partial(self._charged, texts, ids, subjects, forms, spend))
 
@@ -134,23 +133,24 @@ class Account:
         changed = result.counts[Outcome.CHANGED.name]
         if not changed:
             return
-        with suppress(LedgerError):  # then what was reserved stays charged: another task goes by it
+        with suppress(LedgerError):  # otherwise the reservation stays charged, because another task relies on it
             self._ledger.abort(job, compute_never_started=True)
         msg = f"the texts of {changed} records changed since this release took them; it holds one text per record id"
         raise InputError(
             msg,
-            "nothing of these rows was charged; changed data, or another key, goes under a new name, at full spend",
+            "no row of the batch was charged; release changed data, or data under another key, under a new name, at "
+            "full spend",
         )
 
 
 def _refuse_diverged(diverged: int) -> None:
     if diverged:
         msg = f"{diverged} records, computed again, gave other bytes than committed; nothing of the batch is returned"
-        raise LedgerError(msg, "the first commit is the release: read it from where it was written, or take a new name")
+        raise LedgerError(msg, "the first commit is the release: read it where it was written, or take a new name")
 
 
 def _spread(released: pa.Array, fits: pa.Array) -> pa.Array:
-    """Put the rows that fit back in their places, null elsewhere."""
+    """Put the rows under the cap back into their places, with nulls elsewhere."""
     if len(released) == len(fits):
         return released
     places = np.cumsum(fits.to_numpy(zero_copy_only=False)) - 1

@@ -1,4 +1,4 @@
-"""What `DESCRIBE FUNCTION` says of a registered release: how to call it, and who may."""
+"""Describe a registered function for `DESCRIBE FUNCTION`: how to call it, and who may call it."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _NOTE = """
     take a view that fixes the ids (dptext_etl.spark.register_view) or the published table.
   """
 _PLACES: tuple[tuple[str, ...], ...] = (("session", "system"), ())
-"""Where versions of Spark keep functions of a session: database and catalogue."""
+"""Database and catalogue in which versions of Spark keep the functions of a session."""
 
 
 def describe(spark: Any, name: str, policy: ColumnPolicy, arguments: str) -> None:
-    """Write the description of a function into the catalogue of a classic session; Spark Connect has no door for it.
+    """Write the description of a function into the catalogue of a classic session; Spark Connect cannot hold one.
 
     Args:
         spark: The session.
-        name: Name of the function, which is registered.
+        name: Name of the registered function.
         policy: The column's policy.
-        arguments: Its arguments, as a call writes them.
+        arguments: Arguments of a call, such as "text, id".
     """
     session = getattr(spark, "_jsparkSession", None)
     if session is None:
@@ -35,14 +35,14 @@ def describe(spark: Any, name: str, policy: ColumnPolicy, arguments: str) -> Non
     facts = {"dataset": policy.dataset, "column": policy.column, "release": policy.release}
     usage = _USAGE.format(name=name, arguments=arguments, subject=subject, **facts)
     for place in _PLACES:
-        with suppress(Exception):  # other versions keep functions elsewhere; the function is registered all the same
+        with suppress(Exception):  # other versions keep functions elsewhere, and the function is registered anyway
             _write(spark, session.sessionState().functionRegistry(), (name, *place), usage)
             return
 
 
 def _write(spark: Any, registry: Any, named: tuple[str, ...], usage: str) -> None:
-    """Register a function again, with words that say how to call it."""
-    jvm = spark._jvm  # noqa: SLF001  (the registry has no public door)
+    """Register a function again with its description."""
+    jvm = spark._jvm  # noqa: SLF001  (the registry has no public interface)
     name, *place = named
     catalyst = jvm.org.apache.spark.sql.catalyst
     function = catalyst.FunctionIdentifier(name, *(jvm.scala.Some(part) for part in place))

@@ -1,11 +1,11 @@
-"""A whole run over a Spark data frame: reserve, compute, stage and commit on the executors, gates and publication here.
+"""Run a policy over a Spark data frame: executors reserve, compute, stage and commit; the driver checks and publishes.
 
     from dptext_etl.spark import privatize_frame
 
     privatize_frame(spark.table("reviews"), "privacy.toml")
 
-The driver sees counts and hashes; rows never come to it. Staging folder and sink lie on storage that driver and
-executors share under one path.
+The driver gets counts and hashes but no rows. The staging folder and the sink are on storage that driver and executors
+share under one path.
 """
 
 from __future__ import annotations
@@ -39,29 +39,29 @@ def privatize_frame(
 ) -> RunSummary:
     """Release the text columns of a Spark frame as a whole run: charge, compute, stage, commit, check, publish.
 
-    Every record gets the text that `dptext_etl.run` would give it, at the same charge. Task retries, speculation and a
-    second call change nothing; a run that was killed goes on where it was.
+    Every record gets the same text and the same charge as from `dptext_etl.run`. Task retries, speculation and a second
+    call change nothing; a run that was killed continues where it stopped.
 
     Args:
-        df: The raw table; it must give the same rows whenever it is evaluated. Classic or Spark Connect.
-        policy: A policy, the path of one, or the policy of one column with the rest of a run in `entries`; its source
-            is not read.
-        id: Column of the record ids, where the frame calls it other than the policy.
-        subject: Column of the subjects, likewise.
-        gpus_per_task: GPUs that every task gets; they come from the cluster's resource scheduling.
-        partition: Which partition, where the policy has a place for one.
+        df: The raw table, of classic Spark or Spark Connect; every evaluation must give the same rows.
+        policy: A policy, the path of one, or the policy of one column, with the other entries of a run in `entries`.
+            The run does not read its source.
+        id: Column of the record ids, if the frame uses another name than the policy.
+        subject: Column of the subjects, if the frame uses another name than the policy.
+        gpus_per_task: GPUs per task, from the cluster's resource scheduling; 0 for none.
+        partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
-        progress: Called with counts, rate and what is left, from a thread of its own.
+        progress: Called with counts, rate and remaining time, from a thread of its own.
         entries: Entries of the policy to set: `sink`, `ledger`, `cap`, `keep`, `unit`, …
 
     Returns:
-        Counts, spends, verdicts and where the published table is.
+        Counts, spends, verdicts, and the place of the published table.
 
     Raises:
-        PolicyError: Something that cannot be carried out as written; nothing is lost.
-        LedgerError: A SQLite ledger and executors on other machines.
-        BudgetError: Records over the cap with on_cap = "refuse".
-        GateError: A gate fired: nothing is published, what is charged stays charged, the name is revoked.
+        PolicyError: The run cannot be carried out as written; nothing is lost.
+        LedgerError: The ledger is a SQLite file, but executors run on other machines.
+        BudgetError: Records are over the cap, and on_cap is "refuse".
+        GateError: A gate failed: nothing is published, charges stay, and the release name is revoked.
     """
     named = {"id": id, "subject": subject, **entries}
     whole = whole_policy(policy, {name: value for name, value in named.items() if value is not None})
@@ -89,16 +89,16 @@ def stage_frame(
     Args:
         df: The raw table.
         policy: The policy of the run.
-        gpus_per_task: GPUs that every task gets.
-        partition: Name of the partition, where the policy has a place for one.
+        gpus_per_task: GPUs per task; 0 for none.
+        partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
-        progress: Called with counts, rate and the time that is left, from a thread of its own.
-        checkpoint: Called after every step, on the executors too, for tests.
+        progress: Called with counts, rate and remaining time, from a thread of its own.
+        checkpoint: Called after every step, also on the executors, for tests.
 
     Raises:
-        InputError: The frame is not as the policy says; nothing was spent.
-        BudgetError: Records over the cap with on_cap = "refuse"; what was reserved is given back.
-        LedgerError: The ledger contradicts the policy, is out of reach, or holds other bytes for a record.
+        InputError: The frame does not fit the policy; nothing was spent.
+        BudgetError: Records are over the cap, and on_cap is "refuse"; reservations are given back.
+        LedgerError: The ledger does not fit the policy, cannot be reached, or holds other bytes for a record.
     """
     engine = SparkEngine(df, gpus_per_task)
     return stage(

@@ -1,11 +1,11 @@
-"""SQL functions that release a text column: `SELECT id, private_review(review, id) AS review FROM reviews`.
+"""Register SQL functions that release a text column: `SELECT id, private_review(review, id) AS review FROM reviews`.
 
     from dptext_etl.spark import register
 
     register(spark, "private_review", policy)
 
-Text first, then id, then (with a ledger that charges subjects) subject; by position or by name (`text =>`, `id =>`,
-`subject =>`). What is released depends on key, record and text alone, so Spark may retry, repeat and reorder.
+The arguments are text, id and, with a ledger that charges subjects, subject; by position or by name (`text =>`,
+`id =>`, `subject =>`). The released text depends on key, record and text alone, so Spark may retry, repeat and reorder.
 
 Whoever calls the function chooses the ids, and one text under many ids is many draws, whose noise averages away. So it
 is for those who may read the raw column anyway; give others a view (`dptext_etl.spark.register_view`), which fixes id
@@ -47,21 +47,22 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
 ) -> Any:
     """Register a column's policy as a SQL function of a session, classic or Spark Connect.
 
-    For callers who may read the raw column: they choose the ids. `register_view` is for everybody else.
+    The function is for callers who may read the raw column, because they choose the ids. Use `register_view` for all
+    others.
 
     Args:
         spark: The session.
         name: Name of the SQL function.
         policy: The column's policy, with the column's name and a key reference that resolves on the workers; or a
             policy of one text column, or the path of its file.
-        ledger: Where rows are charged before they are returned: URL, path, a reference to it ("env:NAME"), or a
-            `LedgerSpec` with the key of its ids, which PostgreSQL asks for. Without one the function writes nothing,
-            and what it returns is no publishable release.
-        form: "arrow" (Spark 4.1 and newer) or "pandas" (Spark 3.5, too).
+        ledger: Ledger that is charged for rows before they are returned: a URL, a path, a reference to it
+            ("env:NAME"), or a `LedgerSpec` with the key of its ids, which PostgreSQL needs. Without a ledger, the
+            function writes nothing, and its results must not be published.
+        form: "arrow" (Spark 4.1 and newer) or "pandas" (also Spark 3.5).
         spend: Return `struct<text, positions, epsilon, delta>`, the declared pair of each record.
-        cap: The most that a unit may lose; pinned in the ledger by its first use.
-        on_cap: Rows over the cap come back null ("quarantine"), or fail the query ("refuse").
-        unit: Whose budget is charged: "subject" takes a third argument, "record" declares that records stand alone.
+        cap: The largest amount that a unit may spend; the ledger pins it at its first use.
+        on_cap: Treatment of rows over the cap: they become null ("quarantine"), or fail the query ("refuse").
+        unit: Unit whose budget is charged: "subject" needs a third argument, "record" makes every record a unit.
         artifacts: Folder or object-store URI by which tables reach the workers; None takes the driver's own path with a
             local master, and the session's files (`addArtifacts`) otherwise.
 
@@ -69,8 +70,8 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         The function, for use in the DataFrame API.
 
     Raises:
-        PolicyError: What the policy asks for cannot be done in a SQL function, or it forbids one; the hint says what
-            can be done.
+        PolicyError: A SQL function cannot do what the policy asks, or the policy forbids SQL functions; the hint says
+            what is possible.
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
@@ -100,13 +101,29 @@ def released_by(
     artifacts: str | None,
     spend: bool = False,
 ) -> Any:
-    """Return the function that releases a column, in no session's catalogue yet (see `register`)."""
+    """Make the function that releases a column, without adding it to a session's catalogue.
+
+    Args:
+        spark: The session.
+        policy: The column's policy.
+        ledger: Ledger that is charged for rows before they are returned, or None (see `register`).
+        form: "arrow" or "pandas".
+        cap: The largest amount that a unit may spend, or None.
+        on_cap: Treatment of rows over the cap: null ("quarantine") or an error ("refuse").
+        unit: Unit whose budget is charged.
+        artifacts: Folder or object-store URI by which tables reach the workers, or None (see `register`).
+        spend: Return `struct<text, positions, epsilon, delta>`.
+
+    Raises:
+        PolicyError: The policy names no column, or there is a cap without a ledger, or the form is unknown.
+        LedgerError: The ledger cannot be opened, or workers could not reach it.
+    """
     if policy.column is None:
         raise PolicyError(
-            "the policy names no column, and a SQL function cannot see which it is given", "give column=…"
+            "the policy names no column, and a SQL function does not know the name of its column", "give column=…"
         )
     if ledger is None and cap is not None:
-        raise PolicyError("a cap is kept by a ledger, and none is given", "give ledger=…")
+        raise PolicyError("a cap needs a ledger, and none is given", "give ledger=…")
     with validated("ledger", LedgerSpec.model_fields):
         spec = LedgerSpec(url=ledger) if isinstance(ledger, str) else ledger
     carried = Carried.of(
@@ -134,9 +151,9 @@ def require_name(name: str) -> None:
 def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -> CarriedLedger:
     if not policy.mechanism.reproducible:
         raise LedgerError(
-            f"{policy.mechanism.name} is a model: run again it may give other bytes, and a SQL function keeps no copy "
-            "of what it released, so it cannot be charged here",
-            "privatize_frame(df, policy, id=…) stages what it releases and charges it; or register without a ledger",
+            f"{policy.mechanism.name} is a model: a second run may give other bytes, and a SQL function keeps no copy "
+            "of its results, so it cannot be charged here",
+            "use privatize_frame(df, policy, id=…), which stages its results; or register without a ledger",
         )
     told, ledger_id = opened(spark, spec)
     carried = CarriedLedger(url=told.url, id_key=told.id_key, anchors=told.anchors, ledger_id=ledger_id, **terms)

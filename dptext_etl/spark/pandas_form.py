@@ -1,4 +1,4 @@
-"""The pandas form of a SQL function: Series in, Series or DataFrame out (Spark 3.5 and newer)."""
+"""Make the pandas form of a SQL function, which takes Series and returns a Series or a frame (Spark 3.5 and newer)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dptext_etl.spark import series, worker
 
 
 def function(carried: str, *, spend: bool) -> Any:
-    """Return the function of (text, id, subject); it is pickled with the text `carried` and nothing else."""
+    """Return the function of (text, id, subject); it is pickled together with the string `carried` alone."""
 
     def release(*columns: pd.Series, **named: pd.Series) -> pd.Series:
         return series.release(carried, *worker.arguments(columns, named))
@@ -19,5 +19,5 @@ def function(carried: str, *, spend: bool) -> Any:
     def release_with_spend(*columns: pd.Series, **named: pd.Series) -> pd.DataFrame:
         return series.release(carried, *worker.arguments(columns, named))
 
-    declare: Any = pandas_udf  # its overloads know the types that users write down
+    declare: Any = pandas_udf  # its overloads expect annotations that users write
     return declare(release_with_spend, worker.SPEND_SQL) if spend else declare(release, "string")

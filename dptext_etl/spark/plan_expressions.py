@@ -1,4 +1,4 @@
-"""What an expression of a Spark plan holds: raw text, or one column of its own row, or neither."""
+"""Find whether an expression of a Spark plan holds raw text, one column of its own row, or neither."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ _CLEANING = frozenset(
         *("RegExpReplace", "StringReplace", "StringTranslate", "Substring"),
     }
 )
-"""Expressions of one row that clean a text, where everything else that they take is constant."""
+"""Expressions of one row that clean a text, if all their other arguments are constant."""
 
 Columns = Mapping[int, Held]
-"""What columns hold, by the ids that Spark's analyser gives."""
+"""Contents of columns by the ids of Spark's analyser."""
 
 
 class Expressions:
-    """Reads the expressions of a plan.
+    """Read the expressions of a plan.
 
     Args:
-        releases: What the plan may release.
-        step: Returns what the columns of a sub-query's plan hold, given those of the queries around it.
+        releases: The releases that the plan may hold.
+        step: Returns the contents of the columns of a sub-query's plan, given the columns of the queries around it.
     """
 
     def __init__(self, releases: Releases, step: Callable[[Any, Columns], dict[int, Held]]) -> None:
@@ -36,11 +36,11 @@ class Expressions:
         self._step = step
 
     def held(self, item: Any, columns: Columns) -> Held:
-        """Return what an expression holds.
+        """Return the content of an expression.
 
         Args:
             item: The expression.
-            columns: What columns hold that it may refer to.
+            columns: Contents of the columns to which it may refer.
 
         Raises:
             GateError: Raw text enters a release that is not the policy's.
@@ -88,7 +88,7 @@ def kind_of(item: Any) -> str:
 
 
 def is_a(item: Any, kind: str) -> bool:
-    """Whether an expression is of a kind."""
+    """Say whether an expression is of a kind."""
     from py4j.java_gateway import is_instance_of
     from pyspark import SparkContext
 

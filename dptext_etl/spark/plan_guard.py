@@ -1,13 +1,13 @@
-"""A guard on Spark plans: raw text reaches no output except through a registered release that the policy names.
+"""Guard Spark plans: refuse a plan in which raw text reaches an output without a release that the policy names.
 
-The analysed plan is read, not run: every column is followed by the id that Spark's analyser gave it, from the sources
-through each step, views, common tables and sub-queries included. A step that the guard does not know is refused where
-raw text enters it.
+The guard reads the analysed plan and does not run it. It follows every column by the id of Spark's analyser, from the
+sources through each step, with views, common tables and sub-queries. If raw text enters a step that the guard does not
+know, it refuses the plan.
 
-Covered: classic sessions; columns and whatever is computed from them, under any name; rows that raw text chooses,
-orders, joins or groups; and what is released, beside which ids (`dptext_etl.policy.in_plans`). Not covered: Spark
-Connect, whose client sees no analysed plan (refused); what was done before the plan begins (RDDs, checkpoints, session
-variables, files that hold raw text under another name); what a function reads from elsewhere.
+The guard covers classic sessions, columns and everything that is computed from them under any name, rows that raw text
+chooses, orders, joins or groups, and the texts and ids of each release (`dptext_etl.policy.in_plans`). It refuses Spark
+Connect, whose client sees no analysed plan. It does not cover anything before the plan begins (RDDs, checkpoints,
+session variables, files that hold raw text under another name), and data that a function reads from other places.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _CHOICES = {
     "RebalancePartitions": "where rows go",
     "Generate": "how many rows there are",
 }
-"""Steps whose expressions decide about rows, and whose columns are those of their inputs."""
+"""Steps whose expressions choose rows, and whose columns are those of their inputs."""
 _COMPARED = frozenset({"Distinct", "Intersect", "Except"})
 
 Found = dict[int, Held]
@@ -52,20 +52,20 @@ def guard(
     policy: PolicyLike | None = None,
     id: str | None = None,  # noqa: A002
 ) -> DataFrame:
-    """Refuse a data frame in which raw text reaches the output in any way but the policy's release, and return it.
+    """Refuse a data frame in which raw text reaches the output without the policy's release, and return it.
 
     Args:
-        df: A frame of a classic session; it is not run.
-        raw: Names of raw columns in the sources of its plan, beside the policy's text columns, also inside structs; one
-            name or several. Spark does not tell case apart.
-        policy: What the plan releases: its columns, id column, release name, mechanisms and key are compared. Without
-            one the guard knows no budget and judges the way of the text alone.
-        id: Column of record ids, where the policy is that of one column.
+        df: A frame of a classic session; the guard does not run it.
+        raw: Names of raw columns in the sources of its plan in addition to the policy's text columns, also inside
+            structs; one name or several. Spark ignores upper and lower case.
+        policy: Policy of the releases in the plan; the guard compares columns, id column, release name, mechanisms and
+            key. Without a policy, it judges only the path of the text, and no budget.
+        id: Column of record ids, if the policy is that of one column.
 
     Raises:
-        GateError: A raw column, or something made from it, reaches the output, or decides about rows, or enters a step
-            that cannot be followed; or a release is not the policy's, takes something else than a column of its own
-            row, or ids that are computed.
+        GateError: A raw column, or a value made from it, reaches the output, or chooses rows, or enters a step that
+            cannot be followed; or a release is not the policy's, or takes anything but a column of its own row, or
+            computed ids.
         PolicyError: The frame is one of Spark Connect, no source has such a column, or the policy is for benchmarks.
 
     Example:
@@ -78,25 +78,27 @@ def guard(
     """
     if getattr(df, "_jdf", None) is None:
         raise PolicyError(
-            "a frame of Spark Connect shows its client no analysed plan, so nothing sound can be said about it",
-            "guard the same query in a classic session; privatize_frame keeps only what the policy names in either",
+            "a frame of Spark Connect shows its client no analysed plan, so the guard cannot judge it",
+            "guard the same query in a classic session; privatize_frame keeps only the columns of the policy in both",
         )
-    plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analysed plan has no public door)
+    plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analysed plan has no public interface)
     releases = Releases(policy, id, raw)
     walk = _Walk(releases)
     reached = _raw(walk.step(plan, {}))
     if missing := releases.missing(walk.seen):
-        raise PolicyError(f"no source of the plan has a column {_named(missing)}", "name raw columns as the sources do")
+        raise PolicyError(
+            f"no source of the plan has a column {_named(missing)}", "use the names of raw columns in the sources"
+        )
     if reached:
         raise GateError(f"raw text reaches the output unreleased, in {_named(_names(plan, reached))}", HINT)
     return df
 
 
 class _Walk:
-    """Follows columns through a plan.
+    """Follow columns through a plan.
 
     Attributes:
-        seen: Raw columns that a source has, as the policy or the caller writes them.
+        seen: Raw columns that a source has, under the names of the policy or the caller.
     """
 
     def __init__(self, releases: Releases) -> None:
@@ -106,11 +108,11 @@ class _Walk:
         self._common: dict[int, list[Held]] = {}
 
     def step(self, node: Any, outer: Columns) -> Found:
-        """Return what the output columns of a step hold.
+        """Return the contents of a step's output columns.
 
         Args:
             node: The step.
-            outer: Columns of the queries around a sub-query, which it may refer to.
+            outer: Columns of the queries around a sub-query, to which it may refer.
         """
         kind = kind_of(node)
         below = [self.step(child, outer) for child in items(node.children())]
@@ -133,7 +135,7 @@ class _Walk:
             parts = [self._expressions.held(item, outer) for item in items(node.expressions())]
             if _raw(columns) or any(part.raw for part in parts):
                 raise GateError(f"raw text enters a step of kind {kind}, which cannot be followed", HINT)
-            return self._source(node)  # it may read elsewhere
+            return self._source(node)  # it may read other data
         return {number: columns.get(number, Held()) for number in output}
 
     def _source(self, node: Any) -> Found:
@@ -211,7 +213,7 @@ class _Walk:
 
 
 def _equals(condition: Any) -> Iterator[tuple[int, int]]:
-    """Pairs of columns that a join's condition makes equal."""
+    """Yield the pairs of columns that a join's condition makes equal."""
     kind, parts = kind_of(condition), list(items(condition.children()))
     if kind == "And":
         for part in parts:
@@ -225,7 +227,7 @@ def _raw(columns: Columns) -> set[int]:
 
 
 def _fields(written: str) -> Iterator[str]:
-    """Names of all fields inside a type."""
+    """Yield the names of all fields inside a type."""
     waiting = [json.loads(written)]
     while waiting:
         here = waiting.pop()

@@ -1,4 +1,4 @@
-"""What a Spark plan says of a release: the function behind it, known by its code, and what it carries."""
+"""Recognise a release in a Spark plan by the code of its function, and read the policy that the function carries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from dptext_etl.policy import ColumnPolicy
 
 _FORMS = {"dptext_etl.spark.arrow_form": "worker", "dptext_etl.spark.pandas_form": "series"}
-"""Where the functions that `register` makes are written, and the module that each of them calls."""
+"""Modules of the functions that `register` makes, and the module that each of them calls."""
 _COMPARED = ("dataset", "column", "release", "key", "nonce")
 
 
@@ -20,7 +20,7 @@ class Mark:
     """A release in a plan.
 
     Args:
-        carried: What its function carries to the workers (`Carried.written`).
+        carried: JSON that its function carries to the workers (`Carried.written`).
     """
 
     def __init__(self, carried: dict[str, Any]) -> None:
@@ -28,10 +28,10 @@ class Mark:
 
     @classmethod
     def of(cls, function: Any) -> Mark | None:
-        """Return the release behind a Python function of a plan: the same code as ours, calling the same module."""
+        """Return the release of a Python function of a plan, if it has our code and calls our module, else None."""
         try:
             command = bytes(function.command().unsafeArray())
-        except Exception:  # noqa: BLE001  (another version of Spark keeps it elsewhere: then we know no release in it)
+        except Exception:  # noqa: BLE001  (another version of Spark keeps it elsewhere, so we cannot know this function)
             return None
         forms = [name for name in _FORMS if name.encode() in command]
         if len(forms) != 1:
@@ -46,12 +46,12 @@ class Mark:
 
     @property
     def mechanism(self) -> dict[str, Any]:
-        """The mechanism as plain data."""
+        """Return the mechanism as plain data."""
         described: dict[str, Any] = self._said["mechanism"]
         return described
 
     def is_of(self, policy: ColumnPolicy) -> bool:
-        """Whether this is the release that a column's policy makes."""
+        """Say whether a column's policy makes this release."""
         mine, said = policy.model_dump(mode="json", exclude={"mechanism"}), self._said["policy"]
         hashes = {role: item.sha256 for role, item in policy.mechanism.artifacts().items()}
         carried = {role: item["sha256"] for role, item in self._said["artifacts"].items()}

@@ -1,4 +1,4 @@
-"""Read a published table with Spark by its manifest, so that nobody sees half a version, or two at once."""
+"""Read a published table with Spark by its manifest, so that a reader always sees exactly one complete version."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ def published(
 
     Args:
         spark: The session; its executors see the files under the same paths.
-        path: Folder or object-store URL, as the policy names its sink.
+        path: Folder or object-store URL of the table, which is the policy's sink.
         storage_options: Options with which the driver reads the manifest of an object store; values may be "env:NAME".
             Executors read the objects with Spark's own settings.
         verify: Read every file once and compare its hash (see `runner.scan_published`).
 
     Returns:
-        A frame. It keeps to the version that it found, also when another is published meanwhile.
+        A frame of the version that was current at the call; a later publication does not change it.
 
     Raises:
         InputError: Nothing is published there, or a file is not the one that was published.
@@ -38,5 +38,7 @@ def published(
     paths = [place if "://" in place else f"file://{place}" for place in places]
     if manifest.file_format != "parquet":
         return read_text(spark, paths, manifest.file_format, scan(layout, manifest).collect_schema())
-    with seam("opening a published table with Spark", InputError, "does every executor see the files under this path?"):
+    with seam(
+        "opening a published table with Spark", InputError, "check that every executor sees the files under this path"
+    ):
         return spark.read.parquet(*paths)

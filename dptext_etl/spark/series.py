@@ -1,7 +1,7 @@
-"""The worker's half of the pandas form: batches of Series become Arrow arrays and come back.
+"""Convert batches of the pandas form on a worker: Series become Arrow arrays, and results become Series.
 
-pandas knows fewer types than Arrow: timestamps arrive without a zone and are refused as ids (cast them to strings, or
-use the Arrow form), and a column of nothing but nulls has no type.
+pandas has fewer types than Arrow: timestamps arrive without a zone and are refused as ids (cast them to strings, or use
+the Arrow form), and a column that holds only nulls has no type.
 """
 
 from __future__ import annotations
@@ -14,11 +14,18 @@ import pyarrow as pa
 from dptext_etl.errors import DPTextError, seam
 from dptext_etl.spark import worker
 
-_DEFECT = "a column holds strings, or ids of one allowed type; what was said is not repeated"
+_DEFECT = "a column holds strings, or ids of one allowed type; the library's message is not repeated"
 
 
 def release(carried: str, text: Any, ids: Any, subject: Any) -> Any:
-    """Release one batch of Series (see `worker.release`); structs come back as a DataFrame."""
+    """Release one batch of Series (see `worker.release`); return structs as a DataFrame.
+
+    Args:
+        carried: The plan's JSON (`Carried.written`).
+        text: Series of texts.
+        ids: Series of record ids, or a DataFrame of composite ids.
+        subject: Series of subject ids, or None.
+    """
     with seam("reading a batch from pandas", DPTextError, _DEFECT):
         columns = [_arrow(text), _arrow(ids), None if subject is None else _arrow(subject)]
     out = worker.release(carried, *columns)

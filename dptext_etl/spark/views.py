@@ -1,12 +1,12 @@
-"""A view that releases the text columns of a table: ids and subjects are the policy's, so its readers choose none.
+"""Register views that release the text columns of a table, with the policy's ids and subjects instead of the readers'.
 
     from dptext_etl.spark import register_view
 
     register_view(spark, "released_reviews", table="reviews", policy="privacy.toml")
     spark.sql("SELECT * FROM released_reviews")
 
-The functions behind it are in no catalogue. Whoever reads the view must not be able to read the table: that is the
-catalogue's business (grants), or that of a session of their own.
+The functions behind a view are in no catalogue. Readers of the view must not be able to read the table: use grants of
+the catalogue, or a separate session for them.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ def register_view(
     form: Literal["arrow", "pandas"] = "arrow",
     artifacts: str | None = None,
 ) -> DataFrame:
-    """Register a temporary view of a table in which every text column is released, and nothing unnamed is left.
+    """Register a temporary view of a table that releases every text column and shows only columns of the policy.
 
-    It has the policy's id column, its kept columns and its text columns, in the table's order. Each text is released
-    for the id of its own row, and charged to that row's subject under the policy's cap. Spark evaluates the view
-    whenever it is read: same rows, same bytes, one charge.
+    The view has the policy's id column, its kept columns and its text columns, in the table's order. Each text is
+    released for the id of its own row, and charged to that row's subject under the policy's cap. Spark evaluates the
+    view at every read; the same rows give the same bytes and one charge.
 
     Args:
         spark: The session, classic or Spark Connect.
         name: Name of the view.
         table: Name of the raw table or view.
-        policy: The policy of the dataset, or the path of its file; its source is not read.
-        charge: Charge the policy's ledger before a text is returned. Without, the view writes nothing: models, which
-            cannot be charged in SQL, need that; a text is still drawn once per id.
-        form: As for `register`.
-        artifacts: As for `register`.
+        policy: The policy of the dataset, or the path of its file; the view does not read its source.
+        charge: Charge the policy's ledger before a text is returned. If False, the view writes nothing, which models
+            need because SQL cannot charge them; a text still has one draw per id.
+        form: "arrow" or "pandas" (see `register`).
+        artifacts: Folder or object-store URI by which tables reach the workers, or None (see `register`).
 
     Returns:
         The view as a frame.
 
     Raises:
-        PolicyError: The table lacks a column that the policy names, or the policy cannot be carried out in SQL.
+        PolicyError: The table lacks a column of the policy, or SQL cannot carry out the policy.
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)

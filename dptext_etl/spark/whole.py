@@ -1,4 +1,4 @@
-"""The policy of a run over a frame: one that is written down, or the policy of one column and what else a run needs."""
+"""Make the policy of a run over a frame from a policy, or from the policy of one column and the entries of a run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ def whole_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:
 
     Args:
         policy: A policy, the path of one, or the policy of one column.
-        entries: Entries of a policy, as a policy file names them; `ledger` may be a URL alone.
+        entries: Entries under the names of a policy file; `ledger` may be a URL alone.
 
     Raises:
-        PolicyError: Entries that are missing or say something that cannot be done.
+        PolicyError: Entries are missing or not allowed.
     """
     given = dict(entries)
     if isinstance(given.get("ledger"), str):

@@ -1,7 +1,7 @@
-"""What runs in Spark's Python workers: importable, light, and the one place that is loaded once per worker.
+"""Release batches in Spark's Python workers; this light module is imported once per worker.
 
-A function in a plan holds nothing but the text of `Carried`. The first batch of a worker makes the policy from it,
-opens the tables and resolves the references; later batches and later queries find all that in this module.
+A function in a plan holds only the JSON of `Carried`. The first batch of a worker makes the policy from it, opens the
+tables and resolves the references. Later batches and later queries find all of this in this module.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ SPEND = pa.struct(
 """Type of a released column with `spend=True`."""
 SPEND_SQL = "struct<text: string, positions: int, epsilon: double, delta: double>"
 
-_DEFECT = "this is a defect; what it said is not repeated, because it may quote a text"
+_DEFECT = "this is a defect; its message is not repeated, because it may quote a text"
 _NAMES = ("text", "id", "subject")
 _KNOWN = ", ".join(_NAMES)
 _CALL = (
     "call name(text, id), or name(text, id, subject) where a ledger charges subjects; DESCRIBE FUNCTION name says which"
 )
-_SWAPPED = "the order of arguments is (text, id, subject): are two of them swapped?"
+_SWAPPED = "the order of arguments is (text, id, subject); check that no two of them are swapped"
 
 
 @dataclass(frozen=True)
 class Seat:
-    """A function as a worker holds it.
+    """The state of a function in a worker.
 
     Attributes:
-        policy: The column's policy, its artifacts on this machine.
+        policy: The column's policy with artifacts on this machine.
         spend: Return the struct.
-        account: Where rows are charged, or None.
+        account: Account that is charged for rows, or None.
     """
 
     policy: ColumnPolicy
@@ -54,9 +54,9 @@ class Seat:
 
 @lru_cache(maxsize=64)
 def seat(carried: str) -> Seat:
-    """Return the function that a plan carries, made once per worker process."""
+    """Return the state of a plan's function, which a worker process makes once."""
     os.environ["DPTEXT_THREADS"] = "1"  # Spark runs one worker per task slot
-    with seam("reading what the plan carries", DPTextError, _DEFECT):
+    with seam("reading the policy in the plan", DPTextError, _DEFECT):
         described = Carried.model_validate_json(carried)
         policy = described.column_policy()
         account = None if described.ledger is None else patient(partial(Account, policy, described.ledger))
@@ -93,18 +93,18 @@ def release(carried: str, texts: pa.Array, ids: pa.Array, subjects: pa.Array | N
     """Release one batch of a Spark column, charged first if the function has a ledger.
 
     Args:
-        carried: What the plan carries (`Carried.written`).
-        texts: Strings; null in, null out.
+        carried: The plan's JSON (`Carried.written`).
+        texts: Strings; a null stays null.
         ids: Record ids of any allowed type.
-        subjects: Subject ids, where the ledger charges subjects.
+        subjects: Subject ids, if the ledger charges subjects.
 
     Returns:
-        Strings, or `SPEND`; null where a row is over its cap.
+        Strings, or `SPEND`; null for a row over its cap.
 
     Raises:
-        InputError: Bad columns, one id with several texts, or a text that changed since the release took it.
-        BudgetError: Rows over the cap, with `on_cap="refuse"`.
-        LedgerError: The ledger contradicts what is asked of it.
+        InputError: The columns are not allowed, an id has several texts, or a text changed after its release.
+        BudgetError: Rows are over the cap, and `on_cap` is "refuse".
+        LedgerError: The ledger does not allow the charge.
     """
     here = seat(carried)
     with seam("releasing a batch", DPTextError, _DEFECT):
@@ -136,7 +136,7 @@ def _require_subjects(here: Seat, subjects: pa.Array | None) -> None:
     if wanted and subjects is None:
         raise InputError(
             "this function charges subjects and got none",
-            'call name(text, id, subject), or register(…, unit="record") if records stand for themselves',
+            'call name(text, id, subject), or register(…, unit="record") if every record is a unit of its own',
         )
     if subjects is not None and not wanted:
         raise InputError(
@@ -152,7 +152,7 @@ def _canonical(ids: pa.Array, what: str, *, by_name: bool = False) -> pa.Array:
 
 
 def _typed(released: pa.Array) -> pa.Array:
-    """Give Spark's types to a released column; a struct that is null becomes a struct of nulls, as pandas has it."""
+    """Give Spark's types to a released column; a null struct becomes a struct of nulls, as in pandas."""
     if not pa.types.is_struct(released.type):
         return released.cast(pa.string())
     fields = [item.cast(field.type) for item, field in zip(released.flatten(), SPEND, strict=True)]
