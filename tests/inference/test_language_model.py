@@ -98,7 +98,7 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
         language_model.model_files(str(tmp_path))
     with pytest.raises(PolicyError, match="no model folder"):
         language_model.model_files(str(tmp_path / "nothing"))
-    with pytest.raises(PolicyError, match="a folder has none"):
+    with pytest.raises(PolicyError, match="only models on a hub have a revision"):
         language_model.model_files(str(tmp_path), "main")
     with pytest.raises(PolicyError, match="hf download"):
         language_model.model_files("nobody/no-such-model", "v1")

@@ -113,8 +113,9 @@ def test_failures_on_private_texts_are_charged_counted_and_decide_nothing(films,
     assert report["passed"]
     assert report["counts"]["texts"] >= 12, "and canary rows of foreign words, if they spell such a text"
     assert report["counts"]["draws"] >= 3 * 12
-    manifest = (films.folder / "published" / "manifest.json").read_text()
-    assert NAME not in manifest
+    manifests = list(films.folder.glob("published*manifest*.json"))
+    assert manifests
+    assert not any(NAME in path.read_text() for path in manifests), "the count stays inside the boundary"
     assert charged(films)[0] == charged(films)[1] >= 60
 
 
