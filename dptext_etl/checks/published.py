@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeGuard
 
 import polars as pl
@@ -18,14 +19,15 @@ from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import search
-from dptext_etl.checks.manifest import HINT, PublishedManifest
+from dptext_etl.checks.manifest import HINT, PublishedManifest, fetched
 from dptext_etl.checks.sink import LocalSink
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
+from dptext_etl.objects import Objects
 from dptext_etl.policy import PolicyLike, resolve
 
-Table = Path | pl.DataFrame
+Table = str | Path | pl.DataFrame
 
 
 @bare
@@ -33,7 +35,9 @@ def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None =
     """Evaluate every gate that judges published tables.
 
     Args:
-        released: The published folder (its manifest says which files count), one published file, or a table.
+        released: The published folder or object-store URL (its manifest says which files count), one published file, or
+            a table. What lies in an object store is copied to a folder of this process first, with the policy's
+            `storage_options`.
         policy: The policy that it was published under, or the path of its file.
         ledger: Its ledger, open; None opens the policy's, to read only.
 
@@ -50,7 +54,14 @@ def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None =
         if ledger is None:
             opened = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True)
             ledger = stack.enter_context(opened)
-        manifest = PublishedManifest.read(released) if _is_sink(released) else None
+        if isinstance(released, str) and "://" not in released:
+            released = Path(released)
+        manifest: PublishedManifest | None
+        if isinstance(released, str):
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="dptext-check-")))
+            manifest = fetched(Objects.of(released.rstrip("/"), policy.storage_options), folder)
+        else:
+            manifest = PublishedManifest.read(released) if _is_sink(released) else None
         tables: list[Table] = [released] if manifest is None else [*manifest.present()]
         columns = zip(policy.columns, policy.column_policies(), strict=True)
         found = {spec.name: ledger.find(column) for spec, column in columns}
@@ -79,6 +90,7 @@ def _judge(table: Table, gates: list[Gate]) -> None:
 def _batches(table: Table) -> Iterator[pl.DataFrame]:
     if isinstance(table, pl.DataFrame):
         return iter([table])
+    table = Path(table)
     if not table.is_file():
         raise InputError("what is to be checked is neither a folder nor a file nor a table", HINT)
     return _from_file(table)

@@ -5,7 +5,6 @@ This finds changes of the table after its gates: files that were edited, cut, ad
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
 from collections.abc import Iterator
-from pathlib import Path
 
 import dagster as dg
 
@@ -19,15 +18,13 @@ from dptext_etl.orchestration.resources import deployed, needed
 from dptext_etl.orchestration.settings import Settings
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest
-from dptext_etl.runner.layout import Layout, is_remote
+from dptext_etl.runner.layout import Layout
 
 _NOTHING = ("nothing is published that could be checked", "materialise the published asset first")
 
 
-def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition | None:
-    """Return the step that judges the published table, or None if the table is in an object store."""
-    if is_remote(policy.sink.removeprefix("file://")):
-        return None
+def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
+    """Return the step that judges the published table, in a folder or in an object store."""
     name = names(policy)
     known = catalogue(policy, Stage.PUBLISHED)
 
@@ -61,7 +58,7 @@ def _published(policy: Policy, partition: str | None) -> bool:
 def _verdicts(policy: Policy, partition: str | None) -> tuple[Verdict, ...]:
     if not _published(policy, partition):
         raise InputError(*_NOTHING)
-    return published.check_published(Path(Layout.of(policy, partition).sink), policy)
+    return published.check_published(Layout.of(policy, partition).sink, policy)
 
 
 def _require(found: Findings) -> None:

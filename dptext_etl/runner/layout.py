@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import quote
 
+from dptext_etl import objects
 from dptext_etl.checks.sink import MANIFEST, LocalSink
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
@@ -50,7 +50,7 @@ class Layout:
         check_partition(policy, partition)
         source = _local(policy.source.replace(PARTITION, partition or ""))
         sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
-        staging, storage = _staging(policy, sink, partition), _storage(policy.storage_options)
+        staging, storage = _staging(policy, sink, partition), objects.resolved(policy.storage_options)
         return cls(
             source, sink, staging, partition, storage, _root(policy, _local(policy.sink.replace(PARTITION, "_")))
         )
@@ -64,7 +64,7 @@ class Layout:
     def of_sink(cls, sink: str, storage_options: dict[str, str]) -> Layout:
         """Return the places of a published table alone."""
         where = _local(sink).rstrip("/")
-        return cls("", where, Path(), None, _storage(storage_options))
+        return cls("", where, Path(), None, objects.resolved(storage_options))
 
     @property
     def sink_format(self) -> str:
@@ -85,6 +85,15 @@ class Layout:
     def manifest(self) -> str:
         """Path or URL of the manifest that a publication writes."""
         return f"{self.sink}/{MANIFEST}" if self.remote_sink else str(self.local.manifest)
+
+    @property
+    def objects(self) -> objects.Objects:
+        """The objects of a sink in an object store.
+
+        Raises:
+            InputError: The library for it is not installed, or there is no such store.
+        """
+        return objects.Objects(self.sink, self.storage)
 
     def part(self, path: str) -> str:
         """Return the full path or URL of a file that a manifest names."""
@@ -150,33 +159,3 @@ def _root(policy: Policy, sink: str) -> Path:
             "staging is a local folder: what is not published yet stays inside", 'write: staging = "staging"'
         )
     return root
-
-
-_NUMBERS: dict[str, type[int] | type[float]] = {
-    "max_retries": int,
-    "retry_timeout_ms": int,
-    "retry_init_backoff_ms": int,
-    "retry_max_backoff_ms": int,
-    "retry_base_multiplier": float,
-    "file_cache_ttl": int,
-}
-"""Options that Polars itself takes, as numbers."""
-
-
-def _storage(options: dict[str, str]) -> dict[str, Any]:
-    resolved: dict[str, Any] = {}
-    for name, value in options.items():
-        variable = value.removeprefix("env:") if value.startswith("env:") else None
-        if variable is not None and variable not in os.environ:
-            raise PolicyError(f"storage option {name!r} refers to {variable}, which is not set", f"export {variable}")
-        resolved[name] = _typed(name, value if variable is None else os.environ[variable])
-    return resolved
-
-
-def _typed(name: str, value: str) -> str | int | float:
-    kind = _NUMBERS.get(name)
-    try:
-        return value if kind is None else kind(value)
-    except ValueError:
-        problem = f"storage option {name!r} must be a number"
-    raise PolicyError(problem, 'write: storage_options = { max_retries = "2" }')

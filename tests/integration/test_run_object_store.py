@@ -9,10 +9,20 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
+from dptext_etl import run
+from dptext_etl.checks.published import check_published
+from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.runner import scan_published
+from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish import lease
 from dptext_etl.runner.publish.manifest import Manifest
+
+pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
+
+
+def tag(data):
+    return f'"{hashlib.md5(data).hexdigest()}"'
 
 
 class Store(BaseHTTPRequestHandler):
@@ -43,16 +53,34 @@ class Store(BaseHTTPRequestHandler):
         if self.refusing and re.search(self.refusing, self.path):
             self._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
             return
+        if not self._allowed():
+            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            return
         if "partNumber" in query:
             self.uploads[(self._key(), int(query["partNumber"][0]))] = data
         else:
             self.objects[self._key()] = data
             self.order.append(self._key())
-        self._answer(200, b"", {"ETag": '"e"'})
+        self._answer(200, b"", {"ETag": tag(data)})
+
+    def _allowed(self):
+        """Whether the condition of a request holds."""
+        held = self.objects.get(self._key())
+        if self.headers.get("If-None-Match") == "*":
+            return held is None
+        wanted = self.headers.get("If-Match")
+        return wanted is None or (held is not None and wanted == tag(held))
 
     def do_POST(self):
-        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        asked = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         key = self._key()
+        if "delete" in urlsplit(self.path).query:
+            gone = re.findall("<Key>(.*?)</Key>", asked.decode())
+            for name in gone:
+                self.objects.pop(name, None)
+            said = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in gone)
+            self._answer(200, f"<DeleteResult>{said}</DeleteResult>".encode())
+            return
         if "uploads" in urlsplit(self.path).query:
             self._answer(200, b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>")
             return
@@ -70,7 +98,7 @@ class Store(BaseHTTPRequestHandler):
             self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>" if body else b"")
             return
         asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-        headers = {"ETag": '"e"', "Last-Modified": "Fri, 20 Nov 2026 00:00:00 GMT"}
+        headers = {"ETag": tag(data), "Last-Modified": "Fri, 20 Nov 2026 00:00:00 GMT"}
         if asked:
             first, last = int(asked[1]), min(int(asked[2] or len(data) - 1), len(data) - 1)
             headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
@@ -130,14 +158,14 @@ def test_the_store_holds_the_bytes_that_a_folder_would(make_job, store, suffix):
     objects = {
         name.removeprefix("published/reviews/"): data for name, data in store.objects.items() if "published" in name
     }
-    folders = {"published.manifest.json": "manifest.json", "published.versions/v1/": "v1/"}
-    of_folder = {
-        name.replace(place, there): data
+    files = {
+        name.rpartition("/")[2]: data
         for name, data in local.files().items()
-        for place, there in folders.items()
-        if name.startswith(place)
+        if name.startswith("published.versions/v1/")
     }
-    assert objects == of_folder
+    assert {name.rpartition("/")[2]: data for name, data in objects.items() if "/" in name} == files
+    assert len({name.partition("/")[0] for name in objects if "/" in name}) == 1
+    assert all(re.fullmatch(r"v1-[0-9a-f]{12}/part-0000\d" + suffix, name) for name in objects if "/" in name)
     assert store.order[-1] == "published/reviews/manifest.json"
     manifest = json.loads(store.objects["published/reviews/manifest.json"])
     for part in manifest["parts"]:
@@ -146,10 +174,10 @@ def test_the_store_holds_the_bytes_that_a_folder_would(make_job, store, suffix):
     assert "not-to-be-printed" not in json.dumps(summary.as_dict()) + repr(Layout.of(job.policy(**changes)))
     published = scan_published("s3://bucket/published/reviews", store.options).collect()
     assert published.height == 240
-    before = len(store.order)
+    before = dict(store.objects)
     again = job.run(**changes)
     assert not again.changed
-    assert len(store.order) == before
+    assert store.objects == before
 
 
 def test_incremental_in_a_store(make_job, store, reviews, save):
@@ -215,3 +243,123 @@ def test_a_manifest_of_somebody_else_is_refused(make_job, store):
     with pytest.raises(InputError, match="manifest"):
         job.run(**remote(job, store))
     assert Manifest.read(Layout.of_sink("s3://bucket/nothing", store.options)) is None
+
+
+SINK = "s3://bucket/published/reviews"
+
+
+def failing(policy):
+    verdicts = check_published(SINK, policy)
+    return {verdict.name: verdict.message for verdict in verdicts if not verdict.passed}
+
+
+def test_two_releases_in_one_sink_lose_nothing(make_job, store, monkeypatch, reviews):
+    """The second publishes while the first is between its objects and its manifest; the lease has run out."""
+    job = make_job()
+    upload(job, store)
+    one, two = (job.policy(**remote(job, store, release=name)) for name in ("one", "two"))
+    staged = stage(one)
+    verdicts = check(staged)
+    monkeypatch.setattr(lease, "SECONDS", -1.0)
+    done = []
+
+    def checkpoint(name):
+        if name == "version written" and not done:
+            done.append(run(two))
+
+    with pytest.raises(PolicyError, match=r"published to this sink meanwhile|stood still"):
+        publish(staged, verdicts, checkpoint=checkpoint)
+    assert json.loads(store.objects["published/reviews/manifest.json"])["release"] == "two"
+    assert not failing(two)
+    assert scan_published(SINK, store.options).collect().height == 240
+    monkeypatch.undo()
+    monkeypatch.setenv("DPTEXT_TEST_SECRET", "not-to-be-printed")
+    again = run(one)
+    assert (again.version, again.rows["new"]) == (2, 0)
+    assert not failing(one)
+
+
+def test_a_sink_is_one_runs_at_a_time(make_job, store):
+    job = make_job()
+    upload(job, store)
+    refused = []
+
+    def checkpoint(name):
+        if name == "parts written":
+            with pytest.raises(PolicyError, match="another run is publishing to this sink") as caught:
+                run(job.policy(**remote(job, store, release="two")))
+            refused.append(caught.value.hint)
+
+    run(job.policy(**remote(job, store)), checkpoint=checkpoint)
+    assert "more seconds" in refused[0]
+    assert "published/reviews/lease.json" not in store.objects
+
+
+def test_the_lease_of_a_killed_run_ends(make_job, store, monkeypatch):
+    job = make_job()
+    upload(job, store)
+    store.objects["published/reviews/lease.json"] = b'{"holder": "gone", "until": 1.0}'
+    assert job.run(**remote(job, store)).version == 1
+    assert "published/reviews/lease.json" not in store.objects
+
+
+def test_a_lost_object_is_seen_and_comes_back(make_job, store):
+    job = make_job()
+    upload(job, store)
+    changes = remote(job, store)
+    job.run(**changes)
+    before = dict(store.objects)
+    lost, damaged = sorted(name for name in store.objects if "/part-" in name)[:2]
+    del store.objects[lost]
+    store.objects[damaged] = next(data for name, data in before.items() if "/part-00002" in name)
+    with pytest.raises(InputError, match="2 of 3 published files are not those of their manifest"):
+        scan_published(SINK, store.options)
+    assert "missing: 1" in failing(job.policy(**changes))["published_files"]
+    assert "2 damaged or missing" in job.run(**changes).notes[0]
+    assert store.objects == before
+
+
+def test_what_is_published_in_a_store_is_checked_there(make_job, store):
+    job = make_job()
+    upload(job, store)
+    policy = job.policy(**remote(job, store))
+    run(policy)
+    assert not failing(policy)
+    part = next(name for name in store.objects if "/part-00000" in name)
+    store.objects[part.replace("part-00000", "part-00009")] = b"somebody else's"
+    assert failing(policy)["published_files"] == "unlisted: 1"
+    del store.objects[part.replace("part-00000", "part-00009")]
+    manifest = json.loads(store.objects["published/reviews/manifest.json"])
+    for column in manifest["columns"]:
+        column["epsilon"] = 0.01
+    store.objects["published/reviews/manifest.json"] = json.dumps(manifest).encode()
+    assert failing(policy)["published_files"] == "unrecorded manifest: 1"
+
+
+def test_dagster_looks_at_a_store_a_second_time(make_job, store):
+    pytest.importorskip("dagster", reason="dagster is not installed")
+    from dptext_etl.orchestration import recheck
+    from dptext_etl.orchestration.settings import Settings
+
+    job = make_job()
+    upload(job, store)
+    policy = job.policy(**remote(job, store))
+    assert not recheck._published(policy, None)
+    run(policy)
+    assert recheck._published(policy, None)
+    assert all(verdict.passed for verdict in recheck._verdicts(policy, None))
+    first, second = sorted(name for name in store.objects if "/part-" in name)[:2]
+    store.objects[first] = store.objects[second]
+    assert not recheck._verdicts(policy, None)[0].passed
+    assert recheck.published_checks(policy, Settings()) is not None
+
+
+def test_without_the_extra_a_store_is_refused_before_anything_is_charged(make_job, store, monkeypatch):
+    from dptext_etl import objects
+
+    job = make_job()
+    upload(job, store)
+    monkeypatch.setattr(objects, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match="needs obstore"):
+        job.run(**remote(job, store))
+    assert not (job.folder / "ledger.db").exists()

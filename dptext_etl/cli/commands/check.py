@@ -18,7 +18,8 @@ KEYS = (
 
 def check(
     released: Annotated[
-        Path, typer.Argument(metavar="RELEASED", help="The published folder, as `dptext run` wrote it.")
+        str,
+        typer.Argument(metavar="RELEASED", help="The published folder or object-store URL, as `dptext run` wrote it."),
     ],
     *,
     policy: Annotated[Path, typer.Option(metavar="POLICY", help="The policy file that it was published under.")],

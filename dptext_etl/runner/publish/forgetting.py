@@ -201,7 +201,7 @@ def _without(  # noqa: PLR0917
         ledger.retire(refs, place, name_of(now), now.digest, now.rows)
         checkpoint("recorded")
         writer.finish()
-    now.write(layout)
+    now.write(layout, before)
     checkpoint("manifest written")
     show(layout, now)
     return now

@@ -16,7 +16,8 @@ from typing import Any, Self
 import polars as pl
 
 from dptext_etl.checks.sink import MANIFEST
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, PolicyError, seam
+from dptext_etl.objects import Objects
 from dptext_etl.policy import Policy
 from dptext_etl.runner import durable
 from dptext_etl.runner.claims import claims
@@ -121,27 +122,19 @@ class Manifest:
                 return None
             return cls.parse(text)
 
-    def write(self, layout: Layout) -> None:
+    def write(self, layout: Layout, before: Manifest | None) -> None:
         """Replace the manifest of a sink in one step. Readers see the old one or the new one.
+
+        Args:
+            layout: The places of the run.
+            before: The manifest that the run began with; an object store refuses to replace any other.
 
         Raises:
             InputError: There is no room or no access; the old manifest stays.
+            PolicyError: Another run has published there meanwhile.
         """
         if layout.remote_sink:
-            with seam(
-                "writing the manifest",
-                InputError,
-                "is the object store reachable? Run the same policy again: it goes on from here",
-            ):
-                content = pl.LazyFrame({"text": [self.text().removesuffix("\n")]})
-                target = layout.manifest
-                content.sink_csv(
-                    target,
-                    include_header=False,
-                    quote_style="never",
-                    storage_options=layout.storage,
-                    check_extension=False,
-                )
+            self._swap(layout.objects, before)
             return
         content_bytes = self.text().encode()
         path = Path(layout.manifest)
@@ -149,12 +142,26 @@ class Manifest:
             path, lambda file: file.write(content_bytes), mode=durable.PUBLIC_FILE, action="writing the manifest"
         )
 
+    def _swap(self, store: Objects, before: Manifest | None) -> None:
+        """Write the manifest to a store if it holds the one that the run began with, and look at what it holds then."""
+        content, found = self.text().encode(), store.get(MANIFEST)
+        begun = None if before is None else before.digest
+        there = None if found is None else _digest(found.content)
+        if there != begun or store.swap(MANIFEST, content, None if found is None else found.tag) is None:
+            raise PolicyError("another run has published to this sink meanwhile", "run the same policy again")
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
 
 def _fetched(layout: Layout) -> str:
     if not layout.remote_sink:
         return layout.local.read_manifest().decode("ascii")
-    lines = pl.scan_lines(layout.manifest, storage_options=layout.storage).collect()
-    return "\n".join(lines.to_series().to_list())
+    found = layout.objects.get(MANIFEST)
+    if found is None:
+        raise FileNotFoundError(MANIFEST)
+    return found.content.decode("ascii")
 
 
 def draft(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO, Self
 
 import polars as pl
@@ -24,7 +24,8 @@ class Writer:
     """Write the parts of one version.
 
     They are drafted for their owner alone, until the ledger has recorded the publication. A local sink then gets them
-    by one rename. An object store gets its objects one by one: no manifest names them yet, so no reader sees them.
+    by one rename. An object store gets its objects one by one, under names that no other version has: no manifest names
+    them yet, so no reader sees them.
 
     Args:
         layout: The places of the run.
@@ -39,8 +40,7 @@ class Writer:
         self._layout = layout
         self._staging = staging
         self.version = version
-        self._shards: list[StagedShard] = []
-        self._parts: list[Part] = []
+        self._written: list[tuple[str, int, str]] = []
         self._drafts = (
             staging.folder / "parts" if layout.remote_sink else layout.local.versions / f".v{version}.incomplete"
         )
@@ -55,29 +55,39 @@ class Writer:
         self._remove_drafts()
 
     @property
+    def folder(self) -> str:
+        """The folder of the version; in an object store a name of its own, which follows from what is in it."""
+        if not self._layout.remote_sink:
+            return f"v{self.version}"
+        content = "".join(digest for _, _, digest in self._written)
+        return f"v{self.version}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """The parts that were written so far."""
-        return tuple(self._parts)
+        return tuple(Part(f"{self.folder}/{name}", rows, digest) for name, rows, digest in self._written)
 
     def add(self, shard: StagedShard) -> None:
         """Write a staged shard without its canary rows."""
-        self._shards.append(shard)
-        self.add_rows(self._rows(shard))
+        self.add_rows(self._staging.read(shard).filter(~pl.col(CANARY)).drop(CANARY))
 
     def add_rows(self, frame: pl.DataFrame) -> None:
         """Write rows as they are to be published."""
-        name = f"part-{len(self._parts):05d}.{self._layout.sink_format}"
+        name = f"part-{len(self._written):05d}.{self._layout.sink_format}"
         path = self._drafts / name
         durable.write(path, _writer(frame, self._layout.sink_format), action="writing a part")
-        self._parts.append(Part(f"v{self.version}/{name}", frame.height, sha256(path)))
+        self._written.append((name, frame.height, sha256(path)))
 
-    def finish(self) -> None:
-        """Put the version where the manifest will point. Call it when the ledger has recorded the publication."""
+    def finish(self, each: Callable[[], object] = lambda: None) -> None:
+        """Put the version where the manifest will point. Call it when the ledger has recorded the publication.
+
+        Args:
+            each: Called before each object, to hold on to the sink.
+        """
         if self._layout.remote_sink:
-            for shard, part in zip(self._shards, self._parts, strict=True):
-                self._upload(shard, part)
+            self._upload(self.parts, each)
             return
-        target = self._layout.local.versions / f"v{self.version}"
+        target = self._layout.local.versions / self.folder
         with seam("putting a version in place", InputError, _AGAIN):
             for path in self._drafts.iterdir():
                 path.chmod(durable.PUBLIC_FILE)
@@ -87,42 +97,41 @@ class Writer:
             self._drafts.rename(target)
             flush(target.parent)
 
-    def restore(self, published: tuple[Part, ...]) -> int:
-        """Restore missing or damaged local parts from the parts just written, and return how many."""
+    def restore(self, published: tuple[Part, ...], each: Callable[[], object] = lambda: None) -> int:
+        """Restore missing or damaged parts from the parts just written, and return how many."""
         if self._layout.remote_sink:
-            return 0
+            return self._upload(published, each)
         restored = 0
-        for part, drafted in zip(published, self._parts, strict=True):
+        for part, (name, _, _) in zip(published, self._written, strict=True):
             target = self._layout.local.versions / part.path
             if target.is_file() and sha256(target) == part.sha256:
                 continue
             with seam("restoring a part", InputError, _AGAIN):
                 target.parent.mkdir(exist_ok=True)
-                draft = self._drafts / Path(drafted.path).name
+                draft = self._drafts / name
                 draft.chmod(durable.PUBLIC_FILE)
                 draft.rename(target)
                 flush(target.parent)
             restored += 1
         return restored
 
-    def _rows(self, shard: StagedShard) -> pl.DataFrame:
-        return self._staging.read(shard).filter(~pl.col(CANARY)).drop(CANARY)
+    def _upload(self, parts: tuple[Part, ...], each: Callable[[], object]) -> int:
+        """Write the objects that are missing or hold other bytes, look at what the store holds then, and count them.
 
-    def _upload(self, shard: StagedShard, part: Part) -> None:
-        """Write an object with the writer of Polars, which gives the bytes that were hashed."""
-        frame = self._rows(shard).lazy()
-        target, options = f"{self._layout.sink}/{part.path}", self._layout.storage
-        sinks: dict[str, Callable[..., object]] = {
-            "parquet": frame.sink_parquet,
-            "csv": frame.sink_csv,
-            "ndjson": frame.sink_ndjson,
-        }
-        with seam(
-            "writing an object",
-            InputError,
-            "is the object store reachable? Run the same policy again: it goes on from here",
-        ):
-            sinks[self._layout.sink_format](target, storage_options=options)
+        Raises:
+            InputError: The store does not hold what was written.
+        """
+        store, written = self._layout.objects, 0
+        for part, (name, _, _) in zip(parts, self._written, strict=True):
+            each()
+            if store.digest(part.path) == part.sha256:
+                continue
+            store.put_file(part.path, self._drafts / name)
+            if store.digest(part.path) != part.sha256:
+                msg = f"the object store does not hold {part.path} as it was written"
+                raise InputError(msg, "readers still see the version before; run the same policy again")
+            written += 1
+        return written
 
     def _remove_drafts(self) -> None:
         shutil.rmtree(self._drafts, ignore_errors=True)

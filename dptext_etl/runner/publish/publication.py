@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dptext_etl.checks import Verdict, require
@@ -77,11 +77,13 @@ def publish(
         note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.staging}"
         return Published(None, None, None, 0, changed=False, note=note)
     meter = Meter("publish", staged.rows["released"], progress)
-    with durable.alone(layout.staging, "of this release is under way"), alone_at(layout):
-        return _publish(staged, verdicts, meter, checkpoint)
+    with durable.alone(layout.staging, "of this release is under way"), alone_at(layout) as hold:
+        return _publish(staged, verdicts, meter, checkpoint, hold)
 
 
-def _publish(staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, checkpoint: Checkpoint) -> Published:
+def _publish(
+    staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, checkpoint: Checkpoint, hold: Callable[[], None]
+) -> Published:
     layout, staging = staged.layout, Staging(staged.layout.staging)
     before = Manifest.read(layout)
     known = before is not None and _recorded(staged, before)
@@ -95,6 +97,7 @@ def _publish(staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, check
         for shard in staged.shards:
             if shard.counts["rows"]:
                 writer.add(shard)
+            hold()
             meter.add(shard.counts["rows"])
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
@@ -103,12 +106,12 @@ def _publish(staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, check
         manifest = before if same and before is not None else manifest
         _record(staged, manifest)
         checkpoint("recorded")
-        restored = writer.restore(manifest.parts) if same else 0
+        restored = writer.restore(manifest.parts, hold) if same else 0
         if not same:
-            writer.finish()
+            writer.finish(hold)
         checkpoint("version written")
     if not same:
-        manifest.write(layout)
+        manifest.write(layout, before)
     checkpoint("manifest written")
     show(layout, manifest)
     checkpoint("shown")

@@ -27,13 +27,11 @@ def published_manifest(layout: Layout) -> Manifest:
 
 
 def require_whole(layout: Layout, manifest: Manifest) -> None:
-    """Refuse files that are not those of the manifest, byte for byte; objects of a store are not looked at.
+    """Refuse files that are not those of the manifest, byte for byte.
 
     Raises:
         InputError: A file is gone or has changed.
     """
-    if layout.remote_sink:
-        return
     changed = [part.path for part in manifest.parts if _digest(layout, part.path) != part.sha256]
     if changed:
         msg = f"{len(changed)} of {len(manifest.parts)} published files are not those of their manifest: {changed[0]}"
@@ -41,6 +39,8 @@ def require_whole(layout: Layout, manifest: Manifest) -> None:
 
 
 def _digest(layout: Layout, path: str) -> str | None:
+    if layout.remote_sink:
+        return layout.objects.digest(path)
     with seam("reading a published file", InputError, "is it readable? `dptext check` says more"):
         try:
             return sha256(Path(layout.part(path)))
@@ -54,7 +54,7 @@ def scan_published(sink: str, storage_options: Mapping[str, str] | None = None, 
     Args:
         sink: Folder or object-store URL.
         storage_options: Options for object stores; values may be "env:NAME".
-        verify: Read every file of a folder once and compare its hash. Without it, a file that was edited, cut or
+        verify: Read every file once and compare its hash. Without it, a file that was edited, cut or
             swapped after its gates is read like any other. Neither compares the manifest with the ledger: `dptext
             check` does.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.files import flush, sha256
 from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.lease import Lease
 from dptext_etl.runner.publish.manifest import Manifest
 
 _OURS = re.compile(r"manifest\.json|\.manifest\.json\.draft|v\d+|\.v\d+\.incomplete|\.dptext-\d+")
@@ -29,12 +30,13 @@ _BUSY = ("another run is publishing to this sink", "wait for it, or stop it; the
 
 
 def require_sink(layout: Layout) -> None:
-    """Refuse a folder that could not be published to, before anything is spent.
+    """Refuse a sink that could not be published to, before anything is spent.
 
     Raises:
         InputError: Access is denied, or the place holds what no run wrote.
     """
     if layout.remote_sink:
+        layout.objects.get(MANIFEST)
         return
     sink = layout.local
     _refuse_foreign(sink)
@@ -43,15 +45,19 @@ def require_sink(layout: Layout) -> None:
 
 
 @contextmanager
-def alone_at(layout: Layout) -> Iterator[None]:
-    """Let one release at a time publish to a folder, and move an older layout; object stores have no locks.
+def alone_at(layout: Layout) -> Iterator[Callable[[], None]]:
+    """Let one release at a time publish to a sink, and move an older layout.
+
+    Yields:
+        What to call now and then while objects are written: the lease of an object store runs out.
 
     Raises:
         PolicyError: Another run publishes there.
         InputError: Access is denied, or the place holds what no run wrote.
     """
     if layout.remote_sink:
-        yield
+        with Lease(layout.objects) as lease:
+            yield lease.renew
         return
     require_sink(layout)
     place = layout.local.parts
@@ -59,7 +65,7 @@ def alone_at(layout: Layout) -> Iterator[None]:
         if layout.local.parts != place:  # another run has moved it meanwhile
             raise PolicyError(*_BUSY)
         _migrate(layout)
-        yield
+        yield lambda: None
 
 
 def show(layout: Layout, manifest: Manifest) -> None:

@@ -1,0 +1,206 @@
+"""Read and write an object store so that nobody overwrites what somebody else has written.
+
+A manifest and a lease are written under a condition (`If-None-Match`, `If-Match`): the store itself lets one of several
+writers through. Everything else is written under a name of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from dptext_etl import extras
+from dptext_etl.errors import InputError, PolicyError, seam
+
+EXTRA = "objects"
+_HINT = (
+    "is the object store reachable, and may these credentials do it? Run the same policy again: it goes on from here"
+)
+_CLIENT = re.compile(
+    r"(?:aws_|azure_|google_)?(allow_http|allow_invalid_certificates|connect_timeout|timeout|proxy_url|user_agent)"
+)
+"""Options of the connection; all stores have them, with a prefix or without."""
+_RETRIES = "max_retries"
+_OTHERS = re.compile(r"retry_.*|file_cache_ttl")
+"""Options that Polars alone takes."""
+
+
+class Found(NamedTuple):
+    """An object: its bytes, and what names this state of it."""
+
+    content: bytes
+    tag: str
+
+
+class Objects:
+    """The objects below one URL.
+
+    Args:
+        url: A URL such as "s3://bucket/published/reviews".
+        options: Options of the store, references resolved (`resolved`).
+
+    Raises:
+        InputError: The library is not installed, or there is no such kind of store.
+    """
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        if find_spec("obstore") is None:
+            msg = "publishing to an object store, and reading from one by its manifest, needs obstore"
+            raise InputError(msg, f"`{extras.install(EXTRA)}`")
+        from obstore.store import from_url
+
+        self._url = url
+        client = {found[1]: str(value) for name, value in options.items() if (found := _CLIENT.fullmatch(name))}
+        config = {
+            name: str(value)
+            for name, value in options.items()
+            if not _CLIENT.fullmatch(name) and name != _RETRIES and not _OTHERS.fullmatch(name)
+        }
+        retries = {_RETRIES: int(options[_RETRIES])} if _RETRIES in options else None
+        with seam(f"opening the object store {url}", InputError, "is it an s3://, gs:// or az:// URL?"):
+            settings: dict[str, Any] = {"config": config, "client_options": client, "retry_config": retries}
+            self._store: Any = from_url(url, **settings)
+
+    @classmethod
+    def of(cls, url: str, options: Mapping[str, str]) -> Self:
+        """Open a store with options as a policy writes them."""
+        return cls(url, resolved(options))
+
+    def get(self, name: str) -> Found | None:
+        """Return an object, or None if there is none.
+
+        Raises:
+            InputError: The store cannot be read.
+        """
+        import obstore
+
+        with seam("reading an object", InputError, _HINT):
+            try:
+                found = obstore.get(self._store, name)
+            except FileNotFoundError:
+                return None
+            return Found(bytes(found.bytes()), str(found.meta["e_tag"]))
+
+    def swap(self, name: str, content: bytes, tag: str | None) -> str | None:
+        """Write an object if it is still in the state that `tag` names.
+
+        Args:
+            name: The object.
+            content: Its new bytes.
+            tag: What names its state; None if there is no such object yet.
+
+        Returns:
+            What names its new state; None if somebody else has written it meanwhile.
+
+        Raises:
+            InputError: The store refuses.
+        """
+        import obstore
+        from obstore.exceptions import AlreadyExistsError, PreconditionError
+
+        refused = suppress(AlreadyExistsError, PreconditionError, FileNotFoundError)
+        with seam(f"writing the object {name}", InputError, _HINT), refused:
+            obstore.put(self._store, name, content, mode="create" if tag is None else {"e_tag": tag})
+        # what was refused may be ours all the same: of an attempt whose answer was lost
+        found = self.get(name)
+        return found.tag if found is not None and found.content == content else None
+
+    def put_file(self, name: str, path: Path) -> None:
+        """Write a file as an object under a name of its own.
+
+        Raises:
+            InputError: The store refuses, or does not give the same bytes back.
+        """
+        import obstore
+
+        with seam(f"writing the object {name}", InputError, _HINT):
+            obstore.put(self._store, name, path)
+
+    def digest(self, name: str) -> str | None:
+        """Return the SHA-256 of an object, 64 hex digits, or None if there is none.
+
+        Raises:
+            InputError: The store cannot be read.
+        """
+        import obstore
+
+        whole = hashlib.sha256()
+        with seam("reading an object", InputError, _HINT):
+            try:
+                for chunk in obstore.get(self._store, name).stream():
+                    whole.update(memoryview(chunk))
+            except FileNotFoundError:
+                return None
+        return whole.hexdigest()
+
+    def download(self, name: str, path: Path) -> bool:
+        """Write an object to a file, and return whether there was one."""
+        import obstore
+
+        with seam("reading an object", InputError, _HINT):
+            try:
+                found = obstore.get(self._store, name).stream()
+            except FileNotFoundError:
+                return False
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("wb") as file:
+                file.writelines(memoryview(chunk) for chunk in found)
+            return True
+
+    def names(self, prefix: str) -> list[str]:
+        """List the objects whose names begin with a folder."""
+        import obstore
+
+        with seam("listing objects", InputError, _HINT):
+            return [item["path"] for page in obstore.list(self._store, prefix=prefix) for item in page]
+
+    def delete(self, name: str) -> None:
+        """Delete an object, if it is there."""
+        import obstore
+
+        with seam("deleting an object", InputError, _HINT):
+            try:
+                obstore.delete(self._store, name)
+            except FileNotFoundError:
+                return
+
+
+_NUMBERS: dict[str, type[int] | type[float]] = {
+    "max_retries": int,
+    "retry_timeout_ms": int,
+    "retry_init_backoff_ms": int,
+    "retry_max_backoff_ms": int,
+    "retry_base_multiplier": float,
+    "file_cache_ttl": int,
+}
+"""Options that Polars itself takes, as numbers."""
+
+
+def resolved(options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the options of a store with environment references resolved; never print them.
+
+    Raises:
+        PolicyError: A variable is not set, or an option is no number.
+    """
+    found: dict[str, Any] = {}
+    for name, value in options.items():
+        variable = value.removeprefix("env:") if value.startswith("env:") else None
+        if variable is not None and variable not in os.environ:
+            raise PolicyError(f"storage option {name!r} refers to {variable}, which is not set", f"export {variable}")
+        found[name] = _typed(name, value if variable is None else os.environ[variable])
+    return found
+
+
+def _typed(name: str, value: str) -> str | int | float:
+    kind = _NUMBERS.get(name)
+    try:
+        return value if kind is None else kind(value)
+    except ValueError:
+        problem = f"storage option {name!r} must be a number"
+    raise PolicyError(problem, 'write: storage_options = { max_retries = "2" }')
