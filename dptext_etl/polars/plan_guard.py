@@ -5,7 +5,7 @@ show (IPC, files as bytes) is judged by its columns; what the guard does not kno
 flows into it. So a plan that passes has no way around the release. Covered: columns, their fields and aliases in
 projections, expressions, joins, groups, unions, sorts and sinks; rows that are chosen or ordered by raw text; and what
 is released, beside which ids (`dptext_etl.policy.in_plans`). Not covered: what Python functions read from elsewhere,
-and files under another column name.
+what was done before the plan begins, and files under another column name.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 A guard follows columns from the sources of a plan. For each it knows whether it holds raw text, and whether it still is
 one column of a source, row by row: only such a column may be released, beside the record ids of its own rows. Anything
 else would be drawn for several ids (an aggregate, a broadcast, a join by position), and the noise would average away.
+
+Specification: docs/spec/privacy.md#trusted-ids.
 """
 
 from __future__ import annotations
