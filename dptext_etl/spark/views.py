@@ -67,15 +67,20 @@ def register_view(
         )
     chosen = [
         _released(spark, whole, whole.column_policy(column), charge=charge, form=form, artifacts=artifacts)(
-            *(raw[f"`{item}`"] for item in [column, whole.id, *subject])
+            *(raw[_quoted(item)] for item in [column, whole.id, *subject])
         ).alias(column)
         if column in named
-        else raw[f"`{column}`"]
+        else raw[_quoted(column)]
         for column in raw.columns
         if column in kept
     ]
     raw.select(*chosen).createOrReplaceTempView(name)
     return spark.table(name)
+
+
+def _quoted(column: str) -> str:
+    """Write a column's name as one name, whatever it holds."""
+    return f"`{column.replace('`', '``')}`"
 
 
 def _released(

@@ -4,8 +4,8 @@ import json
 import sys
 from pathlib import Path
 
-from dptext_etl import ColumnPolicy, load
-from dptext_etl.spark import register
+from dptext_etl import ColumnPolicy, Policy, load
+from dptext_etl.spark import register, register_view
 
 
 def main(remote, key, rows, mechanisms, out):
@@ -29,7 +29,18 @@ def main(remote, key, rows, mechanisms, out):
             register(spark, "private_text", policy, form=form)
             query = "SELECT private_text(id => id, text => text) AS text FROM films ORDER BY n"
             released[f"{name} {form}"] = [row.text for row in spark.sql(query).collect()]
+        if name == "custext":
+            released["view"] = view(spark, policy)
     Path(out).write_text(json.dumps(released))
+
+
+def view(spark, policy):
+    """What a view of the same policy gives, whose readers choose no id."""
+    column = {"name": "text", "mechanism": policy.mechanism, "allow": policy.allow}
+    entries = {"dataset": "demo", "release": "r1", "source": "a", "sink": "b", "id": "id", "unit": "record"}
+    whole = Policy.parse({**entries, "key": policy.key, "ledger": {"url": "l.db"}, "keep": ["n"], "column": [column]})
+    made = register_view(spark, "released_films", table="films", policy=whole, charge=False)
+    return [row.text for row in made.orderBy("n").collect()]
 
 
 if __name__ == "__main__":

@@ -189,6 +189,12 @@ def test_spark_connect(mechanism, connect, form):
     assert released[f"{mechanism.name} {form}"] == expected
 
 
+@pytest.mark.parametrize("mechanism", ["custext"])
+def test_a_view_gives_the_same_over_spark_connect(mechanism, connect):
+    _, released = connect
+    assert released["view"] == released[f"{mechanism} arrow"]
+
+
 @pytest.fixture
 def dataset(policy, key, tmp_path):
     """The same rows as a run of a policy file would have them."""
