@@ -57,20 +57,22 @@ class Memory(NamedTuple):
         losses = self.losses if self.anchor.ledger == ledger.ledger_id else None
         return not ledger.settled(dataset, self.anchor, losses)
 
-    def refuse(self, ledger: Ledger, dataset: str, asked: str) -> None:
+    def refuse(self, ledger: Ledger, dataset: str, asked: Scope) -> None:
         """Freeze a dataset whose charges are missing, and all that shares a cap with it.
 
         Args:
             ledger: The ledger that misses the head.
             dataset: The dataset whose head it is.
-            asked: The dataset that was to be charged.
+            asked: The dataset that was to be charged, and its group.
 
         Raises:
             LedgerError: Always. Nothing is charged until `Ledger.thaw` has settled the loss.
         """
-        ledger.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=self.groups)
-        shared = "" if dataset == asked else f" with {dataset}, whose cap it shares"
-        raise LedgerError(f"the dataset {asked} is frozen{shared}: {_REASON}", _HINT)
+        mine = dataset == asked.dataset
+        groups = {*self.groups, *([asked.group] if mine and asked.group is not None else [])}
+        ledger.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
+        shared = "" if mine else f" with {dataset}, whose cap it shares"
+        raise LedgerError(f"the dataset {asked.dataset} is frozen{shared}: {_REASON}", _HINT)
 
 
 class Heads:
@@ -90,13 +92,17 @@ class Heads:
 
         Args:
             scope: The dataset that is to be charged, and its group.
-            replaced: Also refuse another ledger than the one that was charged at this place.
+            replaced: Refuse also if the dataset itself was charged in another ledger at this place. Without it,
+                somebody who removed a ledger may begin anew; where others share the cap, nobody may.
 
         Raises:
             LedgerError: It does; the datasets are frozen. Or a file cannot be read.
         """
+        here = self._ledger.ledger_id
         kept = {
-            name: memory for name, memory in self._all() if replaced or memory.anchor.ledger == self._ledger.ledger_id
+            name: memory
+            for name, memory in self._all()
+            if replaced or memory.anchor.ledger == here or name != scope.dataset
         }
         mine = kept.get(scope.dataset)
         named = {scope.group} - {None} | set(mine.groups if mine else ())
@@ -104,7 +110,7 @@ class Heads:
         for dataset, memory in kept.items():
             concerned = dataset in datasets or groups & set(memory.groups)
             if concerned and memory.missing(self._ledger, dataset):
-                memory.refuse(self._ledger, dataset, scope.dataset)
+                memory.refuse(self._ledger, dataset, scope)
 
     def remember(self, scope: Scope, release: str) -> None:
         """Keep the head of the ledger, durably.

@@ -36,7 +36,7 @@ def require_same_ledger(ledger: Ledger, layout: Layout, policy: Policy) -> None:
     """
     seen = read(layout.root / FILE)
     if seen is not None and seen.missing(ledger, policy.dataset):
-        seen.refuse(ledger, policy.dataset, policy.dataset)
+        seen.refuse(ledger, policy.dataset, Scope.of(policy))
     # another ledger at this place is no loss where staging knows of none: its owner may have begun anew
     Heads(ledger, folder_of(policy.ledger.anchors)).require(Scope.of(policy), replaced=False)
 

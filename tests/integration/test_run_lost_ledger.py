@@ -76,6 +76,26 @@ def test_a_lost_ledger_is_noticed(make_job):
         job.run()
 
 
+def test_what_an_older_version_remembered_is_read(make_job):
+    """It knew no groups and counted no losses."""
+    cap = {"measure": "pure", "epsilon": 1000.0, "period": "2026", "group": "people"}
+    job = make_job(cap=cap)
+    job.run()
+    place = Layout.of(job.policy(), None).root / FILE
+    kept = json.loads(place.read_text())
+    assert sorted(kept) == ["anchor", "groups", "losses", "releases"]
+    place.write_text(json.dumps({name: kept[name] for name in ("anchor", "releases")}))
+    job.run(release="2026-12")
+    place.write_text(json.dumps({name: kept[name] for name in ("anchor", "releases")}))
+    for path in ledger_files(job):
+        path.unlink()
+    with pytest.raises(LedgerError, match="bring the right ledger back"):
+        job.run()
+    other = job.policy(dataset="letters", sink=str(job.folder / "letters"))
+    with pytest.raises(LedgerError, match="is frozen with"):
+        run(other)
+
+
 @pytest.mark.parametrize("staging", [None, "staging"])
 def test_a_lost_ledger_is_noticed_by_the_next_partition(make_job, reviews, save, staging):
     job = make_job()

@@ -109,7 +109,11 @@ def test_another_ledger_at_the_place_is_noticed(sqlite, folder):
     for path in sqlite.path.parent.glob("ledger.db*"):
         path.unlink()
     sqlite.ledger = sqlite.open()
-    Heads(sqlite.ledger, folder).require(Scope("a", "2026", "people"), replaced=False)
+    heads = Heads(sqlite.ledger, folder)
+    heads.require(Scope("a", "2026", "people"), replaced=False)
+    heads.require(Scope("d", "2026"), replaced=False)
+    with pytest.raises(LedgerError, match="the dataset b is frozen with a, whose cap it shares: this ledger"):
+        heads.require(Scope("b", "2026", "people"), replaced=False)
     with pytest.raises(LedgerError, match=FROZEN):
         a.charge("a2", 1)
     with pytest.raises(LedgerError, match="the group people is frozen with the dataset a"):
