@@ -1,0 +1,259 @@
+"""The worker's half of a function bound to a ledger, in this process: charge, wait, and notice another ledger."""
+
+import json
+import sqlite3
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+
+from dptext_etl import Ledger
+from dptext_etl.errors import BudgetError, InputError, LedgerError, LockedLedgerError
+from dptext_etl.ledger import patience
+from dptext_etl.policy import Cap, LedgerSpec
+
+pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+
+from dptext_etl.engines.spark import tasks  # noqa: E402
+from dptext_etl.runner.shard.done import Done  # noqa: E402
+from dptext_etl.spark import worker  # noqa: E402
+
+from .films import EVERYBODY, ROWS, charged, counts, expected, ids, register_only, texts  # noqa: E402
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch):
+    monkeypatch.setenv("DPTEXT_THREADS", "1")
+
+
+def plan_of(policy, url, **terms):
+    """What a plan carries to the worker."""
+    return register_only(policy, url, **terms).written()
+
+
+def test_an_interrupted_batch_is_completed_by_the_next_attempt(policy, url, monkeypatch):
+    carried = plan_of(policy, url)
+    people = pa.array([row[2] for row in ROWS])
+    monkeypatch.setattr("dptext_etl.spark.charged.column.release", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        worker.release(carried, texts(), ids(), people)
+    assert counts(url)["pending"] == len(ROWS)
+    monkeypatch.undo()
+    assert worker.release(carried, texts(), ids(), people).to_pylist() == expected(policy)
+    assert counts(url)["committed"] == len(ROWS)
+    assert charged(url) == EVERYBODY
+
+
+def test_changed_texts_are_refused_and_charge_nothing(policy, url):
+    carried = plan_of(policy, url, unit="record")
+    worker.release(carried, texts(ROWS[:5]), ids(ROWS[:5]))
+    changed = pa.array(["sentinelword", *texts(ROWS[1:8]).to_pylist()])
+    with pytest.raises(InputError, match="texts of 1 records changed") as caught:
+        worker.release(carried, changed, ids(ROWS[:8]))
+    assert "sentinelword" not in str(caught.value)
+    assert counts(url)["committed"] == 5
+    assert counts(url)["aborted"] == 3
+
+
+def test_other_bytes_than_committed_are_not_returned(policy, url, monkeypatch):
+    carried = plan_of(policy, url, unit="record")
+    worker.release(carried, texts(), ids())
+    monkeypatch.setattr("dptext_etl.spark.charged.column.release", upper(worker.column.release))
+    with pytest.raises(LedgerError, match="60 records, computed again, gave other bytes"):
+        worker.release(carried, texts(), ids())
+
+
+def test_repeated_records_are_charged_once(policy, url):
+    carried = plan_of(policy, url, unit="record")
+    twice = worker.release(carried, pa.concat_arrays([texts()] * 2), pa.concat_arrays([ids()] * 2))
+    assert twice.to_pylist() == expected(policy) * 2
+    assert counts(url)["records"] == len(ROWS)
+
+
+def test_a_record_has_one_text_and_one_subject(policy, url):
+    carried = plan_of(policy, url)
+    with pytest.raises(InputError, match="several texts"):
+        worker.release(carried, pa.array(["x", "y"]), pa.array(["a", "a"]), pa.array(["u", "u"]))
+    with pytest.raises(InputError, match="several subjects"):
+        worker.release(carried, pa.array(["x", "x"]), pa.array(["a", "a"]), pa.array(["u", "v"]))
+    assert "records" not in counts(url) or counts(url)["records"] == 0
+
+
+def test_subjects_are_given_where_they_are_charged_and_only_there(policy, url):
+    with pytest.raises(InputError, match="charges subjects and got none"):
+        worker.release(plan_of(policy, url), texts(), ids())
+    with pytest.raises(InputError, match="charges no subjects"):
+        worker.release(plan_of(policy, url, unit="record"), texts(), ids(), ids())
+    with pytest.raises(InputError, match="1 subject ids of a batch are null"):
+        worker.release(plan_of(policy, url), pa.array(["x", "y"]), pa.array([1, 2]), pa.array(["u", None]))
+
+
+def test_ids_of_another_type_than_pinned_are_refused(policy, url):
+    carried = plan_of(policy, url, unit="record")
+    worker.release(carried, texts(), ids())
+    with pytest.raises(LedgerError, match="type"):
+        worker.release(carried, pa.array(["x"]), pa.array([1]))
+
+
+def test_another_ledger_in_its_place_is_refused(policy, url, tmp_path):
+    carried = plan_of(policy, url)
+    for path in tmp_path.glob("ledger.db*"):
+        path.unlink()
+    with pytest.raises(LedgerError, match="no ledger"):
+        worker.release(carried, texts(), ids(), ids())
+    Ledger.open(url).close()
+    with pytest.raises(LedgerError, match="another one than the function was registered with"):
+        worker.release(carried, texts(), ids(), ids())
+
+
+@pytest.mark.parametrize("charged_since", [True, False])
+def test_a_ledger_that_was_restored_is_noticed(policy, url, tmp_path, charged_since):
+    """By the next function that is registered, and by a worker that finds it."""
+    carried = plan_of(policy, url, unit="record")
+    worker.release(carried, texts(ROWS[:20]), ids(ROWS[:20]))
+    with Ledger.open(url) as ledger:
+        ledger.backup(tmp_path / "copy")
+    if charged_since:
+        worker.release(carried, texts(ROWS[20:]), ids(ROWS[20:]))
+    restore(tmp_path)
+    worker.seat.cache_clear()
+    if not charged_since:
+        assert worker.release(carried, texts(), ids()).to_pylist() == expected(policy)
+        plan_of(policy, url, unit="record")
+        return
+    for attempt in (
+        lambda: worker.release(carried, texts(ROWS[:1]), ids(ROWS[:1])),
+        lambda: plan_of(policy, url, unit="record"),
+    ):
+        with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger does not hold"):
+            attempt()
+    with Ledger.open(url) as ledger:
+        assert ledger.frozen() == ["films"]
+        ledger.thaw("films", {"eps_pure": 100})
+    with pytest.raises(LedgerError, match="release '1' of films is revoked"):
+        worker.release(carried, texts(ROWS[:1]), ids(ROWS[:1]))
+    again = policy.model_copy(update={"release": "2"})
+    worker.release(plan_of(again, url, unit="record"), texts(ROWS[:1]), ids(ROWS[:1]))
+
+
+def test_a_worker_that_lives_on_looks_before_every_batch(policy, url, tmp_path):
+    """As in a stream, whose server may fall back to an older state under it."""
+    carried = plan_of(policy, url, unit="record")
+    worker.release(carried, texts(ROWS[:20]), ids(ROWS[:20]))
+    with sqlite3.connect(tmp_path / "ledger.db") as raw:
+        raw.execute("delete from event where seq > (select max(seq) from event) - 2")  # the charge and its commit
+    with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger does not hold"):
+        worker.release(carried, texts(ROWS[20:]), ids(ROWS[20:]))
+
+
+def test_no_text_is_computed_before_the_head_is_kept(policy, url, tmp_path, monkeypatch):
+    carried = plan_of(policy, url, unit="record")
+    (tmp_path / "taken").write_text("")
+    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "taken"))
+    monkeypatch.setattr("dptext_etl.spark.charged.column.release", interrupted)
+    worker.seat.cache_clear()
+    with pytest.raises(LedgerError, match="the head of the ledger cannot be kept in"):
+        worker.release(carried, texts(), ids())
+
+
+def test_a_ledger_that_was_replaced_is_noticed(policy, url, tmp_path):
+    worker.release(plan_of(policy, url, unit="record"), texts(), ids())
+    for path in tmp_path.glob("ledger.db*"):
+        path.unlink()
+    with pytest.raises(LedgerError, match="the dataset films is frozen: this ledger does not hold"):
+        plan_of(policy, url, unit="record")
+
+
+def test_the_folder_of_the_heads_may_be_named(policy, url, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    carried = plan_of(policy, LedgerSpec(url=url, anchors="safe"), unit="record")
+    monkeypatch.chdir("/")
+    worker.release(carried, texts(), ids())
+    (place,) = (tmp_path / "safe").iterdir()
+    assert [path.name for path in place.iterdir()] == ["films.json"]
+
+
+def test_over_the_cap_refuses(policy, url):
+    carried = plan_of(policy, url, unit="record", cap=Cap(epsilon=9), on_cap="refuse")
+    with pytest.raises(BudgetError, match="would exceed the cap"):
+        worker.release(carried, texts(), ids())
+
+
+def locked_for(times, real):
+    """Find the ledger locked so many times, then go on."""
+    left = [times]
+
+    def call(*args, **options):
+        if left[0]:
+            left[0] -= 1
+            raise LockedLedgerError("locked")
+        return real(*args, **options)
+
+    return call
+
+
+@pytest.mark.parametrize("step", ["register", "reserve", "commit"])
+def test_a_batch_waits_for_a_lock(policy, url, monkeypatch, step):
+    carried = plan_of(policy, url, unit="record")
+    monkeypatch.setattr(patience, "PAUSE", 0)
+    monkeypatch.setattr(Ledger, step, locked_for(50, getattr(Ledger, step)))
+    assert worker.release(carried, texts(), ids()).to_pylist() == expected(policy)
+    assert counts(url)["committed"] == counts(url)["records"] == len(ROWS)
+
+
+class Notices:
+    """A board on which the tasks of a run write."""
+
+    def __init__(self):
+        self.stopped, self.rows = False, []
+
+    def require(self):
+        pass
+
+    def stop(self):
+        self.stopped = True
+
+    def done(self, number, rows):
+        self.rows.append(rows)
+
+
+@pytest.mark.parametrize("error", [LockedLedgerError("locked"), LedgerError("revoked")])
+def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, error):
+    board, tried = Notices(), []
+
+    def done(*_):
+        tried.append(1)
+        if len(tried) <= 50:
+            raise error
+        return Done(7, {}, None)
+
+    monkeypatch.setattr(patience, "PAUSE", 0)
+    monkeypatch.setattr(tasks, "pieces", lambda *_: iter([(0, None)]))
+    monkeypatch.setattr(tasks, "_shards", lambda _: SimpleNamespace(ledger=SimpleNamespace(close=lambda: None)))
+    monkeypatch.setattr(Done, "of", done)
+    order = SimpleNamespace(board=board, names=(), most=1, step=1, phase="release")
+    (said,) = tasks.records(order, iter(()))
+    if isinstance(error, LockedLedgerError):
+        assert (tasks.read(said).rows, board.rows, board.stopped) == (7, [7], False)
+    else:
+        assert (json.loads(said)["refused"][:2], len(tried), board.stopped) == (["LedgerError", "revoked"], 1, True)
+
+
+def restore(folder):
+    """Put the copy in the place of the ledger."""
+    for path in folder.glob("ledger.db*"):
+        if path.suffix != ".key":
+            path.unlink()
+    (folder / "copy").rename(folder / "ledger.db")
+
+
+def interrupted(*_):
+    raise KeyboardInterrupt
+
+
+def upper(release):
+    def shouting(*arguments):
+        done = release(*arguments)
+        return done._replace(text=pa.array([text.upper() for text in done.text.to_pylist()], pa.large_string()))
+
+    return shouting
