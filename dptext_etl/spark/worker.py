@@ -17,7 +17,7 @@ import pyarrow as pa
 from dptext_etl import column
 from dptext_etl.engines.spark.carried import Carried
 from dptext_etl.errors import DPTextError, InputError, bare, seam
-from dptext_etl.keys import canonical_ids, id_type
+from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger.patience import patient
 from dptext_etl.policy import ColumnPolicy
 from dptext_etl.spark.charged import Account
