@@ -8,7 +8,7 @@ import pytest
 
 DOORS = {
     "polars": {"SPEND", "DataFrameNamespace", "ExprNamespace", "LazyFrameNamespace", "guard"},
-    "spark": {"guard", "privatize_frame", "register", "register_view"},
+    "spark": {"guard", "privatize_frame", "published", "register", "register_view"},
 }
 
 
