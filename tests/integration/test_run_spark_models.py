@@ -17,7 +17,7 @@ def films(make_job):
 
 
 def texts(job):
-    return dict(pl.read_parquet(job.folder / "published" / "v*" / "*.parquet").select("id", "review").iter_rows())
+    return dict(pl.read_parquet(job.folder / "published" / "*.parquet").select("id", "review").iter_rows())
 
 
 def test_a_model_releases_on_executors_what_it_releases_here(spark, films, monkeypatch):
