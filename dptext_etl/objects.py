@@ -158,7 +158,8 @@ class Objects:
         import obstore
 
         with seam("listing objects", InputError, _HINT):
-            return [item["path"] for page in obstore.list(self._store, prefix=prefix) for item in page]
+            found = obstore.list(self._store, prefix=prefix or None)
+            return [item["path"] for page in found for item in page]
 
     def delete(self, name: str) -> None:
         """Delete an object, if it is there."""

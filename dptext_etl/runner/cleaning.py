@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
@@ -15,12 +14,12 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.showing import alone_at
 from dptext_etl.runner.publish.stripping import NOTE
 
 _DAY = 86_400.0
-_VERSION = re.compile(r"v(\d+)")
 
 
 @dataclass
@@ -28,7 +27,7 @@ class Cleaned:
     """What was removed, or would be.
 
     Attributes:
-        versions: Folders of published versions.
+        versions: Names of published versions.
         stopped: Staging folders of runs that a gate stopped.
         staged: Files of rows that were never published.
         quarantined: Lists of records over the cap.
@@ -36,7 +35,7 @@ class Cleaned:
         busy: Folders that were left alone because a run is under way.
     """
 
-    versions: list[Path] = field(default_factory=list)
+    versions: list[str] = field(default_factory=list)
     stopped: list[Path] = field(default_factory=list)
     staged: list[Path] = field(default_factory=list)
     quarantined: list[Path] = field(default_factory=list)
@@ -44,7 +43,7 @@ class Cleaned:
     busy: list[Path] = field(default_factory=list)
 
     @property
-    def removed(self) -> list[Path]:
+    def removed(self) -> list[Path | str]:
         """All that was removed."""
         return [*self.versions, *self.stopped, *self.staged, *self.quarantined, *self.kept]
 
@@ -69,10 +68,13 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
     revoked = _revoked(policy)
     for folder in _folders(layout):
         _alone(folder, found, lambda folder=folder: _staging(folder, policy, revoked, found, dry_run=dry_run))  # type: ignore[misc]
-    if policy.retention.versions is not None and not layout.remote_sink:
+    if policy.retention.versions is not None:
         with alone_at(layout):
-            found.versions += _versions(layout, policy.retention.versions)
-            _remove(found.versions, dry_run=dry_run)
+            manifest = Manifest.read(layout)
+            if manifest is not None:
+                found.versions += versions.unlisted(layout, manifest, newest=policy.retention.versions)
+            if not dry_run:
+                versions.delete(layout, found.versions)
     return found
 
 
@@ -113,17 +115,6 @@ def _staging(folder: Path, policy: Policy, revoked: set[str], found: Cleaned, *,
             old = [path for path in sorted(folder.glob(pattern)) if _age(path) > days * _DAY]
             removed.extend(old)
             _remove(old, dry_run=dry_run)
-
-
-def _versions(layout: Layout, newest: int) -> list[Path]:
-    """Return the folders of versions that are neither among the newest nor part of the one that readers see."""
-    manifest = Manifest.read(layout)
-    if manifest is None:
-        return []
-    listed = {part.path.partition("/")[0] for part in manifest.parts}
-    numbers = ((path, _VERSION.fullmatch(path.name)) for path in sorted(layout.local.versions.iterdir()))
-    old = (path for path, number in numbers if number and int(number[1]) <= manifest.version - newest)
-    return [path for path in old if path.name not in listed]
 
 
 def _age(path: Path) -> float:

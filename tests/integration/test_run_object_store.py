@@ -7,6 +7,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import polars as pl
 import pytest
 
 from dptext_etl import run
@@ -14,8 +15,10 @@ from dptext_etl.checks.published import check_published
 from dptext_etl.engines import stage
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.runner import check, publish, scan_published
+from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import lease
+from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.publish.manifest import Manifest
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
@@ -363,3 +366,24 @@ def test_without_the_extra_a_store_is_refused_before_anything_is_charged(make_jo
     with pytest.raises(InputError, match="needs obstore"):
         job.run(**remote(job, store))
     assert not (job.folder / "ledger.db").exists()
+
+
+def test_people_are_forgotten_and_versions_cleaned_in_a_store(make_job, store, reviews, save):
+    job = make_job()
+    for stars in range(3):
+        save(reviews().with_columns(stars=stars), job.folder / "raw.parquet")
+        upload(job, store)
+        job.run(**remote(job, store))
+    policy = job.policy(**remote(job, store, retention={"versions": 2}))
+    assert [name.partition("-")[0] for name in clean(policy).versions] == ["v1"]
+    assert not failing(policy)
+    left = reviews().with_columns(stars=2).filter(pl.col("user_id") != "u007")
+    save(left, job.folder / "raw.parquet")
+    upload(job, store)
+    done = forget(policy, subjects=["u007"])
+    assert (done.version, done.removed, len(done.versions)) == (4, 6, 2)
+    assert scan_published(SINK, store.options).collect()["id"].to_list() == left["id"].to_list()
+    assert {name.split("/")[2].partition("-")[0] for name in store.objects if "/part-" in name} == {"v4"}
+    assert not failing(policy)
+    with job.ledger() as ledger:
+        assert ledger.verify().ok

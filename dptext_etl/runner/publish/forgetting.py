@@ -7,9 +7,7 @@ was released was released, and copies that readers hold are out of reach.
 from __future__ import annotations
 
 import glob
-import re
-import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -24,6 +22,7 @@ from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.layout import Layout, is_remote
+from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.publish.publication import name_of
@@ -33,7 +32,6 @@ from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.arranging import in_pinned_order
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 
-_VERSION = re.compile(r"v\d+")
 _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that the source no longer holds)'
 
 
@@ -82,37 +80,33 @@ def forget(
 
     Raises:
         InputError: Nothing is published, the source still holds the rows, or files are not those of the manifest.
-        PolicyError: Nobody is named, subjects where the unit is the record, or an object store.
+        PolicyError: Nobody is named, or subjects where the unit is the record.
         LedgerError: The ledger does not know what is published.
     """
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
-    _require(policy, layout, subjects, records, missing=missing)
+    _require(policy, subjects, records, missing=missing)
     staging = Staging(layout.staging)
     staging.prepare()
-    with durable.alone(layout.staging, "of this release is under way"), alone_at(layout):
+    with durable.alone(layout.staging, "of this release is under way"), alone_at(layout) as hold:
         before = published_manifest(layout)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
             refs = _refs(ledger, policy, before)
             gone = _gone(policy, layout, before, ledger, refs, subjects, records, missing=missing)
-            now = _without(gone, layout, before, staging, ledger, refs, checkpoint)
+            now = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold)
             remember(ledger, layout.root, policy)
         checkpoint("shown")
-        older = _delete_older(layout, now)
+        older = versions.unlisted(layout, now)
+        versions.delete(layout, older)
         staged = sum(_unstaged(folder, policy, gone) for folder in layout.staging.parent.parent.glob("*/*"))
     return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged)
 
 
-def _require(policy: Policy, layout: Layout, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
+def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
     if not (subjects or records or missing):
         raise PolicyError("nobody is named who is to be forgotten", _WHOM)
     if subjects and policy.unit == "record":
         raise PolicyError('the policy\'s unit is "record": its ledger knows no subjects', "name records")
-    if layout.remote_sink:
-        msg = "a sink in an object store cannot be rewritten here"
-        raise PolicyError(
-            msg, "run the policy without the person's rows, then delete the older objects and their copies"
-        )
 
 
 def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef]:
@@ -180,6 +174,7 @@ def _without(  # noqa: PLR0917
     ledger: Ledger,
     refs: list[ReleaseRef],
     checkpoint: Checkpoint,
+    hold: Callable[[], None],
 ) -> Manifest:
     """Publish a version without these records; the version that is there, if it holds none of them."""
     require_whole(layout, before)
@@ -200,7 +195,7 @@ def _without(  # noqa: PLR0917
         checkpoint("parts written")
         ledger.retire(refs, place, name_of(now), now.digest, now.rows)
         checkpoint("recorded")
-        writer.finish()
+        writer.finish(hold)
     now.write(layout, before)
     checkpoint("manifest written")
     show(layout, now)
@@ -215,16 +210,6 @@ def _rows(layout: Layout, manifest: Manifest, path: str) -> pl.DataFrame:
 
 def _among(ids: pl.Series, gone: frozenset[str]) -> pl.Series:
     return pl.Series([name in gone for name in canonical_ids(ids.to_arrow()).to_pylist()], dtype=pl.Boolean)
-
-
-def _delete_older(layout: Layout, now: Manifest) -> list[str]:
-    listed = {part.path.partition("/")[0] for part in now.parts}
-    found = [path for path in sorted(layout.local.versions.iterdir()) if _VERSION.fullmatch(path.name)]
-    older = [path for path in found if path.name not in listed]
-    with seam("deleting older versions", InputError, "call this again: it goes on from here"):
-        for path in older:
-            shutil.rmtree(path)
-    return [path.name for path in older]
 
 
 def _unstaged(folder: Path, policy: Policy, gone: frozenset[str]) -> int:

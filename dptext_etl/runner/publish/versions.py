@@ -1,0 +1,51 @@
+"""Find and delete the files of versions that readers no longer see, in folders and in object stores alike."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable
+
+from dptext_etl.errors import InputError, seam
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Manifest
+
+_NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12})?")
+
+
+def unlisted(layout: Layout, manifest: Manifest, *, newest: int = 0) -> list[str]:
+    """Return the versions that hold no file of the current one, and are not among the newest.
+
+    Args:
+        layout: The places of the table.
+        manifest: Its manifest.
+        newest: How many versions stay, the current one among them.
+
+    Raises:
+        InputError: The sink cannot be read.
+    """
+    with seam("looking at the versions", InputError, "is the sink readable?"):
+        if layout.remote_sink:
+            found = {name.partition("/")[0] for name in layout.objects.names("") if "/" in name}
+        else:
+            found = {path.name for path in layout.local.versions.iterdir() if path.is_dir()}
+    listed = {part.path.partition("/")[0] for part in manifest.parts}
+    numbers = {name: int(known[1]) for name in found - listed if (known := _NAME.fullmatch(name))}
+    old = (name for name, number in numbers.items() if not newest or number <= manifest.version - newest)
+    return sorted(old, key=lambda name: (numbers[name], name))
+
+
+def delete(layout: Layout, versions: Iterable[str]) -> None:
+    """Delete the files of versions. Copies that a store keeps of deleted objects are out of reach.
+
+    Raises:
+        InputError: Access is denied.
+    """
+    with seam("deleting older versions", InputError, "call this again: it goes on from here"):
+        for version in versions:
+            if not layout.remote_sink:
+                shutil.rmtree(layout.local.versions / version)
+                continue
+            store = layout.objects
+            for name in store.names(f"{version}/"):
+                store.delete(name)
