@@ -1,4 +1,4 @@
-"""The one rule on delta in strict mode: small for a record, small over all (docs/spec/privacy.md#delta-policy).
+"""Bound delta in strict mode, per record and over all records (docs/spec/privacy.md#delta-policy).
 
 A mechanism with a delta may fail for a record with that probability. So it is bounded per record, and over the public
 bound on the number of records, which a release then never exceeds.

@@ -1,4 +1,4 @@
-"""The form of an id: its type, and of a composite the names of its fields in order (docs/spec/stream.md#record-id).
+"""Describe the form of an id: its type, and the ordered field names of a composite (docs/spec/stream.md#record-id).
 
 A balance belongs to the canonical string of an id. Another type, or other fields, would give the same person another
 string and a new balance. So a ledger pins forms, and what is read later is brought into the pinned order.

@@ -86,7 +86,14 @@ def trials(mechanism: WordMechanism, pairs: Sequence[Pair], draws: int, secrets:
 
 
 def trials_of(subject: Subject, pairs: Sequence[Pair], draws: int, secrets: tuple[Any, Any]) -> Iterator[Counts]:
-    """Count as `trials` does, for whatever releases."""
+    """Count as `trials` does, for whatever releases.
+
+    Args:
+        subject: What releases.
+        pairs: Pairs of inputs that the guarantee compares.
+        draws: Number of draws per input.
+        secrets: Two secrets: for the counts, and for the pilot that chooses the events.
+    """
     single = subject.single
     key, pilot_key = (_kernel.ReleaseKey(secret, "audit", "words", "audit", single.cfg()) for secret in secrets)
     for number, (word, other) in enumerate(pairs):

@@ -1,4 +1,4 @@
-"""What an expression of a Polars plan holds: raw text, or one column of its own row, or neither."""
+"""Find whether an expression of a Polars plan holds raw text, one column of its own row, or neither."""
 
 from __future__ import annotations
 

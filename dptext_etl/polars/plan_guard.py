@@ -1,4 +1,4 @@
-"""A guard on Polars plans: raw text reaches no output except through a release that the policy names.
+"""Guard Polars plans: raw text reaches no output except through a release that the policy names.
 
 The plan is read, not run: every column is followed from the sources through each step. A source that Polars does not
 show (IPC, files as bytes) is judged by its columns; what the guard does not know how to follow is refused when raw text

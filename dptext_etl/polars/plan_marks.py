@@ -1,6 +1,6 @@
-"""What a plan says of a release: written where an expression is made, read where a guard judges it.
+"""Write marks into a release expression, and read them where a guard judges the plan.
 
-Configuration, hashes and a key reference; never a key.
+A mark holds configuration, hashes and a key reference, never a key.
 """
 
 from __future__ import annotations
@@ -39,7 +39,13 @@ def marks(policy: ColumnPolicy, column: str) -> dict[str, Any]:
 
 
 def table_marks(policy: ColumnPolicy, mechanism: MappedMechanism, column: str) -> dict[str, Any]:
-    """Return the same for a mechanism that the kernel runs: with the hash of its table, and how texts are read."""
+    """Return the same for a mechanism that the kernel runs: with the hash of its table, and how texts are read.
+
+    Args:
+        policy: The policy of the column.
+        mechanism: Its mechanism.
+        column: Name of the column.
+    """
     return {
         **marks(policy, column),
         "table_sha256": mechanism.table.sha256,

@@ -1,4 +1,4 @@
-"""What a plan may release raw text by: what the guards of Polars and Spark know of a column, and what they ask.
+"""Judge whether a plan releases raw text as a policy says: the rules that the guards of Polars and Spark share.
 
 A guard follows columns from the sources of a plan. For each it knows whether it holds raw text, and whether it still is
 one column of a source, row by row: only such a column may be released, beside the record ids of its own rows. Anything

@@ -1,4 +1,4 @@
-"""Where and in what the models of a release computed: noted shard by shard, said in the manifest.
+"""Record on which device and in which type of numbers the models of a release computed.
 
 Scores differ in their last digits between devices and types of numbers, so a release of a model is bound to what
 computed it first. A run that was resumed elsewhere, or that adds to an older one, has more than one such place.

@@ -181,7 +181,13 @@ class _Grower:
         return self._secret.derive("canary", canon([what[0], self._policy.dataset, self._policy.release, *what[1:]]))
 
     def seeds(self, partition: str | None, shard: int, batch: int) -> list[bytes]:
-        """Return the seeds of one batch of ids, 32 bytes each."""
+        """Return the seeds of one batch of ids, 32 bytes each.
+
+        Args:
+            partition: Name of the partition, or None.
+            shard: Number of the shard.
+            batch: Number of the batch, from 0.
+        """
         return [self.draw("id", partition, shard, batch * _BATCH + place) for place in range(_BATCH)]
 
     def pair(self, canonical: str) -> int | None:

@@ -27,6 +27,11 @@ HINT = "check that the frame itself can be computed; Spark's own log says more"
 def open_table(frame: DataFrame, policy: Policy, layout: Layout) -> Table[DataFrame]:
     """Project a frame to the columns of a policy and check their roles.
 
+    Args:
+        frame: The raw table.
+        policy: The policy of the run.
+        layout: The places of the run.
+
     Raises:
         InputError: Columns are missing, not named in the policy (strict_columns), of a wrong type, repeated, or have
             names that we use.

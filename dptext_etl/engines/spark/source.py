@@ -51,6 +51,12 @@ def read_source(spark: SparkSession, policy: Policy, partition: str | None = Non
 def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: pl.Schema) -> DataFrame:
     """Read CSV or NDJSON files with the types that Polars finds in them.
 
+    Args:
+        spark: The session.
+        paths: Paths or URLs of the files.
+        file_format: "csv" or "ndjson".
+        schema: Types of the columns, in the order of the files.
+
     Raises:
         InputError: The files cannot be opened.
     """

@@ -212,6 +212,11 @@ class Generation:
 def scores_of(batch: Batch, rows: int, outputs: int) -> Any:
     """Return the scores of a batch, shape (rows, outputs).
 
+    Args:
+        batch: The batch.
+        rows: Number of prompts, dummies included.
+        outputs: Size of the output set.
+
     Raises:
         ValueError: They have another shape.
     """

@@ -30,7 +30,13 @@ class Reserved(NamedTuple):
 
 
 def expire(book: Book, job: str, reason: str | None) -> int:
-    """Turn the open reservations of a job into lasting charges, and return how many records that were."""
+    """Turn the open reservations of a job into lasting charges, and return how many records that were.
+
+    Args:
+        book: The open ledger.
+        job: Name of the job.
+        reason: A reason for the journal, or None.
+    """
     moved = 0
     for batch in _batches(book, job):
         rows = np.flatnonzero(batch.states == State.RESERVED)
@@ -42,6 +48,11 @@ def expire(book: Book, job: str, reason: str | None) -> int:
 
 def abort(book: Book, job: str, reason: str | None) -> int:
     """Give back the open reservations of a job that never computed, and return how many records that were.
+
+    Args:
+        book: The open ledger.
+        job: Name of the job.
+        reason: A reason for the journal, or None.
 
     Raises:
         LedgerError: The job has committed records, or another job relies on its reservations.

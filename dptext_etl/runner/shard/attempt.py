@@ -53,6 +53,11 @@ class Attempt:
     def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:
         """Find the places and the key of a run.
 
+        Args:
+            policy: The policy of the run.
+            partition: Name of the partition, or None.
+            accept_lower_cap: Lower the pinned cap to that of the policy.
+
         Raises:
             PolicyError: The run cannot have these places.
             KeyReferenceError: There is no such key, or a key from documents would be used for publication.

@@ -18,6 +18,12 @@ from dptext_etl.runner.shard.replaying import Kept
 def before(columns: Sequence[Column], ledger: Ledger, charged: Charged, canary: npt.NDArray[np.bool_]) -> None:
     """Probe the models of columns that a shard brings something new to; none is needed for what is only replayed.
 
+    Args:
+        columns: The text columns.
+        ledger: The ledger of the run.
+        charged: The charges of the shard.
+        canary: Marks of the canary rows, shape (rows,).
+
     Raises:
         PolicyError: A model fails on public texts.
     """

@@ -77,7 +77,14 @@ class Examined(Generic[Rows]):
 def examine(
     table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None = None
 ) -> Examined[pl.LazyFrame]:
-    """Examine the files of a source in this process (see `Examined.of`)."""
+    """Examine the files of a source in this process (see `Examined.of`).
+
+    Args:
+        table: The opened source.
+        policy: The policy of the run.
+        layout: The places of the run.
+        progress: Called with counts and rate.
+    """
 
     def count(rows: pl.LazyFrame) -> int:
         with seam("comparing the source with what is published", InputError, READ_HINT):

@@ -85,6 +85,11 @@ def refuse_parts(source: str, files: Iterable[str]) -> None:
 def version_of(source: str, kind: Kind, storage: dict[str, Any]) -> str:
     """Return the current version of a table.
 
+    Args:
+        source: Path or URL of the table.
+        kind: "delta" or "iceberg".
+        storage: Options for object stores, resolved.
+
     Raises:
         InputError: The library is not installed, or the table cannot be read.
     """
