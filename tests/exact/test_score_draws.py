@@ -16,70 +16,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dptext_etl import _kernel, scoring
+from dptext_etl import _kernel
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.sampling import epsilon_implemented, integer_weights, smallest_weight, weight_bits, worst_log_ratio
-from dptext_etl.scoring import TOKEN, Slots, choose, choose_uniform, slot_width, weights
+from dptext_etl.scoring import TOKEN, choose, choose_uniform, slot_width, weights
 
 from ..examples import examples
-
-OVERFLOW = 1 << 31
-RECORD = bytes.fromhex("e353bcaa494e7cd3361f12b7817fe00ddc0ba5328def9e8517aee79144a557b8")
-KEYS = [RECORD, bytes([7]) * 32, bytes([9]) * 32]
-WIDE = [1 + (i * 2654435761) % 1000003 for i in range(10000)]
-HEAVY = [2**52 - 1] * 255 + [2**62 // 3] + [2**50] * 5000
-ROBERTA = {"low": -3.2093127, "high": 16.304797887802124}
-
-
-def slots_of(records, positions):
-    return Slots(pa.array(KEYS, pa.binary(32)), np.asarray(records, np.uint32), np.asarray(positions, np.uint64))
-
-
-def some_slots(n, first=0):
-    return slots_of([i % 3 for i in range(n)], range(first, first + n))
-
-
-def oracle_overflow(key, purpose, position):
-    for i in itertools.count():
-        yield _kernel.stream_words(key, purpose | OVERFLOW, position, i, 1)[0]
-
-
-def oracle_below(bound, word, more):
-    while word > (2**64 // bound) * bound - 1:
-        word = next(more)
-    return word % bound
-
-
-def oracle_index(row, rest):
-    return next(i for i, total in enumerate(itertools.accumulate(row)) if total > rest)
-
-
-def oracle_draw(key, purpose, position, row):
-    width = 2 if len(row) > 4096 else 1
-    more = oracle_overflow(key, purpose, position)
-    slot = _kernel.stream_words(key, purpose, 0, position * width, width)
-    chosen = oracle_below(sum(row), slot[0], more)
-    if width == 1:
-        return oracle_index(row, chosen)
-    blocks = [row[i : i + 256] for i in range(0, len(row), 256)]
-    block = oracle_index(map(sum, blocks), chosen)
-    return 256 * block + oracle_index(blocks[block], oracle_below(sum(blocks[block]), slot[1], more))
-
-
-def oracle_draws(rows, slots, purpose=TOKEN):
-    places = zip(rows, slots.records, slots.positions, strict=True)
-    return [oracle_draw(KEYS[r], purpose, int(p), [int(w) for w in row]) for row, r, p in places]
-
-
-def odd_scores(n, m, dtype=np.float32, seed=0):
-    """Scores of a wide range with some that are no numbers, infinite or equal to the best."""
-    random = np.random.default_rng(seed)
-    scores = random.normal(6, 6, (n, m)).astype(dtype)
-    odd = np.array([np.nan, np.inf, -np.inf, 1e30, -1e30, 16.3], dtype)
-    places = random.random((n, m)) < 0.05
-    scores[places] = random.choice(odd, places.sum())
-    return scores
-
+from .score_oracle import (
+    KEYS,
+    ROBERTA,
+    formula_scores,
+    odd_scores,
+    oracle_below,
+    oracle_draws,
+    oracle_overflow,
+    slots_of,
+    some_slots,
+)
 
 # Weights
 
@@ -152,12 +105,6 @@ def test_draws_are_the_oracles(m, epsilon):
     assert choose(scores.astype(np.float64), slots, epsilon=epsilon, **ROBERTA).tolist() == expected
     other = choose(scores, slots, epsilon=epsilon, purpose=257, **ROBERTA).tolist()
     assert other == oracle_draws(integer_weights(scores, epsilon, **ROBERTA), slots, 257)
-
-
-def formula_scores(n, m):
-    """Scores that are the same floats on every machine."""
-    i = np.arange(n * m, dtype=np.uint64).reshape(n, m)
-    return ((i * np.uint64(2654435761)) % np.uint64(1000003)).astype(np.float32) / np.float32(50_000) - np.float32(4)
 
 
 @pytest.mark.parametrize(
@@ -273,77 +220,6 @@ def test_totals_that_cannot_be_are_refused():
         _kernel.bounded(*slots.arrays(), TOKEN, 1, pa.array([3], pa.uint64()))
     with pytest.raises(Exception, match="two words"):
         _kernel.bounded(*slots.arrays(), TOKEN, 1, pa.array([3, 3], pa.uint64()), pa.array([3, 3], pa.uint64()))
-
-
-# Draws on a device, here on the CPU as one
-
-
-def device_weights(torch, rows):
-    padded = torch.zeros((len(rows), len(rows[0]) + -len(rows[0]) % 256), dtype=torch.int64)
-    padded[:, : len(rows[0])] = torch.tensor(rows, dtype=torch.int64)
-    return padded
-
-
-@pytest.mark.parametrize(
-    ("row", "first", "expected"),
-    [
-        ([5, 1, 3], 0, [0, 0, 2, 0, 2, 0, 2, 0, 2, 0, 0, 0, 2, 2, 2, 2]),
-        (WIDE, 0, [2683, 2683, 2473, 9827, 984, 2279, 2552, 2681]),
-        (HEAVY, 0, [4303, 3349, 5161, 660, 834, 255, 2469, 255, 255]),
-        (HEAVY, 10, [4501]),
-        (HEAVY, 18, [255]),
-        (HEAVY, 50, [26]),
-    ],
-)
-def test_golden_vectors_of_both_widths_on_a_device(row, first, expected):
-    torch = pytest.importorskip("torch")
-    slots = slots_of([0] * len(expected), range(first, first + len(expected)))
-    drawn = scoring._draw_on_device(device_weights(torch, [row] * len(expected)), slots, TOKEN)
-    assert drawn.tolist() == expected
-
-
-@pytest.mark.parametrize("m", [2, 100, 256, 4096, 4097, 9000])
-@pytest.mark.parametrize("epsilon", [1.0, 30.0, 150.0])
-def test_a_device_draws_what_the_kernel_draws(m, epsilon, monkeypatch):
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(scoring, "_CELLS_AT_ONCE", 5 * m)  # several parts
-    n = 24
-    scores, slots = odd_scores(n, m).round(), some_slots(n)
-    tensor = torch.from_numpy(scores)
-    made = scoring._weigh_on_device(tensor, (epsilon, *ROBERTA.values())).numpy()
-    exact = integer_weights(scores, epsilon, **ROBERTA).astype(np.int64)
-    assert np.abs(made[:, :m] - exact).max() <= 1
-    assert (made[:, m:] == 0).all()
-    assert made[:, :m].min() >= smallest_weight(epsilon, m)
-    assert (made.max(axis=1) == 2 ** weight_bits(m)).all()
-    on_device = choose(tensor, slots, epsilon=epsilon, on_device=True, **ROBERTA)
-    np.testing.assert_array_equal(on_device, choose(tensor, slots, epsilon=epsilon, **ROBERTA))
-    np.testing.assert_array_equal(on_device, choose(scores, slots, epsilon=epsilon, **ROBERTA))
-    assert on_device.dtype == np.uint32
-
-
-@pytest.mark.parametrize("m", [3, 5000])
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "int32"])
-def test_tensors_of_any_type_are_read(m, dtype):
-    torch = pytest.importorskip("torch")
-    slots = some_slots(6)
-    tensor = torch.from_numpy(np.random.default_rng(m).integers(-4, 17, (6, m))).to(getattr(torch, dtype))
-    expected = choose(tensor.double().numpy(), slots, epsilon=20.0, **ROBERTA)
-    for on_device in (True, False):
-        drawn = choose(
-            tensor.requires_grad_(tensor.is_floating_point()), slots, epsilon=20.0, on_device=on_device, **ROBERTA
-        )
-        np.testing.assert_array_equal(drawn, expected)
-    assert len(choose(tensor[:0], slots.take(slice(0)), epsilon=20.0, on_device=True, **ROBERTA)) == 0
-
-
-def test_a_device_leaves_the_scores_as_they_were():
-    torch = pytest.importorskip("torch")
-    for dtype in (torch.float32, torch.float64):
-        tensor = torch.from_numpy(odd_scores(4, 50)).to(dtype)
-        before = tensor.clone()
-        choose(tensor, some_slots(4), epsilon=5.0, on_device=True, **ROBERTA)
-        assert torch.equal(tensor.nan_to_num(7.0), before.nan_to_num(7.0))
 
 
 # What cannot be drawn

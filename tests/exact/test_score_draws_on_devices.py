@@ -1,0 +1,72 @@
+"""A device draws by scores what the kernel draws."""
+
+import numpy as np
+import pytest
+
+from dptext_etl import scoring
+from dptext_etl.sampling import integer_weights, smallest_weight, weight_bits
+from dptext_etl.scoring import TOKEN, choose
+
+from .score_oracle import HEAVY, ROBERTA, WIDE, device_weights, odd_scores, slots_of, some_slots
+
+
+@pytest.mark.parametrize(
+    ("row", "first", "expected"),
+    [
+        ([5, 1, 3], 0, [0, 0, 2, 0, 2, 0, 2, 0, 2, 0, 0, 0, 2, 2, 2, 2]),
+        (WIDE, 0, [2683, 2683, 2473, 9827, 984, 2279, 2552, 2681]),
+        (HEAVY, 0, [4303, 3349, 5161, 660, 834, 255, 2469, 255, 255]),
+        (HEAVY, 10, [4501]),
+        (HEAVY, 18, [255]),
+        (HEAVY, 50, [26]),
+    ],
+)
+def test_golden_vectors_of_both_widths_on_a_device(row, first, expected):
+    torch = pytest.importorskip("torch")
+    slots = slots_of([0] * len(expected), range(first, first + len(expected)))
+    drawn = scoring._draw_on_device(device_weights(torch, [row] * len(expected)), slots, TOKEN)
+    assert drawn.tolist() == expected
+
+
+@pytest.mark.parametrize("m", [2, 100, 256, 4096, 4097, 9000])
+@pytest.mark.parametrize("epsilon", [1.0, 30.0, 150.0])
+def test_a_device_draws_what_the_kernel_draws(m, epsilon, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(scoring, "_CELLS_AT_ONCE", 5 * m)  # several parts
+    n = 24
+    scores, slots = odd_scores(n, m).round(), some_slots(n)
+    tensor = torch.from_numpy(scores)
+    made = scoring._weigh_on_device(tensor, (epsilon, *ROBERTA.values())).numpy()
+    exact = integer_weights(scores, epsilon, **ROBERTA).astype(np.int64)
+    assert np.abs(made[:, :m] - exact).max() <= 1
+    assert (made[:, m:] == 0).all()
+    assert made[:, :m].min() >= smallest_weight(epsilon, m)
+    assert (made.max(axis=1) == 2 ** weight_bits(m)).all()
+    on_device = choose(tensor, slots, epsilon=epsilon, on_device=True, **ROBERTA)
+    np.testing.assert_array_equal(on_device, choose(tensor, slots, epsilon=epsilon, **ROBERTA))
+    np.testing.assert_array_equal(on_device, choose(scores, slots, epsilon=epsilon, **ROBERTA))
+    assert on_device.dtype == np.uint32
+
+
+@pytest.mark.parametrize("m", [3, 5000])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32", "float64", "int32"])
+def test_tensors_of_any_type_are_read(m, dtype):
+    torch = pytest.importorskip("torch")
+    slots = some_slots(6)
+    tensor = torch.from_numpy(np.random.default_rng(m).integers(-4, 17, (6, m))).to(getattr(torch, dtype))
+    expected = choose(tensor.double().numpy(), slots, epsilon=20.0, **ROBERTA)
+    for on_device in (True, False):
+        drawn = choose(
+            tensor.requires_grad_(tensor.is_floating_point()), slots, epsilon=20.0, on_device=on_device, **ROBERTA
+        )
+        np.testing.assert_array_equal(drawn, expected)
+    assert len(choose(tensor[:0], slots.take(slice(0)), epsilon=20.0, on_device=True, **ROBERTA)) == 0
+
+
+def test_a_device_leaves_the_scores_as_they_were():
+    torch = pytest.importorskip("torch")
+    for dtype in (torch.float32, torch.float64):
+        tensor = torch.from_numpy(odd_scores(4, 50)).to(dtype)
+        before = tensor.clone()
+        choose(tensor, some_slots(4), epsilon=5.0, on_device=True, **ROBERTA)
+        assert torch.equal(tensor.nan_to_num(7.0), before.nan_to_num(7.0))
