@@ -1,6 +1,28 @@
 """Run a policy: one sequence of steps, and the engines that compute its shards (this process, or Spark)."""
 
-from dptext_etl.engines.engine import Engine as Engine
-from dptext_etl.engines.local.engine import LocalEngine as LocalEngine
-from dptext_etl.engines.running import run as run
-from dptext_etl.engines.staging import stage as stage
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dptext_etl.engines.engine import Engine as Engine
+    from dptext_etl.engines.local.engine import LocalEngine as LocalEngine
+    from dptext_etl.engines.running import run as run
+    from dptext_etl.engines.staging import stage as stage
+
+_WHERE = {"Engine": "engine", "LocalEngine": "local.engine", "run": "running", "stage": "staging"}
+"""Workers of Spark import a module below this one, and nothing of what these import."""
+
+__all__ = ["Engine", "LocalEngine", "run", "stage"]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__
