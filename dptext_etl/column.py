@@ -42,19 +42,24 @@ def privatize(
         PolicyError: The model fails on public texts.
     """
     chosen = resolve_column(policy)
-    _probe(chosen.mechanism, len(texts))
+    if len(texts):
+        probe(chosen.mechanism)
     released = release(texts, ids, chosen)
-    _probe(chosen.mechanism, len(texts))
+    if len(texts):
+        probe(chosen.mechanism)
     if not spend:
         return released.text
     return with_spends(released, chosen.mechanism)
 
 
-def _probe(mechanism: Mechanism, rows: int) -> None:
-    """Ask a model with public texts whether it works, where there are rows at all (docs/spec/privacy.md#probe)."""
-    if rows:
-        with seam("probing the model"):
-            mechanism.probe()
+def probe(mechanism: Mechanism) -> None:
+    """Ask a model with public texts whether it works (docs/spec/privacy.md#probe); nothing where there is no model.
+
+    Raises:
+        PolicyError: The model fails on public texts.
+    """
+    with seam("probing the model"):
+        mechanism.probe()
 
 
 def with_spends(released: Released, mechanism: Mechanism) -> pa.Array:

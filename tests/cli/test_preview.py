@@ -96,3 +96,16 @@ def test_a_preview_takes_no_text_unless_it_is_called_public(small_vectors):
 def test_two_previews_have_different_keys(small_vectors):
     words = ("preview", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", "the good " * 50)
     assert facts(*words) != facts(*words)
+
+
+def test_a_preview_of_a_model_that_fails_shows_no_random_words(monkeypatch):
+    """Its words would look like those of a small epsilon."""
+    pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+    from dptext_etl.inference.masked.model import MaskedModel
+    from dptext_etl.mechanisms.dpmlm import DPMLM
+
+    DPMLM(epsilon=10.0, model="example-masked").scorer()  # built while the model is whole
+    monkeypatch.setattr(MaskedModel, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("inside")))
+    done = dptext("preview", "dpmlm", "-p", "model=example-masked")
+    assert done.exit_code == 2
+    assert "fails on public texts" in done.stderr

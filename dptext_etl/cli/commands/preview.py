@@ -50,8 +50,10 @@ def preview(
     taken = kind.first_look(given)
     texts = list(public_text or samples.PUBLIC)
     shown: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
-    for value in epsilon or kind.shown_epsilons:
+    for number, value in enumerate(epsilon or kind.shown_epsilons):
         mechanism = catalog.build({"name": name, **taken, **given, "epsilon": value})
+        if number == 0:
+            column.probe(mechanism)
         released = column.draw(mechanism, *_rows(texts), keys.throwaway(mechanism.cfg()))
         for row, after, draws in zip(shown, released.text.to_pylist(), released.positions.to_pylist(), strict=True):
             spend = mechanism.spend(draws)
