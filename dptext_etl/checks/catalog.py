@@ -1,4 +1,4 @@
-"""Find gates by their file names: the file is the registration."""
+"""Find gates by their file names; no other registration is needed."""
 
 from __future__ import annotations
 

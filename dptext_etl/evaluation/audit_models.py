@@ -1,9 +1,10 @@
-"""Audit mechanisms with a model: one step of theirs, under the worst model there can be, on the path that releases.
+"""Audit one step of mechanisms with a model, under the worst possible model, through the code that releases.
 
 The claim is per step (a masked word, a token of an answer, a record of a vector) and holds whatever a model computes.
-So the certificate is that of the integers or the noise of a step (`step_law`), and trials release public words with a
-stand-in for the model (`worst_models`), which makes the loss as large as it can be: a real model's would be smaller,
-and its weights are never loaded. As configured, and at a small epsilon where draws could hardly refute the claim.
+So the certificate comes from the integers or the noise of a step (`step_law`). Trials release public words with a
+substitute for the model (`worst_models`), which makes the loss as large as possible; a real model has a smaller loss,
+and its weights are never loaded. Trials use the configured epsilon, and a small epsilon if draws could hardly refute
+the claim.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from dptext_etl.mechanism import Mechanism
 
 WORDS = ("good", "film")
 _WEIGHTS = 2**27
-"""Weights that are made per input and trial, at most: large output sets take fewer draws."""
+"""Largest number of weights per input and trial, so that large output sets take fewer draws."""
 _LEAST = 1_000
 _TRIALS = 5
 
 
 @dataclass(frozen=True)
 class Step:
-    """What is audited of a mechanism with a model.
+    """The audited step of a mechanism with a model.
 
     Attributes:
-        unit: What the claim is per.
+        unit: Unit of the claim.
         claim: Declared loss of a step.
-        charged: What the ledger's tight component takes for it.
+        charged: Amount of the ledger's tight component for a step.
         delta: Declared delta of a step.
-        certificate: What it realises.
-        draws: Records that are released per input and trial.
-        note: Why those are fewer than were asked for; empty where they are not.
+        certificate: The exact loss of a step.
+        draws: Number of records to release per input and trial.
+        note: Reason why these are fewer than requested; empty if they are not.
     """
 
     unit: str
@@ -55,11 +56,11 @@ class Step:
 
 
 def step_of(mechanism: Mechanism, draws: int) -> Step | None:
-    """Return what can be audited of a mechanism; None where it has no model of a known kind.
+    """Return the step of a mechanism that can be audited; None if it has no model of a known kind.
 
     Args:
         mechanism: Any mechanism.
-        draws: Records per input and trial that are asked for.
+        draws: Requested number of records per input and trial.
     """
     if isinstance(mechanism, (MaskedMechanism, GenerativeMechanism)):
         held = min(draws, max(_LEAST, _WEIGHTS // mechanism.outputs))
@@ -75,13 +76,13 @@ def step_of(mechanism: Mechanism, draws: int) -> Step | None:
 def trials_of_step(
     mechanism: ModelMechanism, step: Step, alarm: float, secrets: tuple[Any, Any]
 ) -> Iterator[tuple[ModelMechanism, float, Counts]]:
-    """Yield trials: the mechanism at its epsilon, the loss that may not be exceeded, and what was counted.
+    """Yield trials: the mechanism at its epsilon, the claimed upper bound of the loss, and the counts.
 
     Args:
-        mechanism: What is audited.
-        step: What it claims.
+        mechanism: The audited mechanism.
+        step: Its step.
         alarm: Probability with which all trials together may refute a true claim.
-        secrets: Two noise keys: of what is counted, and of the pilot.
+        secrets: Two noise keys: of the counted draws, and of the pilot.
     """
     reach = audit_bound.largest(step.draws, alarm / (2 * _TRIALS * 2))
     levels, most = [mechanism], 2 * getattr(mechanism, "draws_per_position", 1) * step.claim  # of a text of two steps
@@ -95,12 +96,12 @@ def trials_of_step(
 
 
 def most_trials(step: Step) -> int:
-    """Return how many trials there are at most, over which the false alarm is spread."""
+    """Return the largest number of trials, which share the false-alarm probability."""
     return 2 * (2 * 2 + _TRIALS) if step.unit == "record" else 2 * _TRIALS
 
 
 def _subjects(mechanism: ModelMechanism) -> Iterator[tuple[Subject, Pair, int]]:
-    """Yield what releases, the inputs that are compared, and by how many steps' claims."""
+    """Yield the releasing subject, the inputs to compare, and the number of steps in which they differ."""
     if isinstance(mechanism, MaskedMechanism):
         scorer = WorstScorer(mechanism.outputs, WORDS[0])
         single, double = (_of_words(mechanism, words).with_model(scorer) for words in (1, 2))
@@ -118,6 +119,6 @@ def _subjects(mechanism: ModelMechanism) -> Iterator[tuple[Subject, Pair, int]]:
 
 
 def _of_words(mechanism: MaskedMechanism, words: int) -> MaskedMechanism:
-    """The same mechanism for texts of so many words, where the length is hidden; without the length's own noise."""
+    """Return the mechanism for texts of `words` words if the length is hidden, without the noise of the length."""
     hidden = {"length": "fixed", "epsilon_length": None, "n_max": words}
     return mechanism.model_copy(update=hidden if mechanism.hides_length else {})

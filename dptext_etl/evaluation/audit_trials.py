@@ -86,13 +86,13 @@ def trials(mechanism: WordMechanism, pairs: Sequence[Pair], draws: int, secrets:
 
 
 def trials_of(subject: Subject, pairs: Sequence[Pair], draws: int, secrets: tuple[Any, Any]) -> Iterator[Counts]:
-    """Count as `trials` does, for whatever releases.
+    """Count as `trials` does, for any subject that releases.
 
     Args:
-        subject: What releases.
-        pairs: Pairs of inputs that the guarantee compares.
-        draws: Number of draws per input.
-        secrets: Two secrets: for the counts, and for the pilot that chooses the events.
+        subject: The subject that releases.
+        pairs: Inputs that its guarantee compares.
+        draws: Records per input.
+        secrets: Two noise keys: of the counted draws, and of the pilot.
     """
     single = subject.single
     key, pilot_key = (_kernel.ReleaseKey(secret, "audit", "words", "audit", single.cfg()) for secret in secrets)

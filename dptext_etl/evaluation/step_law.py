@@ -1,8 +1,9 @@
-"""Compute what one step of a mechanism with a model realises at worst, whatever its model computes.
+"""Compute the largest loss of one step of a mechanism with a model, for any output of its model.
 
-Scores: the integer weights that the sampler makes of the two most different rows of clipped scores. Vectors: the
-divergence of the noise at the largest distance that the clip leaves, from the rate or the deviation that is drawn with,
-and not from the formula that chose them (docs/spec/privacy.md#epsilon-implemented, docs/spec/privacy.md#grid-noise).
+For scores, the loss comes from the integer weights of the two most different rows of clipped scores. For vectors, it
+comes from the divergence of the noise at the largest distance under the clip, computed from the sampler's rate or
+deviation and not from the formula that chose them (docs/spec/privacy.md#epsilon-implemented,
+docs/spec/privacy.md#grid-noise).
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from dptext_etl.grid_noise import STEPS, clipped_steps
 
 _POINTS = 200_001
 _TAIL = 40.0
-"""Standard deviations beyond which Gaussian noise has no mass that counts."""
+"""Standard deviations beyond which the mass of Gaussian noise is negligible."""
 
 
 def of_scores(mechanism: ScoreMechanism, words: tuple[str, str]) -> Certificate:
-    """Compute the certificate of one draw: an output's weight where it alone scores high, and where it alone is low.
+    """Compute the certificate of one draw from two rows of scores: one output alone is high, or alone is low.
 
-    Weights never leave what these two rows span: the largest is 2^B wherever it is, the least is at least theirs.
+    All weights are within the range of these two rows: the largest weight is always 2^B, and the smallest is at least
+    theirs.
     """
     (low, high), outputs = mechanism.score_range, mechanism.outputs
     rows = np.full((2, outputs), low, np.float64)
@@ -43,7 +45,7 @@ def of_scores(mechanism: ScoreMechanism, words: tuple[str, str]) -> Certificate:
 
 
 def _chances(weights: list[int]) -> list[Fraction]:
-    """Return the chances of the first output and of the likeliest other one."""
+    """Return the probabilities of the first output and of the likeliest other one."""
     total = sum(weights)
     return [Fraction(weights[0], total), Fraction(max(weights[1:]), total)]
 
@@ -62,7 +64,7 @@ def of_latents(mechanism: LatentMechanism, size: int, words: tuple[str, str]) ->
     scale, value = mechanism.scale(size), mechanism.norm == "value"
     if scale.rate is not None:
         steps = Fraction(2 * size * clipped_steps(mechanism.clip))
-        if not value:  # the sum of the sizes of a vector is at most its length times the root of its numbers
+        if not value:  # the l1 norm of a vector is at most its l2 norm times the square root of its dimension
             steps = 2 * Fraction(mechanism.clip) * STEPS * Fraction(math.isqrt(size << 64) + 1, 1 << 32)
         return Certificate("the stored rate of discrete noise", float(scale.rate * steps), exact=value, words=words)
     apart = 2 * clipped_steps(mechanism.clip) / STEPS * math.sqrt(size) if value else 2 * mechanism.clip
@@ -72,7 +74,7 @@ def of_latents(mechanism: LatentMechanism, size: int, words: tuple[str, str]) ->
 
 
 def _epsilon_at(mu: float, delta: float) -> float:
-    """Return the least epsilon whose delta is at most `delta`, for two normal densities `mu` deviations apart."""
+    """Return the smallest epsilon whose delta is at most `delta`, for two normal densities `mu` deviations apart."""
     low, high = 0.0, 1.0
     while divergence(high, mu) > delta:
         low, high = high, 2 * high
@@ -88,7 +90,7 @@ def divergence(epsilon: float, mu: float) -> float:
     >>> round(divergence(1.0, 1.0), 6)
     0.126937
     """
-    start = epsilon / mu - mu / 2  # where both are equal, counted from the middle of p
+    start = epsilon / mu - mu / 2  # point at which both are equal, relative to the mean of p
     if start > _TAIL:
         return 0.0
     places = np.linspace(max(start, -_TAIL), _TAIL, _POINTS)

@@ -1,8 +1,9 @@
-"""Stand in for a mechanism's model: the worst model there can be, so that a release loses as much as is claimed.
+"""Replace a mechanism's model by the worst possible one, so that a release has the largest loss that is claimed.
 
-What a mechanism with a model claims holds for any scores and any vectors. So trials need no real model: these answer
-one public word with the highest score for one output, and every other word with the lowest; or with vectors that lie as
-far apart as the clip lets them. All else is the mechanism's own: its clip, its integers, its draws, what it writes.
+The claim of a mechanism with a model holds for any scores and any vectors, so trials need no real model. The
+substitutes here give one public word the highest score for one output, and every other word the lowest. Substitutes for
+latent models give vectors at the largest distance under the clip. Everything else belongs to the mechanism: its clip,
+its integers, its draws, and its output.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from dptext_etl.inference.masked.steps import Answer, Block, Script
 from dptext_etl.scoring import Choices
 
 _CELLS = 2**22
-"""Scores that are made at once."""
+"""Number of scores that are made at once."""
 COORDINATES = 16
-"""Of the vectors of a stand-in."""
+"""Size of the vectors of a substitute."""
 _PARTS = 4.0
-"""Into how many steps a standard deviation is cut, where noisy vectors are written as text."""
+"""Number of steps per standard deviation when noisy vectors are written as text."""
 
 Scores = npt.NDArray[np.float32]
 
@@ -35,7 +36,7 @@ def _extremes(outputs: int) -> Scores:
 
 
 class WorstScorer:
-    """A scorer of masked words: `word` gets the first output's highest score, every other draw the lowest.
+    """Score masked words: `word` gives the first output the highest score, every other word the lowest.
 
     Args:
         outputs: Size of the output set.
@@ -47,12 +48,12 @@ class WorstScorer:
         self.rows = _extremes(outputs)
 
     def open(self, scripts: Sequence[Script]) -> WorstSession:
-        """Begin to score some texts."""
+        """Start scoring some texts."""
         return WorstSession(self, scripts)
 
 
 class WorstSession:
-    """Texts that are being scored by a `WorstScorer`."""
+    """Hold the texts that a `WorstScorer` scores."""
 
     def __init__(self, scorer: WorstScorer, scripts: Sequence[Script]) -> None:
         self._scorer = scorer
@@ -64,11 +65,11 @@ class WorstSession:
         self._asked: list[tuple[int, int]] = []
 
     def ask(self, blocks: Sequence[Block]) -> None:
-        """Remember which draws are asked for."""
+        """Store the requested draws."""
         self._asked += [(record, draw) for record, first, last in blocks for draw in range(first, last)]
 
     def answer(self) -> Answer:
-        """Score as many of them as are made at once."""
+        """Score as many requested draws as fit into one answer."""
         most = max(1, _CELLS // self._scorer.outputs)
         some, self._asked = self._asked[:most], self._asked[most:]
         records, draws = np.array(some, np.int64).T
@@ -76,14 +77,14 @@ class WorstSession:
         return Answer(records, draws, self._scorer.rows[lowest])
 
     def put(self, blocks: Sequence[Block], chosen: Sequence[Choices]) -> None:
-        """Look at nothing: scores follow from the words alone."""
+        """Ignore the outputs, because scores depend on the words alone."""
 
 
 class WorstGenerator:
-    """A scorer of answers: a step whose letter is "a" gets the first output's highest score, any other the lowest.
+    """Score answers: a step whose letter is "a" gives the first output the highest score, any other the lowest.
 
     Args:
-        outputs: Size of the output set; none of them ends an answer.
+        outputs: Size of the output set; no output ends an answer.
     """
 
     def __init__(self, outputs: int) -> None:
@@ -95,24 +96,31 @@ class WorstGenerator:
         return [list(text.encode()) or [0] for text in texts]
 
     def bucket(self, length: int) -> int:
-        """All prompts are as long."""
+        """Return the common length of all prompts."""
         return length + 1
 
     def rows(self, bucket: int) -> int:  # noqa: ARG002
-        """As many as are made at once."""
+        """Return the number of rows that are scored at once."""
         return max(1, min(4096, _CELLS // self.outputs))
 
     def begin(self, prompts: Sequence[Sequence[int]], bucket: int, rows: int, longest: int) -> WorstBatch:  # noqa: ARG002
-        """Start a batch; rows beyond the prompts are dummies."""
+        """Start a batch; rows beyond the prompts are dummies.
+
+        Args:
+            prompts: Letters of each prompt.
+            bucket: Unused; all prompts have one length.
+            rows: Rows of the batch.
+            longest: Unused; no row ends by itself.
+        """
         return WorstBatch(self.extremes, [*prompts, *[[0]] * (rows - len(prompts))])
 
     def text(self, outputs: Sequence[int]) -> str:
-        """Return the numbers of the outputs."""
+        """Return the indices of the outputs as text."""
         return " ".join(str(number) for number in outputs)
 
 
 class WorstBatch:
-    """Answers that a `WorstGenerator` scores, step by step."""
+    """Hold the answers that a `WorstGenerator` scores step by step."""
 
     def __init__(self, extremes: Scores, prompts: Sequence[Sequence[int]]) -> None:
         self._extremes, self._prompts, self._step = extremes, prompts, 0
@@ -124,17 +132,17 @@ class WorstBatch:
         return scores
 
     def append(self, chosen: npt.NDArray[np.int64]) -> None:  # noqa: ARG002
-        """Take the next step; what was drawn changes nothing."""
+        """Take the next step; the drawn outputs change nothing."""
         self._step += 1
 
 
 class WorstLatents:
-    """A model of vectors: what it reads decides in which corner they lie, what it writes is where noise moved them.
+    """Encode texts as corners of the clip, and decode noisy vectors as their position between two corners.
 
     Args:
-        deviation: Of the noise of one coordinate; texts tell noisy vectors apart in parts of it.
-        along: The text from whose corner they are told: "b", opposite to that of "a" in every coordinate, or "c", in
-            every second one, where noise that coordinates share would cancel.
+        deviation: Standard deviation of the noise on one coordinate; positions are written in parts of it.
+        along: Text at the other corner: "b" is opposite to "a" in every coordinate, "c" in every second one, where
+            noise that coordinates share would cancel.
     """
 
     rows, size = 512, COORDINATES
@@ -145,11 +153,11 @@ class WorstLatents:
         self._direction = self._corners[along] / (deviation * np.sqrt(COORDINATES)) * _PARTS
 
     def encode(self, texts: Sequence[str]) -> npt.NDArray[np.float64]:
-        """Return corners outside of any clip, those of the first letter; the middle for another."""
+        """Return a corner outside of any clip by the first letter of each text; the middle for other letters."""
         middle = np.zeros(COORDINATES)
         return np.stack([self._corners.get(text[:1], middle) for text in texts]) * 1e6
 
     def decode(self, latents: npt.NDArray[np.float32]) -> list[str]:
-        """Write how far vectors lie along the direction, in parts of the noise."""
+        """Write the position of vectors along the direction, in parts of the noise."""
         far = np.floor(np.clip(latents @ self._direction, -1e9, 1e9))
         return [str(int(part)) for part in far.tolist()]

@@ -1,8 +1,8 @@
-"""Probe models with public texts: only what fails on these may stop a release (docs/spec/privacy.md#probe).
+"""Probe models with public texts, because only a failure on these may stop a release (docs/spec/privacy.md#probe).
 
-A model that fails on the texts of a release is no reason to stop: which text it is that fails is told by nobody, and
-what fails is drawn uniformly. So whether a model works at all is asked with texts that everybody knows, on a schedule
-that no private text moves.
+If a model fails on texts of a release, the release does not stop: nobody learns which text failed, and its tokens are
+drawn uniformly. So probes test with public texts whether a model works at all, on a schedule that does not depend on
+private texts.
 """
 
 from __future__ import annotations
@@ -15,15 +15,23 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.scoring import Choices, Slots
 
 WORDS = ("good", "film", "about", "a", "doctor", "and", "the", "people", "of", "an", "old", "town")
-"""What public texts are made of."""
+"""Words of the public texts."""
 SHORT = " ".join(WORDS)
 
 
 class Undrawn:
-    """A sampler that draws nothing: a probe releases nothing, and takes no integer of any stream."""
+    """Sample without drawing: a probe releases nothing and takes no integer of any stream."""
 
     def choose(self, scores: Any, slots: Slots, *, epsilon: float, low: float, high: float) -> Choices:  # noqa: ARG002
-        """Look at no score, and return the first output for every slot."""
+        """Return the first output for every slot.
+
+        Args:
+            scores: Unused.
+            slots: n slots.
+            epsilon: Unused.
+            low: Unused.
+            high: Unused.
+        """
         return np.zeros(len(slots), np.uint32)
 
     def choose_uniform(self, slots: Slots, m: int) -> Choices:  # noqa: ARG002
@@ -32,12 +40,12 @@ class Undrawn:
 
 
 def refuse() -> NoReturn:
-    """Say that the model fails.
+    """Refuse to continue because the model fails.
 
     Raises:
         PolicyError: Always.
     """
     raise PolicyError(
-        "the model fails on public texts: what it would release is random, and costs as much; nothing more is charged",
-        "check the model's files, its libraries and memory; a run that is started again goes on where it stopped",
+        "the model fails on public texts: its releases would be random at the same cost; nothing more is charged",
+        "check the model's files, its libraries and the memory; a new run continues where this one stopped",
     )

@@ -9,7 +9,7 @@ from dptext_etl.errors import GateError
 from dptext_etl.polars.plan_marks import Mark
 from dptext_etl.policy.in_plans import Held, Releases
 
-HINT = "release the column in its place, .dptext.privatize(policy, id=…), or drop it before this step"
+HINT = "release the column there with .dptext.privatize(policy, id=…), or drop it before this step"
 _PARTS = {
     "Literal": (),
     "Len": (),
@@ -26,7 +26,7 @@ _PARTS = {
     "Explode": ("expr",),
     "Window": ("function", "partition_by", "order_by"),
 }
-"""Kinds of expressions, and where their inputs stand."""
+"""Kinds of expressions, and the fields that hold their inputs."""
 _CLEANING = frozenset(
     {
         *("fill_null", "coalesce", "StringFunction.Lowercase", "StringFunction.Uppercase", "StringFunction.Titlecase"),
@@ -35,17 +35,17 @@ _CLEANING = frozenset(
         *("StringFunction.Replace", "StringFunction.ReplaceMany", "StringFunction.Slice", "StringFunction.Head"),
     }
 )
-"""Functions of one row that clean a text, where everything else that they take is constant."""
+"""Functions of one row that clean a text, if all their other arguments are constant."""
 
 Columns = Mapping[str, Held]
 
 
 class Expressions:
-    """Reads the expressions of a plan.
+    """Read the expressions of a plan.
 
     Args:
-        nodes: Polars' visitor, at the step whose expressions are read.
-        releases: What the plan may release.
+        nodes: Polars' visitor, at the step of the expressions.
+        releases: The releases that the plan may hold.
     """
 
     def __init__(self, nodes: Any, releases: Releases) -> None:
@@ -53,14 +53,14 @@ class Expressions:
         self._releases = releases
 
     def held(self, number: int, columns: Columns) -> Held:
-        """Return what an expression holds.
+        """Return the content of an expression.
 
         Args:
-            number: The expression.
-            columns: What the columns of the step's input hold.
+            number: Number of the expression.
+            columns: Contents of the columns of the step's input.
 
         Raises:
-            GateError: Raw text enters what cannot be followed, or a release that is not the policy's.
+            GateError: Raw text enters an expression that cannot be followed, or a release that is not the policy's.
         """
         item = self._view(number)
         kind = type(item).__name__
@@ -89,7 +89,7 @@ class Expressions:
 
     def _released(self, item: Any, columns: Columns) -> Held:
         mark = Mark(item.function_data)
-        if mark.text_at >= len(item.input):  # it does not say what it releases
+        if mark.text_at >= len(item.input):  # the plan does not name the released text
             return refuse_any(columns, "a release of another version")
         text, ids = (self.held(item.input[at], columns) for at in (mark.text_at, 1))
         if ids.raw:
@@ -99,7 +99,7 @@ class Expressions:
         return Held()
 
     def _cleaning(self, item: Any, kind: str, inputs: list[int]) -> str:
-        """Say how a step of one row changes a text; empty where it may be anything else."""
+        """Name the way in which a step of one row cleans a text; return an empty string for other steps."""
         if kind == "Cast":
             return f"cast {item.dtype}"
         if kind != "Function" or str(item.function_data[0]) not in _CLEANING:
@@ -119,7 +119,7 @@ class Expressions:
 
 
 def refuse_any(columns: Columns, where: str) -> Held:
-    """Refuse raw text in a step that cannot be followed; without any the step holds none."""
+    """Refuse raw text in a step that cannot be followed; without raw text, return an empty content."""
     raw = [name for name, column in columns.items() if column.raw]
     if raw:
         raise GateError(f"raw text in {named(raw)} enters {where}, which cannot be followed", HINT)
@@ -127,17 +127,17 @@ def refuse_any(columns: Columns, where: str) -> Held:
 
 
 def named(columns: Any) -> str:
-    """Write names of columns for a sentence."""
+    """Write names of columns for a message."""
     return ", ".join(repr(name) for name in sorted(columns))
 
 
 def _series_name(value: Any) -> str | None:
-    """The name of a series that a plan holds as a literal; None for other literals."""
+    """Return the name of a series that a plan holds as a literal; None for other literals."""
     if type(value).__name__ != "PySeries":
         return None
     import polars as pl
 
-    return str(pl.Series._from_pyseries(value).name)  # noqa: SLF001  (the visitor shows series this way alone)
+    return str(pl.Series._from_pyseries(value).name)  # noqa: SLF001  (the visitor shows series only in this way)
 
 
 def _numbers(part: Any) -> list[int]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 _EQUAL = frozenset({"Inner", "Left", "Right", "Full", "Semi"})
 """Joins after which the keys of both sides are equal, or one side is null."""
 _MERGED = frozenset({"Right", "Full"})
-"""Joins whose output may take a name of both sides from either."""
+"""Joins whose output may take a column of a shared name from either side."""
 
 
 def guard(
@@ -34,20 +34,20 @@ def guard(
     policy: PolicyLike | None = None,
     id: str | None = None,  # noqa: A002
 ) -> pl.LazyFrame:
-    """Refuse a plan in which raw text reaches the output in any way but the policy's release, and return the plan.
+    """Refuse a plan in which raw text reaches the output without the policy's release, and return the plan.
 
     Args:
-        plan: Any lazy frame; it is not run.
-        raw: Names of raw columns in the plan's sources, beside the policy's text columns, fields of structs included;
-            one name or several.
-        policy: What the plan releases: its columns, id column, release name, mechanisms and key are compared. Without
-            one the guard knows no budget and judges the way of the text alone.
-        id: Column of record ids, where the policy is that of one column.
+        plan: Any lazy frame; the guard does not run it.
+        raw: Names of raw columns in the plan's sources in addition to the policy's text columns, also fields of
+            structs; one name or several.
+        policy: Policy of the releases in the plan; the guard compares columns, id column, release name, mechanisms and
+            key. Without a policy, it judges only the path of the text, and no budget.
+        id: Column of record ids, if the policy is that of one column.
 
     Raises:
-        GateError: A raw column, or something made from it, reaches the output, or decides which rows do, or enters a
-            step that cannot be followed; or a release is not the policy's, takes something else than a column of its
-            own row, or ids that are computed.
+        GateError: A raw column, or a value made from it, reaches the output, or chooses its rows, or enters a step that
+            cannot be followed; or a release is not the policy's, or takes anything but a column of its own row, or
+            computed ids.
         PolicyError: No source has such a column, the policy is for benchmarks, or this version of Polars does not show
             its plans.
 
@@ -68,7 +68,9 @@ def guard(
     reached = {name for name, column in walk.columns().items() if column.raw}
     missing = releases.missing(walk.seen)
     if missing:
-        raise PolicyError(f"no source of the plan has a column {named(missing)}", "name raw columns as the sources do")
+        raise PolicyError(
+            f"no source of the plan has a column {named(missing)}", "use the names of raw columns in the sources"
+        )
     leaked = [name for name in names if name in reached] or sorted(reached)
     if leaked:
         raise GateError(f"raw text reaches the output unreleased, in {named(leaked)}", HINT)
@@ -76,7 +78,7 @@ def guard(
 
 
 class _Walk:
-    """Follows columns through a plan, from its sources to its end."""
+    """Follow columns through a plan, from its sources to its end."""
 
     def __init__(self, nodes: Any, releases: Releases) -> None:
         self._nodes = nodes
@@ -85,7 +87,7 @@ class _Walk:
         self.seen: set[str] = set()
 
     def columns(self) -> Columns:
-        """Return what the columns of the current step hold."""
+        """Return the contents of the columns of the current step."""
         kind, node = self._step()
         inputs = [self._below(number) for number in self._nodes.get_inputs()]
         followed = getattr(self, f"_{kind.lower()}", None)
@@ -94,12 +96,12 @@ class _Walk:
                 raise GateError("a step shows neither its rows nor its inputs, so nothing can be said about it", HINT)
             for columns in inputs:
                 refuse_any(columns, f"a step of kind {kind}" if kind else "a step that Polars does not show")
-            return self._source(None, [])  # it may read elsewhere
+            return self._source(None, [])  # it may read other data
         found: Columns = followed(node, inputs)
         return found if kind == "Sink" else {name: found.get(name, Held()) for name in self._nodes.get_schema()}
 
     def _step(self) -> tuple[str, Any]:
-        """Return kind and view of the current step; a source that Polars does not show is one all the same."""
+        """Return kind and view of the current step; a source that Polars does not show counts as a source, too."""
         try:
             node = self._nodes.view_current_node()
         except NotImplementedError as unseen:
@@ -219,7 +221,7 @@ class _Walk:
 
 
 def _fields(dtype: Any) -> Iterable[str]:
-    """Names of all fields inside a type."""
+    """Yield the names of all fields inside a type."""
     inner = getattr(dtype, "inner", None)
     if inner is not None:
         yield from _fields(inner)
@@ -229,7 +231,7 @@ def _fields(dtype: Any) -> Iterable[str]:
 
 
 def _as_written(plan: pl.LazyFrame) -> Any:
-    """Return what Polars' own GPU engine reads plans by, over the plan before any optimisation."""
+    """Return the interface by which Polars' own GPU engine reads plans, on the plan before any optimisation."""
     import polars as pl
 
     return plan._ldf.with_optimizations(pl.QueryOptFlags.none()._pyoptflags).visit()  # noqa: SLF001

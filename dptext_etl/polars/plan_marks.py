@@ -16,11 +16,11 @@ from dptext_etl.families.table.mapped import MappedMechanism
 from dptext_etl.policy import ColumnPolicy
 
 RELEASES, RELEASED = "dptext_table", "dptext_released"
-"""The kernel's plugin functions behind which a column is released: the draw itself, and the mark of other draws."""
+"""Plugin functions of the kernel whose output is released: the draw itself, and the mark of other draws."""
 
 
 def marks(policy: ColumnPolicy, column: str) -> dict[str, Any]:
-    """Return what every release says of itself in a plan.
+    """Return the facts that every release writes into a plan.
 
     Args:
         policy: The column's policy.
@@ -55,10 +55,10 @@ def table_marks(policy: ColumnPolicy, mechanism: MappedMechanism, column: str) -
 
 
 class Mark:
-    """A release as a plan shows it.
+    """A release in a plan.
 
     Args:
-        function: What the visitor shows of a plugin function: kind, library, name, arguments.
+        function: The visitor's view of a plugin function: kind, library, name, arguments.
     """
 
     def __init__(self, function: Sequence[Any]) -> None:
@@ -68,18 +68,18 @@ class Mark:
 
     @staticmethod
     def is_one(function: Sequence[Any]) -> bool:
-        """Whether a function of a plan is one of the kernel's releases."""
+        """Say whether a function of a plan is one of the kernel's releases."""
         return function[:2] == ("ffi_plugin", str(_kernel.__file__)) and function[2] in {RELEASES, RELEASED}
 
     @property
     def mechanism(self) -> dict[str, Any] | None:
-        """The mechanism as plain data, or None where the plan does not say."""
+        """Return the mechanism as plain data, or None if the plan does not name it."""
         said = self._said.get("mechanism")
         described = json.loads(said) if isinstance(said, str) else None
         return described if isinstance(described, dict) else None
 
     def is_of(self, policy: ColumnPolicy) -> bool:
-        """Whether this is the release that a column's policy makes."""
+        """Say whether a column's policy makes this release."""
         mechanism = policy.mechanism
         mapped = isinstance(mechanism, MappedMechanism)
         if mapped != (self._name == RELEASES):
@@ -90,7 +90,7 @@ class Mark:
 
 
 class _Plain(pickle.Unpickler):
-    """Reads plain data: a plan may come from elsewhere."""
+    """Unpickle only plain data, because a plan may come from another place."""
 
     def find_class(self, module: str, name: str) -> Any:  # noqa: ARG002
         raise pickle.UnpicklingError
@@ -99,6 +99,6 @@ class _Plain(pickle.Unpickler):
 def _read(arguments: bytes) -> dict[str, Any]:
     try:
         said = _Plain(io.BytesIO(arguments)).load()
-    except Exception:  # noqa: BLE001  (another version wrote it: then it says nothing that we know)
+    except Exception:  # noqa: BLE001  (another version wrote it, so we cannot read it)
         return {}
     return said if isinstance(said, dict) else {}

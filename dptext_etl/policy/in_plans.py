@@ -24,18 +24,18 @@ _number = count()
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows that a column stands beside: those of one source, or of several that were put below each other.
+    """The rows of a column: those of one source, or of several sources that were concatenated.
 
     Attributes:
-        name: Tells these rows from all others.
-        parts: For rows below each other, the alternatives of each part.
+        name: Number that distinguishes these rows from all others.
+        parts: For concatenated rows, the alternatives of each part.
     """
 
     name: int
     parts: tuple[frozenset[Rows], ...] = ()
 
     def same(self, other: Rows) -> bool:
-        """Whether both are the same rows in the same order."""
+        """Say whether both are the same rows in the same order."""
         return self.name == other.name and all(_share(*both) for both in zip(self.parts, other.parts, strict=True))
 
 
@@ -44,18 +44,18 @@ def _share(these: frozenset[Rows], those: frozenset[Rows]) -> bool:
 
 
 def new_rows() -> frozenset[Rows]:
-    """Name the rows of a source, or of a step after which no row is one row of a source."""
+    """Return new rows: of a source, or of a step after which no row is a row of a source."""
     return frozenset({Rows(next(_number))})
 
 
 @dataclass(frozen=True)
 class Held:
-    """What a column of a plan holds.
+    """The content of a column of a plan.
 
     Attributes:
-        raw: Whether it is raw text, or made from it.
-        source: The column of a source that it is, row by row, cleaned at most; None for anything else.
-        form: How it was cleaned; empty for the column as it is.
+        raw: True if it is raw text, or made from it.
+        source: Name of the source's column that it equals row by row, apart from cleaning; None for anything else.
+        form: Description of the cleaning; empty for an unchanged column.
         rows: The rows that it belongs to; several names after a join on equal ids.
     """
 
@@ -66,11 +66,11 @@ class Held:
 
     @classmethod
     def made_from(cls, parts: Iterable[Self]) -> Held:
-        """Return what an expression holds that is no single column any more."""
+        """Return the content of an expression that is no longer a single column."""
         return Held(any(part.raw for part in parts))
 
     def cleaned(self, how: str) -> Held:
-        """Return the column after a step that looks at one row alone."""
+        """Return the column after a step that changes each row alone."""
         return replace(self, form=f"{how}({self.form})")
 
     def beside(self, other: Held) -> Held:
@@ -79,18 +79,18 @@ class Held:
         return replace(self, rows=self.rows | other.rows) if same else self
 
     def either(self, other: Held) -> Held:
-        """Return what a column holds that comes from one of two."""
+        """Return the content of a column that comes from one of two columns."""
         if (self.source, self.form) == (other.source, other.form):
             return replace(self, raw=self.raw or other.raw, rows=self.rows & other.rows)
         return Held(self.raw or other.raw)
 
 
 def below_each_other(name: int, parts: Sequence[Held]) -> Held:
-    """Return what a column holds whose rows come from several inputs.
+    """Return the content of a column whose rows come from several inputs.
 
     Args:
-        name: Tells this union from others; the same for all its columns.
-        parts: What the column holds in each input.
+        name: Number of this union, which is the same for all its columns.
+        parts: Contents of the column in each input.
     """
     raw = any(part.raw for part in parts)
     if len({(part.source, part.form) for part in parts}) != 1 or parts[0].source is None:
@@ -99,7 +99,7 @@ def below_each_other(name: int, parts: Sequence[Held]) -> Held:
 
 
 def next_number() -> int:
-    """Return a number for rows below each other."""
+    """Return a new number for concatenated rows."""
     return next(_number)
 
 
@@ -107,16 +107,17 @@ class Releases:
     """The releases that a plan may hold.
 
     Args:
-        policy: The policy of the dataset or of the column; None knows no budget, no id and no release name, so only the
-            way of the text is judged.
-        id: Column of record ids, where the policy is that of one column.
+        policy: The policy of the dataset or of the column. None has no budget, id or release name, so only the path of
+            the text is judged.
+        id: Column of record ids, if the policy is that of one column.
         raw: More raw columns.
 
     Attributes:
         raw: Names of all raw columns.
 
     Raises:
-        PolicyError: A policy without a column or an id, one for benchmarks, or neither a policy nor raw columns.
+        PolicyError: The policy has no column or id, or is for benchmarks; or there are neither a policy nor raw
+            columns.
     """
 
     def __init__(self, policy: PolicyLike | None, id: str | None, raw: Sequence[str] | str) -> None:  # noqa: A002
@@ -129,7 +130,7 @@ class Releases:
             raise PolicyError("the guard knows no raw column", "give guard(plan, policy=…), or raw=[…]")
 
     def missing(self, seen: Iterable[str]) -> frozenset[str]:
-        """Return raw columns that some source should have and none has."""
+        """Return the raw columns that no source has."""
         absent = self.raw - frozenset(seen)
         return absent & self._named if self.raw & frozenset(seen) else absent
 
@@ -139,19 +140,19 @@ class Releases:
         """Refuse a release of raw text that is not the policy's.
 
         Args:
-            text: What the release takes.
-            ids: What it takes as record ids.
-            described: The mechanism in the plan, as plain data; None if the plan does not say.
-            same: Whether the release in the plan is what a column's policy makes.
+            text: Content of the release's text argument.
+            ids: Content of its id argument.
+            described: The mechanism in the plan as plain data; None if the plan does not name it.
+            same: Says whether a column's policy makes the release in the plan.
 
         Raises:
-            GateError: It is not; the sentence says what differs.
+            GateError: The release is not the policy's; the message says what differs.
         """
         if text.source is None:
             raise GateError("a release takes text that is no longer one column of its own row", _ROW)
         if ids.source is None or ids.form:
-            msg = "a release takes record ids that are computed; whoever chooses ids can average a text"
-            raise GateError(msg, "give the id column of the source as it is")
+            msg = "a release takes computed record ids, and a person who chooses ids can average the noise of a text"
+            raise GateError(msg, "give the unchanged id column of the source")
         if not _share(text.rows, ids.rows):
             raise GateError("a release takes text and record ids from different rows", _ROW)
         if described is None or described.get("mode") != "strict":
@@ -172,7 +173,7 @@ class Releases:
         if ids.casefold() != str(self._id).casefold():
             raise GateError(f"a release takes {ids!r} as record id, and the policy names {self._id!r}", _TAKE)
         if not same(policy):
-            msg = f"the release of {text!r} is another one than the policy's: dataset, release, mechanism, key or nonce"
+            msg = f"the release of {text!r} differs from the policy's in dataset, release, mechanism, key or nonce"
             raise GateError(msg, _TAKE)
 
 

@@ -1,4 +1,4 @@
-"""Find secrets that are written out where a policy would print them: in URLs, and in options of object stores."""
+"""Find secrets in the URLs and the object-store options of a policy, because a policy may be printed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from urllib.parse import parse_qsl, urlsplit
 _SECRET = re.compile(
     r"secret|passw|credential$|(^|_)(token|sas)$|(account|access|storage|master|sas|encryption|signature)_key$|bearer|^key$"
 )
-"""Names of parameters and options whose values are secrets; paths of files and ids of keys are none."""
+"""Names of parameters and options whose values are secrets; paths of files and ids of keys are not secrets."""
 REFERENCE = "env:"
 
 
 def is_secret(name: str) -> bool:
-    """Return whether an option of this name holds a secret.
+    """Say whether an option of this name holds a secret.
 
     >>> is_secret("aws_secret_access_key"), is_secret("aws_access_key_id"), is_secret("sslpassword")
     (True, False, True)
@@ -23,7 +23,7 @@ def is_secret(name: str) -> bool:
 
 
 def holds_password(url: str) -> bool:
-    """Return whether a URL holds a password, before its host or among its parameters.
+    """Say whether a URL holds a password, before its host or among its parameters.
 
     >>> holds_password("postgresql://u:p@host/db"), holds_password("postgresql://host/db?password=p")
     (True, True)
@@ -38,5 +38,5 @@ def holds_password(url: str) -> bool:
 
 
 def written_out(options: Mapping[str, str]) -> list[str]:
-    """Return the names of options that hold a secret itself, not the name of a variable that holds it."""
+    """Return the names of options that hold a secret itself, and not the name of a variable."""
     return sorted(name for name, value in options.items() if is_secret(name) and not value.startswith(REFERENCE))

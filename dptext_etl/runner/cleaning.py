@@ -1,4 +1,4 @@
-"""Remove what neither readers nor runs need: what fired gates left, and what a policy's retention no longer keeps."""
+"""Remove files that neither readers nor runs need: staging of stopped runs, and files beyond a policy's retention."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DAY = 86_400.0
 
 @dataclass
 class Cleaned:
-    """What was removed, or would be.
+    """The paths that were removed, or would be removed.
 
     Attributes:
         versions: Names of published versions.
@@ -32,7 +32,7 @@ class Cleaned:
         staged: Files of rows that were never published.
         quarantined: Lists of records over the cap.
         kept: Files of bytes that were kept for replays.
-        busy: Folders that were left alone because a run is under way.
+        busy: Folders that were skipped because a run is using them.
     """
 
     versions: list[str] = field(default_factory=list)
@@ -49,14 +49,14 @@ class Cleaned:
 
 
 def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = False) -> Cleaned:
-    """Remove what fired gates left in staging, and what the policy's `retention` no longer keeps.
+    """Remove the staging of runs that a gate stopped, and files that the policy's `retention` no longer keeps.
 
-    The files of the version that readers see, the memory of the ledger, and folders where a run is under way stay.
+    The version that readers see, the ledger, and folders that a run is using stay.
 
     Args:
         policy: The policy, or the path of its file.
-        partition: Name of the partition, where the policy has a place for one.
-        dry_run: Say what would be removed, and remove nothing.
+        partition: Name of the partition, if the policy has a place for one.
+        dry_run: List the files, and remove nothing.
 
     Raises:
         InputError: Access is denied.

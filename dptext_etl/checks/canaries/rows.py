@@ -186,7 +186,7 @@ class _Grower:
         Args:
             partition: Name of the partition, or None.
             shard: Number of the shard.
-            batch: Number of the batch, from 0.
+            batch: Number of the batch of ids, from 0.
         """
         return [self.draw("id", partition, shard, batch * _BATCH + place) for place in range(_BATCH)]
 
@@ -200,7 +200,13 @@ class _Grower:
         return None if drawn < OUT_OF_VOCABULARY_ROWS else (drawn - OUT_OF_VOCABULARY_ROWS) % PAIRS
 
     def row(self, value: Any, canonical: str, pair: int | None) -> CanaryRow:
-        """Make the row of an id, given as the id column holds it and as canonical text."""
+        """Make the row of an id.
+
+        Args:
+            value: The id in the type of the id column.
+            canonical: The id as canonical text.
+            pair: Number of the row's text; None for an out-of-vocabulary row.
+        """
         words = {}
         for column, pseudo in self.pseudo.items():
             palette = pseudo if pair is None else self.in_vocabulary[column] or pseudo

@@ -1,4 +1,4 @@
-"""Gate `canaries_foreign`: no word of an out-of-vocabulary canary stands in the release, in any writing.
+"""Gate `canaries_foreign` requires that no word of an out-of-vocabulary canary is in the release, in any writing.
 
 The stored name says "foreign" for out-of-vocabulary.
 """

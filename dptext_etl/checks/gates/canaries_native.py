@@ -1,4 +1,4 @@
-"""Gate `canaries_native`: vocabulary words do not come back more often than the mechanism's probabilities allow.
+"""Gate `canaries_native` requires that vocabulary words do not come back more often than the mechanism allows.
 
 The stored name says "native" for in-vocabulary.
 """

@@ -1,4 +1,4 @@
-"""Gate `canaries_present`: every planted row came through, marked, with nothing in its other columns."""
+"""Gate `canaries_present` requires that every planted row is in the release, marked, with other columns empty."""
 
 from __future__ import annotations
 

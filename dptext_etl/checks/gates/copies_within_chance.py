@@ -1,4 +1,4 @@
-"""Gate `copies_within_chance`: no more texts equal their originals than chance makes, over the whole run.
+"""Gate `copies_within_chance` requires that no more texts equal their originals than chance makes, over the whole run.
 
 It judges only where the policy sets `copy_gate_false_alarm` and pays for it (docs/spec/privacy.md#copy-gate).
 """

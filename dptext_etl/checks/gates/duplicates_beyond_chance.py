@@ -1,4 +1,4 @@
-"""Gate `duplicates_beyond_chance`: records do not share draws, as equal releases of different records would show.
+"""Gate `duplicates_beyond_chance` requires that different records do not share draws; equal releases would show it.
 
 It looks in two ways, both without a real text: at paired canaries, which are rows of equal text, and at long common
 prefixes of any two released texts. Short equal texts of real records prove nothing, since their originals may be equal.

@@ -1,4 +1,4 @@
-"""Gate `one_text_per_record`: a record id stands in a release once, so no second text of a record hides behind it.
+"""Gate `one_text_per_record` requires that a release holds a record id once, and so no second text of a record.
 
 `rows_ledgered` compares bytes with the first commit. This gate also finds rows that agree with it and stand there
 twice, and rows of another text whose id the ledger never had to look up.

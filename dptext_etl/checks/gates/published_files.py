@@ -1,4 +1,4 @@
-"""Gate `published_files`: a published folder holds what its manifest lists, and the ledger knows that manifest."""
+"""Gate `published_files` requires that a published folder holds exactly the files of its manifest, byte for byte."""
 
 from __future__ import annotations
 

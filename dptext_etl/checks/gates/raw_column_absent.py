@@ -1,4 +1,4 @@
-"""Gate `raw_column_absent`: a release has the columns that its policy publishes, of their types, and no others."""
+"""Gate `raw_column_absent` requires that a release has exactly the columns and types that its policy publishes."""
 
 from __future__ import annotations
 

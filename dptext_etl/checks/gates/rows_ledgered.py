@@ -1,4 +1,4 @@
-"""Gate `rows_ledgered`: every released cell has a committed spend, and is byte for byte what was committed."""
+"""Gate `rows_ledgered` requires that every released cell has a committed spend, and the bytes that were committed."""
 
 from __future__ import annotations
 

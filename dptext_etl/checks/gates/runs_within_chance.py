@@ -1,4 +1,4 @@
-"""Gate `runs_within_chance`: no more texts share words in a row with their originals than chance makes.
+"""Gate `runs_within_chance` requires that no more texts share words in a row with their originals than chance makes.
 
 The stored name says "runs" for shared n-grams. It judges only where the policy sets `copy_gate_false_alarm` and pays
 for it (docs/spec/privacy.md#copy-gate).

@@ -1,4 +1,4 @@
-"""Gate `words_in_output_set`: a released text consists of words that its mechanism can draw, and of nothing else."""
+"""Gate `words_in_output_set` requires that a released text consists only of words that its mechanism can draw."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Count the cells of a wider table that hold text, and are neither what the ledger committed nor declared public.
+"""Count the cells of text in a wider table that the ledger did not commit and nobody declared public.
 
-The table may be anything made downstream of a release: joined, renamed, nested, exploded. Every cell of text is looked
-up by the record id of its row: a text that some column of the policy released for that record passes, under any name.
+The table may be made from a release by joins, renames, nesting or explosion. Every cell of text is looked up by the
+record id of its row. A text that any column of the policy released for that record passes, under any name.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 
 _NESTED = (pl.List, pl.Array)
 _TEXT = (pl.String, pl.Categorical, pl.Enum, pl.Binary, pl.Object)
-"""Types whose cells may hold text; bytes and objects are never what was released."""
+"""Types whose cells may hold text; bytes and objects are never a released text."""
 _READABLE = (pl.String, pl.Categorical, pl.Enum)
 
 
 class ReleasedTextTally:
-    """Counts cells of text that nobody released.
+    """Count cells of text that nobody released.
 
     Args:
         policy: The policy, written out.
@@ -44,7 +44,7 @@ class ReleasedTextTally:
 
     def feed(self, table: pl.DataFrame) -> None:
         """Look up the cells of a batch of rows."""
-        if table.is_empty():  # a database's columns have no types before its rows come
+        if table.is_empty():  # columns of a database have no types before the first rows
             return
         self._found["checked"] += table.height
         rows = pl.int_range(table.height, dtype=pl.UInt32, eager=True)
@@ -64,7 +64,7 @@ class ReleasedTextTally:
         return dict(self._found)
 
     def _ids(self, table: pl.DataFrame, rows: pl.Series) -> pl.DataFrame:
-        """Row and canonical record id, of the rows that have one."""
+        """Return row and canonical record id of the rows that have an id."""
         if self._id not in table.columns:
             return pl.DataFrame(schema={"row": pl.UInt32, "id": pl.String})
         there = table[self._id].is_not_null()
@@ -72,7 +72,7 @@ class ReleasedTextTally:
         return pl.DataFrame({"row": rows.filter(there), "id": pl.Series(ids, dtype=pl.String)})
 
     def _released(self, ids: pl.DataFrame) -> pl.DataFrame:
-        """Record id and digest of everything that was committed for these records."""
+        """Return record id and digest of every text that was committed for these records."""
         wanted = ids["id"].unique()
         found = pl.DataFrame(schema={"id": pl.String, "digest": pl.Binary})
         for ref in self._refs.values():
@@ -82,7 +82,7 @@ class ReleasedTextTally:
         return found
 
     def _cells(self, column: pl.Series, rows: pl.Series, path: str) -> Iterator[pl.DataFrame]:
-        """Row and digest of every cell of text inside a column; no digest where it cannot be a release."""
+        """Yield row and digest of every cell of text inside a column; no digest for a cell that cannot be a release."""
         dtype = column.dtype
         if path in self._public:
             return
@@ -103,5 +103,5 @@ class ReleasedTextTally:
 
 
 def released_text(policy: str, public: str) -> Callable[[], Tally]:
-    """Prepare looking up the cells of a wider table; the releases are found here, where the artifacts are."""
+    """Prepare the look-up of cells of a wider table; the releases are found here, because the artifacts are here."""
     return partial(ReleasedTextTally, policy, public, registered(policy))

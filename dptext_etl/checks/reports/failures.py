@@ -1,7 +1,7 @@
-"""Report what models failed on: counts for people inside the boundary, which decide nothing.
+"""Report failures of models by counts for people inside the boundary; these counts decide nothing.
 
-Which texts a model fails on follows from the texts, so a count of them may neither stop a run nor hold one back
-(docs/spec/privacy.md#fail-closed). Whether a model works is asked with public texts (docs/spec/privacy.md#probe).
+The texts on which a model fails depend on private data, so their count may neither stop nor delay a run
+(docs/spec/privacy.md#fail-closed). Probes with public texts show whether a model works (docs/spec/privacy.md#probe).
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Iterable, Mapping
 from dptext_etl.checks.verdict import Verdict
 
 NAME = "model_failures"
-CATCHES = "A model that fails on some texts: what they became is random, at the same spend."
+CATCHES = "A model that fails on some texts, whose releases are then random at the same spend."
 
 Failures = Mapping[str, Mapping[str, int]]
-"""By text column: `texts` that a model failed on, and `draws` that were uniform for it."""
+"""Counts by text column: `texts` on which a model failed, and their uniform `draws`."""
 
 
 def report(shards: Iterable[Failures]) -> list[Verdict]:
-    """Add up the failures of all shards; a report per column that has some."""
+    """Add up the failures of all shards; return a report for each column with failures."""
     total: dict[str, dict[str, int]] = {}
     for shard in shards:
         for column, counts in shard.items():

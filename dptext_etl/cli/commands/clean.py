@@ -1,4 +1,4 @@
-"""`dptext clean POLICY`: remove what neither readers nor runs need."""
+"""Define `dptext clean`, which removes files that neither readers nor runs need."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def clean(
     policy: PolicyFile,
     *,
     partition: Partition = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be removed, and remove nothing.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files, and remove nothing.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Remove what fired gates left in staging, and what the policy's `retention` no longer keeps.
+    """Remove the staging of runs that a gate stopped, and files that the policy's `retention` no longer keeps.
 
-    Readers and runs lose nothing: the current version, the memory of the ledger, and what a run is using stay.
+    Readers and runs lose nothing: the current version, the ledger, and the files of a running run stay.
     """
     from dptext_etl.cli.render import terminal
     from dptext_etl.policy import Policy

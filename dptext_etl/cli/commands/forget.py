@@ -1,4 +1,4 @@
-"""`dptext forget POLICY --subject ID`: take people out of what is published."""
+"""Define `dptext forget`, which removes people from a published table."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def forget(
     policy: PolicyFile,
     *,
     subject: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="A subject, all of whose records go; repeat as needed.")
+        list[str] | None, typer.Option(metavar="ID", help="A subject whose records are all removed; repeat as needed.")
     ] = None,
     record: Annotated[
-        list[str] | None, typer.Option(metavar="ID", help="A record that goes; repeat as needed.")
+        list[str] | None, typer.Option(metavar="ID", help="A record to remove; repeat as needed.")
     ] = None,
     missing: Annotated[
-        bool, typer.Option("--missing", help="Every published record goes that the source no longer holds.")
+        bool, typer.Option("--missing", help="Remove every published record that the source no longer holds.")
     ] = False,
     partition: Partition = None,
     yes: Yes = False,
@@ -32,15 +32,15 @@ def forget(
 ) -> None:
     """Publish a version without some people, retire the older versions in the ledger, and delete their files.
 
-    Take their rows out of the source first. Charges stay in the ledger, as HMACs; copies that readers or an object
-    store's versioning keep are out of reach.
+    Remove their rows from the source first. Charges stay in the ledger, as HMACs. The command cannot reach copies of
+    readers, or copies in an object store's versioning.
     """
     from dptext_etl.cli.render import terminal
     from dptext_etl.policy import Policy
     from dptext_etl.runner.publish import forgetting
 
     loaded = Policy.load(policy)
-    question = f"Rewrite what {loaded.dataset} has published, and delete the files of all its older versions?"
+    question = f"Rewrite the published table of {loaded.dataset}, and delete the files of all its older versions?"
     require_confirmation(question, yes=yes)
     done = forgetting.forget(loaded, partition=partition, subjects=subject or (), records=record or (), missing=missing)
     if as_json:

@@ -1,4 +1,4 @@
-"""`dptext ledger jobs|revoke|expire|abort`: end what nobody finishes, by hand; each is confirmed and journaled."""
+"""Define `dptext ledger jobs|revoke|expire|abort`, which end jobs and releases by hand and journal each step."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger
 
 commands = _commands
-"""All of `dptext ledger`: reading (`commands.ledger`), keeping (`commands.ledger_keeping`) and ending."""
+"""All commands of `dptext ledger`: those that read (`ledger`), maintain (`ledger_keeping`), and end jobs."""
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help="Name of the job; `dptext ledger jobs` lists them.")]
-Reason = Annotated[str, typer.Option(metavar="WORDS", help="Why, in a few plain words; the journal keeps them.")]
+Reason = Annotated[str, typer.Option(metavar="WORDS", help="The reason in a few plain words, which the journal keeps.")]
 
 
 @commands.command(cls=Command, epilog=epilog("dptext ledger jobs --ledger ledger.db", ("jobs",)))
 def jobs(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> None:
-    """List the jobs that have open reservations: reserved, and neither committed, expired nor given back."""
+    """List the jobs with open reservations, which are neither committed, expired nor given back."""
     from dptext_etl.cli.render import terminal
 
     with opened(ledger, id_key) as book:
@@ -56,7 +56,7 @@ def revoke(
     id_key: IdKey = None,
     as_json: Json = False,
 ) -> None:
-    """Revoke a release name for good: nothing more happens under it. Its charges stay."""
+    """Revoke a release name permanently, so that nothing more is released under it. Its charges stay."""
     from dptext_etl.ledger import Ledger
 
     with Ledger.open(ledger, id_key, create=False) as book:
@@ -80,7 +80,7 @@ def revoke(
 def expire(
     job: Job, *, ledger: LedgerUrl, reason: Reason, yes: Yes = False, id_key: IdKey = None, as_json: Json = False
 ) -> None:
-    """Make the open reservations of a job charges for good. They can still be committed, and never be given back."""
+    """Turn the open reservations of a job into permanent charges. They can still be committed, but not given back."""
     from dptext_etl.ledger import Ledger
 
     with Ledger.open(ledger, id_key, create=False) as book:
@@ -98,9 +98,9 @@ def expire(
 def abort(
     job: Job, *, ledger: LedgerUrl, reason: Reason, yes: Yes = False, id_key: IdKey = None, as_json: Json = False
 ) -> None:
-    """Give back the open reservations of a job, on your word that no text of it was ever scored.
+    """Give back the open reservations of a job, if you know that no text of it was ever scored.
 
-    It is refused where the ledger knows better: where records of the job are committed, or another job relies on them.
+    The command refuses a job with committed records, and a job on which another job relies.
     """
     from dptext_etl.ledger import Ledger
 
@@ -116,10 +116,10 @@ def abort(
 
 
 def _job(book: Ledger, name: str) -> dict[str, Any]:
-    """Return what the ledger knows of a job.
+    """Return the facts of a job in the ledger.
 
     Raises:
-        LedgerError: It knows no job of this name.
+        LedgerError: The ledger has no job of this name.
     """
     from dptext_etl.errors import LedgerError
 

@@ -53,9 +53,9 @@ def read_text(spark: SparkSession, paths: list[str], file_format: str, schema: p
 
     Args:
         spark: The session.
-        paths: Paths or URLs of the files.
+        paths: Paths of the files.
         file_format: "csv" or "ndjson".
-        schema: Types of the columns, in the order of the files.
+        schema: Types of the columns.
 
     Raises:
         InputError: The files cannot be opened.

@@ -214,11 +214,11 @@ def scores_of(batch: Batch, rows: int, outputs: int) -> Any:
 
     Args:
         batch: The batch.
-        rows: Number of prompts, dummies included.
+        rows: Its number of rows.
         outputs: Size of the output set.
 
     Raises:
-        ValueError: They have another shape.
+        ValueError: The scores have another shape.
     """
     scores = batch.scores()
     if tuple(scores.shape) != (rows, outputs):

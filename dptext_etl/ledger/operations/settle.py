@@ -19,7 +19,7 @@ from dptext_etl.ledger.terms import U8, Event, Mask, State
 
 
 class Reserved(NamedTuple):
-    """A reserved batch, as the ledger holds it."""
+    """A reserved batch in the ledger."""
 
     seq: int
     release: int
@@ -30,12 +30,12 @@ class Reserved(NamedTuple):
 
 
 def expire(book: Book, job: str, reason: str | None) -> int:
-    """Turn the open reservations of a job into lasting charges, and return how many records that were.
+    """Turn the open reservations of a job into permanent charges, and return their number of records.
 
     Args:
-        book: The open ledger.
+        book: The ledger's book.
         job: Name of the job.
-        reason: A reason for the journal, or None.
+        reason: Words for the journal, or None.
     """
     moved = 0
     for batch in _batches(book, job):
@@ -47,7 +47,12 @@ def expire(book: Book, job: str, reason: str | None) -> int:
 
 
 def abort(book: Book, job: str, reason: str | None) -> int:
-    """Give back the open reservations of a job that never computed, and return how many records that were.
+    """Give back the open reservations of a job that never computed, and return their number of records.
+
+    Args:
+        book: The ledger's book.
+        job: Name of the job.
+        reason: Words for the journal, or None.
 
     Args:
         book: The open ledger.
@@ -119,7 +124,7 @@ def _refund(book: Book, batch: Reserved, rows: Index) -> None:
 
 
 def _amounts(book: Book, seq: int, pinned: Pinned, chosen: Mask, sign: int) -> Part:
-    """Return what rows of a batch took from the cap of their scope, per unit, times `sign` (1 or -1)."""
+    """Return the amounts of a batch's rows against the cap of their scope, per unit, times `sign` (1 or -1)."""
     names = components(pinned)
     columns = book.segments.read(seq, book.journal.facts(seq), ["unit", "canary", *names])
     rows = chosen & (columns["canary"] == 0)

@@ -1,7 +1,7 @@
-"""Take people out of what is published: a new version without them, and no file of an older one.
+"""Remove people from a published table: publish a new version without them, and delete all files of older versions.
 
-The ledger retires the older versions, so that nobody can put one back unnoticed. Charges stay, as HMACs of ids: what
-was released was released, and copies that readers hold are out of reach.
+The ledger retires the older versions, so that nobody can restore one unnoticed. Charges stay, as HMACs of ids, because
+the texts were released. Copies of readers cannot be reached.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _WHOM = 'name them: subjects, records, or missing=True ("--missing": all that th
 
 @dataclass(frozen=True)
 class Forgotten:
-    """What became of a published table.
+    """The result for a published table.
 
     Attributes:
         version: The version that readers see now.
-        removed: Published rows that were taken out.
-        rows: Rows that stay published.
+        removed: Number of published rows that were removed.
+        rows: Number of rows that stay published.
         versions: Folders of older versions that were deleted.
-        staged: Files in staging that were removed, or written without them.
+        staged: Number of files in staging that were removed, or written without these people.
     """
 
     version: int
@@ -66,22 +66,21 @@ def forget(
 ) -> Forgotten:
     """Publish a version without some people, retire the older ones, and delete their files.
 
-    Take the rows out of the source first: the next run would publish them again. A call that was killed is finished by
-    the same call.
+    Remove the rows from the source first, because the next run would publish them again. If a call was killed, the same
+    call completes it.
 
     Args:
         policy: The policy, or the path of its file.
-        partition: Name of the partition, where the policy has a place for one.
-        subjects: Canonical ids of subjects, as `dptext ledger remaining --subject` takes them; the ledger knows their
-            records.
+        partition: Name of the partition, if the policy has a place for one.
+        subjects: Canonical ids of subjects, as in `dptext ledger remaining --subject`; the ledger knows their records.
         records: Canonical ids of records.
-        missing: Take out every published record that the source no longer holds.
+        missing: Remove every published record that the source no longer holds.
         checkpoint: Called after every step, for tests.
 
     Raises:
-        InputError: Nothing is published, the source still holds the rows, or files are not those of the manifest.
-        PolicyError: Nobody is named, or subjects where the unit is the record.
-        LedgerError: The ledger does not know what is published.
+        InputError: Nothing is published, or the source still holds the rows, or files differ from the manifest.
+        PolicyError: Nobody is named, or subjects are named but the unit is the record, or the sink is an object store.
+        LedgerError: The ledger does not know the published table.
     """
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
@@ -110,10 +109,10 @@ def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *,
 
 
 def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef]:
-    """Return the releases that are published, if the ledger knows this manifest.
+    """Return the published releases, if the ledger knows this manifest.
 
     Raises:
-        LedgerError: It does not.
+        LedgerError: The ledger does not know it.
     """
     refs = [ref for column in policy.column_policies() if (ref := ledger.find(column)) is not None]
     known = [{*ledger.published(ref).values(), *ledger.retired(ref)} for ref in refs]
@@ -135,7 +134,7 @@ def _gone(  # noqa: PLR0917
     *,
     missing: bool,
 ) -> frozenset[str]:
-    """Return the canonical ids of the records that go, and refuse those that the source still holds."""
+    """Return the canonical ids of the records to remove, and refuse records that the source still holds."""
     published = _ids(scan(layout, manifest), policy)
     source = _source(policy, layout)
     gone = {*records}
@@ -154,7 +153,7 @@ def _gone(  # noqa: PLR0917
 
 
 def _source(policy: Policy, layout: Layout) -> set[str] | None:
-    """Return the canonical ids of the source; None where it has no files any more."""
+    """Return the canonical ids of the source; None if it has no files any more."""
     if not is_remote(layout.source) and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
         return None
     scanned = Files.find(layout).scan((policy.id,))
@@ -176,7 +175,7 @@ def _without(  # noqa: PLR0917
     checkpoint: Checkpoint,
     hold: Callable[[], None],
 ) -> Manifest:
-    """Publish a version without these records; the version that is there, if it holds none of them."""
+    """Publish a version without these records; return the current version if it holds none of them."""
     require_whole(layout, before)
     with Writer(layout, staging, before.version + 1) as writer:
         for part in before.parts:
@@ -213,7 +212,7 @@ def _among(ids: pl.Series, gone: frozenset[str]) -> pl.Series:
 
 
 def _unstaged(folder: Path, policy: Policy, gone: frozenset[str]) -> int:
-    """Take the records out of lists and kept bytes of a release, and remove staged shards that hold them."""
+    """Remove the records from lists and kept bytes of a release, and remove staged shards that hold them."""
     changed = 0
     with seam("taking records out of staging", InputError, "call this again: it goes on from here"):
         for path in sorted(folder.glob("*.parquet")):

@@ -1,7 +1,7 @@
-"""Take what may be raw text out of a staging folder whose run was stopped by a gate.
+"""Remove possible raw text from the staging folder of a run that a gate stopped.
 
-A gate that fired has found a defect, so what was staged as released text may be raw. It goes at once. Ids, kept
-columns, draw counts, records and the texts of canary rows stay: they show what happened, and hold nobody's text.
+A gate that failed has found a defect, so staged texts may be raw. They are removed at once. Ids, kept columns, draw
+counts, records and the texts of canary rows stay: they show the failure, and hold nobody's text.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from dptext_etl.runner import durable
 from dptext_etl.runner.shard.staging import Staging
 
 NOTE = "fired.txt"
-"""Marks a staging folder that was stripped; `dptext clean` removes what is left."""
-_AGAIN = "remove the staging folder by hand: what is in it may be raw text"
+"""Mark of a staging folder without texts; `dptext clean` removes the rest."""
+_AGAIN = "remove the staging folder by hand: it may hold raw text"
 
 
 def strip(staging: Staging, policy: Policy) -> None:
-    """Remove the staged texts of all records that are no canaries, and all bytes that were kept for replays.
+    """Remove the staged texts of all records except canary rows, and all bytes that were kept for replays.
 
     Args:
         staging: The staging folder of the run; its release name is revoked.
         policy: The policy of the run.
 
     Raises:
-        InputError: There is no access; then texts may still be there.
+        InputError: The files cannot be removed, so texts may still be there.
     """
     clear, texts = {policy.id, *policy.keep, CANARY}, {item.name for item in policy.columns}
     with seam("removing staged texts", InputError, _AGAIN):

@@ -1,6 +1,6 @@
-"""Ask models with public texts whether they work, before a shard is charged and after it is computed.
+"""Probe models with public texts before a shard is charged and after it is computed.
 
-The schedule follows from what the ledger holds and never from what became of a text (docs/spec/privacy.md#probe).
+The schedule depends on the ledger and never on the result of a text (docs/spec/privacy.md#probe).
 """
 
 from __future__ import annotations
@@ -16,7 +16,13 @@ from dptext_etl.runner.shard.replaying import Kept
 
 
 def before(columns: Sequence[Column], ledger: Ledger, charged: Charged, canary: npt.NDArray[np.bool_]) -> None:
-    """Probe the models of columns that a shard brings something new to; none is needed for what is only replayed.
+    """Probe the models of columns for which a shard has new records; replayed records need no model.
+
+    Args:
+        columns: The text columns.
+        ledger: The ledger.
+        charged: The charges of the shard.
+        canary: True for canary rows, shape (rows,).
 
     Args:
         columns: The text columns.
@@ -37,8 +43,13 @@ def before(columns: Sequence[Column], ledger: Ledger, charged: Charged, canary: 
 def after(columns: Sequence[Column], held: Mapping[str, Kept | None], rows: int) -> None:
     """Probe the models of columns that were computed.
 
+    Args:
+        columns: The text columns.
+        held: Kept bytes by column, or None.
+        rows: Rows of the shard.
+
     Raises:
-        PolicyError: A model fails on public texts: what it made is not staged.
+        PolicyError: A model fails on public texts, so its output is not staged.
     """
     for column in columns:
         kept = held.get(column.name)

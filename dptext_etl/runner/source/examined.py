@@ -80,7 +80,7 @@ def examine(
     """Examine the files of a source in this process (see `Examined.of`).
 
     Args:
-        table: The opened source.
+        table: The opened table.
         policy: The policy of the run.
         layout: The places of the run.
         progress: Called with counts and rate.

@@ -1,6 +1,6 @@
-"""Read a source that is a table of Delta Lake or Iceberg by its own log: its folder holds files of deleted rows, too.
+"""Read a source in Delta Lake or Iceberg by its own log, because its folder also holds files of deleted rows.
 
-The version that is current when a run begins is read throughout, and stands in the manifest.
+A run reads the version that is current when it begins, and states this version in the manifest.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Kind = Literal["delta", "iceberg"]
 
 DELTA_LOG = "_delta_log"
 ICEBERG = ".metadata.json"
-"""How the files end that describe a version of an Iceberg table."""
+"""Ending of the files that describe a version of an Iceberg table."""
 EXTRA = "tables"
 _LIBRARY = {"delta": "deltalake", "iceberg": "pyiceberg"}
 _NAMES = {"delta": "Delta Lake", "iceberg": "Iceberg"}
 _MAGIC = "*?["
-_HINT = "is the table whole, and of a version that the library reads?"
+_HINT = "check that the table is complete, and of a version that the library reads"
 
 
 def kind_of(source: str, storage: dict[str, Any]) -> Kind | None:
@@ -42,11 +42,11 @@ def refuse_objects(source: str, storage: dict[str, Any]) -> None:
     """Refuse objects below a folder that is a table of Delta Lake: some of them may hold rows that were deleted.
 
     Args:
-        source: An object or a glob, as the policy names it.
+        source: An object or a glob from the policy.
         storage: Options for object stores.
 
     Raises:
-        InputError: They are.
+        InputError: The objects belong to such a table.
     """
     folder = re.split(r"[*?\[]", source, maxsplit=1)[0].rpartition("/")[0]
     if folder.count("/") > 1 and _has_log(folder, storage):
@@ -55,7 +55,7 @@ def refuse_objects(source: str, storage: dict[str, Any]) -> None:
 
 
 def _has_log(folder: str, storage: dict[str, Any]) -> bool:
-    """Return whether an object store holds a log of Delta Lake there; a store out of reach is told when it is read."""
+    """Say whether a folder of an object store holds a log of Delta Lake; a store that cannot be reached fails later."""
     try:
         log = pl.scan_lines(f"{folder}/{DELTA_LOG}/*.json", storage_options=storage)
         return log.head(1).collect().height > 0
@@ -67,7 +67,7 @@ def refuse_parts(source: str, files: Iterable[str]) -> None:
     """Refuse files that belong to a table of such a format: some of them may hold rows that were deleted.
 
     Args:
-        source: What the policy names.
+        source: The source in the policy.
         files: The files that were found for it.
 
     Raises:
@@ -108,7 +108,13 @@ def version_of(source: str, kind: Kind, storage: dict[str, Any]) -> str:
 
 
 def scan(source: str, kind: Kind, version: str, storage: dict[str, Any]) -> pl.LazyFrame:
-    """Scan one version of a table; rows that it no longer holds are left out.
+    """Scan one version of a table without its deleted rows.
+
+    Args:
+        source: Folder, URL or metadata file of the table.
+        kind: Format of the table.
+        version: The version to read (`version_of`).
+        storage: Options for object stores.
 
     Raises:
         InputError: The library is not installed, or the table cannot be read.
