@@ -78,7 +78,7 @@ def test_a_ledger_whose_datasets_share_a_cap_restored_from_a_copy(drill, make_jo
     times = drill.count("restore", 1)
     chance, refused, unseen = random.Random(9), 0, 0
     for round_ in range(times):
-        jobs = {name: make_job(f"{name}{round_}", reviews(60), dataset=name) for name in SHARING}
+        jobs = {name: make_job(f"{name}{round_}", reviews(60), dataset=name, min_released=0) for name in SHARING}
         home = jobs["reviews"]
         jobs["letters"].values["ledger"] = {"url": f"sqlite:///{home.folder / 'ledger.db'}"}
         where = [(name, period) for name in SHARING for period in PERIODS]
