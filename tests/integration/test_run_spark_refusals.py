@@ -196,7 +196,7 @@ def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
     with pytest.raises(DPTextError, match=r"computing on Spark failed \(\w+\)") as caught:
         stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
     assert caught.value.__cause__ is caught.value.__context__ is None
-    assert "run again" in caught.value.hint
+    assert "run it again" in caught.value.hint
     assert sentinel not in "".join([str(caught.value), *capfd.readouterr()])
 
 

@@ -101,7 +101,9 @@ fn texts(field: &Field, array: &dyn Array, fields: Fields) -> Result<Vec<String>
             let strings = Strings::new(&Chunked::one(array.slice(0, array.len())))?;
             (0..strings.len()).map(|i| strings.get(i).map(|id| id.unwrap_or_default().to_owned())).collect()
         }
-        DataType::Dictionary(keys, values) => dictionary(field, &c_data::dictionary_values(field, values), array, keys, fields),
+        DataType::Dictionary(keys, values) => {
+            dictionary(field, &c_data::dictionary_values(field, values), array, keys, fields)
+        }
         DataType::Struct(_) => composite(field, array, fields),
         DataType::Float16 | DataType::Float32 | DataType::Float64 => Err(refused(field, "a float has no one spelling")),
         DataType::Boolean => Err(refused(field, "two values cannot name records")),

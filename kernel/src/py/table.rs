@@ -127,8 +127,11 @@ impl PyTable {
         threads: Option<usize>,
     ) -> PyResult<Column> {
         detached(py, || {
-            let (policy, texts, ids) =
-                (InputPolicy::from_json(input_policy)?, Strings::new(&texts.0)?, ids::canonical(ids.0, Fields::InOrder)?);
+            let (policy, texts, ids) = (
+                InputPolicy::from_json(input_policy)?,
+                Strings::new(&texts.0)?,
+                ids::canonical(ids.0, Fields::InOrder)?,
+            );
             ids.expect_len(texts.len(), "texts")?;
             let key = |row: usize, text: Option<&str>| {
                 let id = ids.get(row)?.unwrap_or_default();
