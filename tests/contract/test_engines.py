@@ -217,7 +217,7 @@ def dataset(policy, key, tmp_path):
 
 
 def published(folder):
-    return released(pl.read_parquet(f"{folder}/v*/*.parquet"))
+    return released(pl.read_parquet(f"{folder}/*.parquet"))
 
 
 def test_run(policy, expected, dataset, tmp_path):
