@@ -165,7 +165,7 @@ def test_a_good_partition_does_not_hide_an_earlier_failure(make_job, save, revie
 
 
 def test_reports_warn_and_block_nothing(job, instance):
-    policy = job.policy(cap={"measure": "pure", "epsilon": 60.0, "period": "2026"})
+    policy = job.policy(cap={"measure": "pure", "epsilon": 60.0, "period": "2026"}, min_released=0.0)
     result = everything(policy, instance=instance)
     assert result.success
     found = {check.check_name: check for check in result.get_asset_check_evaluations() if not check.blocking}
