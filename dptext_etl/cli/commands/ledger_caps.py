@@ -1,4 +1,4 @@
-"""`dptext ledger set-cap`: change a pinned cap on purpose; it is confirmed and journaled."""
+"""Define `dptext ledger set-cap`, which changes a pinned cap on purpose, with confirmation and journal."""
 
 from __future__ import annotations
 
