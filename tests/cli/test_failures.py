@@ -52,7 +52,7 @@ def test_an_unexpected_failure_says_its_type_only(error, name, frames):
     assert done.stdout == ""
     assert done.stderr.startswith(f"Error: unexpected {name};")
     assert SENTINEL not in done.output
-    assert ("test_cli_failures.py" in done.stderr) == bool(frames)  # where it happened, only when asked
+    assert ("test_failures.py" in done.stderr) == bool(frames)  # where it happened, only when asked
 
 
 @pytest.mark.parametrize(
