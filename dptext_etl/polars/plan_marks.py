@@ -8,7 +8,9 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from dptext_etl import _kernel
@@ -54,6 +56,11 @@ def table_marks(policy: ColumnPolicy, mechanism: MappedMechanism, column: str) -
     }
 
 
+def _is_kernel(library: str) -> bool:
+    """Say whether a plan names the kernel's library; Polars writes a path below the environment relative to it."""
+    return (Path(sys.prefix) / library).resolve() == Path(str(_kernel.__file__)).resolve()
+
+
 class Mark:
     """A release in a plan.
 
@@ -69,7 +76,7 @@ class Mark:
     @staticmethod
     def is_one(function: Sequence[Any]) -> bool:
         """Say whether a function of a plan is one of the kernel's releases."""
-        return function[:2] == ("ffi_plugin", str(_kernel.__file__)) and function[2] in {RELEASES, RELEASED}
+        return function[0] == "ffi_plugin" and function[2] in {RELEASES, RELEASED} and _is_kernel(function[1])
 
     @property
     def mechanism(self) -> dict[str, Any] | None:

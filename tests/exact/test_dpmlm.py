@@ -198,7 +198,7 @@ def test_what_is_disclosed():
         ({"length": "fixed", "n_max": 9, "variant": "plusminus"}, "would hide nothing"),
         ({"length": "fixed", "n_max": 9, "mode": "faithful"}, "would hide nothing"),
         ({"addition": 0.2}, "plusminus"),
-        ({"delta": 1e-6}, "plusminus"),
+        ({"delta": 1e-6, "n_rec": 10_000}, "plusminus"),
         ({"antonyms": "wordnet"}, "faithful"),
         ({"clip": (1.0, 1.0)}, "low < high"),
     ],

@@ -258,5 +258,5 @@ def test_a_stopped_run_says_how_to_go_on(inited, monkeypatch):
         patch.setattr("dptext_etl.engines.run", stop)
         done = dptext("run", "privacy.toml")
     assert done.exit_code not in {0, 2, 3, 4}
-    assert "goes on from here" in done.stderr
+    assert "run the same command again" in done.stderr
     assert facts("run", "privacy.toml")["rows"]["released"] == 300

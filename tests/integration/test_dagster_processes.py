@@ -278,4 +278,4 @@ def test_a_pool_lets_runs_on_a_gpu_take_turns(make_job, locate, save, reviews, s
     assert location.marks("in-*") == []
     assert len(location.marks("loaded-*")) == 2
     manifests = location.folder.glob("published/*.manifest.json")
-    assert sorted(path.parent.name for path in manifests) == ["a", "b"]
+    assert sorted(path.name.partition(".")[0] for path in manifests) == ["a", "b"]

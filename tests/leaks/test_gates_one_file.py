@@ -90,7 +90,7 @@ def test_the_catalogue_and_the_documentation_list_it(bench, toy):
         assert catalogue(bench.policy, stage)[NAME].startswith("Line ends, NULs")
     sys.path.insert(0, str(ROOT / "docs"))
     try:
-        from generated import gates as documented
+        from generators.tables import gates as documented
     finally:
         sys.path.remove(str(ROOT / "docs"))
     assert f"| `{NAME}` | staged run, published table | Line ends" in documented()

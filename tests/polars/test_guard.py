@@ -1,13 +1,16 @@
 """The guard on Polars plans: a release is the only way from a raw column to an output."""
 
 import io
+import sys
+from pathlib import Path
 
 import polars as pl
 import pytest
 
 import dptext_etl.polars
-from dptext_etl import ColumnPolicy, available, load
+from dptext_etl import ColumnPolicy, _kernel, available, load
 from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.polars.plan_marks import RELEASES, Mark
 
 RAW = ["review"]
 FRAME = pl.DataFrame({"id": ["a", "b"], "review": ["good film", "bad plot"], "stars": [5, 1], "tags": [["x"], ["y"]]})
@@ -255,7 +258,7 @@ def test_texts_of_their_own_rows_are_released(tmp_path, policy, name):
 
 @pytest.mark.parametrize("name", OTHER_ROWS)
 def test_texts_that_several_ids_could_have_are_refused(lf, policy, name):
-    with pytest.raises(GateError, match=r"own row|different rows|ids that are computed|several forms|names 'id'"):
+    with pytest.raises(GateError, match=r"own row|different rows|computed record ids|several forms|names 'id'"):
         guard(OTHER_ROWS[name](lf, policy), policy)
 
 
@@ -280,7 +283,7 @@ def test_a_release_that_is_not_the_policys_is_refused(lf, kind, what):
     mine = make_policy(load(kind).example())
     plan = lf.select("id", release(mine.model_copy(update=OTHER_POLICIES[what](mine))))
     dptext_etl.polars.guard(plan, raw=RAW)  # without a policy there is nothing to compare with
-    with pytest.raises(GateError, match="another one than the policy's"):
+    with pytest.raises(GateError, match="differs from the policy's"):
         guard(plan, mine)
 
 
@@ -360,3 +363,12 @@ def test_a_mistyped_name_is_said(lf):
 def test_one_name_is_one_column(lf):
     with pytest.raises(GateError, match="in 'review'"):
         dptext_etl.polars.guard(lf, raw="review")
+
+
+def test_the_kernel_is_known_below_the_environment_and_behind_a_link(tmp_path, monkeypatch):
+    """As in an installed wheel, whose path Polars writes relative to the environment."""
+    kernel = Path(_kernel.__file__)
+    monkeypatch.setattr(sys, "prefix", str(kernel.parent))
+    (tmp_path / "link").symlink_to(kernel.parent)
+    for library, known in ((kernel.name, True), (str(tmp_path / "link" / kernel.name), True), ("other.so", False)):
+        assert Mark.is_one(("ffi_plugin", library, RELEASES, b"")) == known

@@ -17,7 +17,20 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).resolve().parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-EXTRAS = {"spark", "dagster", "gx", "models", "postgres", "accounting", "semantic", "eval", "all", "dev"}
+EXTRAS = {
+    "spark",
+    "dagster",
+    "gx",
+    "models",
+    "postgres",
+    "objects",
+    "tables",
+    "accounting",
+    "semantic",
+    "eval",
+    "all",
+    "dev",
+}
 FORBIDDEN = {"dagster-ge", "dagster-polars", "opendp", "adbc-driver-sqlite"}
 TRADES = {"torch", "dagster", "pandas", "pyspark", "great_expectations", "transformers", "matplotlib"}
 HEAVY = TRADES | {"polars", "pyarrow", "numpy"}

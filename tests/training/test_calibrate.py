@@ -213,7 +213,7 @@ def test_a_folder_keeps_its_own_range(corpus, tmp_path):
     [
         (["--column", "texts"], "no column 'texts'"),
         (["--column", "id"], "allowed: strings"),
-        (["--model", "example-none"], "neither on this machine"),
+        (["--model", "example-none"], "is not on this machine"),
         ([], "name a file with --out"),
     ],
 )
