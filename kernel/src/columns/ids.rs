@@ -266,7 +266,7 @@ fn composite(field: &Field, array: &dyn Array, fields: Fields) -> Result<Vec<Str
         return Err(refused(field, "it has no fields"));
     }
     if fields == Fields::ByName {
-        columns.sort_by(|(one, _), (other, _)| one.cmp(other));
+        columns.sort_by_key(|(one, _)| *one);
         if columns.windows(2).any(|pair| matches!(pair, [(one, _), (other, _)] if one == other)) {
             return Err(refused(field, "two of its fields have one name"));
         }
