@@ -155,20 +155,21 @@ def test_every_string_layout_gives_the_same(policy, texts, ids, kind):
 
 
 def test_keys_records_releases_columns_and_texts_draw_apart(policy, texts, ids):
-    long = pa.array([" ".join(["good film about a doctor"] * 40)])
-    first = privatize(long, pa.array(["a"]), policy).to_pylist()
+    """Four records each: a small model may answer two of them alike by chance."""
+    text, here = " ".join(["good film about a doctor"] * 40), ["a", "b", "c", "d"]
+    long = pa.array([text] * 4)
+    first = privatize(long, pa.array(here), policy).to_pylist()
     others = [
-        privatize(long, pa.array(["b"]), policy),
-        privatize(long, pa.array(["a"]), policy.model_copy(update={"release": "r2"})),
-        privatize(long, pa.array(["a"]), policy.model_copy(update={"column": "other"})),
-        privatize(long, pa.array(["a"]), policy.model_copy(update={"dataset": "other"})),
-        privatize(long, pa.array(["a"]), policy.model_copy(update={"nonce": 1})),
-        privatize(pa.array([long[0].as_py() + " again"]), pa.array(["a"]), policy),
+        privatize(long, pa.array(["e", "f", "g", "h"]), policy),
+        privatize(long, pa.array(here), policy.model_copy(update={"release": "r2"})),
+        privatize(long, pa.array(here), policy.model_copy(update={"column": "other"})),
+        privatize(long, pa.array(here), policy.model_copy(update={"dataset": "other"})),
+        privatize(long, pa.array(here), policy.model_copy(update={"nonce": 1})),
+        privatize(pa.array([f"{text} again"] * 4), pa.array(here), policy),
     ]
     for other in others:
         assert other.to_pylist() != first
-    equal_texts = privatize(pa.array([long[0].as_py()] * 2), pa.array(["a", "b"]), policy).to_pylist()
-    assert equal_texts[0] != equal_texts[1]
+    assert len(set(first)) > 1  # equal texts of different records
 
 
 def test_positions_are_known_before_anything_is_drawn(policy, texts, ids):

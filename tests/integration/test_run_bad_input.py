@@ -1,41 +1,14 @@
 """Bad input gets a sentence with a hint and an exit code, quotes no text, spends nothing and loses nothing."""
 
-import json
-import os
 import sqlite3
-import subprocess
-import sys
 
 import polars as pl
 import pytest
 
 from dptext_etl import Ledger
-from dptext_etl.errors import ArtifactError, DPTextError, InputError, KeyReferenceError, LedgerError, PolicyError
+from dptext_etl.errors import ArtifactError, DPTextError, InputError, LedgerError, PolicyError
 
-
-def refused(job, kind, *said, code=2, **changes):
-    """Run and expect a refusal that loses nothing."""
-    with pytest.raises(kind) as caught:
-        job.run(**changes)
-    error = caught.value
-    assert error.exit_code == code
-    assert error.hint
-    assert error.__cause__ is None
-    assert error.__context__ is None
-    for words in said:
-        assert words in str(error)
-    assert "zzqsentinelqzz" not in str(error)
-    assert "r00003" not in str(error)
-    assert spent(job) == 0
-    assert not (job.folder / "published.manifest.json").exists()
-
-
-def spent(job):
-    if not (job.folder / "ledger.db").exists():
-        return 0
-    with job.ledger() as ledger:
-        return sum(row["records"] - row["aborted"] for row in ledger.show())
-
+from .bad_input import child, refused, spent
 
 TABLES = {
     "missing column": (lambda f: f.drop("note"), ["no column 'note'", "'review'", "'secret'"]),
@@ -116,39 +89,6 @@ def test_a_broken_line_late_in_a_file(make_job):
     refused(job, InputError)
 
 
-def test_sources_that_are_not_there(job, reviews, save):
-    refused(job, InputError, "no file", source=str(job.folder / "absent.parquet"))
-    refused(job, InputError, "no files", source=str(job.folder / "*.absent"))
-    (job.folder / "mixed").mkdir()
-    save(reviews(), job.folder / "mixed" / "a.parquet")
-    save(reviews(), job.folder / "mixed" / "b.csv")
-    refused(job, InputError, "csv, parquet", source=str(job.folder / "mixed"))
-    (job.folder / "raw.xlsx").touch()
-    refused(job, InputError, "known format", source=str(job.folder / "raw.xlsx"))
-
-
-def test_no_write_access(job):
-    (job.folder / "file").touch()
-    refused(job, InputError, "staging", staging=str(job.folder / "file" / "below"))
-    refused(job, InputError, "writing to", sink=str(job.folder / "file" / "below"), staging=str(job.folder / "staging"))
-
-
-def test_keys(job):
-    from dptext_etl import _kernel
-
-    path = job.folder / "open.key"
-    _kernel.Secret().write(str(path))
-    path.chmod(0o644)
-    refused(job, KeyReferenceError, "open.key", key=f"file:{path}")
-    refused(job, KeyReferenceError, key=f"file:{job.folder / 'absent.key'}")
-    refused(job, KeyReferenceError, key="env:DPTEXT_NOT_SET_SECRET")
-    golden = job.folder / "golden.key"
-    golden.write_text(bytes(range(32)).hex())
-    golden.chmod(0o600)
-    refused(job, KeyReferenceError, "printed in documents", key=f"file:{golden}")
-    assert job.run(key=f"file:{golden}", publish=False).rows["released"] == 240
-
-
 def test_a_locked_ledger(job, monkeypatch):
     Ledger.open(str(job.folder / "ledger.db")).close()
     monkeypatch.setitem(Ledger.open.__func__.__kwdefaults__, "timeout", 0.2)
@@ -215,50 +155,6 @@ def test_a_table_whose_hash_differs(job, small_vectors):
         path.write_bytes(whole)
     assert ArtifactError.exit_code == 2
     assert spent(job) == 0
-
-
-CHILD = """
-import json, os, resource, signal, sys
-from dptext_etl import Policy, run
-from dptext_etl.errors import DPTextError
-def full(step):
-    def checkpoint(name):
-        if name == step:
-            resource.setrlimit(resource.RLIMIT_FSIZE, (500, resource.RLIM_INFINITY))
-    return checkpoint
-try:
-    policy = Policy.parse(json.loads(sys.argv[1]))
-    {}
-except DPTextError as error:
-    print(type(error).__name__, error.exit_code, error)
-"""
-
-
-def child(job, code):
-    values = json.dumps(job.policy().model_dump(mode="json", by_alias=True))
-    command = [sys.executable, "-c", CHILD.replace("{}", code), values]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize(
-    "step", ["registered", "planted", "computed", "committed", "gated", "parts written", "recorded"]
-)
-def test_a_full_disk(make_job, step):
-    """Files can grow no further than 500 bytes after a step: whatever is written next fails."""
-    job, other = make_job("full"), make_job("other")
-    other.run()
-    done = child(job, f"run(policy, checkpoint=full({step!r}))")
-    kind, code, *_ = done.stdout.split()
-    assert kind in {"InputError", "LedgerError"}, done.stderr
-    assert code == "2"
-    assert "Hint: " in done.stdout
-    assert "zzqsentinelqzz" not in done.stdout + done.stderr
-    assert not (job.folder / "published.manifest.json").exists()
-    job.run()
-    assert job.files() == other.files()
-    assert job.charged() == other.charged()
-    with job.ledger() as ledger:
-        assert ledger.verify().ok
 
 
 @pytest.mark.parametrize("rows", [230, 300])
@@ -337,15 +233,3 @@ def test_a_column_that_csv_cannot_hold_is_refused_before_anything_is_charged(mak
         job.run(sink=str(job.folder / "published.csv"))
     assert not (job.folder / "ledger.db").exists()
     assert job.run().version == 1
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
-@pytest.mark.parametrize("level", [0, 1, 2])
-def test_a_staging_folder_of_another_user_is_refused(job, level):
-    folder = job.folder / "published.staging" / "2026-11" / "_"
-    folder.mkdir(parents=True)
-    os.chown([folder.parent.parent, folder.parent, folder][level], 12345, -1)
-    with pytest.raises(InputError, match="belongs to user 12345") as caught:
-        job.run()
-    assert "nothing was spent" in caught.value.hint
-    assert not (job.folder / "ledger.db").exists()

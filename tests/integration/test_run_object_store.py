@@ -4,8 +4,7 @@ import hashlib
 import json
 import re
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, unquote, urlsplit
+from http.server import ThreadingHTTPServer
 
 import polars as pl
 import pytest
@@ -23,101 +22,7 @@ from dptext_etl.runner.publish.manifest import Manifest
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
 
-
-def tag(data):
-    return f'"{hashlib.md5(data).hexdigest()}"'
-
-
-class Store(BaseHTTPRequestHandler):
-    """As much of S3 as a client needs to put, get, list and upload in parts."""
-
-    protocol_version = "HTTP/1.1"
-
-    def do_GET(self):
-        query = parse_qs(urlsplit(self.path).query)
-        if "list-type" in query or "prefix" in query:
-            prefix = query.get("prefix", [""])[0]
-            found = [key for key in sorted(self.objects) if key.startswith(prefix)]
-            items = "".join(
-                f"<Contents><Key>{key}</Key><Size>{len(self.objects[key])}</Size>"
-                "<LastModified>2026-11-20T00:00:00.000Z</LastModified></Contents>"
-                for key in found
-            )
-            self._answer(200, f"<ListBucketResult><IsTruncated>false</IsTruncated>{items}</ListBucketResult>".encode())
-            return
-        self._object(body=True)
-
-    def do_HEAD(self):
-        self._object(body=False)
-
-    def do_PUT(self):
-        data = self.rfile.read(int(self.headers["Content-Length"]))
-        query = parse_qs(urlsplit(self.path).query)
-        if self.refusing and re.search(self.refusing, self.path):
-            self._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
-            return
-        if not self._allowed():
-            self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
-            return
-        if "partNumber" in query:
-            self.uploads[(self._key(), int(query["partNumber"][0]))] = data
-        else:
-            self.objects[self._key()] = data
-            self.order.append(self._key())
-        self._answer(200, b"", {"ETag": tag(data)})
-
-    def _allowed(self):
-        """Whether the condition of a request holds."""
-        held = self.objects.get(self._key())
-        if self.headers.get("If-None-Match") == "*":
-            return held is None
-        wanted = self.headers.get("If-Match")
-        return wanted is None or (held is not None and wanted == tag(held))
-
-    def do_POST(self):
-        asked = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        key = self._key()
-        if "delete" in urlsplit(self.path).query:
-            gone = re.findall("<Key>(.*?)</Key>", asked.decode())
-            for name in gone:
-                self.objects.pop(name, None)
-            said = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in gone)
-            self._answer(200, f"<DeleteResult>{said}</DeleteResult>".encode())
-            return
-        if "uploads" in urlsplit(self.path).query:
-            self._answer(200, b"<InitiateMultipartUploadResult><UploadId>1</UploadId></InitiateMultipartUploadResult>")
-            return
-        parts = sorted(number for name, number in self.uploads if name == key)
-        self.objects[key] = b"".join(self.uploads.pop((key, number)) for number in parts)
-        self.order.append(key)
-        self._answer(200, b"<CompleteMultipartUploadResult><ETag>e</ETag></CompleteMultipartUploadResult>")
-
-    def _key(self):
-        return unquote(urlsplit(self.path).path).removeprefix("/bucket/")
-
-    def _object(self, *, body):
-        data = self.objects.get(self._key())
-        if data is None:
-            self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>" if body else b"")
-            return
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-        headers = {"ETag": tag(data), "Last-Modified": "Fri, 20 Nov 2026 00:00:00 GMT"}
-        if asked:
-            first, last = int(asked[1]), min(int(asked[2] or len(data) - 1), len(data) - 1)
-            headers["Content-Range"] = f"bytes {first}-{last}/{len(data)}"
-            self._answer(206, data[first : last + 1], headers)
-            return
-        self._answer(200, data if body else b"", {**headers, **({} if body else {"Content-Length": str(len(data))})})
-
-    def _answer(self, status, data, headers=None):
-        self.send_response(status)
-        for name, value in {"Content-Length": str(len(data)), **(headers or {})}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(data)
-
-    def log_message(self, *_):
-        pass
+from .object_store import Store
 
 
 @pytest.fixture

@@ -92,6 +92,7 @@ def test_what_went_back_can_be_spent_again(steps):
         cap={"measure": "pure", "epsilon": 60.0, "period": "2026"},
         release="2026-12",
         sink=steps.values["source"] + ".out",
+        min_released=0.0,
     )
     fits = np.floor(left / WORST)
     assert 0 < summary.rows["released"] < 240

@@ -1,84 +1,14 @@
 """The guard on Polars plans: a release is the only way from a raw column to an output."""
 
-import io
-import sys
-from pathlib import Path
-
 import polars as pl
 import pytest
 
 import dptext_etl.polars
-from dptext_etl import ColumnPolicy, _kernel, available, load
 from dptext_etl.errors import GateError, PolicyError
-from dptext_etl.polars.plan_marks import RELEASES, Mark
 
-RAW = ["review"]
-FRAME = pl.DataFrame({"id": ["a", "b"], "review": ["good film", "bad plot"], "stars": [5, 1], "tags": [["x"], ["y"]]})
+from .guarded import FRAME, RAW, col, guard, release
 
-
-def _bytes(write):
-    file = io.BytesIO()
-    write(file)
-    return file.getvalue()
-
-
-SOURCES = {
-    "parquet": lambda folder: (FRAME.write_parquet(folder / "raw"), pl.scan_parquet(folder / "raw"))[1],
-    "ipc": lambda folder: (FRAME.write_ipc(folder / "raw"), pl.scan_ipc(folder / "raw"))[1],
-    "ndjson": lambda folder: (FRAME.write_ndjson(folder / "raw"), pl.scan_ndjson(folder / "raw"))[1],
-    "bytes of parquet": lambda _: pl.scan_parquet(_bytes(FRAME.write_parquet)),
-    "bytes of ipc": lambda _: pl.scan_ipc(_bytes(FRAME.write_ipc)),
-    "memory": lambda _: FRAME.lazy(),
-    "ipc, cached": lambda folder: (FRAME.write_ipc(folder / "raw"), pl.scan_ipc(folder / "raw").cache())[1],
-    "ipc, by SQL": lambda folder: (
-        FRAME.write_ipc(folder / "raw"),
-        pl.SQLContext(t=pl.scan_ipc(folder / "raw")).execute("with u as (select * from t) select * from u"),
-    )[1],
-}
-
-
-@pytest.fixture
-def lf(tmp_path):
-    FRAME.write_parquet(tmp_path / "lf")
-    return pl.scan_parquet(tmp_path / "lf")
-
-
-@pytest.fixture(params=SOURCES)
-def source(request, tmp_path):
-    return SOURCES[request.param](tmp_path)
-
-
-def make_policy(mechanism, **more):
-    allow = mechanism.guarantee.disclosures
-    entries = {"dataset": "d", "column": "review", "release": "r", "key": "env:DPTEXT_SECRET", "allow": allow}
-    return ColumnPolicy(**{**entries, **more}, mechanism=mechanism)
-
-
-@pytest.fixture(autouse=True)
-def secret(monkeypatch):
-    monkeypatch.setenv("DPTEXT_SECRET", "5a" * 32)
-
-
-@pytest.fixture
-def policy():
-    return make_policy(load("custext").example())
-
-
-@pytest.fixture(params=available())
-def any_policy(request):
-    return make_policy(load(request.param).example())
-
-
-col = pl.col
-
-
-def release(policy, text=None, id="id", **options):  # noqa: A002
-    text = col("review") if text is None else text
-    return text.dptext.privatize(policy, id=col(id) if isinstance(id, str) else id, **options)
-
-
-def guard(plan, policy):
-    return dptext_etl.polars.guard(plan, policy=policy, id="id")
+pytestmark = pytest.mark.usefixtures("secret")
 
 
 CLEAN = {
@@ -94,6 +24,8 @@ CLEAN = {
     "numbered": lambda lf: lf.drop("review").with_row_index(),
     "exploded beside": lambda lf: lf.drop("review").explode("tags"),
 }
+
+
 LEAKS = {
     "as it is": lambda lf: lf,
     "renamed": lambda lf: lf.rename({"review": "q"}),
@@ -117,6 +49,8 @@ LEAKS = {
     "hashed": lambda lf: lf.select(x=col("review").hash()),
     "a series in the plan": lambda lf: lf.select("id", x=pl.lit(FRAME["review"])),
 }
+
+
 CHOICES = {
     "filtered": lambda lf: lf.filter(col("review").str.contains("good")).select("id"),
     "filtered later": lambda lf: (
@@ -127,6 +61,8 @@ CHOICES = {
     "joined on": lambda lf: lf.join(lf, on="review").select("id"),
     "grouped": lambda lf: lf.group_by("review").agg(pl.len()).select("len"),
 }
+
+
 OPAQUE = {
     "a Python function": lambda lf: lf.select(x=col("review").map_elements(len, return_dtype=pl.Int64)),
     "a function of frames": lambda lf: lf.map_batches(lambda frame: frame),
@@ -201,140 +137,10 @@ def test_a_released_column_is_followed_no_further(lf, any_policy):
         guard(lf.filter(col("review") != "").with_columns(release(any_policy)), any_policy)
 
 
-OWN_ROWS = {
-    "as it is": lambda lf, p: lf.select(release(p)),
-    "cleaned": lambda lf, p: lf.select(
-        release(p, col("review").fill_null("").str.strip_chars().str.to_lowercase().str.replace_all("a", "b"))
-    ),
-    "cast": lambda lf, p: lf.select(release(p, col("review").cast(pl.Categorical).cast(pl.String))),
-    "cleaned before": lambda lf, p: lf.with_columns(col("review").str.normalize("NFC")).select("id", release(p)),
-    "rows chosen": lambda lf, p: lf.filter(col("stars") > 1).sort("id").unique("id").head(1).select(release(p)),
-    "joined on ids": lambda lf, p: lf.select("id", "stars").join(lf.select("id", "review"), on="id").select(release(p)),
-    "joined from the left": lambda lf, p: (
-        lf.select("id").join(lf.select("id", "review"), on="id", how="left").select(release(p))
-    ),
-    "repeated": lambda lf, p: lf.join(lf.select(k="stars"), how="cross").select(release(p)),
-    "below each other": lambda lf, p: pl.concat([lf, lf]).select(release(p)),
-    "exploded beside": lambda lf, p: lf.explode("tags").select(release(p)),
-    "grouped": lambda lf, p: lf.group_by("stars").agg(release(p)),
-    "by SQL": lambda lf, p: pl.SQLContext(t=lf).execute("select id, trim(review) as review from t").select(release(p)),
-}
-OTHER_ROWS = {
-    "an aggregate": lambda lf, p: lf.select(release(p, col("review").first())),
-    "a maximum": lambda lf, p: lf.select(release(p, col("review").max())),
-    "one row": lambda lf, p: lf.select(release(p, col("review").head(1))),
-    "a place": lambda lf, p: lf.select(release(p, col("review").get(0))),
-    "a window": lambda lf, p: lf.select(release(p, col("review").first().over("stars"))),
-    "shifted": lambda lf, p: lf.select(release(p, col("review").shift(1))),
-    "filled forward": lambda lf, p: lf.select(release(p, col("review").forward_fill())),
-    "sorted": lambda lf, p: lf.select(release(p, col("review").sort())),
-    "exploded": lambda lf, p: lf.select(release(p, col("review").str.split(" ").explode())),
-    "aggregated before": lambda lf, p: lf.with_columns(col("review").first()).select(release(p)),
-    "grouped before": lambda lf, p: lf.group_by("stars").agg(col("id", "review").first()).select(release(p)),
-    "ids of other rows": lambda lf, p: lf.select("id").join(lf.select("review"), how="cross").select("id", release(p)),
-    "side by side": lambda lf, p: pl.concat(
-        [lf.select(col("id").sort()), lf.select("review")], how="horizontal"
-    ).select(release(p)),
-    "made longer": lambda lf, p: lf.select(release(p, pl.concat_str("review", pl.lit(" again")))),
-    "replaced by a column": lambda lf, p: lf.select(release(p, _replaced())),
-    "computed ids": lambda lf, p: lf.select(release(p, id=col("id") + "1")),
-    "computed ids before": lambda lf, p: lf.with_columns(id=col("id") + "1").select(release(p)),
-    "numbered": lambda lf, p: lf.select(release(p, id=pl.int_range(pl.len()))),
-    "another id": lambda lf, p: lf.select(release(p, id="stars")),
-    "in two forms": lambda lf, p: lf.select(release(p), x=release(p, col("review").str.to_lowercase())),
-}
-
-
-def _replaced():
-    return col("review").str.replace("a", col("id"))
-
-
-@pytest.mark.parametrize("name", OWN_ROWS)
-def test_texts_of_their_own_rows_are_released(tmp_path, policy, name):
-    plan = OWN_ROWS[name](SOURCES["ipc"](tmp_path), policy)
-    assert guard(plan, policy) is plan
-    plan.collect()
-
-
-@pytest.mark.parametrize("name", OTHER_ROWS)
-def test_texts_that_several_ids_could_have_are_refused(lf, policy, name):
-    with pytest.raises(GateError, match=r"own row|different rows|computed record ids|several forms|names 'id'"):
-        guard(OTHER_ROWS[name](lf, policy), policy)
-
-
-def test_a_proper_release_passes_over_every_source(source, policy):
-    plan = source.select("id", release(policy))
-    assert guard(plan, policy) is plan
-    assert plan.collect().height == 2
-
-
-OTHER_POLICIES = {
-    "mechanism": lambda p: {"mechanism": type(p.mechanism)(**{**p.mechanism.model_dump(), "epsilon": 100.0})},
-    "release": lambda _: {"release": "r2"},
-    "dataset": lambda _: {"dataset": "e"},
-    "key": lambda _: {"key": "env:ANOTHER_SECRET"},
-    "nonce": lambda _: {"nonce": 1},
-}
-
-
-@pytest.mark.parametrize("what", OTHER_POLICIES)
-@pytest.mark.parametrize("kind", ["custext", "madlib"])
-def test_a_release_that_is_not_the_policys_is_refused(lf, kind, what):
-    mine = make_policy(load(kind).example())
-    plan = lf.select("id", release(mine.model_copy(update=OTHER_POLICIES[what](mine))))
-    dptext_etl.polars.guard(plan, raw=RAW)  # without a policy there is nothing to compare with
-    with pytest.raises(GateError, match="differs from the policy's"):
-        guard(plan, mine)
-
-
-def test_a_column_that_the_policy_does_not_name_is_refused(lf, policy):
-    other = policy.model_copy(update={"column": "note"})
-    both = lf.with_columns(note=col("review"))
-    with pytest.raises(GateError, match="the policy has no text column 'review'"):
-        dptext_etl.polars.guard(both.select(release(policy)), raw=RAW, policy=other, id="id")
-
-
-def test_benchmarks_are_no_releases(lf, policy):
-    faithful = make_policy(type(policy.mechanism)(**{**policy.mechanism.model_dump(), "mode": "faithful"}))
-    plan = lf.select("id", release(faithful))
-    with pytest.raises(GateError, match="mode faithful"):
-        dptext_etl.polars.guard(plan, raw=RAW)
-    with pytest.raises(GateError, match="mode faithful"):
-        guard(plan, policy)
-    with pytest.raises(PolicyError, match="for benchmarks"):
-        guard(plan, faithful)
-
-
-def test_a_policy_of_a_dataset_names_columns_and_ids(lf, policy, tmp_path):
-    mechanism = {"name": "custext", **policy.mechanism.model_dump(mode="json", exclude_unset=True)}
-    entries = {"dataset": "d", "release": "r", "source": "a", "sink": "b", "unit": "record", "ledger": {"url": "l.db"}}
-    column = {"name": "review", "mechanism": mechanism, "allow": ["cluster"]}
-    whole = dptext_etl.Policy.parse({**entries, "id": "id", "key": "env:DPTEXT_SECRET", "column": [column]})
-    dptext_etl.polars.guard(lf.dptext.privatize(whole, id="id"), policy=whole)
-    with pytest.raises(GateError, match="unreleased"):
-        dptext_etl.polars.guard(lf, policy=whole)
-    with pytest.raises(GateError, match="names 'id'"):
-        dptext_etl.polars.guard(lf.dptext.privatize(whole, id="stars"), policy=whole)
-    with pytest.raises(PolicyError, match="names no id column"):
-        dptext_etl.polars.guard(lf, policy=policy)
-
-
 def test_record_ids_are_no_raw_text(policy, lf):
     plan = lf.with_columns(release(policy, id=col("review").str.slice(0, 3)))
     with pytest.raises(GateError, match="enters a release as the record id"):
         guard(plan, policy)
-
-
-def test_a_mark_on_anything_else_is_no_release(lf, policy):
-    """The kernel's functions, called by hand, say nothing of what they release."""
-    from polars.plugins import register_plugin_function
-
-    from dptext_etl import _kernel
-
-    for args in ([col("review"), col("id")], [col("review"), col("id"), col("review")]):
-        forged = register_plugin_function(plugin_path=_kernel.__file__, function_name="dptext_released", args=args)
-        with pytest.raises(GateError, match=r"another version|does not say"):
-            guard(lf.select(forged), policy)
 
 
 def test_a_sink_is_an_output(lf, tmp_path, policy):
@@ -363,12 +169,3 @@ def test_a_mistyped_name_is_said(lf):
 def test_one_name_is_one_column(lf):
     with pytest.raises(GateError, match="in 'review'"):
         dptext_etl.polars.guard(lf, raw="review")
-
-
-def test_the_kernel_is_known_below_the_environment_and_behind_a_link(tmp_path, monkeypatch):
-    """As in an installed wheel, whose path Polars writes relative to the environment."""
-    kernel = Path(_kernel.__file__)
-    monkeypatch.setattr(sys, "prefix", str(kernel.parent))
-    (tmp_path / "link").symlink_to(kernel.parent)
-    for library, known in ((kernel.name, True), (str(tmp_path / "link" / kernel.name), True), ("other.so", False)):
-        assert Mark.is_one(("ffi_plugin", library, RELEASES, b"")) == known

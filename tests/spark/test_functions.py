@@ -3,69 +3,24 @@
 import datetime as dt
 import decimal
 import json
-import os
-import pickle
 import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import pyarrow as pa
 import pytest
 
-from dptext_etl import ColumnPolicy, Ledger, Policy, _kernel, privatize
-from dptext_etl.errors import ArtifactError, InputError, PolicyError
+from dptext_etl import privatize
+from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.mechanisms.custext import CusText
 
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
-
 from dptext_etl.engines.spark.carried import Carried  # noqa: E402
-from dptext_etl.engines.spark.shipping import Location, add_to_session, is_local, ship  # noqa: E402
-from dptext_etl.spark import guard, register, register_view, worker  # noqa: E402
+from dptext_etl.engines.spark.shipping import Location, ship  # noqa: E402
+from dptext_etl.spark import register, worker  # noqa: E402
 
-ARROW = tuple(map(int, pyspark.__version__.split(".")[:2])) >= (4, 1)
-FORMS = ["arrow", "pandas"] if ARROW else ["pandas"]
-FOREIGN = "qzxvjkwpqzxvjkwp"
-ROWS = [(f"r{i}", None if i % 9 == 0 else f"a good film {'again ' * (i % 4)}", i, f"u{i % 5}") for i in range(200)]
-
-EXAMPLE = {"name": "custext", **CusText.example().model_dump(mode="json", exclude_unset=True)}
-
-
-@pytest.fixture(scope="session")
-def noise_key(tmp_path_factory):
-    path = tmp_path_factory.mktemp("keys") / "noise.key"
-    _kernel.Secret().write(str(path))
-    return f"file:{path}"
-
-
-@pytest.fixture
-def policy(noise_key):
-    return ColumnPolicy(
-        dataset="films", column="review", release="1", mechanism=CusText.example(), key=noise_key, allow={"cluster"}
-    )
-
-
-@pytest.fixture
-def films(spark):
-    frame = spark.createDataFrame(ROWS, "id string, review string, n int, user string")
-    frame.createOrReplaceTempView("films")
-    return spark
-
-
-@pytest.fixture
-def expected(policy):
-    return privatize(pa.array([row[1] for row in ROWS]), pa.array([row[0] for row in ROWS]), policy).to_pylist()
-
-
-def column(spark, query):
-    return [row[0] for row in spark.sql(query).collect()]
-
-
-def failure(spark, query):
-    with pytest.raises(Exception, match=r"dptext_etl\.errors") as caught:
-        spark.sql(query).collect()
-    return str(caught.value)
+from .film_queries import ARROW, EXAMPLE, FORMS, ROWS, column, failure, probe  # noqa: E402
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -276,22 +231,6 @@ def test_filters_that_evaluate_twice_see_one_release(films, policy, expected):
     assert [tuple(row) for row in frame.collect()] == [tuple(row) for row in frame.collect()]
 
 
-def probe(carried):
-    """Report what a worker holds."""
-    import pandas as pd
-    from pyspark.sql.pandas.functions import pandas_udf
-
-    def look(ids: pd.Series) -> pd.Series:
-        from dptext_etl.spark import worker
-
-        held = worker.seat(carried)
-        found = worker.seat.cache_info()
-        said = f"{os.getpid()} {found.misses} {os.environ.get('DPTEXT_THREADS')} {id(held)}"
-        return pd.Series([said] * len(ids))
-
-    return pandas_udf(look, "string")
-
-
 def test_a_worker_loads_once_and_uses_one_thread(films, policy):
     policy = policy.model_copy(update={"release": "loaded once"})
     carried = Carried.of(policy, ship(films, policy.mechanism.artifacts())).written()
@@ -343,55 +282,6 @@ def test_models_are_nondeterministic_so_that_a_sub_select_is_evaluated_once(film
     assert [row.r for row in chosen.collect()] == [text for text in expected if text is not None and text > "m"]
 
 
-@pytest.fixture
-def whole(policy, tmp_path):
-    """The policy of a dataset, for views."""
-    return Policy.parse(
-        {
-            "dataset": "films",
-            "release": "1",
-            "source": "a",
-            "sink": "b",
-            "id": "id",
-            "subject": "user",
-            "keep": ["n"],
-            "key": policy.key,
-            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
-            "sql_function": False,
-            "column": [{"name": "review", "mechanism": EXAMPLE, "allow": ["cluster"]}],
-        }
-    )
-
-
-def test_a_view_fixes_ids_and_subjects(films, policy, whole, expected, tmp_path):
-    view = register_view(films, "released_films", table="films", policy=whole, form=FORMS[0])
-    assert view.columns == ["id", "review", "n"]
-    assert column(films, "SELECT review FROM released_films ORDER BY n") == expected
-    assert column(films, "SELECT review FROM released_films ORDER BY n") == expected
-    with Ledger.open(whole.ledger.url) as ledger:
-        assert ledger.verify().counts["committed"] == len(ROWS)
-    assert guard(films.sql("SELECT upper(review) AS r FROM released_films"), policy=whole)
-    for query in (
-        "SELECT private_review(review, concat(id, 'x')) FROM films",
-        "SELECT review(review, id) FROM films",
-    ):
-        films.sql("DROP TEMPORARY FUNCTION IF EXISTS private_review")
-        with pytest.raises(Exception, match="UNRESOLVED_ROUTINE"):
-            films.sql(query).collect()
-
-
-def test_a_policy_may_forbid_functions_whose_callers_choose_ids(films, whole):
-    for given in (whole, whole.column_policy("review")):
-        with pytest.raises(PolicyError, match=r"sql_function = false(.|\n)*register_view"):
-            register(films, "private_review", given)
-
-
-def test_a_view_says_which_column_a_table_lacks(films, whole):
-    films.table("films").drop("user").createOrReplaceTempView("without_users")
-    with pytest.raises(PolicyError, match="the table has no column 'user'"):
-        register_view(films, "released_films", table="without_users", policy=whole)
-
-
 def test_refusals_name_what_to_do(films, policy, tmp_path, monkeypatch):
     with pytest.raises(PolicyError, match="column="):
         register(films, "f", policy.model_copy(update={"column": None}))
@@ -402,86 +292,3 @@ def test_refusals_name_what_to_do(films, policy, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "dptext_etl.spark.arrow_form", None)
     with pytest.raises(PolicyError, match='form="pandas"'):
         register(films, "f", policy)
-
-
-@pytest.mark.parametrize(
-    ("master", "local"),
-    [
-        ("local", True),
-        ("local[2]", True),
-        ("local[*,3]", True),
-        ("local-cluster[2,1,1024]", True),
-        ("spark://h:7077", False),
-        ("yarn", False),
-        ("k8s://local", False),
-        (None, False),
-    ],
-)
-def test_the_master_says_whether_workers_share_a_machine(master, local):
-    conf = SimpleNamespace(get=lambda name, default: master)
-    assert is_local(SimpleNamespace(conf=conf)) == local
-
-
-class TestShipping:
-    def carried(self, policy, location):
-        return Carried.of(policy, {"table": location})
-
-    def test_by_uri(self, films, policy, expected, tmp_path):
-        located = ship(films, policy.mechanism.artifacts(), f"file://{tmp_path}/tables")["table"]
-        assert located.uri == f"file://{tmp_path}/tables/{located.name}"
-        elsewhere = located.model_copy(update={"path": str(tmp_path / "not-here")})
-        assert elsewhere.find().sha256 == policy.mechanism.table.sha256
-        register(films, "private_review", policy, form=FORMS[0], artifacts=str(tmp_path / "more"))
-        assert column(films, "SELECT private_review(review, id) FROM films ORDER BY n") == expected
-        assert [path.name for path in (tmp_path / "more").iterdir()] == [located.name]
-
-    def test_by_the_session_files(self, films, policy, expected, tmp_path):
-        table = policy.mechanism.table
-        name = f"dptext-{table.sha256}.safetensors"
-        add_to_session(films, table, name)
-        add_to_session(films, table, name)
-        located = Location(sha256=table.sha256, name=name, path=str(tmp_path / "not-here"))
-        films.udf.register("look", probe(self.carried(policy, located).written()))
-        assert len(column(films, "SELECT look(id) FROM films")) == len(ROWS)
-
-    def test_another_content_is_refused(self, policy, tmp_path):
-        wrong = tmp_path / "table.safetensors"
-        wrong.write_bytes(b"something else")
-        located = Location(sha256=policy.mechanism.table.sha256, name="table", path=str(wrong))
-        with pytest.raises(ArtifactError, match="its hash differs"):
-            located.find()
-
-    def test_nowhere(self, policy, tmp_path):
-        located = Location(sha256="ab" * 32, name="table", path=str(tmp_path / "not-here"))
-        with pytest.raises(ArtifactError, match=r"did not reach this worker(.|\n)*artifacts="):
-            located.find()
-
-    def test_a_broken_upload_is_refused_and_not_kept(self, policy, tmp_path):
-        (tmp_path / "table").write_bytes(b"cut")
-        located = Location(sha256="cd" * 32, name="broken", path="/none", uri=f"file://{tmp_path}/table")
-        for _ in range(2):
-            with pytest.raises(ArtifactError, match="its hash differs"):
-                located.find()
-
-    def test_another_configuration_is_refused(self, films, policy):
-        carried = Carried.of(policy, ship(films, policy.mechanism.artifacts()))
-        assert carried.column_policy().mechanism == policy.mechanism
-        with pytest.raises(PolicyError, match=r"another hash here(.|\n)*same version"):
-            carried.model_copy(update={"cfg": "00" * 32}).column_policy()
-
-    def test_workers_build_nothing(self, films, policy, monkeypatch):
-        carried = Carried.of(policy, ship(films, policy.mechanism.artifacts()))
-
-        def build(*_):
-            raise AssertionError
-
-        monkeypatch.setattr(CusText, "parts", build)
-        monkeypatch.setattr(CusText, "table_description", build)
-        assert carried.column_policy().mechanism.cfg() == policy.mechanism.cfg()
-
-
-def test_what_is_carried_is_plain_and_stable(films, policy):
-    first, second = (Carried.of(policy, ship(films, policy.mechanism.artifacts())).written() for _ in range(2))
-    assert first == second
-    assert Carried.model_validate_json(first).written() == first
-    assert pickle.loads(pickle.dumps(first)) == first

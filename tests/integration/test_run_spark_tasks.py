@@ -1,0 +1,149 @@
+"""Tasks of a run on Spark, one by one: attempts that meet, die, or outlive their run."""
+
+import json
+
+import polars as pl
+import pytest
+
+from dptext_etl import Policy
+from dptext_etl.engines.spark.carried import Carried
+from dptext_etl.engines.spark.tasks import Order, read, records, written
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger import Ledger
+from dptext_etl.runner.shard.attempt import Attempt
+
+
+class Bench:
+    """The tasks of a run, without Spark: what one of them is given, and as many attempts at it as wanted."""
+
+    def __init__(self, job):
+        self.policy = job.policy(shard_rows=1000)
+        attempt = Attempt.of(self.policy, None)
+        attempt.layout.staging.mkdir(parents=True)
+        with Ledger.open(self.policy.ledger.url) as ledger:
+            refs = attempt.register(ledger, "string")
+        columns = tuple(Carried.of(item, {}).written() for item in attempt.columns)
+        raw = pl.read_parquet(self.policy.source)
+        names = ("id", "stars", "review", "note", "user_id")
+        marks = {"__dptext_canary": False, "__dptext_shard": pl.lit(0, pl.Int32)}
+        self.batches = raw.select(*names).with_columns(**marks).to_arrow().to_batches(max_chunksize=100)
+        self.order = Order(
+            written(self.policy),
+            columns,
+            names,
+            refs,
+            attempt.job,
+            attempt.layout.staging,
+            attempt.layout.root,
+            1,
+            1000,
+            "release",
+            lambda _: None,
+        )
+        self.order.board.put_up()
+
+    def attempt(self):
+        return records(self.order, iter(self.batches))
+
+    def staged(self):
+        return {path.name for path in self.order.staging.glob("shard-*.parquet")}
+
+
+@pytest.fixture
+def drifting(monkeypatch):
+    """A mechanism that gives other bytes whenever it computes again, as a model on another machine may."""
+    from dptext_etl.families.table.mapped import MappedMechanism
+    from dptext_etl.mechanism import Released
+
+    real, calls = MappedMechanism.release, []
+
+    def release(self, texts, keys):
+        calls.append(self)
+        released = real(self, texts, keys)
+        turned = released.text.take([*range(len(calls), len(released.text)), *range(len(calls))])
+        return Released(turned, released.positions)
+
+    monkeypatch.setattr(MappedMechanism, "release", release)
+    return calls
+
+
+def test_two_attempts_one_after_the_other_release_the_first_bytes(job, drifting):
+    bench = Bench(job)
+    first, second = (read(next(bench.attempt())) for _ in range(2))
+    assert first.shard == second.shard
+    assert (first.outcomes["RESERVED"], second.outcomes["COMMITTED"]) == (240, 240)
+    assert len(drifting) == 2  # two columns, computed once
+    assert len(bench.staged()) == 1
+
+
+@pytest.mark.parametrize("step", ["computed", "staged", "committed"])
+def test_an_attempt_that_was_overtaken_gives_way(job, drifting, step):
+    """Speculation: while one attempt is between two steps, another one does all of it."""
+    from dataclasses import replace
+
+    bench = Bench(job)
+    overtaken = []
+
+    def checkpoint(name):
+        if name == step and not overtaken:
+            overtaken.append(None)
+            overtaken.append(read(next(bench.attempt())))
+
+    slow = read(next(records(replace(bench.order, checkpoint=checkpoint), iter(bench.batches))))
+    fast = overtaken[1]
+    assert slow.shard == fast.shard
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        assert {(row["records"], row["committed"]) for row in ledger.show()} == {(240, 240)}
+
+
+def test_an_attempt_that_died_between_two_columns_is_finished_by_the_next(job, drifting):
+    from dataclasses import replace
+
+    bench = Bench(job)
+
+    def checkpoint(name):
+        if name == "committed":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        next(records(replace(bench.order, checkpoint=checkpoint), iter(bench.batches)))
+    with job.ledger() as ledger:
+        assert sorted(row["committed"] for row in ledger.show()) == [0, 240]
+    assert read(next(bench.attempt())).outcomes["PENDING"] == 240
+    assert len(drifting) == 2
+    with job.ledger() as ledger:
+        assert [row["committed"] for row in ledger.show()] == [240, 240]
+
+
+def test_what_was_staged_and_then_changed_is_not_taken_up(job, drifting):
+    bench = Bench(job)
+    read(next(bench.attempt()))
+    path = next(bench.order.staging.glob("shard-*.parquet"))
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(LedgerError, match="gave other bytes"):
+        read(next(bench.attempt()))
+
+
+def test_a_task_that_outlived_its_run_stops(job, drifting):
+    bench = Bench(job)
+    tasks = bench.attempt()
+    bench.order.board.put_up()
+    bench.order.board.stop()
+    assert list(tasks) == []
+    assert not drifting
+    bench.order.board.take_down()
+    with pytest.raises(Exception, match="cannot use the staging folder"):
+        read(next(bench.attempt()))
+
+
+def test_only_names_and_references_travel(job, sentinel):
+    bench = Bench(job)
+    carried = json.dumps([bench.order.policy, bench.order.columns])
+    key = (job.folder / "noise.key").read_text().strip()
+    assert key not in carried
+    assert sentinel not in carried
+    secretive = job.policy(storage_options={"endpoint": "hunter2hunter2"})
+    assert "hunter2" not in written(secretive)
+    assert Policy.parse(json.loads(bench.order.policy)) == bench.policy

@@ -1,0 +1,157 @@
+"""The guard on Polars plans: a release is that of the policy, of a column of its own row."""
+
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import dptext_etl.polars
+from dptext_etl import _kernel, load
+from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.polars.plan_marks import RELEASES, Mark
+
+from .guarded import RAW, SOURCES, col, guard, make_policy, release
+
+pytestmark = pytest.mark.usefixtures("secret")
+
+
+OWN_ROWS = {
+    "as it is": lambda lf, p: lf.select(release(p)),
+    "cleaned": lambda lf, p: lf.select(
+        release(p, col("review").fill_null("").str.strip_chars().str.to_lowercase().str.replace_all("a", "b"))
+    ),
+    "cast": lambda lf, p: lf.select(release(p, col("review").cast(pl.Categorical).cast(pl.String))),
+    "cleaned before": lambda lf, p: lf.with_columns(col("review").str.normalize("NFC")).select("id", release(p)),
+    "rows chosen": lambda lf, p: lf.filter(col("stars") > 1).sort("id").unique("id").head(1).select(release(p)),
+    "joined on ids": lambda lf, p: lf.select("id", "stars").join(lf.select("id", "review"), on="id").select(release(p)),
+    "joined from the left": lambda lf, p: (
+        lf.select("id").join(lf.select("id", "review"), on="id", how="left").select(release(p))
+    ),
+    "repeated": lambda lf, p: lf.join(lf.select(k="stars"), how="cross").select(release(p)),
+    "below each other": lambda lf, p: pl.concat([lf, lf]).select(release(p)),
+    "exploded beside": lambda lf, p: lf.explode("tags").select(release(p)),
+    "grouped": lambda lf, p: lf.group_by("stars").agg(release(p)),
+    "by SQL": lambda lf, p: pl.SQLContext(t=lf).execute("select id, trim(review) as review from t").select(release(p)),
+}
+
+
+OTHER_ROWS = {
+    "an aggregate": lambda lf, p: lf.select(release(p, col("review").first())),
+    "a maximum": lambda lf, p: lf.select(release(p, col("review").max())),
+    "one row": lambda lf, p: lf.select(release(p, col("review").head(1))),
+    "a place": lambda lf, p: lf.select(release(p, col("review").get(0))),
+    "a window": lambda lf, p: lf.select(release(p, col("review").first().over("stars"))),
+    "shifted": lambda lf, p: lf.select(release(p, col("review").shift(1))),
+    "filled forward": lambda lf, p: lf.select(release(p, col("review").forward_fill())),
+    "sorted": lambda lf, p: lf.select(release(p, col("review").sort())),
+    "exploded": lambda lf, p: lf.select(release(p, col("review").str.split(" ").explode())),
+    "aggregated before": lambda lf, p: lf.with_columns(col("review").first()).select(release(p)),
+    "grouped before": lambda lf, p: lf.group_by("stars").agg(col("id", "review").first()).select(release(p)),
+    "ids of other rows": lambda lf, p: lf.select("id").join(lf.select("review"), how="cross").select("id", release(p)),
+    "side by side": lambda lf, p: pl.concat(
+        [lf.select(col("id").sort()), lf.select("review")], how="horizontal"
+    ).select(release(p)),
+    "made longer": lambda lf, p: lf.select(release(p, pl.concat_str("review", pl.lit(" again")))),
+    "replaced by a column": lambda lf, p: lf.select(release(p, _replaced())),
+    "computed ids": lambda lf, p: lf.select(release(p, id=col("id") + "1")),
+    "computed ids before": lambda lf, p: lf.with_columns(id=col("id") + "1").select(release(p)),
+    "numbered": lambda lf, p: lf.select(release(p, id=pl.int_range(pl.len()))),
+    "another id": lambda lf, p: lf.select(release(p, id="stars")),
+    "in two forms": lambda lf, p: lf.select(release(p), x=release(p, col("review").str.to_lowercase())),
+}
+
+
+def _replaced():
+    return col("review").str.replace("a", col("id"))
+
+
+@pytest.mark.parametrize("name", OWN_ROWS)
+def test_texts_of_their_own_rows_are_released(tmp_path, policy, name):
+    plan = OWN_ROWS[name](SOURCES["ipc"](tmp_path), policy)
+    assert guard(plan, policy) is plan
+    plan.collect()
+
+
+@pytest.mark.parametrize("name", OTHER_ROWS)
+def test_texts_that_several_ids_could_have_are_refused(lf, policy, name):
+    with pytest.raises(GateError, match=r"own row|different rows|computed record ids|several forms|names 'id'"):
+        guard(OTHER_ROWS[name](lf, policy), policy)
+
+
+def test_a_proper_release_passes_over_every_source(source, policy):
+    plan = source.select("id", release(policy))
+    assert guard(plan, policy) is plan
+    assert plan.collect().height == 2
+
+
+OTHER_POLICIES = {
+    "mechanism": lambda p: {"mechanism": type(p.mechanism)(**{**p.mechanism.model_dump(), "epsilon": 100.0})},
+    "release": lambda _: {"release": "r2"},
+    "dataset": lambda _: {"dataset": "e"},
+    "key": lambda _: {"key": "env:ANOTHER_SECRET"},
+    "nonce": lambda _: {"nonce": 1},
+}
+
+
+@pytest.mark.parametrize("what", OTHER_POLICIES)
+@pytest.mark.parametrize("kind", ["custext", "madlib"])
+def test_a_release_that_is_not_the_policys_is_refused(lf, kind, what):
+    mine = make_policy(load(kind).example())
+    plan = lf.select("id", release(mine.model_copy(update=OTHER_POLICIES[what](mine))))
+    dptext_etl.polars.guard(plan, raw=RAW)  # without a policy there is nothing to compare with
+    with pytest.raises(GateError, match="differs from the policy's"):
+        guard(plan, mine)
+
+
+def test_a_column_that_the_policy_does_not_name_is_refused(lf, policy):
+    other = policy.model_copy(update={"column": "note"})
+    both = lf.with_columns(note=col("review"))
+    with pytest.raises(GateError, match="the policy has no text column 'review'"):
+        dptext_etl.polars.guard(both.select(release(policy)), raw=RAW, policy=other, id="id")
+
+
+def test_benchmarks_are_no_releases(lf, policy):
+    faithful = make_policy(type(policy.mechanism)(**{**policy.mechanism.model_dump(), "mode": "faithful"}))
+    plan = lf.select("id", release(faithful))
+    with pytest.raises(GateError, match="mode faithful"):
+        dptext_etl.polars.guard(plan, raw=RAW)
+    with pytest.raises(GateError, match="mode faithful"):
+        guard(plan, policy)
+    with pytest.raises(PolicyError, match="for benchmarks"):
+        guard(plan, faithful)
+
+
+def test_a_policy_of_a_dataset_names_columns_and_ids(lf, policy, tmp_path):
+    mechanism = {"name": "custext", **policy.mechanism.model_dump(mode="json", exclude_unset=True)}
+    entries = {"dataset": "d", "release": "r", "source": "a", "sink": "b", "unit": "record", "ledger": {"url": "l.db"}}
+    column = {"name": "review", "mechanism": mechanism, "allow": ["cluster"]}
+    whole = dptext_etl.Policy.parse({**entries, "id": "id", "key": "env:DPTEXT_SECRET", "column": [column]})
+    dptext_etl.polars.guard(lf.dptext.privatize(whole, id="id"), policy=whole)
+    with pytest.raises(GateError, match="unreleased"):
+        dptext_etl.polars.guard(lf, policy=whole)
+    with pytest.raises(GateError, match="names 'id'"):
+        dptext_etl.polars.guard(lf.dptext.privatize(whole, id="stars"), policy=whole)
+    with pytest.raises(PolicyError, match="names no id column"):
+        dptext_etl.polars.guard(lf, policy=policy)
+
+
+def test_a_mark_on_anything_else_is_no_release(lf, policy):
+    """The kernel's functions, called by hand, say nothing of what they release."""
+    from polars.plugins import register_plugin_function
+
+    from dptext_etl import _kernel
+
+    for args in ([col("review"), col("id")], [col("review"), col("id"), col("review")]):
+        forged = register_plugin_function(plugin_path=_kernel.__file__, function_name="dptext_released", args=args)
+        with pytest.raises(GateError, match=r"another version|does not say"):
+            guard(lf.select(forged), policy)
+
+
+def test_the_kernel_is_known_below_the_environment_and_behind_a_link(tmp_path, monkeypatch):
+    """As in an installed wheel, whose path Polars writes relative to the environment."""
+    kernel = Path(_kernel.__file__)
+    monkeypatch.setattr(sys, "prefix", str(kernel.parent))
+    (tmp_path / "link").symlink_to(kernel.parent)
+    for library, known in ((kernel.name, True), (str(tmp_path / "link" / kernel.name), True), ("other.so", False)):
+        assert Mark.is_one(("ffi_plugin", library, RELEASES, b"")) == known

@@ -1,0 +1,100 @@
+"""Tables and configuration on their way to Spark's workers."""
+
+import pickle
+from types import SimpleNamespace
+
+import pytest
+
+from dptext_etl.errors import ArtifactError, PolicyError
+from dptext_etl.mechanisms.custext import CusText
+
+pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+
+from dptext_etl.engines.spark.carried import Carried  # noqa: E402
+from dptext_etl.engines.spark.shipping import Location, add_to_session, is_local, ship  # noqa: E402
+from dptext_etl.spark import register  # noqa: E402
+
+from .film_queries import FORMS, ROWS, column, probe  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("master", "local"),
+    [
+        ("local", True),
+        ("local[2]", True),
+        ("local[*,3]", True),
+        ("local-cluster[2,1,1024]", True),
+        ("spark://h:7077", False),
+        ("yarn", False),
+        ("k8s://local", False),
+        (None, False),
+    ],
+)
+def test_the_master_says_whether_workers_share_a_machine(master, local):
+    conf = SimpleNamespace(get=lambda name, default: master)
+    assert is_local(SimpleNamespace(conf=conf)) == local
+
+
+class TestShipping:
+    def carried(self, policy, location):
+        return Carried.of(policy, {"table": location})
+
+    def test_by_uri(self, films, policy, expected, tmp_path):
+        located = ship(films, policy.mechanism.artifacts(), f"file://{tmp_path}/tables")["table"]
+        assert located.uri == f"file://{tmp_path}/tables/{located.name}"
+        elsewhere = located.model_copy(update={"path": str(tmp_path / "not-here")})
+        assert elsewhere.find().sha256 == policy.mechanism.table.sha256
+        register(films, "private_review", policy, form=FORMS[0], artifacts=str(tmp_path / "more"))
+        assert column(films, "SELECT private_review(review, id) FROM films ORDER BY n") == expected
+        assert [path.name for path in (tmp_path / "more").iterdir()] == [located.name]
+
+    def test_by_the_session_files(self, films, policy, expected, tmp_path):
+        table = policy.mechanism.table
+        name = f"dptext-{table.sha256}.safetensors"
+        add_to_session(films, table, name)
+        add_to_session(films, table, name)
+        located = Location(sha256=table.sha256, name=name, path=str(tmp_path / "not-here"))
+        films.udf.register("look", probe(self.carried(policy, located).written()))
+        assert len(column(films, "SELECT look(id) FROM films")) == len(ROWS)
+
+    def test_another_content_is_refused(self, policy, tmp_path):
+        wrong = tmp_path / "table.safetensors"
+        wrong.write_bytes(b"something else")
+        located = Location(sha256=policy.mechanism.table.sha256, name="table", path=str(wrong))
+        with pytest.raises(ArtifactError, match="its hash differs"):
+            located.find()
+
+    def test_nowhere(self, policy, tmp_path):
+        located = Location(sha256="ab" * 32, name="table", path=str(tmp_path / "not-here"))
+        with pytest.raises(ArtifactError, match=r"did not reach this worker(.|\n)*artifacts="):
+            located.find()
+
+    def test_a_broken_upload_is_refused_and_not_kept(self, policy, tmp_path):
+        (tmp_path / "table").write_bytes(b"cut")
+        located = Location(sha256="cd" * 32, name="broken", path="/none", uri=f"file://{tmp_path}/table")
+        for _ in range(2):
+            with pytest.raises(ArtifactError, match="its hash differs"):
+                located.find()
+
+    def test_another_configuration_is_refused(self, films, policy):
+        carried = Carried.of(policy, ship(films, policy.mechanism.artifacts()))
+        assert carried.column_policy().mechanism == policy.mechanism
+        with pytest.raises(PolicyError, match=r"another hash here(.|\n)*same version"):
+            carried.model_copy(update={"cfg": "00" * 32}).column_policy()
+
+    def test_workers_build_nothing(self, films, policy, monkeypatch):
+        carried = Carried.of(policy, ship(films, policy.mechanism.artifacts()))
+
+        def build(*_):
+            raise AssertionError
+
+        monkeypatch.setattr(CusText, "parts", build)
+        monkeypatch.setattr(CusText, "table_description", build)
+        assert carried.column_policy().mechanism.cfg() == policy.mechanism.cfg()
+
+
+def test_what_is_carried_is_plain_and_stable(films, policy):
+    first, second = (Carried.of(policy, ship(films, policy.mechanism.artifacts())).written() for _ in range(2))
+    assert first == second
+    assert Carried.model_validate_json(first).written() == first
+    assert pickle.loads(pickle.dumps(first)) == first

@@ -1,0 +1,61 @@
+"""Views that fix ids and subjects."""
+
+import pytest
+
+from dptext_etl import Ledger, Policy
+from dptext_etl.errors import PolicyError
+
+pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+
+from dptext_etl.spark import guard, register, register_view  # noqa: E402
+
+from .film_queries import EXAMPLE, FORMS, ROWS, column  # noqa: E402
+
+
+@pytest.fixture
+def whole(policy, tmp_path):
+    """The policy of a dataset, for views."""
+    return Policy.parse(
+        {
+            "dataset": "films",
+            "release": "1",
+            "source": "a",
+            "sink": "b",
+            "id": "id",
+            "subject": "user",
+            "keep": ["n"],
+            "key": policy.key,
+            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
+            "sql_function": False,
+            "column": [{"name": "review", "mechanism": EXAMPLE, "allow": ["cluster"]}],
+        }
+    )
+
+
+def test_a_view_fixes_ids_and_subjects(films, policy, whole, expected, tmp_path):
+    view = register_view(films, "released_films", table="films", policy=whole, form=FORMS[0])
+    assert view.columns == ["id", "review", "n"]
+    assert column(films, "SELECT review FROM released_films ORDER BY n") == expected
+    assert column(films, "SELECT review FROM released_films ORDER BY n") == expected
+    with Ledger.open(whole.ledger.url) as ledger:
+        assert ledger.verify().counts["committed"] == len(ROWS)
+    assert guard(films.sql("SELECT upper(review) AS r FROM released_films"), policy=whole)
+    for query in (
+        "SELECT private_review(review, concat(id, 'x')) FROM films",
+        "SELECT review(review, id) FROM films",
+    ):
+        films.sql("DROP TEMPORARY FUNCTION IF EXISTS private_review")
+        with pytest.raises(Exception, match="UNRESOLVED_ROUTINE"):
+            films.sql(query).collect()
+
+
+def test_a_policy_may_forbid_functions_whose_callers_choose_ids(films, whole):
+    for given in (whole, whole.column_policy("review")):
+        with pytest.raises(PolicyError, match=r"sql_function = false(.|\n)*register_view"):
+            register(films, "private_review", given)
+
+
+def test_a_view_says_which_column_a_table_lacks(films, whole):
+    films.table("films").drop("user").createOrReplaceTempView("without_users")
+    with pytest.raises(PolicyError, match="the table has no column 'user'"):
+        register_view(films, "released_films", table="without_users", policy=whole)
