@@ -4,36 +4,18 @@
 //! its input; what the plugin hands back is freed; and repeated calls leave no memory behind.
 #![cfg(feature = "plugin")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
+mod counting;
+
 use std::ffi::{c_char, c_void, CStr, CString};
 use std::ptr::{null, null_mut};
-use std::sync::atomic::{AtomicIsize, AtomicUsize, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use _kernel as _; // links the exported functions
 use safetensors::tensor::{serialize, Dtype, TensorView};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-/// Bytes that are allocated and not freed.
-static LIVE: AtomicIsize = AtomicIsize::new(0);
-
-struct Counting;
-
-// SAFETY: every call is handed to the system's allocator; sizes are counted on the way.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size() as isize, SeqCst);
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size() as isize, SeqCst);
-        unsafe { System.dealloc(at, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
+use crate::counting::LIVE;
 
 /// Arrays made and arrays released.
 static MADE: AtomicUsize = AtomicUsize::new(0);

@@ -3,90 +3,30 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
-import pyarrow as pa
 import pytest
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+from .barts import LENGTH, TEXTS, WIDTH, blind_encoder, noise, precisely
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+torch = pytest.importorskip("torch")
+
+
+transformers = pytest.importorskip("transformers")
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers.modeling_outputs import BaseModelOutput
 
-from dptext_etl import ColumnPolicy, _kernel, privatize
-from dptext_etl.device import Computing
-from dptext_etl.errors import ArtifactError, PolicyError
-from dptext_etl.inference import language_model
+from dptext_etl.errors import PolicyError
 from dptext_etl.inference.latent import sequence_model
 from dptext_etl.inference.latent.bart_decoding import BartDecoding
 from dptext_etl.inference.latent.beams import Search, beam_search
-from dptext_etl.inference.latent.kept import FILE, read_kept, write_kept
 from dptext_etl.inference.latent.sequence_model import AnyDecoding, SequenceModel
-from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanisms.dpbart import DPBart
 
-from ..computing import PLACES, PRECISE, place_name, settle
 from ..examples import examples
-
-LENGTH, WIDTH = 7, 16
-TEXTS = ["good film about a doctor", "", "   ", "<s> </s> <mask> <pad>", "x" * 10_000, "😀 naïve", "the " * 500, "a"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-@pytest.fixture(scope="module")
-def tokenizer():
-    return language_model.tokenizer(language_model.model_files("example-bart"))
-
-
-@pytest.fixture(scope="module", params=PLACES, ids=place_name)
-def bart(tokenizer, request):
-    sizes = {"layers": 1, "attention_heads": 2, "ffn_dim": 24}
-    config = transformers.BartConfig(
-        vocab_size=len(tokenizer), d_model=WIDTH, max_position_embeddings=24, init_std=0.5, dropout=0.0,
-        forced_eos_token_id=None, pad_token_id=1, bos_token_id=0, eos_token_id=2, decoder_start_token_id=2,
-        **{f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in sizes.items()},
-    )  # fmt: skip
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(5)
-        made = transformers.BartForConditionalGeneration(config).eval().requires_grad_(requires_grad=False)
-    return made.to(request.param.device, getattr(torch, request.param.dtype))
-
-
-@pytest.fixture(autouse=True)
-def _same_place(request, monkeypatch):
-    """A mechanism loads its model where the test has its own."""
-    if "bart" in request.fixturenames:
-        bart = request.getfixturevalue("bart")
-        settle(monkeypatch, Computing(bart.device.type, str(bart.dtype).removeprefix("torch.")))
-
-
-@pytest.fixture
-def model(bart, tokenizer):
-    made = SequenceModel(bart, tokenizer, length=LENGTH, beams=3)
-    made.rows = len(TEXTS)
-    return made
-
-
-@pytest.fixture
-def folder(bart, tokenizer, tmp_path):
-    """The model as a folder; its list of kept columns is written by the tests."""
-    bart.save_pretrained(tmp_path / "bart")
-    tokenizer.save_pretrained(tmp_path / "bart")
-    return tmp_path / "bart"
-
-
-def noise(seed):
-    return np.random.default_rng(seed).normal(size=(len(TEXTS), LENGTH * WIDTH)).astype(np.float32)
 
 
 def test_every_text_has_one_shape(model):
@@ -107,6 +47,8 @@ def test_literals_of_special_tokens_are_ordinary_text(model, tokenizer):
 
 FULL = "the film about a doctor and good people of an old town"
 """A text that leaves no place of padding."""
+
+
 MATES = ([""] * 7, [FULL] * 7, ["a", *[FULL] * 6], [FULL] * 3 + [""] * 4)
 
 
@@ -224,10 +166,6 @@ def test_a_planted_encoder_mask_is_caught(model, bart, tokenizer, monkeypatch):
     assert len(set(unseeing.decode(equal))) > 1  # equal latents, texts of other lengths: the mask comes out
 
 
-precisely = pytest.mark.parametrize("bart", PRECISE, ids=place_name, indirect=True)
-"""For outputs that are compared id by id: where numbers are short, two of them may score the same but for rounding."""
-
-
 @precisely
 def test_the_search_is_that_of_transformers(model):
     states = model.states(torch.from_numpy(noise(7)))
@@ -327,118 +265,3 @@ def test_pruned_columns_are_left_out_and_come_back_as_exact_zeros(bart, tokenize
 def test_a_length_beyond_the_models_is_refused(bart, tokenizer):
     with pytest.raises(PolicyError, match="up to 24"):
         SequenceModel(bart, tokenizer, length=25)
-
-
-def policy(mechanism, secret_file):
-    allow = mechanism.guarantee.disclosures
-    return ColumnPolicy(dataset="d", column="t", release="r", mechanism=mechanism, key=secret_file, allow=allow)
-
-
-@pytest.fixture
-def secret_file(tmp_path):
-    _kernel.Secret().write(str(tmp_path / "noise.key"))
-    return f"file:{tmp_path / 'noise.key'}"
-
-
-@pytest.mark.parametrize("variant", ["pr", "pr_plus"])
-def test_a_variant_without_its_columns_is_refused(folder, variant):
-    with pytest.raises(PolicyError, match=FILE):
-        DPBart(epsilon=500.0, n_rec=10, model=str(folder), variant=variant).artifacts()
-
-
-def test_kept_columns_are_an_artifact_that_belongs_to_its_weights(folder, secret_file):
-    write_kept(folder, [0, 2, 9], WIDTH, 5, corpus="public")
-    mechanism = DPBart(epsilon=500.0, n_rec=10, model=str(folder), variant="pr", length=LENGTH, num_beams=2)
-    assert mechanism.artifacts()[f"model/{FILE}"].path == folder / FILE
-    assert mechanism.latent_model.size == 3 * LENGTH
-    released = privatize(pa.array(TEXTS), pa.array([str(i) for i in range(8)]), policy(mechanism, secret_file))
-    assert released.null_count == 0
-    whole = DPBart(epsilon=500.0, n_rec=10, model=str(folder), length=LENGTH, num_beams=2)
-    assert whole.cfg() != mechanism.cfg()
-    assert whole.scale(7 * 16).sigma > mechanism.scale(7 * 3).sigma
-    with pytest.raises(PolicyError, match="trained under noise"):
-        mechanism.model_copy(update={"variant": "pr_plus"}).latent_model  # noqa: B018
-    write_kept(folder, [0, 2, 9], WIDTH, 5, noise={"epsilon": "500.0"})
-    assert DPBart(epsilon=500.0, n_rec=10, model=str(folder), variant="pr_plus", length=LENGTH).latent_model.size == 21
-    config = json.loads((folder / FILE).read_bytes())
-    (folder / FILE).write_text(json.dumps({**config, "model": "0" * 64}))
-    with pytest.raises(ArtifactError, match="other weights"):
-        DPBart(epsilon=500.0, n_rec=10, model=str(folder), variant="pr").kept  # noqa: B018
-
-
-@pytest.mark.parametrize("columns", [[], [2, 1], [1, 1], [-1, 2], [0, WIDTH], [0.5], ["1"]])
-def test_lists_of_columns_that_are_none_are_refused(folder, columns):
-    written = {"format": "dptext-kept/1", "kept": columns, "width": WIDTH, "model": "0" * 64, "stage": 1}
-    (folder / FILE).write_text(json.dumps(written))
-    with pytest.raises(ArtifactError, match="no list of kept columns"):
-        read_kept(folder / FILE)
-
-
-def blind_encoder(bart):
-    """The same model, whose encoder gives one vector whatever it reads, padding or not."""
-    import copy
-
-    made = copy.deepcopy(bart)
-    norm = made.get_encoder().layers[-1].final_layer_norm
-    norm.weight.zero_()
-    norm.bias.copy_(torch.linspace(-0.1, 0.1, WIDTH))
-    return made
-
-
-@examples(12)
-@given(one=st.one_of(st.text(max_size=200), st.sampled_from(TEXTS)), other=st.sampled_from(TEXTS))
-def test_ni_through_the_whole_model(bart, tokenizer, one, other):
-    """Tokenizer, masks and decoder see the text; with an encoder that does not, nothing of it comes out."""
-    model = SequenceModel(blind_encoder(bart), tokenizer, length=LENGTH, beams=2)
-    model.rows = 2
-    mechanism = DPBart(epsilon=500.0, n_rec=10, model="example-bart", length=LENGTH)
-    key = pa.array([b"k" * 32], pa.binary(32))
-    first, second = (mechanism.release_with(model, pa.array([text]), key).text[0] for text in (one, other))
-    assert first == second
-
-
-def test_what_was_released_may_be_decoded_again_for_free(folder, secret_file):
-    options = {"epsilon": 500.0, "n_rec": 10, "model": str(folder), "length": LENGTH, "num_beams": 2, "clip": 1.0}
-    mechanism = DPBart(**options, releases="latents")
-    given = pa.array(["good film", None, "", "good film"])
-    ids = pa.array(["a", "b", "c", "d"])
-    keys = RecordKeys(policy(mechanism, secret_file).release_key(), ids, 0)
-    noisy = mechanism.noisy(given, keys)
-    assert noisy.equals(mechanism.noisy(given, keys))
-    assert mechanism.decode(noisy).equals(mechanism.release(given, keys).text)
-    assert noisy.is_null().to_pylist() == [False, True, False, False]
-    again = mechanism.model_copy(update={"num_beams": 1}).decode(noisy.slice(2))
-    assert len(again) == 2
-    with pytest.raises(PolicyError, match="numbers"):
-        mechanism.model_copy(update={"length": LENGTH + 1}).decode(noisy)
-    with pytest.raises(PolicyError, match="leave only where the configuration says so"):
-        DPBart(**options).noisy(given, keys)
-
-
-def differences(folder, monkeypatch, secret_file, releases):
-    """How far apart the noisy vectors of one text are in float32 and bfloat16, in standard deviations of the noise."""
-    seen = []
-    for dtype in ("float32", "bfloat16"):
-        settle(monkeypatch, Computing("cpu", dtype))
-        made = DPBart(epsilon=500.0, n_rec=10, model=str(folder), length=LENGTH, clip=1.0, releases=releases)
-        keys = RecordKeys(policy(made, secret_file).release_key(), pa.array([str(row) for row in range(len(TEXTS))]), 0)
-        places = made._noisy(made.latent_model, pa.array(TEXTS), keys.of(pa.array(TEXTS)))
-        seen.append(np.concatenate([noisy for _, noisy, _ in places]))
-        if releases == "latents":
-            assert made.noisy(pa.array(TEXTS), keys).flatten().to_numpy().tobytes() == seen[-1].tobytes()
-    return (seen[0] - seen[1]) / made.scale(made.latent_model.size).sigma
-
-
-@precisely
-def test_vectors_that_leave_never_differ_by_a_function_of_the_text_alone(folder, monkeypatch, secret_file):
-    """Types of numbers are settings of a machine and no part of a configuration: the noise is another one for each."""
-    apart = differences(folder, monkeypatch, secret_file, "latents")
-    assert np.std(apart) == pytest.approx(np.sqrt(2), rel=0.2)
-    inside = differences(folder, monkeypatch, secret_file, "texts")
-    assert 0 < np.std(inside) < 0.1, "as it was: the noise cancels, and what is left is the text's"
-
-
-def test_a_configuration_names_the_delta_that_is_used(folder):
-    mechanism = DPBart(epsilon=500.0, n_rec=20_000, model=str(folder))
-    assert mechanism.configuration()["delta"] == "5e-07"
-    assert mechanism.cfg() != mechanism.model_copy(update={"n_rec": 40_000}).cfg()
