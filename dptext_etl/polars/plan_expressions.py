@@ -82,6 +82,7 @@ class Expressions:
         return parts[0].cleaned(how) if how and parts[0].source is not None else Held.made_from(parts)
 
     def _view(self, number: int) -> Any:
+        """Return Polars' view of an expression, or None for a kind that Polars does not show to Python."""
         try:
             return self._nodes.view_expression(number)
         except NotImplementedError:

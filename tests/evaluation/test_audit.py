@@ -25,6 +25,8 @@ from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.madlib import Madlib
 from dptext_etl.mechanisms.santext import SanText
 
+from . import planted_keys
+
 SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
 DRAWS = 20_000
 
@@ -87,19 +89,12 @@ class UnknownInClear(CusText):
         return Released(pc.if_else(known, released.text, texts), released.positions)
 
 
-class PublicSeed(CusText):
+class PublicSeed(planted_keys.PublicSeed, CusText):
     """A key that everybody knows."""
 
-    def release(self, texts, keys):
-        key = _kernel.ReleaseKey(_kernel.Secret.from_bytes(b"0" * 32), "audit", "words", "audit", self.cfg())
-        return super().release(texts, RecordKeys(key, keys.ids, 0))
 
-
-class SharedGenerator(CusText):
+class SharedGenerator(planted_keys.SharedGenerator, CusText):
     """One stream for all records."""
-
-    def release(self, texts, keys):
-        return super().release(texts, RecordKeys(keys.release, pa.array(["0"] * len(texts)), 0))
 
 
 class OneDrawPerRecord(CusText):

@@ -4,7 +4,6 @@ import json
 import math
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from dptext_etl import _kernel, sampling, scoring
@@ -12,12 +11,13 @@ from dptext_etl.evaluation import audit, audit_mechanism, step_law, worst_models
 from dptext_etl.families.latent.noise import Scale
 from dptext_etl.gaussian import log_delta, smallest_epsilon
 from dptext_etl.inference import language_model
-from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanisms.adept import Adept
 from dptext_etl.mechanisms.dp_prompt import DPPrompt
 from dptext_etl.mechanisms.dpbart import DPBart
 from dptext_etl.mechanisms.dpmlm import DPMLM
 from dptext_etl.policy import Policy
+
+from . import planted_keys
 
 pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
 
@@ -126,19 +126,12 @@ class _Top(_Of):
         return np.where(np.arange(len(chosen)) % 2, np.asarray(scores).argmax(axis=1), chosen).astype(np.uint32)
 
 
-class PublicSeed(DPPrompt):
+class PublicSeed(planted_keys.PublicSeed, DPPrompt):
     """A key that everybody knows."""
 
-    def release(self, texts, keys):
-        key = _kernel.ReleaseKey(_kernel.Secret.from_bytes(b"0" * 32), "audit", "words", "audit", self.cfg())
-        return super().release(texts, RecordKeys(key, keys.ids, 0))
 
-
-class SharedGenerator(DPPrompt):
+class SharedGenerator(planted_keys.SharedGenerator, DPPrompt):
     """One stream for all records."""
-
-    def release(self, texts, keys):
-        return super().release(texts, RecordKeys(keys.release, pa.array(["0"] * len(texts)), 0))
 
 
 class OneDraw(DPPrompt):

@@ -54,11 +54,6 @@ def abort(book: Book, job: str, reason: str | None) -> int:
         job: Name of the job.
         reason: Words for the journal, or None.
 
-    Args:
-        book: The open ledger.
-        job: Name of the job.
-        reason: A reason for the journal, or None.
-
     Raises:
         LedgerError: The job has committed records, or another job relies on its reservations.
     """

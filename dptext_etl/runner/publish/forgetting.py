@@ -79,7 +79,7 @@ def forget(
 
     Raises:
         InputError: Nothing is published, or the source still holds the rows, or files differ from the manifest.
-        PolicyError: Nobody is named, or subjects are named but the unit is the record, or the sink is an object store.
+        PolicyError: Nobody is named, or subjects are named but the unit is the record.
         LedgerError: The ledger does not know the published table.
     """
     policy = resolve(policy)

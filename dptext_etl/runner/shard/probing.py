@@ -24,12 +24,6 @@ def before(columns: Sequence[Column], ledger: Ledger, charged: Charged, canary: 
         charged: The charges of the shard.
         canary: True for canary rows, shape (rows,).
 
-    Args:
-        columns: The text columns.
-        ledger: The ledger of the run.
-        charged: The charges of the shard.
-        canary: Marks of the canary rows, shape (rows,).
-
     Raises:
         PolicyError: A model fails on public texts.
     """
