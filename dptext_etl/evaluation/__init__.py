@@ -1,6 +1,20 @@
 """Provide attacks and metrics for research on public data; never release results of this package per record."""
 
 from dptext_etl.evaluation.audit import Audit, Trial, audit, audit_mechanism
+from dptext_etl.evaluation.evidence import Evidence, evaluate
+from dptext_etl.evaluation.pairs import Pairs, join
 from dptext_etl.evaluation.query_attack import QueryAttack, queries_needed, replays_seen
 
-__all__ = ["Audit", "QueryAttack", "Trial", "audit", "audit_mechanism", "queries_needed", "replays_seen"]
+__all__ = [
+    "Audit",
+    "Evidence",
+    "Pairs",
+    "QueryAttack",
+    "Trial",
+    "audit",
+    "audit_mechanism",
+    "evaluate",
+    "join",
+    "queries_needed",
+    "replays_seen",
+]

@@ -40,6 +40,7 @@ def test_the_commands_are_those_of_the_issue():
         "clean",
         "forget",
         "audit",
+        "evaluate",
         "calibrate",
         "preview",
         "demo",

@@ -1,0 +1,152 @@
+"""Define `dptext evaluate`, which measures what a release keeps and what an attacker gets from it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dptext_etl.cli.options import Json, Partition
+
+if TYPE_CHECKING:
+    from dptext_etl.evaluation import Pairs
+
+EXAMPLE = "dptext evaluate raw.parquet released.parquet --id id --text review --label stars --out report"
+KEYS = ("columns",)
+
+
+def evaluate(
+    raw: Annotated[str, typer.Argument(metavar="RAW|POLICY", help="The raw table; or a policy, whose source it is.")],
+    released: Annotated[
+        str | None,
+        typer.Argument(metavar="RELEASED", help="The released table or published folder; a policy's is its sink."),
+    ] = None,
+    *,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="What analysts learn from a text, such as stars.")
+    ] = None,
+    attribute: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="What an attacker learns about a writer, such as gender.")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The person behind a row; a policy names it.")
+    ] = None,
+    id: Annotated[  # noqa: A002
+        str | None, typer.Option(metavar="COLUMN", help="The record ids, in both tables; a policy names them.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The text column; a policy names its columns.")
+    ] = None,
+    released_text: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The text column of the released table, if named otherwise.")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=20, help="Measure a sample of so many rows.")] = 2_000,
+    partition: Partition = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for evidence.html and evidence.json, inside the boundary.")
+    ] = Path("evidence"),
+    show_texts: Annotated[
+        bool, typer.Option("--show-texts", help="Show rows that keep most of their words, raw texts included.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure a release against its raw table: usefulness, attacks, words that stay, personal data, cost.
+
+    The columns of labels, attributes and subjects are those of the raw table. All figures are exact statistics of raw
+    texts: the report stays inside the boundary, and no figure decides about a publication. A measure without the column
+    that it needs is left out, and the report says so.
+
+    Exits with 2 if the tables do not fit together, whatever the figures say.
+    """
+    from dptext_etl.cli import lean
+    from dptext_etl.cli.render import terminal
+    from dptext_etl.evaluation import evaluate as measure
+    from dptext_etl.evaluation import report
+
+    lean.without_pandas()
+    given = {"label": label, "attribute": attribute, "subject": subject, "rows": rows, "show_texts": show_texts}
+    if raw.endswith(".toml"):
+        found = _of_policy(Path(raw), released, partition, out, given)
+    else:
+        found = iter([_of_tables(raw, released, id, text, {**given, "released_text": released_text})])
+    progress = None if as_json else _say
+    measured = [measure(pairs, column=name, cost=cost, progress=progress) for name, pairs, cost in found]
+    page, facts = report.write(measured, out)
+    if as_json:
+        terminal.emit({"columns": [item.as_dict() for item in measured]})
+        return
+    for item in measured:
+        _show(item)
+    terminal.say(f"\n{page} has the whole report, {facts} the same as JSON. Both stay inside the boundary.")
+
+
+def _of_tables(
+    raw: str, released: str | None, key: str | None, text: str | None, given: Mapping[str, Any]
+) -> tuple[str, Pairs, dict[str, Any]]:
+    from dptext_etl.errors import InputError
+    from dptext_etl.evaluation import join
+
+    missing = [name for name, value in (("RELEASED", released), ("--id", key), ("--text", text)) if value is None]
+    if released is None or key is None or text is None:
+        raise InputError(f"missing beside a raw table: {', '.join(missing)}", f"write, for example, `{EXAMPLE}`")
+    frame, cost = _released(released, given["released_text"] or text)
+    return text, join(_table(raw), frame, id=key, text=text, **given), cost
+
+
+def _of_policy(
+    path: Path, released: str | None, partition: str | None, out: Path, given: Mapping[str, Any]
+) -> Iterator[tuple[str, Pairs, dict[str, Any]]]:
+    from dptext_etl.evaluation import join
+    from dptext_etl.evaluation.report.folder import refuse_published
+    from dptext_etl.policy import Policy
+    from dptext_etl.runner.layout import Layout
+
+    policy = Policy.load(path)
+    layout = Layout.of(policy, partition)
+    place = released or layout.sink
+    refuse_published(out, place)
+    subject = given["subject"] or (policy.subject if policy.unit == "subject" else None)
+    for name in (column.name for column in policy.columns):
+        frame, cost = _released(place, name, policy.storage_options)
+        raw = _table(layout.source, layout.storage)
+        yield name, join(raw, frame, id=policy.id, text=name, **{**given, "subject": subject}), cost
+
+
+def _table(place: str, storage: dict[str, Any] | None = None) -> Any:
+    from dptext_etl.runner.source.table import Files
+
+    return Files.at(place, storage).scan()
+
+
+def _released(place: str, column: str, options: dict[str, str] | None = None) -> tuple[Any, dict[str, Any]]:
+    """Return a released table and what its manifest claims of the column; a plain file claims nothing."""
+    from dptext_etl.runner import scan_published
+    from dptext_etl.runner.layout import Layout
+    from dptext_etl.runner.publish.manifest import Manifest
+
+    layout = Layout.of_sink(place, options or {})
+    manifest = None if Path(place).is_file() else Manifest.read(layout)
+    if manifest is None:
+        return _table(place, layout.storage), {}
+    claimed = next((item for item in manifest.columns if item["name"] == column), {})
+    facts = {name.replace("_", " "): value for name, value in claimed.items() if name != "name"}
+    return scan_published(place, options), facts
+
+
+def _say(number: int, of: int, title: str, left: float | None) -> None:
+    from dptext_etl.cli.render import terminal
+
+    terminal.note(f"{number} of {of}: {title}" + ("" if left is None else f"; about {left:.0f} s are left"))
+
+
+def _show(found: Any) -> None:
+    from dptext_etl.cli.render import terminal
+    from dptext_etl.evaluation.report.summary import in_short
+
+    terminal.heading(f"{found.column}: {found.rows:,} of {found.of:,} rows")
+    for line in in_short(found):
+        terminal.say(f"* {line}")
+    for title, needs in found.left_out.items():
+        terminal.say(f"left out: {title} (name {', '.join(f'--{need}' for need in needs)})")

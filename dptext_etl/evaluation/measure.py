@@ -1,0 +1,127 @@
+"""Define what metrics and attacks have in common, and find them by their files."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any, ClassVar, Literal
+
+from dptext_etl.errors import InputError
+from dptext_etl.evaluation.pairs import Pairs
+from dptext_etl.extras import install
+
+Kind = Literal["kept", "learnt"]
+
+
+@dataclass(frozen=True)
+class Score:
+    """One figure.
+
+    Attributes:
+        what: What was measured, in words.
+        value: The figure; None where it is not defined, and `note` says why.
+        interval: Its 95 % interval.
+        blind: The same figure for somebody who does not look at the texts.
+        raw: The same figure with raw texts in the place of released ones.
+        unit: "share" for figures from 0 to 1, which the page draws; else "number".
+        note: What a reader must know.
+    """
+
+    what: str
+    value: float | None
+    interval: tuple[float, float] | None = None
+    blind: float | None = None
+    raw: float | None = None
+    unit: Literal["share", "number"] = "share"
+    note: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figure as JSON can hold it."""
+        return asdict(self)
+
+
+class Measure(ABC):
+    """Base of metrics and attacks. A subclass in a file of its own is found by that file.
+
+    Attributes:
+        title: What the measure is called.
+        says: What it measures, in one or two sentences.
+        needs: Columns without which it is left out: "label", "attribute", "subject".
+        order: Place on the page; small numbers first.
+    """
+
+    title: ClassVar[str]
+    says: ClassVar[str]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    order: ClassVar[int] = 100
+
+    @abstractmethod
+    def of(self, pairs: Pairs) -> Sequence[Score]:
+        """Measure.
+
+        Args:
+            pairs: Raw texts and their releases.
+
+        Raises:
+            InputError: The column that it needs says nothing (one value only), or a library is missing.
+        """
+
+
+class Metric(Measure):
+    """A figure of what a release keeps."""
+
+
+class Attack(Measure):
+    """A figure of what somebody learns from a release.
+
+    Attributes:
+        knows: What the attacker has, beside the release.
+    """
+
+    knows: ClassVar[str]
+
+
+def metrics() -> tuple[Metric, ...]:
+    """Return one of every metric, in the order of the page."""
+    from dptext_etl.evaluation import metrics as room
+
+    return tuple(measure for measure in _found(room) if isinstance(measure, Metric))
+
+
+def attacks() -> tuple[Attack, ...]:
+    """Return one of every attack, in the order of the page."""
+    from dptext_etl.evaluation import attacks as room
+
+    return tuple(measure for measure in _found(room) if isinstance(measure, Attack))
+
+
+@cache
+def _found(room: ModuleType) -> tuple[Measure, ...]:
+    found = []
+    for _, name, _ in pkgutil.iter_modules(room.__path__):
+        module = importlib.import_module(f"{room.__name__}.{name}")
+        own = [
+            item
+            for _, item in inspect.getmembers(module, inspect.isclass)
+            if issubclass(item, Measure) and item.__module__ == module.__name__ and not inspect.isabstract(item)
+        ]
+        found += [kind() for kind in own]
+    return tuple(sorted(found, key=lambda measure: (measure.order, measure.title)))
+
+
+def library(name: str) -> ModuleType:
+    """Import a library of the extra "eval".
+
+    Raises:
+        InputError: It is not installed; the hint has the command.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise InputError(f"this measure needs {name.partition('.')[0]}", install("eval")) from None

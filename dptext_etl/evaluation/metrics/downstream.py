@@ -1,0 +1,42 @@
+"""Measure what a classifier learns from a release: the use that most releases are made for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from dptext_etl.evaluation.classifier import crossed
+from dptext_etl.evaluation.measure import Metric, Score
+from dptext_etl.evaluation.pairs import LABEL, RAW, RELEASED, Pairs
+from dptext_etl.evaluation.statistics import accuracy, bootstrapped, macro_f1
+
+
+class Downstream(Metric):
+    """Macro-F1 and accuracy of a classifier of the labels, beside raw texts and beside the most frequent label."""
+
+    title: ClassVar[str] = "Labels that a classifier gets right"
+    says: ClassVar[str] = (
+        "TF-IDF and logistic regression, five folds. It learns from released texts and is tested on raw texts, "
+        "as a model is used that is trained on a release; then tested on released texts. Blind is the most frequent "
+        "label, by the same figure."
+    )
+    needs: ClassVar[frozenset[str]] = frozenset({LABEL})
+    order: ClassVar[int] = 10
+
+    def of(self, pairs: Pairs) -> Sequence[Score]:
+        """Return both figures, tested on raw and on released texts."""
+        raw = crossed(pairs, LABEL, train=RAW, test=RAW)
+        scores = []
+        for test in (RAW, RELEASED):
+            found = crossed(pairs, LABEL, train=RELEASED, test=test)
+            for name, figure in (("macro-F1", macro_f1), ("accuracy", accuracy)):
+                scores.append(
+                    Score(
+                        f"{name}, learnt from released texts, tested on {test} texts",
+                        figure(found.truth, found.guessed),
+                        bootstrapped(figure, found.truth, found.guessed, pairs.subject),
+                        blind=figure(found.truth, found.blind),
+                        raw=figure(raw.truth, raw.guessed),
+                    )
+                )
+        return scores

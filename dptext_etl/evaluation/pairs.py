@@ -1,0 +1,168 @@
+"""Hold raw texts beside their releases, joined by id: the input of every metric and attack.
+
+What is computed from pairs of rows is an exact statistic of raw text. It stays inside the boundary and decides nothing
+(docs/spec/privacy.md#no-row-decision).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from dptext_etl import _kernel
+from dptext_etl.errors import InputError, seam
+
+Values = npt.NDArray[np.str_]
+
+RAW, RELEASED, LABEL, ATTRIBUTE, SUBJECT = "raw", "released", "label", "attribute", "subject"
+FEWEST = 20
+"""Rows below which no share says anything."""
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Raw texts and their releases, row by row.
+
+    Attributes:
+        raw: Raw texts.
+        released: Their releases, in the same order.
+        label: What analysts want to learn from a text, one value per row; None if not given.
+        attribute: What an attacker wants to learn about the writer, one value per row; None if not given.
+        subject: The person behind each row; None if not given.
+        of: The number of rows that were there before a sample was taken.
+        show_texts: Whether raw texts may appear in what is written; it stays inside the boundary anyway.
+        memory: What measures share, by name; it depends on the other attributes alone.
+    """
+
+    raw: tuple[str, ...] = field(repr=False)
+    released: tuple[str, ...] = field(repr=False)
+    label: Values | None = field(default=None, repr=False)
+    attribute: Values | None = field(default=None, repr=False)
+    subject: Values | None = field(default=None, repr=False)
+    of: int = 0
+    show_texts: bool = False
+    memory: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        for values in (self.released, self.label, self.attribute, self.subject):
+            if values is not None and len(values) != len(self.raw):
+                raise InputError(
+                    f"{len(self.raw)} raw texts, but a column of {len(values)} rows", "give one value per row"
+                )
+        if len(self.raw) < FEWEST:
+            msg = f"{len(self.raw)} rows are in both tables; {FEWEST} are the fewest that say anything"
+            raise InputError(msg, "do --id and --text name the right columns?")
+
+    def __len__(self) -> int:
+        return len(self.raw)
+
+    def texts(self, which: str) -> tuple[str, ...]:
+        """Return the "raw" or the "released" texts."""
+        return self.raw if which == RAW else self.released
+
+    def words(self, which: str) -> list[list[str]]:
+        """Return the words of every text in lower case, as mechanisms look them up; computed once."""
+        if (which, "words") not in self.memory:
+            self.memory[which, "words"] = [words_of(text) for text in self.texts(which)]
+        found: list[list[str]] = self.memory[which, "words"]
+        return found
+
+    @property
+    def has(self) -> frozenset[str]:
+        """Return which of the optional columns are there."""
+        return frozenset(name for name in (LABEL, ATTRIBUTE, SUBJECT) if getattr(self, name) is not None)
+
+
+def words_of(text: str) -> list[str]:
+    """Return the words of a text in lower case, in order.
+
+    >>> words_of("Don't panic: it's FINE.")
+    ["don't", 'panic', "it's", 'fine']
+    """
+    return [word.lower().replace("\u2019", "'") for word, is_word in _kernel.split(text) if is_word]
+
+
+def join(
+    raw: pl.LazyFrame,
+    released: pl.LazyFrame,
+    *,
+    id: str,  # noqa: A002
+    text: str,
+    released_text: str | None = None,
+    label: str | None = None,
+    attribute: str | None = None,
+    subject: str | None = None,
+    rows: int = 2_000,
+    seed: int = 0,
+    show_texts: bool = False,
+) -> Pairs:
+    """Join a raw table and its release by id, and take a sample.
+
+    Rows that the release lacks are left out: a run may have quarantined them. Null texts count as empty. Rows whose
+    label, attribute or subject is null are left out.
+
+    Args:
+        raw: Raw table.
+        released: Released table.
+        id: Column of record ids, in both.
+        text: Text column of the raw table.
+        released_text: Text column of the released table; None if it has the same name.
+        label: Column of labels, taken from the raw table.
+        attribute: Column of attributes of writers, taken from the raw table.
+        subject: Column of persons, taken from the raw table.
+        rows: Largest number of rows to take.
+        seed: Number of the sample.
+        show_texts: Let raw texts appear in what is written.
+
+    Raises:
+        InputError: A column is missing, ids repeat or are null, or the release has ids that the raw table lacks.
+    """
+    after = released_text or text
+    roles = {LABEL: label, ATTRIBUTE: attribute, SUBJECT: subject}
+    wanted = [name for name in dict.fromkeys((id, text, *roles.values())) if name is not None]
+    left = _columns(raw, wanted, "raw").select(
+        pl.col(id).cast(pl.String).alias("id"),
+        pl.col(text).cast(pl.String).fill_null("").alias(RAW),
+        *(pl.col(name).cast(pl.String).alias(role) for role, name in roles.items() if name is not None),
+    )
+    right = _columns(released, [id, after], "released").select(
+        pl.col(id).cast(pl.String).alias("id"), pl.col(after).cast(pl.String).fill_null("").alias(RELEASED)
+    )
+    with seam("reading the two tables", InputError, "are both files whole and readable?"):
+        first, second = left.collect(), right.collect()
+    for frame, name in ((first, "raw"), (second, "released")):
+        _refuse_ids(frame["id"], name)
+    joined = second.join(first, on="id", how="inner", maintain_order="left")
+    if joined.height < second.height:
+        msg = f"{second.height - joined.height:,} of {second.height:,} released rows have ids that the raw table lacks"
+        raise InputError(
+            msg, "a report compares a release with its own raw table; does --id name the same ids in both?"
+        )
+    named = [role for role, name in roles.items() if name is not None]
+    joined = joined.drop_nulls(named)
+    taken = joined.sample(min(rows, joined.height), seed=seed, shuffle=True)
+    extra: dict[str, Any] = {role: taken[role].to_numpy().astype(str) for role in named}
+    return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=joined.height, show_texts=show_texts, **extra)
+
+
+def _columns(frame: pl.LazyFrame, wanted: Sequence[str], which: str) -> pl.LazyFrame:
+    with seam(f"reading the columns of the {which} table", InputError):
+        known = frame.collect_schema().names()
+    missing = [name for name in wanted if name not in known]
+    if missing:
+        msg = f"the {which} table has no column {', '.join(map(repr, missing))}"
+        raise InputError(msg, f"its columns are: {', '.join(known)}")
+    return frame
+
+
+def _refuse_ids(ids: pl.Series, which: str) -> None:
+    if ids.null_count():
+        raise InputError(f"{ids.null_count():,} ids of the {which} table are null", "every row needs an id")
+    repeated = len(ids) - ids.n_unique()
+    if repeated:
+        raise InputError(f"{repeated:,} ids of the {which} table are repeated", "ids are unique in both tables")
