@@ -1,0 +1,1 @@
+"""Corpora that come with the library, each written by a module of its own."""
