@@ -9,6 +9,7 @@ import json
 import struct
 import sys
 from collections.abc import Iterator, Sequence
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,42 @@ def uniform(key: bytes, purpose: int, position: int, m: int, width: int) -> int:
     return below(m, slot(key, purpose, position, width)[0], overflow(key, purpose, position))
 
 
+DIGITS = Context(prec=60, Emax=10**9, Emin=-(10**9))
+
+
+def shown(m: int, epsilon: str, hit: str) -> int:
+    """Return d, the number of near texts among m, for a hit rate."""
+    odds = DIGITS.exp(Decimal(epsilon))
+    rate = Decimal(hit)
+    below_it = DIGITS.add(DIGITS.multiply(odds, DIGITS.subtract(Decimal(1), rate)), rate)
+    d = DIGITS.divide(DIGITS.multiply(Decimal(m), rate), below_it)
+    return min(m - 1, max(1, int(d.to_integral_value(ROUND_HALF_EVEN))))
+
+
+def mixture_weights(m: int, d: int, epsilon: str) -> tuple[int, int]:
+    """Return the weights of a text inside and outside of the d near ones."""
+    odds = DIGITS.exp(Decimal(epsilon))
+    for b in range(46, -1, -1):
+        outside = 1 << b
+        scaled = DIGITS.multiply(Decimal(outside), odds)
+        if scaled > 1 << 62:
+            continue
+        inside = int(scaled.to_integral_value(ROUND_FLOOR))
+        if m * outside + d * (inside - outside) <= 1 << 62:
+            return inside, outside
+    return ((1 << 62) - (m - d)) // d, 1
+
+
+def mixture(key: bytes, position: int, m: int, d: int, weights: tuple[int, int]) -> str:
+    """Draw "i" and an id, or "r" and a rank among the d near ones."""
+    inside, outside = weights
+    total = m * outside + d * (inside - outside)
+    number = below(total, slot(key, 1, position, 1)[0], overflow(key, 1, position))
+    if number < m * outside:
+        return f"i{number // outside}"
+    return f"r{(number - m * outside) // (inside - outside)}"
+
+
 def rejections(key: bytes, weights: Sequence[int]) -> tuple[list[int], list[int]]:
     """Positions below 64 whose first word, or whose second, is rejected by a draw in two levels."""
     first, second = [], []
@@ -148,6 +185,17 @@ def golden() -> list[str]:
     heavy = [2**52 - 1] * 255 + [2**62 // 3] + [2**50] * 5000  # rejections at both levels are common
     rejected = [position for position in range(16) if slot(key, 1, position, 1)[0] >= limit(sum(large))]
     first, second = rejections(key, heavy)
+
+    def mixed(epsilon: str, hit: str) -> str:
+        d = shown(20000, epsilon, hit)
+        inside, outside = mixture_weights(20000, d, epsilon)
+        total = 20000 * outside + d * (inside - outside)
+        again = [place for place in range(500) if slot(key, 1, place, 1)[0] >= limit(total)][:1]
+        drawn = [mixture(key, place, 20000, d, (inside, outside)) for place in (*range(8), *again)]
+        said = "".join(f"; rejected once: {place} -> {drawn[-1]}" for place in again)
+        law = f"ε {epsilon}, hit {hit}: d {d}, w 2^{outside.bit_length() - 1}, W {inside}"
+        return f"{law}: {' '.join(drawn[:8])}{said}"
+
     at = {position: draw(key, 1, position, heavy, 2) for position in (*first[:2], *second[:2])}
     return [
         f"cfg  {CFG}",
@@ -186,6 +234,8 @@ def golden() -> list[str]:
             f"     first level rejects at {first[0]} -> {at[first[0]]} and {first[1]} -> {at[first[1]]}; "
             f"second level at {second[0]} -> {at[second[0]]} and {second[1]} -> {at[second[1]]}"
         ),
+        "  width 1, mixtures of m = 20,000, positions 0-7 (i: an id, r: a rank in N(x), from 0):",
+        *(f"     {mixed(*pair)}" for pair in (("4.0", "0.7"), ("8.0", "0.9"), ("0.1", "0.5"), ("50.0", "0.999999"))),
     ]
 
 
