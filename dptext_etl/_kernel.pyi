@@ -70,6 +70,40 @@ class Table:
     def positions(self, texts: _Arrow, input_policy: str, threads: int | None = None) -> Column: ...
     def row(self, word: str, input_policy: str) -> tuple[list[str], list[int]]: ...
 
+class Corpus:
+    """A corpus file: public texts, and draws of them in the place of whole texts.
+
+    `policy` is JSON: near, inside, outside (how many texts are near, their weight, that of all others), parts, draws,
+    n_max, null. `vectors` (int8, row after row, one per part) are those of a model.
+    """
+
+    @classmethod
+    def open(cls, path: str, sha256: str) -> Corpus: ...
+    def __len__(self) -> int: ...
+    def metadata(self) -> dict[str, str]: ...
+    def text(self, number: int) -> str: ...
+    def release(
+        self,
+        release_key: ReleaseKey,
+        texts: _Arrow,
+        ids: _Arrow,
+        policy: str,
+        nonce: int = 0,
+        vectors: _Arrow | None = None,
+        threads: int | None = None,
+    ) -> Column: ...
+    def release_with_keys(
+        self,
+        record_keys: _Arrow,
+        texts: _Arrow,
+        policy: str,
+        vectors: _Arrow | None = None,
+        threads: int | None = None,
+    ) -> Column: ...
+    def positions(self, texts: _Arrow, policy: str) -> Column: ...
+    def encode(self, texts: _Arrow, parts: int, n_max: int) -> Column: ...
+    def near(self, text: str, policy: str) -> list[int] | None: ...
+
 class Vocabulary:
     """Texts into numbers of words, chosen outputs into texts; `Table` has its own.
 

@@ -8,11 +8,11 @@ Importing `dptext_etl.polars` registers it:
         pl.col("review").dptext.privatize(policy, id=pl.col("id"))
     )
 
-A mechanism whose output distributions are in a file runs inside Polars as a plugin of the kernel: elementwise, lazy,
-streaming, in parallel. Every other mechanism runs in batches over `dptext_etl.column.privatize`. In both cases an
-expression holds configuration, hashes and a key reference, never a key. The released text depends on key, record id and
-text alone, so collecting twice, retrying, or joining a plan with itself gives one release. Expressions write no ledger,
-so their output must not be published.
+A mechanism whose output distributions or public texts are in a file runs inside Polars as a plugin of the kernel:
+elementwise, lazy, streaming, in parallel. Every other mechanism runs in batches over `dptext_etl.column.privatize`. In
+both cases an expression holds configuration, hashes and a key reference, never a key. The released text depends on key,
+record id and text alone, so collecting twice, retrying, or joining a plan with itself gives one release. Expressions
+write no ledger, so their output must not be published.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from polars.plugins import register_plugin_function
 
 from dptext_etl import _kernel, column
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.families.table.mapped import MappedMechanism
+from dptext_etl.families.in_kernel import InKernel, in_kernel
 from dptext_etl.guarantee import FINE
 from dptext_etl.keys import canonical_ids
 from dptext_etl.polars.plan_marks import RELEASED, RELEASES, marks, table_marks
@@ -66,8 +66,8 @@ class ExprNamespace:
         policy = _chosen(self._expr, policy)
         name = _column(self._expr, policy)
         ids = pl.col(id) if isinstance(id, str) else id
-        if isinstance(policy.mechanism, MappedMechanism):
-            return _plugin(self._expr, ids, policy, policy.mechanism, name, spend=spend)
+        if (mechanism := in_kernel(policy.mechanism)) is not None:
+            return _plugin(self._expr, ids, policy, mechanism, name, spend=spend)
         return _batches(self._expr, ids, policy.model_copy(update={"column": name}), spend=spend)
 
 
@@ -141,7 +141,7 @@ def _column(expr: pl.Expr, policy: ColumnPolicy) -> str:
 
 
 def _plugin(
-    texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, mechanism: MappedMechanism, name: str, *, spend: bool
+    texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, mechanism: InKernel, name: str, *, spend: bool
 ) -> pl.Expr:
     return register_plugin_function(
         plugin_path=_kernel.__file__,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dptext_etl import _kernel
-from dptext_etl.families.table.mapped import MappedMechanism
+from dptext_etl.families.in_kernel import InKernel, in_kernel
 from dptext_etl.policy import ColumnPolicy
 
 RELEASES, RELEASED = "dptext_table", "dptext_released"
@@ -40,7 +40,7 @@ def marks(policy: ColumnPolicy, column: str) -> dict[str, Any]:
     }
 
 
-def table_marks(policy: ColumnPolicy, mechanism: MappedMechanism, column: str) -> dict[str, Any]:
+def table_marks(policy: ColumnPolicy, mechanism: InKernel, column: str) -> dict[str, Any]:
     """Return the same for a mechanism that the kernel runs: with the hash of its table, and how texts are read.
 
     Args:
@@ -87,12 +87,11 @@ class Mark:
 
     def is_of(self, policy: ColumnPolicy) -> bool:
         """Say whether a column's policy makes this release."""
-        mechanism = policy.mechanism
-        mapped = isinstance(mechanism, MappedMechanism)
-        if mapped != (self._name == RELEASES):
+        mechanism = in_kernel(policy.mechanism)
+        if (mechanism is not None) != (self._name == RELEASES):
             return False
         column = str(policy.column)
-        wanted = table_marks(policy, mechanism, column) if mapped else marks(policy, column)  # type: ignore[arg-type]
+        wanted = marks(policy, column) if mechanism is None else table_marks(policy, mechanism, column)
         return wanted.items() <= self._said.items()
 
 

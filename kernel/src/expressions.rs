@@ -11,12 +11,14 @@ use arrow_schema::{DataType, Field, Fields};
 use serde::Deserialize;
 
 use crate::columns::c_data::{self, Chunked};
+use crate::columns::choose::{ChoicePolicy, Source};
 use crate::columns::ids;
 use crate::columns::one_text;
 use crate::columns::release::Released;
 use crate::columns::strings::Strings;
 use crate::errors::{Error, Result};
 use crate::keys::secrets::{ReleaseKey, Secret};
+use crate::laws::corpus::Corpus;
 use crate::laws::law_file::LawFile;
 use crate::polars_plugin::{arguments, call, call_field, export, CallerContext, Input, SeriesExport};
 use crate::text::input_policy::InputPolicy;
@@ -33,6 +35,7 @@ struct Arguments {
     column: String,
     release: String,
     cfg: String,
+    /// How texts are read and, where whole texts are drawn, how they are.
     input_policy: String,
     /// A decimal number: pickled integers above 2^63 do not reach Rust.
     nonce: String,
@@ -165,8 +168,6 @@ fn table(inputs: Vec<Input>, arguments: &Arguments, polars_is_parallel: bool) ->
 }
 
 fn release(text: &Chunked, id: Chunked, arguments: &Arguments, threads: usize) -> Result<Released> {
-    let law = LawFile::open(&arguments.table_path, &arguments.table_sha256)?;
-    let policy = InputPolicy::from_json(&arguments.input_policy)?;
     let secret = Secret::resolve(&arguments.key_reference, false)?;
     let key = ReleaseKey::new(&secret, &arguments.dataset, &arguments.column, &arguments.release, &arguments.cfg)?;
     let nonce = arguments.nonce.parse().map_err(|_| Error::policy("the nonce is a whole number below 2^64"))?;
@@ -177,7 +178,13 @@ fn release(text: &Chunked, id: Chunked, arguments: &Arguments, threads: usize) -
         let id = ids.get(row)?.unwrap_or_default();
         Ok(key.record(id, text.map(str::as_bytes), nonce))
     };
-    law.release(&policy, &texts, &record, threads)
+    let (path, sha256) = (&arguments.table_path, &arguments.table_sha256);
+    if ChoicePolicy::is_one(&arguments.input_policy) {
+        let policy = ChoicePolicy::from_json(&arguments.input_policy)?;
+        return Corpus::open(path, sha256)?.release(&policy, &texts, &Source::Words, &record, threads);
+    }
+    let policy = InputPolicy::from_json(&arguments.input_policy)?;
+    LawFile::open(path, sha256)?.release(&policy, &texts, &record, threads)
 }
 
 /// Whether this is one of several threads that Polars runs the expression on, one per morsel.

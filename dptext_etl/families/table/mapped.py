@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact, store
+from dptext_etl.families.in_kernel import InKernel
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
@@ -24,7 +25,7 @@ from dptext_etl.mechanism import PAD, Released
 TABLE_FORMAT = "dptext-table/1"
 
 
-class MappedMechanism(WordMechanism):
+class MappedMechanism(WordMechanism, InKernel):
     """A mechanism that replaces every word by a draw from a fixed distribution, stored in a file that the kernel maps.
 
     Subclasses define `build()` and `table_description()`. They override `epsilon_per_word` if a draw does not cost

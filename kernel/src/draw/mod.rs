@@ -6,6 +6,7 @@ pub mod extremes;
 pub mod lanes;
 pub mod laplace;
 pub mod latents;
+pub mod mixture;
 pub mod near;
 pub mod occurrences;
 pub mod outline;

@@ -19,7 +19,7 @@ pub struct Mapped {
 
 struct Place {
     dtype: Dtype,
-    dimensions: usize,
+    shape: Vec<usize>,
     range: Range<usize>,
 }
 
@@ -56,7 +56,7 @@ impl Mapped {
             if map.get(range.clone()).is_none() {
                 return Err(malformed("a tensor lies outside the file"));
             }
-            let place = Place { dtype: tensor.dtype(), dimensions: tensor.shape().len(), range };
+            let place = Place { dtype: tensor.dtype(), shape: tensor.shape().to_vec(), range };
             places.insert(name.to_owned(), place);
         }
         Ok(Self { map, places, metadata })
@@ -66,7 +66,7 @@ impl Mapped {
     pub fn place(&self, name: &str, dtype: Dtype) -> Result<Option<Range<usize>>> {
         match self.places.get(name) {
             None => Ok(None),
-            Some(place) if place.dtype == dtype && place.dimensions == 1 => Ok(Some(place.range.clone())),
+            Some(place) if place.dtype == dtype && place.shape.len() == 1 => Ok(Some(place.range.clone())),
             Some(_) => Err(malformed(&format!("{name} is not one row of {dtype:?}"))),
         }
     }
@@ -74,6 +74,15 @@ impl Mapped {
     /// Where a tensor that must be there lies.
     pub fn needed(&self, name: &str, dtype: Dtype) -> Result<Range<usize>> {
         self.place(name, dtype)?.ok_or_else(|| malformed(&format!("{name} is missing")))
+    }
+
+    /// Where a matrix that must be there lies, its rows and its columns.
+    pub fn matrix(&self, name: &str, dtype: Dtype) -> Result<(Range<usize>, usize, usize)> {
+        let place = self.places.get(name).filter(|place| place.dtype == dtype);
+        match place.map(|place| (place, place.shape.as_slice())) {
+            Some((place, &[rows, columns])) => Ok((place.range.clone(), rows, columns)),
+            _ => Err(malformed(&format!("{name} is no matrix of {dtype:?}"))),
+        }
     }
 
     /// Numbers at a place of the file, in the machine's own byte order.
@@ -101,7 +110,7 @@ impl Mapped {
 
 pub fn malformed(what: &str) -> Error {
     Error::artifact(format!("the table file is malformed: {what}"))
-        .hint("its layout is \"dptext-table/1\" or \"dptext-lists/1\"; build it again with this version")
+        .hint("its layout is \"dptext-table/1\", \"dptext-lists/1\" or \"dptext-corpus/1\"; build it again with this version")
 }
 
 /// Spans between rising offsets that start at 0 and end at `end`.

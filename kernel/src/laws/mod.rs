@@ -1,10 +1,14 @@
-//! Laws of words: what a word is drawn from, in files that are mapped.
+//! Laws of words and of whole texts: what is drawn, in files that are mapped.
 
+pub mod corpus;
 pub mod geometric;
 pub mod law;
 pub mod law_file;
 pub mod lists;
 pub mod mapped;
+pub mod products;
+pub mod ranks;
+pub mod sums;
 pub mod table;
 pub mod tem;
 pub mod word_row;

@@ -2,6 +2,7 @@
 
 mod arrow_ffi;
 mod columns;
+mod corpus;
 mod draws;
 mod keys;
 mod near;
@@ -70,6 +71,7 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     keys::register(module)?;
     draws::register(module)?;
     columns::register(module)?;
+    corpus::register(module)?;
     near::register(module)?;
     scores::register(module)?;
     table::register(module)?;

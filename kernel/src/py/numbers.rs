@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type, UInt32Type, UInt64Type};
+use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type, Int8Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, PrimitiveArray};
 use arrow_buffer::ArrowNativeType;
 
@@ -31,6 +31,10 @@ impl Number for f32 {
 
 impl Number for f64 {
     type Arrow = Float64Type;
+}
+
+impl Number for i8 {
+    type Arrow = Int8Type;
 }
 
 impl Number for u32 {

@@ -1,0 +1,238 @@
+"""The law of surrogate by enumeration: every near set, every weight, every text draws as the specification says."""
+
+import itertools
+import json
+import math
+from collections import Counter
+from decimal import Decimal, localcontext
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_etl.corpora.encoder import nearest, products
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.families.choice.weights import MOST, near_texts, usual_hit, weights
+from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
+from dptext_etl.validation import validated
+from tests.exact.choice_toys import exact_weights, expected, mechanism, near_of, record_keys, toy
+
+STRANGE = ["", "   ", "unknown", "😀👩\u200d👧", "我们 喜欢 电影", "waa " * 10_000, "waa", None]
+
+
+def released(drawn, texts, keys):
+    return drawn.release_with_keys(pa.array(texts, pa.large_string()), keys).text.to_pylist()
+
+
+@pytest.mark.parametrize(("m", "d"), [(m, d) for m in range(2, 8) for d in range(1, m)])
+def test_every_near_set_keeps_the_bound_and_attains_it(m, d):
+    """The largest ratio of two laws over all pairs of near sets, and a uniform one, is W / w exactly."""
+    inside, outside = weights(m, d, Decimal("1.5"))
+    total = m * outside + d * (inside - outside)
+    laws = [[Fraction(inside if i in near else outside, total) for i in range(m)] for near in subsets(m, d)]
+    laws.append([Fraction(1, m)] * m)
+    ratios = [one / other for a, b in itertools.permutations(laws, 2) for one, other in zip(a, b, strict=True)]
+    assert all(sum(law) == 1 for law in laws)
+    assert max(ratios) == Fraction(inside, outside)
+    assert math.log(inside / outside) <= 1.5
+
+
+def subsets(m, d):
+    return itertools.combinations(range(m), d)
+
+
+@pytest.mark.parametrize(("m", "near"), [(3, "one"), (5, "all but one"), (24, "some"), (50, "some")])
+def test_the_kernel_draws_what_the_reference_says(tmp_path, m, near):
+    corpus = toy(tmp_path, m)
+    hit = {"one": 1e-9, "all but one": 1 - 1e-12, "some": 0.6}[near]
+    drawn = mechanism(corpus, 1.0, hit=hit)
+    assert drawn.near == {"one": 1, "all but one": m - 1}.get(near, drawn.near)
+    texts = [text for text in (*corpus.texts, *STRANGE) if text is not None]
+    sets = near_of(corpus, texts, drawn.near)
+    assert sum(found is None for found in sets) >= 4, "strange texts say nothing"
+    for text, found in zip(texts, sets, strict=True):
+        own = drawn.near_to(text)
+        assert own == (None if found is None else found.tolist())
+    repeated = [text for text in texts for _ in range(40)]
+    keys = record_keys(len(repeated))
+    told = released(drawn, repeated, keys)
+    for place, (key, text) in enumerate(zip(keys.to_pylist(), told, strict=True)):
+        number = expected(key, 0, sets[place // 40], m, drawn.weights)
+        assert text == corpus.texts[number]
+
+
+def test_transition_is_the_law_that_the_kernel_follows(tmp_path):
+    corpus = toy(tmp_path, 6)
+    drawn = mechanism(corpus, 2.0, hit=0.7)
+    for text in (corpus.texts[2], "nothing known"):
+        outputs, chances = drawn.transition(text)
+        assert sum(chances) == 1
+        counts = Counter(released(drawn, [text] * 20_000, record_keys(20_000)))
+        chi = sum(
+            (counts[o] - 20_000 * float(p)) ** 2 / (20_000 * float(p)) for o, p in zip(outputs, chances, strict=True)
+        )
+        assert chi < 25, "5 degrees of freedom"  # 1.4e-4, at fixed keys
+
+
+def test_equal_scores_come_by_number(tmp_path):
+    corpus = toy(tmp_path, 50, k=1)  # of one dimension, all scores are one of two
+    drawn = mechanism(corpus, 3.0, hit=0.8)
+    text = next(text for text, vector in zip(corpus.texts, corpus.vectors, strict=True) if vector.any())
+    scores = corpus.vectors.astype(np.int64) @ corpus.encoder.encode([text])[0].astype(np.int64)
+    assert len(set(scores.tolist())) <= 3
+    assert drawn.near_to(text) == sorted(range(50), key=lambda i: (-scores[i], i))[: drawn.near]
+
+
+def test_products_in_floats_and_in_integers_choose_the_same(tmp_path):
+    corpus = toy(tmp_path, 50, k=40)
+    queries = corpus.encoder.encode(corpus.texts)
+    exact = queries.astype(np.int64) @ corpus.vectors.T.astype(np.int64)
+    assert np.array_equal(nearest(exact, 9), nearest(products(queries, corpus.vectors), 9))
+    drawn = mechanism(corpus, 2.0, hit=0.5)
+    for text, scores in zip(corpus.texts, exact, strict=True):
+        near = drawn.near_to(text)
+        assert near is None or near == nearest(scores[None], drawn.near)[0].tolist()
+
+
+@pytest.mark.parametrize("parts", [2, 3, 7])
+def test_parts_are_drawn_one_by_one_and_compose_to_epsilon(tmp_path, parts):
+    corpus = toy(tmp_path, 20)
+    drawn = mechanism(corpus, 4.0, hit=0.6, parts=parts)
+    texts = [" ".join(corpus.texts[:5]), corpus.texts[0], "", "unknown words alone are here"]
+    sets, keys = near_of(corpus, texts, drawn.near, parts), record_keys(len(texts))
+    for row, (key, told) in enumerate(zip(keys.to_pylist(), released(drawn, texts, keys), strict=True)):
+        numbers = [expected(key, at, sets[row * parts + at], 20, drawn.weights) for at in range(parts)]
+        assert told == " ".join(corpus.texts[number] for number in numbers)
+    cost = drawn.worst_case()
+    assert cost.eps_pure == parts * (4 * MICRO // parts) <= 4 * MICRO
+    assert cost.eps_tight <= cost.eps_pure
+    assert cost.n_worst == parts
+    assert Fraction(drawn.weights.inside, drawn.weights.outside) <= Fraction(math.exp(4 / parts) * (1 + 1e-12))
+
+
+def test_several_surrogates_share_epsilon_and_positions_differ(tmp_path):
+    corpus = toy(tmp_path, 20)
+    drawn, keys = mechanism(corpus, 4.0, hit=0.6, surrogates=3), record_keys(1)
+    (found,) = near_of(corpus, [corpus.texts[4]], drawn.near)
+    numbers = [expected(keys[0].as_py(), at, found, 20, drawn.weights) for at in range(3)]
+    assert released(drawn, [corpus.texts[4]], keys) == [" ".join(corpus.texts[number] for number in numbers)]
+
+
+@pytest.mark.parametrize("m", [3, 50, 20_000, 1_000_000])
+def test_weights_never_exceed_e_to_epsilon(m):
+    """Against decimals of twice the digits, over epsilons of every size; floats fail this for four in ten."""
+    rng = np.random.default_rng(m)
+    for epsilon in (*(repr(float(number)) for number in 10 ** rng.uniform(-6, 2, 60)), "4.0", "8.0", "36.27", "1e6"):
+        for d in {1, max(1, m // 25), m - 1}:
+            inside, outside = weights(m, d, Decimal(epsilon))
+            assert (inside, outside) == exact_weights(m, d, epsilon)
+            assert m * outside + d * (inside - outside) <= MOST
+            with localcontext() as digits:
+                digits.prec = 100
+                assert Decimal(inside) / outside <= min(Decimal(epsilon), Decimal(100)).exp()
+
+
+def test_the_stated_loss_is_just_above_the_true_one():
+    for epsilon in ("0.001", "4.0", "50.0"):
+        found = weights(20_000, 820, Decimal(epsilon))
+        with localcontext() as digits:
+            digits.prec = 100
+            true = (Decimal(found.inside) / found.outside).ln()
+            assert 0 < Decimal(found.loss.numerator) / found.loss.denominator - true < Decimal("1e-38")
+
+
+def test_figures_of_the_specification():
+    assert near_texts(20_000, Decimal("4.0"), Decimal("0.7")) == 820
+    assert near_texts(20_000, Decimal("8.0"), Decimal("0.9")) == 60
+    assert round(float(weights(20_000, 820, Decimal(100)).loss), 2) == 36.27
+    assert [float(usual_hit(Decimal(epsilon), {})) for epsilon in (4, 6, 8, 99)] == [0.7, 0.8, 0.9, 0.99]
+    known = {Decimal(2): Decimal("0.4"), Decimal(4): Decimal("0.6")}
+    assert [float(usual_hit(Decimal(epsilon), known)) for epsilon in (1, 3, 5)] == [0.4, 0.5, 0.6]
+
+
+def test_a_calibrated_corpus_says_its_own_hit_rate(tmp_path):
+    corpus = toy(tmp_path, 40, hits={"2.0": 0.25, "4.0": 0.75})
+    assert mechanism(corpus, 3.0).hit_rate == 0.5
+    assert mechanism(corpus, 3.0, hit=0.9).hit_rate == 0.9
+    assert mechanism(corpus, 6.0, parts=3).hit_rate == 0.25, "by epsilon of one draw"
+
+
+def test_strange_texts_cost_the_same_and_are_released(tmp_path):
+    corpus = toy(tmp_path, 12)
+    drawn = mechanism(corpus, 4.0, hit=0.6)
+    column = pa.array(STRANGE, pa.large_string())
+    told = drawn.release_with_keys(column, record_keys(len(STRANGE)))
+    assert [text in corpus.texts for text in told.text.to_pylist()] == [True] * 7 + [False]
+    assert told.positions.to_pylist() == drawn.positions(column).to_pylist() == [1] * 7 + [0]
+    empty = mechanism(corpus, 4.0, hit=0.6, null_as_empty=True)
+    keys = record_keys(2)
+    keys = pa.array([keys[0].as_py()] * 2, pa.binary(32))
+    told = empty.release_with_keys(pa.array([None, ""], pa.large_string()), keys)
+    assert told.text[0] == told.text[1], "of one key, a null is as an empty text"
+    assert told.positions.to_pylist() == [1, 1]
+    assert (drawn.guarantee.disclosures, empty.guarantee.disclosures) == ({Disclosure.NULLNESS}, frozenset())
+    assert drawn.guarantee.guarantee_class is GuaranteeClass.PURE_LDP
+
+
+def test_threads_and_blocks_change_nothing(tmp_path):
+    corpus = toy(tmp_path, 45)
+    drawn = mechanism(corpus, 2.0, hit=0.7, parts=2)
+    texts = [(None if i % 11 == 0 else corpus.texts[i % 45] + f" {corpus.texts[i * 7 % 45]}") for i in range(1300)]
+    column, keys = pa.array(texts, pa.large_string()), record_keys(1300)
+    policy = json.dumps(drawn.input_policy())
+    one, three = (
+        pa.array(drawn._kernel_corpus.release_with_keys(keys, column, policy, None, threads)) for threads in (1, 3)
+    )
+    assert one == three
+    alone = [released(drawn, [text], keys.slice(i, 1))[0] for i, text in enumerate(texts[:40])]
+    assert one.field("text").to_pylist()[:40] == alone
+
+
+def test_vectors_of_a_model_are_drawn_near_and_checked(tmp_path):
+    corpus = toy(tmp_path, 30)
+    drawn, texts = mechanism(corpus, 2.0, hit=0.7), [*corpus.texts[:5], ""]
+    keys, column = record_keys(6), pa.array([*corpus.texts[:5], ""], pa.large_string())
+    given = corpus.encoder.encode(texts)
+    policy = json.dumps(drawn.input_policy())
+    told = pa.array(drawn._kernel_corpus.release_with_keys(keys, column, policy, pa.array(given.ravel())))
+    assert told.field("text").to_pylist() == released(drawn, texts, keys)
+    for wrong in (given[:5], np.where(given == given.max(), -128, given)):
+        with pytest.raises(InputError, match="-127 to 127"):
+            drawn._kernel_corpus.release_with_keys(keys, column, policy, pa.array(wrong.ravel().astype(np.int8)))
+
+
+def test_other_parameters_are_refused(tmp_path):
+    corpus = toy(tmp_path, 10)
+    fields = type(mechanism(corpus)).model_fields
+    wrong = [
+        {"parts": 2, "surrogates": 2},
+        {"mode": "faithful"},
+        {"hit": 1.0},
+        {"hit": 0.0},
+        {"parts": 2000},
+        {"n_max": 70_000},
+        {"epsilon": 1e-6, "parts": 2},
+    ]
+    for given in wrong:
+        with pytest.raises(PolicyError), validated("surrogate", fields):
+            mechanism(corpus, **given)
+
+
+def test_no_draw_depends_on_other_rows_and_a_planted_dependence_is_caught(tmp_path, monkeypatch):
+    """Centring vectors by their batch, as a library might, lets a record's law depend on its neighbours."""
+    corpus = toy(tmp_path, 50)
+    drawn = mechanism(corpus, 8.0, hit=0.9)
+    texts, keys = list(corpus.texts[:12]), record_keys(12)
+
+    def apart():
+        return [released(drawn, [text], keys.slice(i, 1))[0] for i, text in enumerate(texts)]
+
+    assert released(drawn, texts, keys) == apart()
+
+    def centred(self, column):
+        vectors = corpus.encoder.encode([text or "" for text in column.to_pylist()]).astype(np.float64)
+        return pa.array(np.rint(vectors - vectors.mean(axis=0)).clip(-127, 127).astype(np.int8).ravel())
+
+    monkeypatch.setattr(type(drawn), "vectors", centred)
+    assert released(drawn, texts, keys) != apart()
