@@ -3,20 +3,25 @@
 import itertools
 import json
 import math
+import re
 from collections import Counter
 from decimal import Decimal, localcontext
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
+from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import nearest, products
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.choice.weights import MOST, near_texts, usual_hit, weights
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.validation import validated
-from tests.exact.choice_toys import exact_weights, expected, mechanism, near_of, record_keys, toy
+
+from .choice_toys import FACTS, exact_weights, expected, mechanism, near_of, record_keys, toy
+from .stream_oracle import RECORD
 
 STRANGE = ["", "   ", "unknown", "😀👩\u200d👧", "我们 喜欢 电影", "waa " * 10_000, "waa", None]
 
@@ -236,3 +241,30 @@ def test_no_draw_depends_on_other_rows_and_a_planted_dependence_is_caught(tmp_pa
 
     monkeypatch.setattr(type(drawn), "vectors", centred)
     assert released(drawn, texts, keys) != apart()
+
+
+def golden():
+    """The mixtures that docs/spec/stream.md states: weights, and what is drawn by position."""
+    page = (Path(__file__).parents[2] / "docs/spec/stream.md").read_text(encoding="utf-8")
+    line = re.compile(
+        r"ε (\S+), hit (\S+): d (\d+), w 2\^(\d+), W (\d+): ([ri0-9 ]+)(?:; rejected once: (\d+) -> (\w+))?"
+    )
+    for epsilon, hit, d, power, inside, first, late, drawn in line.findall(page):
+        told = dict(enumerate(first.split())) | ({int(late): drawn} if late else {})
+        yield epsilon, hit, int(d), (int(inside), 2 ** int(power)), told
+
+
+def test_golden_mixtures(tmp_path):
+    """Of equal vectors the rank is the number, so that a corpus of 20,000 texts shows every draw."""
+    texts, vectors = [f"t{number}" for number in range(20_000)], np.ones((20_000, 1), np.int8)
+    corpus = Corpus.save(tmp_path, texts, FACTS, vectors=vectors)
+    found = list(golden())
+    assert len(found) == 4
+    for epsilon, hit, d, expected_weights, told in found:
+        drawn = mechanism(corpus, float(epsilon), hit=float(hit))
+        assert (drawn.near, drawn.weights) == (d, expected_weights)
+        policy = json.dumps({**drawn.input_policy(), "draws": max(told) + 1})
+        one = pa.array([RECORD], pa.binary(32))
+        out = drawn._kernel_corpus.release_with_keys(one, pa.array(["x"]), policy, pa.array([1], pa.int8()))
+        shown = pa.array(out).field("text")[0].as_py().split(" ")
+        assert {place: shown[place][1:] for place in told} == {place: drawn[1:] for place, drawn in told.items()}

@@ -1,0 +1,86 @@
+"""Gate `repeats_within_chance` requires that no public text is drawn more often than independent draws allow."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import ClassVar
+
+import polars as pl
+
+from dptext_etl.checks.candidate import Stage
+from dptext_etl.checks.corpus_texts import CorpusTexts
+from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.poisson_binomial import least_suspicious, round_up
+from dptext_etl.checks.verdict import Verdict
+from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.policy import Policy
+
+FALSE_ALARM = 1e-9
+"""Bound of the probability that a correct run fails this gate, over all its columns."""
+
+
+class RepeatsWithinChance(Gate):
+    """Compares the largest count of any text of the corpus with what chance allows, whatever the private texts say.
+
+    In one draw, no text of the corpus has a larger probability than W / Z. So its count among n draws lies above t with
+    at most the probability of a binomial count of n trials; t is the least number for which this probability, times the
+    number of texts, is at most the alarm (docs/spec/surrogate.md#duplicates). A finer bound would depend on private
+    texts.
+
+    Args:
+        policy: The policy of the release.
+    """
+
+    catches = (
+        "Draws that records share or that are hardly random: one seed for every row, shard or worker, the first "
+        "candidate in the place of a draw, an epsilon far larger than the policy's."
+    )
+    stages = frozenset(Stage)
+    seen: ClassVar[tuple[str, ...]] = ("_drawn", "_draws")
+    order = 61
+
+    def __init__(self, policy: Policy) -> None:
+        super().__init__(policy)
+        self._mechanisms = {
+            item.column or "": item.mechanism
+            for item in policy.column_policies()
+            if isinstance(item.mechanism, ChoiceMechanism)
+        }
+        self._corpora = {name: CorpusTexts(mechanism) for name, mechanism in self._mechanisms.items()}
+        self._drawn: Counter[tuple[str, int]] = Counter()
+        self._draws: Counter[str] = Counter()
+
+    @classmethod
+    def applies(cls, policy: Policy) -> bool:
+        """Judge releases with a column of whole public texts."""
+        return any(isinstance(item.mechanism, ChoiceMechanism) for item in policy.column_policies())
+
+    def feed(self, batch: pl.DataFrame) -> None:
+        """Count the texts that were drawn in a batch."""
+        for name, corpus in self._corpora.items():
+            if name in batch.columns:
+                self._draws[name] += batch.height * self._mechanisms[name].most_positions
+                for number, count in corpus.find(batch[name]).drawn.items():
+                    self._drawn[name, number] += count
+
+    def verdict(self) -> Verdict:
+        """Pass if no text of a corpus was drawn too often."""
+        counts: dict[str, int | float] = {"draws": self._draws.total(), "most": 0, "suspicious": 0}
+        powerless = []
+        for name, mechanism in self._mechanisms.items():
+            draws = self._draws[name]
+            chance = round_up(mechanism.largest_probability())
+            alarm = FALSE_ALARM / len(self._mechanisms) / mechanism.size
+            limit = least_suspicious(Counter({chance: draws}), alarm) if draws else 1
+            most = max((count for (column, _), count in self._drawn.items() if column == name), default=0)
+            counts["most"] = max(counts["most"], most)
+            counts["suspicious"] += most >= limit
+            counts[f"allowed {name}"] = limit - 1
+            if limit > draws:
+                powerless.append(name)
+        counts["false_alarm"] = FALSE_ALARM
+        said = f"no public text was drawn more than {counts['most']} times in {counts['draws']} draws, "
+        said += "beyond chance" if counts["suspicious"] else "within chance"
+        if powerless:
+            said += f"; no count would be suspicious in {', '.join(map(repr, powerless))}"
+        return self.outcome(counts, said, passed=not counts["suspicious"])

@@ -1,0 +1,99 @@
+"""Gates of whole public texts: correct runs pass; texts that no draw makes and draws that repeat are found."""
+
+import polars as pl
+import pytest
+
+from dptext_etl import Ledger, Policy, _kernel
+from dptext_etl.checks import Candidate, evaluate
+from dptext_etl.checks.corpus_texts import CorpusTexts
+from dptext_etl.engines import stage
+from dptext_etl.mechanisms.surrogate import Surrogate
+
+TEXTS = ["We need a room", "nothingknown", "", None, "The bank is closed and the bus is late", "play a song"] * 25
+GATES = {"texts_in_corpus", "repeats_within_chance"}
+
+
+@pytest.fixture(params=[1, 2])
+def judged(request, tmp_path):
+    """A staged run of the example, and a function that judges changed parts."""
+    _kernel.Secret.from_bytes(bytes(range(9, 41))).write(str(tmp_path / "noise.key"))
+    pl.DataFrame({"id": [f"r{n}" for n in range(len(TEXTS))], "text": TEXTS}).write_parquet(tmp_path / "raw.parquet")
+    mechanism = {"name": "surrogate", "epsilon": 4.0, "corpus": "example", "parts": request.param}
+    policy = Policy.parse(
+        {
+            "dataset": "words",
+            "release": "r1",
+            "source": str(tmp_path / "raw.parquet"),
+            "sink": str(tmp_path / "out"),
+            "id": "id",
+            "unit": "record",
+            "key": f"file:{tmp_path / 'noise.key'}",
+            "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
+            "column": [{"name": "text", "mechanism": mechanism}],
+        }
+    )
+    run = stage(policy)
+    whole = pl.concat([pl.read_parquet(part) for part in run.parts])
+
+    def judge(change=lambda part: part):
+        change(whole).write_parquet(tmp_path / "changed.parquet")
+        with Ledger.open(policy.ledger.url) as ledger:
+            verdicts = evaluate(Candidate(policy, (tmp_path / "changed.parquet",), run.canaries, 0, ledger, run.refs))
+        return {verdict.name: verdict for verdict in verdicts}
+
+    return judge, policy.column_policies()[0].mechanism
+
+
+def failed(verdicts):
+    return {name for name, verdict in verdicts.items() if not verdict.passed}
+
+
+def test_a_correct_run_passes(judged):
+    judge, mechanism = judged
+    verdicts = judge()
+    assert not failed(verdicts)
+    assert verdicts.keys() >= GATES
+    rows = len(TEXTS) + 2
+    assert verdicts["texts_in_corpus"].counts["texts"] == rows
+    assert verdicts["repeats_within_chance"].counts["draws"] == rows * mechanism.most_positions
+    assert "suspicious in" not in verdicts["repeats_within_chance"].message
+
+
+def test_texts_that_no_draw_makes_are_found(judged):
+    judge, mechanism = judged
+    public = mechanism.opened.texts
+    fair = " ".join(public[: mechanism.most_positions])
+    for text in ("We need a room", f"{fair} {public[4]}", f"{fair} ", fair.lower(), fair.replace(" ", "  ", 1), ""):
+        found = judge(lambda part, text=text: part.with_columns(text=planted(part, {3: text})))
+        assert found["texts_in_corpus"].counts["outside"] == 1, text
+        assert text not in found["texts_in_corpus"].message or not text
+
+
+def planted(part, cells):
+    return pl.Series("text", [cells.get(row, text) for row, text in enumerate(part["text"])])
+
+
+def test_draws_that_records_share_are_found(judged):
+    judge, mechanism = judged
+    one = " ".join(mechanism.opened.texts[: mechanism.most_positions])
+    found = judge(lambda part: part.with_columns(text=pl.lit(one)))
+    assert found["texts_in_corpus"].passed
+    assert not found["repeats_within_chance"].passed
+
+
+def test_a_text_that_can_be_read_in_two_ways_counts_for_neither(tmp_path, monkeypatch):
+    texts = ("a", "a b", "b", "b a", "c")
+    mechanism = Surrogate(epsilon=1.0, corpus="example", parts=2)
+    monkeypatch.setitem(mechanism.opened.__dict__, "texts", texts)
+    found = CorpusTexts(mechanism).find(pl.Series(["a b a", "a b c", "a b", "c", "c c c", None, "c c"]))
+    assert found.outside == 2
+    assert found.drawn == {1: 1, 4: 3, 0: 1, 2: 1}
+
+
+def test_cells_that_are_no_texts_and_nulls_that_cannot_be_are_outside():
+    shown, hidden = (
+        CorpusTexts(Surrogate(epsilon=1.0, corpus="example", null_as_empty=null)) for null in (False, True)
+    )
+    assert shown.find(pl.Series([1, 2, None])).outside == 2
+    cells = pl.Series([None, "Who won the game last night"])
+    assert (shown.find(cells).outside, hidden.find(cells).outside) == (0, 1)
