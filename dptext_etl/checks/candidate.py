@@ -52,6 +52,8 @@ class Candidate:
             `copy_gate_false_alarm`.
         stage: When it is judged.
         manifest: The manifest of a published folder; None for anything else.
+        scratch: Folder where gates may keep digests that do not fit into memory; None for the system's folder of
+            temporary files.
     """
 
     policy: Policy
@@ -65,6 +67,7 @@ class Candidate:
     copies: Mapping[str, CopyCount] = field(default_factory=dict)
     stage: Stage = Stage.STAGED
     manifest: PublishedManifest | None = None
+    scratch: Path | None = None
 
     @classmethod
     def published(

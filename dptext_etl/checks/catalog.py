@@ -12,6 +12,8 @@ from dptext_etl.checks.gate import Gate
 from dptext_etl.errors import GateError
 from dptext_etl.policy import Policy
 
+_TAKES = ("look_at_columns", "feed", "search")
+
 
 def available() -> tuple[str, ...]:
     """Return the names of all gates, sorted.
@@ -26,7 +28,7 @@ def load(name: str) -> type[Gate]:
     """Return the class of a gate.
 
     Raises:
-        GateError: There is no such gate, or its file does not hold exactly one.
+        GateError: There is no such gate, its file does not hold exactly one, or it does not say what it must.
     """
     if name not in available():
         raise GateError(f"there is no gate of that name; available: {', '.join(available())}")
@@ -40,6 +42,9 @@ def load(name: str) -> type[Gate]:
         raise GateError(f"checks/gates/{name}.py holds {len(own)} gates, it must hold exactly one")
     if not getattr(own[0], "catches", "") or not getattr(own[0], "stages", ()):
         raise GateError(f"checks/gates/{name}.py does not say what its gate catches, or which stages it judges")
+    folds = own[0].seen or own[0].repeats is not Gate.repeats
+    if not folds and any(getattr(own[0], name) is not getattr(Gate, name) for name in _TAKES):
+        raise GateError(f"checks/gates/{name}.py does not say in `seen` which attributes its gate changes")
     return own[0]
 
 

@@ -12,11 +12,12 @@ sum of p^m over all of them is (p / (1 - p))^k.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
-import numpy as np
 import polars as pl
 
-from dptext_etl.checks.short_digests import Digests, short_digests
+from dptext_etl.checks.repeats import Repeats
+from dptext_etl.checks.short_digests import short_digests
 from dptext_etl.families.by_word import WordByWord
 from dptext_etl.guarantee import Disclosure
 
@@ -24,23 +25,25 @@ _DRAWN = frozenset({Disclosure.CLUSTER})
 
 
 class CommonPrefixes:
-    """Compares the prefixes of one column's texts; it keeps 16 bytes per text that is long enough.
+    """Compares the prefixes of one column's texts: 16 bytes of each text that is long enough.
 
     Args:
         name: The column.
         mechanism: Its mechanism.
         rows: How many rows there are.
         alarm: Bound of the probability that a correct run has a pair of equal prefixes.
+        scratch: Where digests go that do not fit into memory; None for the system's folder of temporary files.
 
     Attributes:
         name: The column.
         words: Words per prefix; None where no number is enough.
+        repeats: The prefixes.
     """
 
-    def __init__(self, name: str, mechanism: WordByWord, rows: int, alarm: float) -> None:
+    def __init__(self, name: str, mechanism: WordByWord, rows: int, alarm: float, scratch: Path | None = None) -> None:
         self.name = name
         self.words = prefix_words(mechanism, rows, alarm)
-        self._seen: list[Digests] = []
+        self.repeats = Repeats(folder=scratch)
 
     def feed(self, texts: pl.Series) -> None:
         """Take a batch of released texts."""
@@ -48,16 +51,12 @@ class CommonPrefixes:
             return
         words = texts.drop_nulls().str.split(" ")
         prefixes = words.filter(words.list.len() >= self.words).list.head(self.words).list.join(" ")
-        if len(prefixes):
-            self._seen.append(short_digests(prefixes))
+        self.repeats.add(short_digests(prefixes))
 
     def counts(self) -> tuple[int, int]:
         """Return how many prefixes were compared, and how many of them stand in more than one record."""
-        if not self._seen:
-            return 0, 0
-        whole = np.concatenate(self._seen)
-        _, times = np.unique(whole, return_counts=True)
-        return len(whole), int(times[times > 1].sum())
+        found = self.repeats.counts()
+        return found.rows, found.shared
 
 
 def prefix_words(mechanism: WordByWord, rows: int, alarm: float) -> int | None:

@@ -7,8 +7,9 @@ so do the runner, `dptext check`, Dagster, Great Expectations and the documentat
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from dptext_etl.checks.verdict import Verdict
 
@@ -18,11 +19,16 @@ if TYPE_CHECKING:
     import polars as pl
 
     from dptext_etl.checks.candidate import Candidate, Stage
+    from dptext_etl.checks.repeats import Repeats
     from dptext_etl.policy import Policy
 
 
 class Gate(ABC):
     """Judges a release, and never compares a row with its raw text (docs/spec/privacy.md#gates).
+
+    A gate is a fold over the rows. What it has seen is small (`state`), and adds up with what an equal gate has seen of
+    other rows (`merge`), in any order of rows, in one process or on many machines. Digests that must be compared with
+    those of all other rows stand in `repeats`; whoever runs the gate may count them elsewhere.
 
     Attributes:
         name: The name of its file. Manifests, the ledger and Dagster store it.
@@ -33,6 +39,9 @@ class Gate(ABC):
             them, such a gate is left out; `raw_column_absent` then stops the run.
         problems: Names of its counts that must be 0 and that add up over batches of rows. Great Expectations judges a
             gate that names any, without a ledger.
+        seen: The attributes that `look_at_columns`, `feed` and `search` change: numbers and `Counter`s, which add up;
+            sets, which are united; dictionaries, in which the first entry of a key stays. Their size must not grow with
+            the rows of the release, but for canary rows.
 
     Args:
         policy: The policy of the release.
@@ -44,6 +53,7 @@ class Gate(ABC):
     order: ClassVar[int] = 100
     needs_markers: ClassVar[bool] = True
     problems: ClassVar[tuple[str, ...]] = ()
+    seen: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         """Name the gate after its file."""
@@ -76,6 +86,23 @@ class Gate(ABC):
     def search(self, artefact: Path | bytes) -> None:  # noqa: B027
         """Take a file, or its bytes, that leaves the run beside the rows: a manifest, a log."""
 
+    def repeats(self) -> Mapping[str, Repeats]:
+        """Return what this gate compares among all rows, by a name of its own; each holds digests that were fed."""
+        return {}
+
+    def state(self) -> dict[str, Any]:
+        """Return what this gate has seen but for `repeats`: plain values that pickle."""
+        return {name: getattr(self, name) for name in self.seen}
+
+    def merge(self, state: Mapping[str, Any]) -> None:
+        """Add what an equal gate has seen of other rows.
+
+        Args:
+            state: Its `state`.
+        """
+        for name in self.seen:
+            setattr(self, name, _added(getattr(self, name), state[name]))
+
     @abstractmethod
     def verdict(self) -> Verdict:
         """Decide; called once, after everything was looked at."""
@@ -89,3 +116,11 @@ class Gate(ABC):
             passed: Whether the release may be published as far as this gate is concerned.
         """
         return Verdict(self.name, passed, counts, message, self.catches)
+
+
+def _added(mine: Any, other: Any) -> Any:
+    if isinstance(mine, Counter):
+        return Counter({name: mine[name] + other[name] for name in {**mine, **other}})
+    if isinstance(mine, dict):
+        return {**other, **mine}
+    return mine | other if isinstance(mine, set) else mine + other

@@ -35,12 +35,9 @@ def evaluate(candidate: Candidate) -> tuple[Verdict, ...]:
         GateError: A gate could not be evaluated, so nothing may be published; what the library said is not repeated.
         LedgerError: The ledger cannot be read.
     """
-    policy = candidate.policy
     with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
         schemas = [schema(part) for part in candidate.parts]
-        marked = all(policy.id in found and found.get(CANARY) == pl.Boolean for found in schemas)
-        kinds = [kind for kind in judges(policy, Stage.STAGED) if marked or not kind.needs_markers]
-        gates = [gate for kind in kinds for gate in kind.over(candidate)]
+        gates = made(candidate, schemas)
         for found in schemas:
             for gate in gates:
                 gate.look_at_columns(found)
@@ -48,6 +45,19 @@ def evaluate(candidate: Candidate) -> tuple[Verdict, ...]:
             feed(gates, batches(part))
         search(gates, candidate)
         return tuple(gate.verdict() for gate in gates)
+
+
+def made(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gate]:
+    """Make all gates of a staged run, in order; equal arguments give equal gates, whose states can be merged.
+
+    Args:
+        candidate: The staged run.
+        schemas: The columns and types of its parts.
+    """
+    policy = candidate.policy
+    marked = all(policy.id in found and found.get(CANARY) == pl.Boolean for found in schemas)
+    kinds = [kind for kind in judges(policy, Stage.STAGED) if marked or not kind.needs_markers]
+    return [gate for kind in kinds for gate in kind.over(candidate)]
 
 
 def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame]) -> None:

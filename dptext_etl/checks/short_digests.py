@@ -12,21 +12,14 @@ from dptext_etl import _kernel
 BYTES = 16
 _WHOLE = 32
 
-Digests = npt.NDArray[np.void]
 
-
-def short_digests(texts: pl.Series) -> Digests:
-    """Return the digest of every text, shape (rows,), 16 bytes each; a null has a digest of its own."""
+def short_digests(texts: pl.Series) -> npt.NDArray[np.uint8]:
+    """Return the digest of every text, shape (rows, 16); a null has a digest of its own."""
     found = pa.array(_kernel.digests(texts.to_arrow()))
     whole = np.frombuffer(found.buffers()[1], dtype=np.uint8, count=_WHOLE * len(found), offset=_WHOLE * found.offset)
-    return as_rows(whole.reshape(len(found), _WHOLE)[:, :BYTES])
+    return np.ascontiguousarray(whole.reshape(len(found), _WHOLE)[:, :BYTES])
 
 
-def as_rows(cells: npt.NDArray[np.uint8]) -> Digests:
+def as_rows(cells: npt.NDArray[np.uint8]) -> npt.NDArray[np.void]:
     """Return the rows of an array of bytes, each as one value that can be sorted and compared."""
     return np.ascontiguousarray(cells).view(f"V{cells.shape[1]}").reshape(-1)
-
-
-def as_bytes(rows: Digests) -> npt.NDArray[np.uint8]:
-    """Undo `as_rows`: return an array of bytes, shape (rows, bytes per row)."""
-    return rows.view(np.uint8).reshape(len(rows), rows.dtype.itemsize)

@@ -5,6 +5,7 @@ The stored name says "foreign" for out-of-vocabulary.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
@@ -43,6 +44,7 @@ class OutOfVocabularyCanaries(Gate):
         "statistics."
     )
     stages = frozenset(Stage)
+    seen = ("_hits", "_rows")
     order = 30
     needs_markers = False
 
@@ -61,7 +63,7 @@ class OutOfVocabularyCanaries(Gate):
             for item in policy.column_policies()
             if item.column and Disclosure.OOV in item.mechanism.guarantee.disclosures and not item.mechanism.publishable
         }
-        self._hits = dict.fromkeys(FORMS, 0)
+        self._hits = Counter(dict.fromkeys(FORMS, 0))
         self._rows = 0
 
     @classmethod

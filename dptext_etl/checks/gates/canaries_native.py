@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Self
+from typing import Any, Self
 
 import polars as pl
 
@@ -47,6 +47,7 @@ class InVocabularyCanaries(Gate):
         "that was skipped for some rows or shards, noise of a far too large epsilon, one that returns its input."
     )
     stages = frozenset({Stage.STAGED})
+    seen = ("_released",)
     order = 50
 
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan]) -> None:
@@ -58,8 +59,8 @@ class InVocabularyCanaries(Gate):
             rows = [(plan.shard, row) for row in plan.rows if row.kind == "in_vocabulary"]
             self._rows.update(zip(_canonical(plan.ids("in_vocabulary")), rows, strict=True))
         found = ((item.column or "", by_word(item.mechanism)) for item in policy.column_policies())
-        self._columns = [Survivors(name, mechanism) for name, mechanism in found if mechanism is not None]
-        self._seen: set[str] = set()
+        self._columns = [(name, mechanism) for name, mechanism in found if mechanism is not None]
+        self._released: dict[str, dict[str, Any]] = {}
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
@@ -67,23 +68,19 @@ class InVocabularyCanaries(Gate):
         return (cls(candidate.policy, candidate.canaries),)
 
     def feed(self, batch: pl.DataFrame) -> None:
-        """Count the words that survived in the canary rows of a batch; each row counts once."""
+        """Take the releases of the canary rows of a batch; each row counts once."""
         marked = batch.filter(pl.col(CANARY) & pl.col(self.policy.id).is_not_null())
+        there = [name for name, _ in self._columns if name in marked.columns]
         for place, canonical in enumerate(_canonical(marked[self.policy.id])):
-            if canonical not in self._rows or canonical in self._seen:
-                continue
-            self._seen.add(canonical)
-            shard, row = self._rows[canonical]
-            for column in self._columns:
-                if column.name in marked.columns:
-                    column.feed(shard, row.words[column.name], marked[column.name][place])
+            if canonical in self._rows and canonical not in self._released:
+                self._released[canonical] = {name: marked[name][place] for name in there}
 
     def verdict(self) -> Verdict:
         """Pass if no count is suspicious and every row has as many words as were planted."""
-        counts: dict[str, int | float] = {"rows": len(self._seen)}
+        counts: dict[str, int | float] = {"rows": len(self._released)}
         counts |= dict.fromkeys(("words", "survived", "misaligned", "suspicious"), 0)
         powerless = []
-        for column in self._columns:
+        for column in self._survivors():
             chances, alarm = column.chances(FALSE_ALARM / len(self._columns))
             total: Trials = sum(chances.values(), Counter())
             limit = least_suspicious(total, alarm / 2)
@@ -108,6 +105,16 @@ class InVocabularyCanaries(Gate):
         if not self._columns:
             said = "not applicable: no column replaces words one by one"
         return self.outcome(counts, said, passed=passed)
+
+    def _survivors(self) -> Iterable[Survivors]:
+        """Count the words that survived in the canary rows, column by column."""
+        for name, mechanism in self._columns:
+            column = Survivors(name, mechanism)
+            for canonical, texts in self._released.items():
+                if name in texts:
+                    shard, row = self._rows[canonical]
+                    column.feed(shard, row.words[name], texts[name])
+            yield column
 
 
 def _canonical(ids: pl.Series) -> pl.Series:

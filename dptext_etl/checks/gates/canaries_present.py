@@ -29,6 +29,7 @@ class CanariesPresent(Gate):
         "published; a kept column that is filled from the text, such as its length or a summary."
     )
     stages = frozenset({Stage.STAGED})
+    seen = ("_found", "_unmarked", "_filled")
     order = 40
 
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan]) -> None:

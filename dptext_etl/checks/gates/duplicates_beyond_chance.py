@@ -6,8 +6,9 @@ prefixes of any two released texts. Short equal texts of real records prove noth
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Self
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, Self
 
 import polars as pl
 
@@ -16,6 +17,7 @@ from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.common_prefixes import CommonPrefixes
 from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.repeats import Repeats
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.families.by_word import by_word
 from dptext_etl.keys import canonical_ids
@@ -37,6 +39,7 @@ class DuplicatesBeyondChance(Gate):
         policy: The policy of the release.
         plans: What was planted, one plan per shard.
         rows: How many rows there are, canary rows included.
+        scratch: Where digests go that do not fit into memory; None for the system's folder of temporary files.
     """
 
     catches = (
@@ -45,22 +48,27 @@ class DuplicatesBeyondChance(Gate):
         "key without the record id."
     )
     stages = frozenset({Stage.STAGED})
+    seen = ("_released",)
     order = 60
 
-    def __init__(self, policy: Policy, plans: Iterable[CanaryPlan], rows: int) -> None:
+    def __init__(self, policy: Policy, plans: Iterable[CanaryPlan], rows: int, scratch: Path | None = None) -> None:
         super().__init__(policy)
         self._planted = dict(_planted(plans))
         found = ((item.column or "", by_word(item.mechanism)) for item in policy.column_policies())
         columns = [(name, mechanism) for name, mechanism in found if mechanism is not None]
         self._alarm = FALSE_ALARM / 2 / max(1, len(columns))
-        self._pairs = [PairedCanaries(*column) for column in columns]
-        self._prefixes = [CommonPrefixes(*column, rows, self._alarm) for column in columns]
-        self._seen: set[str] = set()
+        self._columns = columns
+        self._prefixes = [CommonPrefixes(*column, rows, self._alarm, scratch) for column in columns]
+        self._released: dict[str, dict[str, Any]] = {}
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
         """Look at the canary rows and at all released texts of the run."""
-        return (cls(candidate.policy, candidate.canaries, candidate.rows),)
+        return (cls(candidate.policy, candidate.canaries, candidate.rows, candidate.scratch),)
+
+    def repeats(self) -> Mapping[str, Repeats]:
+        """Compare the prefixes of each column."""
+        return {prefixes.name: prefixes.repeats for prefixes in self._prefixes}
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Take the prefixes of a batch, and the releases of its canary rows; each row counts once."""
@@ -68,23 +76,20 @@ class DuplicatesBeyondChance(Gate):
             if prefixes.name in batch.columns:
                 prefixes.feed(batch[prefixes.name])
         marked = batch.filter(pl.col(CANARY) & pl.col(self.policy.id).is_not_null())
+        there = [name for name, _ in self._columns if name in marked.columns]
         for at, canonical in enumerate(canonical_ids(marked[self.policy.id].to_arrow()).to_pylist()):
-            if canonical in self._planted and canonical not in self._seen:
-                self._seen.add(canonical)
-                row = self._planted[canonical]
-                for pairs in self._pairs:
-                    if pairs.name in marked.columns:
-                        pairs.feed(row.place, row.words[pairs.name], marked[pairs.name][at])
+            if canonical in self._planted and canonical not in self._released:
+                self._released[canonical] = {name: marked[name][at] for name in there}
 
     def verdict(self) -> Verdict:
         """Pass if no comparison of canary rows is suspicious and no long prefix is shared.
 
         The stored names of counts say "heads" for prefixes.
         """
-        counts: dict[str, int | float] = {"rows": len(self._seen), "compared": 0, "equal": 0, "heads": 0}
+        counts: dict[str, int | float] = {"rows": len(self._released), "compared": 0, "equal": 0, "heads": 0}
         counts |= {"equal_heads": 0, "suspicious": 0}
         powerless = []
-        for pairs, prefixes in zip(self._pairs, self._prefixes, strict=True):
+        for pairs, prefixes in zip(self._paired(), self._prefixes, strict=True):
             power = False
             for found in pairs.comparisons(self._alarm):
                 counts["compared"] += found.compared
@@ -106,9 +111,19 @@ class DuplicatesBeyondChance(Gate):
         said += "within chance" if passed else "beyond chance"
         if powerless:
             said += f"; no count would be suspicious in {', '.join(map(repr, powerless))}"
-        if not self._pairs:
+        if not self._columns:
             said = "not applicable: no column replaces words one by one"
         return self.outcome(counts, said, passed=passed)
+
+    def _paired(self) -> Iterable[PairedCanaries]:
+        """Put together the releases of canary rows, column by column."""
+        for name, mechanism in self._columns:
+            pairs = PairedCanaries(name, mechanism)
+            for canonical, texts in self._released.items():
+                if name in texts:
+                    row = self._planted[canonical]
+                    pairs.feed(row.place, row.words[name], texts[name])
+            yield pairs
 
 
 def _planted(plans: Iterable[CanaryPlan]) -> Iterable[tuple[str, _Planted]]:

@@ -6,23 +6,29 @@ twice, and rows of another text whose id the ledger never had to look up.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Self
+
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from dptext_etl.checks.candidate import Stage
+from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.short_digests import BYTES, Digests, as_bytes, as_rows, short_digests
+from dptext_etl.checks.repeats import Repeats
+from dptext_etl.checks.short_digests import BYTES, short_digests
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
 
 class OneTextPerRecord(Gate):
-    """Counts record ids that stand in more than one row; it keeps 16 bytes per row for the id and for each text.
+    """Counts record ids that stand in more than one row: 16 bytes per row for the id and for each text are compared.
 
     Args:
         policy: The policy of the release.
+        scratch: Where digests go that do not fit into memory; None for the system's folder of temporary files.
     """
 
     catches = (
@@ -33,11 +39,19 @@ class OneTextPerRecord(Gate):
     stages = frozenset(Stage)
     order = 90
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, scratch: Path | None = None) -> None:
         super().__init__(policy)
         self._columns = [item.name for item in policy.columns]
-        self._ids: list[Digests] = []
-        self._texts: list[Digests] = []
+        self._rows = Repeats(BYTES * (1 + len(self._columns)), scratch)
+
+    @classmethod
+    def over(cls, candidate: Candidate) -> Sequence[Self]:
+        """Judge every release."""
+        return (cls(candidate.policy, candidate.scratch),)
+
+    def repeats(self) -> Mapping[str, Repeats]:
+        """Compare rows by record id; the digests of their texts follow."""
+        return {"ids": self._rows}
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Take the digests of a batch; `rows_ledgered` judges rows without an id."""
@@ -46,18 +60,13 @@ class OneTextPerRecord(Gate):
         known = batch.filter(pl.col(self.policy.id).is_not_null())
         if known.height:
             canonical = canonical_ids(known[self.policy.id].to_arrow())
-            self._ids.append(short_digests(pl.Series(canonical, dtype=pl.String)))
-            self._texts.append(as_rows(np.hstack([_column(known, name) for name in self._columns])))
+            ids = short_digests(pl.Series(canonical, dtype=pl.String))
+            self._rows.add(np.hstack([ids, *(_column(known, name) for name in self._columns)]))
 
     def verdict(self) -> Verdict:
         """Pass if no record id is repeated."""
-        rows = sum(map(len, self._ids))
-        repeated = conflicting = 0
-        if rows:
-            ids, texts = np.concatenate(self._ids), np.concatenate(self._texts)
-            records = len(np.unique(ids))
-            repeated = rows - records
-            conflicting = len(np.unique(as_rows(np.hstack([as_bytes(ids), as_bytes(texts)])))) - records
+        rows, records, distinct, _ = self._rows.counts()
+        repeated, conflicting = rows - records, distinct - records
         counts = {"rows": rows, "repeated": repeated, "conflicting": conflicting}
         said = f"all {rows} rows are of different records"
         if repeated:
@@ -69,4 +78,4 @@ def _column(rows: pl.DataFrame, name: str) -> npt.NDArray[np.uint8]:
     """Return the digests of a column, shape (rows, 16); zeros for a column that is missing or holds no strings."""
     if rows.schema.get(name) != pl.String:
         return np.zeros((rows.height, BYTES), np.uint8)
-    return as_bytes(short_digests(rows[name]))
+    return short_digests(rows[name])

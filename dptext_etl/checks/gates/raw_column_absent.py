@@ -31,6 +31,7 @@ class RawColumnAbsent(Gate):
         "`drop` or a `select *` after a join leaves it; a text column that never went through its mechanism."
     )
     stages = frozenset(Stage)
+    seen = ("_schemas", "_parts")
     order = 20
     needs_markers = False
 
@@ -40,10 +41,7 @@ class RawColumnAbsent(Gate):
         self._texts = [item.name for item in policy.columns]
         self._expected = {*declared.outputs, *([CANARY] if marked else [])}
         self._wrong_edges = len(set(lineage.edges) ^ set(declared.edges))
-        self._first: pl.Schema | None = None
-        self._missing: set[str] = set()
-        self._unknown: set[str] = set()
-        self._mistyped: set[str] = set()
+        self._schemas: dict[tuple[tuple[str, pl.DataType], ...], None] = {}  # each once, in order
         self._parts = 0
 
     @classmethod
@@ -53,41 +51,45 @@ class RawColumnAbsent(Gate):
         return (cls(candidate.policy, lineage, marked=candidate.stage is Stage.STAGED),)
 
     def look_at_columns(self, schema: pl.Schema) -> None:
-        """Compare the columns of one part."""
+        """Take the columns of one part."""
         self._parts += 1
-        self._first = self._first or schema
-        self._missing |= self._expected - set(schema)
-        self._unknown |= set(schema) - self._expected
-        self._mistyped |= {name for name in self._texts if schema.get(name, pl.String()) != pl.String}
-        self._mistyped |= {
-            name for name in self._expected & set(schema) & set(self._first) if schema[name] != self._first[name]
-        }
-        if schema.get(CANARY, pl.Boolean()) != pl.Boolean:
-            self._mistyped.add(CANARY)
+        self._schemas.setdefault(tuple(schema.items()))
 
     def verdict(self) -> Verdict:
         """Pass if every part has exactly the expected columns, and the lineage is that of the policy."""
+        schemas = [dict(items) for items in self._schemas]
+        missing = {name for schema in schemas for name in self._expected - set(schema)}
+        unknown = {name for schema in schemas for name in set(schema) - self._expected}
+        mistyped = {name for schema in schemas for name in self._mistyped(schema, schemas[0])}
         counts = {
             "parts": self._parts,
             "columns": len(self._expected),
-            "missing": len(self._missing),
-            "unknown": len(self._unknown),
-            "mistyped": len(self._mistyped),
+            "missing": len(missing),
+            "unknown": len(unknown),
+            "mistyped": len(mistyped),
             "wrong_lineage": self._wrong_edges,
         }
         problems = []
-        if self._missing:
-            problems.append(f"missing: {_names(self._missing)}")
-        if self._unknown:
-            problems.append(f"{len(self._unknown)} columns that the policy does not publish (names not repeated here)")
-        if self._mistyped:
-            problems.append(f"of another type than expected: {_names(self._mistyped)}")
+        if missing:
+            problems.append(f"missing: {_names(missing)}")
+        if unknown:
+            problems.append(f"{len(unknown)} columns that the policy does not publish (names not repeated here)")
+        if mistyped:
+            problems.append(f"of another type than expected: {_names(mistyped)}")
         if self._wrong_edges:
             problems.append(f"{self._wrong_edges} columns were made otherwise than the policy says")
         if not self._parts:
             problems.append("there are no parts")
         said = "; ".join(problems) or f"{counts['columns']} columns, as the policy says"
         return self.outcome(counts, said, passed=not problems)
+
+    def _mistyped(self, schema: dict[str, pl.DataType], first: dict[str, pl.DataType]) -> set[str]:
+        """Return the columns of a part that are no strings where they should be, or of another type than the first."""
+        found = {name for name in self._texts if schema.get(name, pl.String()) != pl.String}
+        if schema.get(CANARY, pl.Boolean()) != pl.Boolean:
+            found.add(CANARY)
+        both = self._expected & set(schema) & set(first)
+        return found | {name for name in both if schema[name] != first[name]}
 
 
 def _names(names: set[str]) -> str:

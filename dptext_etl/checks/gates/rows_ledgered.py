@@ -38,6 +38,7 @@ class RowsLedgered(Gate):
         "machine, bytes edited after the commit, texts moved to other rows, raw text in the released column's place."
     )
     stages = frozenset(Stage)
+    seen = ("_cells", "_uncommitted", "_different")
     order = 80
 
     def __init__(self, policy: Policy, ledger: Ledger, refs: Mapping[str, ReleaseRef]) -> None:

@@ -25,6 +25,7 @@ class WordsInOutputSet(Gate):
         "original after a failure, markers such as a mask or padding, a second column's text appended."
     )
     stages = frozenset(Stage)
+    seen = ("_words", "_outside", "_rows")
     order = 70
 
     def __init__(self, policy: Policy) -> None:

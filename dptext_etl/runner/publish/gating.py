@@ -57,6 +57,7 @@ def check(staged: StagedRun, *, checkpoint: Checkpoint = nothing) -> tuple[Verdi
                 texts=(_draft(staged, staging),),
                 lineage=lineage,
                 copies=copies_of(staged),
+                scratch=staging.folder,
             )
         )
         fired = [verdict.name for verdict in verdicts if not verdict.passed]

@@ -1,0 +1,95 @@
+"""Keep rows of a fixed number of bytes by their first byte, in bounded memory.
+
+The rows begin with a digest, so they spread evenly over the 256 buckets, and equal rows meet in one bucket. What does
+not fit into memory goes to one file without a name, in chunks sorted by the first byte: nothing is left of a process
+that is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.errors import GateError, seam
+
+HELD_BYTES = 1 << 25
+"""Bytes of rows that are held in memory before they go to the file."""
+BUCKETS = 256
+
+Cells = npt.NDArray[np.uint8]
+"""Rows, shape (rows, bytes per row)."""
+
+
+class Buckets:
+    """Takes rows, and gives them back bucket by bucket.
+
+    Args:
+        width: Bytes per row.
+        folder: Where the file stands, without a name; None for the system's folder of temporary files.
+    """
+
+    def __init__(self, width: int, folder: Path | None = None) -> None:
+        self.width = width
+        self.rows = 0
+        self._folder = folder
+        self._held: list[Cells] = []
+        self._size = 0
+        self._file: BinaryIO | None = None
+        self._chunks: list[npt.NDArray[np.int64]] = []
+
+    def add(self, rows: Cells) -> None:
+        """Take rows.
+
+        Args:
+            rows: Shape (rows, width).
+
+        Raises:
+            GateError: They are of another width, or there is no room for them.
+        """
+        if rows.shape[1] != self.width:
+            raise GateError(f"rows to compare have {rows.shape[1]} bytes, {self.width} are expected")
+        self._held.append(rows)
+        self._size += rows.size
+        self.rows += len(rows)
+        if self._size >= HELD_BYTES:
+            self._spill()
+
+    def each(self) -> Iterator[Cells]:
+        """Yield every bucket, in order; all rows at once where they fit into memory."""
+        if self._file is None:
+            yield np.concatenate([np.zeros((0, self.width), np.uint8), *self._held])
+            return
+        self._spill()
+        with seam("reading digests from disk", GateError):
+            yield from (self._bucket(self._file, at) for at in range(BUCKETS))
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._held, self._size, self._chunks, self.rows = [], 0, [], 0
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _spill(self) -> None:
+        """Append the rows that are held to the file, sorted by their first byte."""
+        rows = np.concatenate([np.zeros((0, self.width), np.uint8), *self._held])
+        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        with seam("keeping digests on disk", GateError, "is there room? Nothing was published, and no gate has fired"):
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  (outlives the call)
+            begin = os.fstat(self._file.fileno()).st_size
+            view = rows.reshape(-1).data
+            while view:
+                view = view[os.write(self._file.fileno(), view) :]
+        self._chunks.append(begin + np.searchsorted(rows[:, 0], np.arange(BUCKETS + 1)) * self.width)
+        self._held, self._size = [], 0
+
+    def _bucket(self, file: BinaryIO, at: int) -> Cells:
+        pieces = (os.pread(file.fileno(), int(edges[at + 1] - edges[at]), int(edges[at])) for edges in self._chunks)
+        return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self.width)
