@@ -24,6 +24,7 @@ from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Rows, Table
+from dptext_etl.runner.source.table import Files
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,17 @@ class Engine(ABC, Generic[Rows]):
             InputError: Columns are missing, not named in the policy (strict_columns) or of a wrong type.
             LedgerError: This engine cannot reach the ledger.
         """
+
+    def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (most engines take frames)
+        """Return the local files whose bytes are all that a run reads, or None where nothing says so.
+
+        Args:
+            layout: The places of the run.
+
+        Raises:
+            InputError: There are no files, or their formats are unknown or mixed.
+        """
+        return None
 
     @abstractmethod
     def examine(self, table: Table[Rows], policy: Policy, layout: Layout, progress: Listener | None) -> Examined[Rows]:

@@ -6,14 +6,17 @@ import time
 from typing import Any
 
 from dptext_etl.engines.engine import Engine
+from dptext_etl.engines.local.engine import LocalEngine
 from dptext_etl.engines.staging import stage
 from dptext_etl.errors import bare
-from dptext_etl.policy import PolicyLike
+from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.publish.gating import check
 from dptext_etl.runner.publish.publication import publish
+from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.summary import RunSummary, summarise
+from dptext_etl.runner.unchanged import Input
 
 
 @bare
@@ -28,8 +31,9 @@ def run(
 ) -> RunSummary:
     """Release the text columns of a table: charge, compute, stage, commit, check, publish.
 
-    A second run with the same policy over the same data costs nothing and gives the same bytes. A run that was killed
-    continues where it stopped.
+    A second run with the same policy over the same data costs nothing and gives the same bytes. If its files are those
+    of the run before, byte for byte, it computes nothing (`runner.unchanged`). A run that was killed continues where it
+    stopped.
 
     Args:
         policy: The policy, or the path of its file.
@@ -49,6 +53,13 @@ def run(
         GateError: A gate failed (exit code 4): nothing is published, charges stay, and the release name is revoked.
     """
     began = time.monotonic()
+    policy, engine = resolve(policy), engine or LocalEngine()
+    source = _input(policy, engine, partition, accept_lower_cap=accept_lower_cap)
+    if source is not None:
+        layout = source.attempt.layout
+        known = source.recognised(lambda: engine.open(policy, layout).id_type)
+        if known is not None:
+            return known
     staged = stage(
         policy,
         engine=engine,
@@ -59,4 +70,14 @@ def run(
     )
     verdicts = check(staged, checkpoint=checkpoint)
     published = publish(staged, verdicts, progress=progress, checkpoint=checkpoint)
-    return summarise(staged, verdicts, published, time.monotonic() - began)
+    summary = summarise(staged, verdicts, published, time.monotonic() - began)
+    if source is not None:
+        source.keep(summary)
+    return summary
+
+
+def _input(policy: Policy, engine: Engine[Any], partition: str | None, *, accept_lower_cap: bool) -> Input | None:
+    """Read what a run depends on, where it can be recognised by a later run."""
+    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+    files = engine.files(attempt.layout) if policy.publish else None
+    return None if files is None else Input.of(attempt, files)

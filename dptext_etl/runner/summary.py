@@ -12,6 +12,8 @@ from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.staged import StagedRun
 
+NOTHING_SPENT = "nothing was spent: no record was new to this release"
+
 
 @dataclass(frozen=True)
 class RunSummary:
@@ -108,7 +110,7 @@ def _notes(staged: StagedRun, published: Published) -> list[str]:
     if staged.dropped:
         notes.append(f"columns that the policy does not name were dropped unread: {', '.join(staged.dropped)}")
     if rows["read"] and not rows["new"]:
-        notes.append("nothing was spent: no record was new to this release")
+        notes.append(NOTHING_SPENT)
     if staged.policy.cap is None:
         notes.append("the policy sets no cap: what a unit can lose over several releases is not bounded")
     if staged.policy.unit == "record":

@@ -9,11 +9,12 @@ from dptext_etl.engines.local.compute import compute
 from dptext_etl.engines.local.examine import present
 from dptext_etl.engines.local.shards import numbers
 from dptext_etl.policy import Policy
-from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.source.examined import Examined, examine
 from dptext_etl.runner.source.roles import Table, open_table
+from dptext_etl.runner.source.table import Files
 
 
 class LocalEngine(Engine[pl.LazyFrame]):
@@ -22,6 +23,11 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def open(self, policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
         """Scan the files of the source."""
         return open_table(policy, layout)
+
+    def files(self, layout: Layout) -> Files | None:
+        """Find plain files in folders; objects of a store, and tables with a log of their own, are read as they are."""
+        found = Files.find(layout)
+        return found if found.version is None and not is_remote(layout.source) else None
 
     def examine(
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None

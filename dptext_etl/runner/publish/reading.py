@@ -38,6 +38,15 @@ def require_whole(layout: Layout, manifest: Manifest) -> None:
         raise InputError(msg, "`dptext check` says more; the same policy, run again, writes what is damaged anew")
 
 
+def whole(layout: Layout, manifest: Manifest) -> bool:
+    """Return whether all files of a manifest are there, byte for byte.
+
+    Raises:
+        InputError: A file cannot be read.
+    """
+    return all(_digest(layout, part.path) == part.sha256 for part in manifest.parts)
+
+
 def _digest(layout: Layout, path: str) -> str | None:
     if layout.remote_sink:
         return layout.objects.digest(path)

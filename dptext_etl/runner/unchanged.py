@@ -1,0 +1,173 @@
+"""Recognise a run whose input is, byte for byte, that of the run before, and do not compute it again.
+
+What may be trusted is in the specification (docs/spec/privacy.md#unchanged). A keyed hash of all that a run depends on
+lies in the staging folder, inside the boundary, beside the digest of the manifest that the run published. If both hold,
+the published files are whole and the ledger knows them, every step of a run would find what is there. In every other
+case the run goes through all its steps.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import dptext_etl
+from dptext_etl.artifacts import canon
+from dptext_etl.checks.candidate import Stage
+from dptext_etl.checks.catalog import judges
+from dptext_etl.errors import InputError, seam
+from dptext_etl.files import sha256
+from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.runner import durable
+from dptext_etl.runner.amounts import combined, shown
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.publish.reading import whole
+from dptext_etl.runner.publish.showing import alone_at, show
+from dptext_etl.runner.shard.attempt import Attempt
+from dptext_etl.runner.source.table import READ_HINT, Files
+from dptext_etl.runner.summary import NOTHING_SPENT, RunSummary
+
+log = logging.getLogger("dptext_etl.runner")
+
+FILE = "unchanged.json"
+_VERSION = 1
+_LABEL = b"dptext/input/v1\0"
+_NOTE = "source and policy are those of this version, byte for byte, so nothing was computed again"
+
+
+@dataclass(frozen=True)
+class Input:
+    """All that a run depends on.
+
+    Attributes:
+        attempt: The attempt at the run.
+        files: The files of its source.
+        seal: A keyed hash of policy, software and the bytes of all files (docs/spec/stream.md#input-seal), 64 hex
+            digits.
+        marks: Size, times and number of every file, as the file system has them.
+    """
+
+    attempt: Attempt
+    files: Files
+    seal: str
+    marks: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, attempt: Attempt, files: Files) -> Self:
+        """Read all files of a source once.
+
+        Args:
+            attempt: The attempt at the run.
+            files: The files of its source; they lie in folders.
+
+        Raises:
+            InputError: A file cannot be read.
+        """
+        policy, marks = attempt.policy, _marks(files)
+        with seam("reading the source", InputError, READ_HINT):
+            facts = {
+                "software": dptext_etl.__version__,
+                "policy": policy.model_dump(mode="json"),
+                "partition": attempt.partition,
+                "cfg": [column.mechanism.cfg() for column in attempt.columns],
+                "gates": [gate.name for gate in judges(policy, Stage.STAGED)],
+                "files": [[path, sha256(Path(path))] for path in files.paths],
+            }
+        return cls(attempt, files, attempt.secret.derive("seal", _LABEL + canon(facts)).hex(), marks)
+
+    def recognised(self, id_type: Callable[[], str]) -> RunSummary | None:
+        """Return the summary of a run that has nothing to do, or None where all steps must be gone through.
+
+        Args:
+            id_type: Opens the source, and returns the kind of its record ids.
+
+        Raises:
+            LedgerError: The release may not go on: it is revoked, frozen, or its ledger is another one.
+            InputError: The sink cannot be read.
+        """
+        noted = _noted(self._path)
+        if noted is None or noted["seal"] != self.seal:
+            return None
+        layout, policy = self.attempt.layout, self.attempt.policy
+        with self.attempt.alone():
+            manifest = Manifest.read(layout)
+            if manifest is None or manifest.digest != noted["manifest"] or not whole(layout, manifest):
+                return None
+            with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
+                refs = self.attempt.register(ledger, id_type())
+                for ref in refs.values():
+                    if manifest.digest not in set(ledger.published(ref).values()) - ledger.retired(ref):
+                        return None
+                left = ledger.remaining(Scope.of(policy)).as_dict()
+            with alone_at(layout):
+                show(layout, manifest)
+        log.info("the input is that of version %d: nothing is computed again", manifest.version)
+        found, seconds = _again(noted["summary"], incremental=policy.incremental), time.monotonic() - self.attempt.began
+        return replace(
+            found,
+            version=manifest.version,
+            remaining=left,
+            published_rows=manifest.rows,
+            seconds=round(seconds, 3),
+            words_per_second=round(found.words / seconds, 1),
+        )
+
+    def keep(self, summary: RunSummary) -> None:
+        """Note what was published from this input, unless another run would do otherwise.
+
+        Args:
+            summary: What the run did.
+
+        Raises:
+            InputError: There is no room or no access.
+        """
+        if summary.manifest is None or summary.rows["quarantined"] or _marks(self.files) != self.marks:
+            self._path.unlink(missing_ok=True)
+            return
+        facts = {"version": _VERSION, "seal": self.seal, "manifest": summary.manifest, "summary": summary.as_dict()}
+        text = json.dumps(facts, indent=1).encode()
+        durable.write(self._path, lambda file: file.write(text), action="noting what was published")
+
+    @property
+    def _path(self) -> Path:
+        return self.attempt.layout.staging / FILE
+
+
+def _again(summary: Mapping[str, Any], *, incremental: bool) -> RunSummary:
+    """Return what a run over the same input says of itself, whatever the first one said: nothing is new now."""
+    found = RunSummary(**summary)
+    said = "there are no new rows to publish" if incremental else "nothing changed"
+    notes = [
+        f"already published: {said}; {_NOTE}",
+        *(note for note in found.notes[1:] if note != NOTHING_SPENT),
+        NOTHING_SPENT,
+    ]
+    if incremental:
+        rows = {**dict.fromkeys(found.rows, 0), "read": found.rows["read"], "already_published": found.rows["read"]}
+        found = replace(found, words=0, spend=shown(combined(())), gates=[], reports=[])
+    else:
+        asked = sum(found.rows[name] for name in ("new", "resumed", "replayed"))
+        rows = {**found.rows, "new": 0, "resumed": 0, "replayed": asked}
+    return replace(found, rows=rows, changed=False, notes=notes)
+
+
+def _marks(files: Files) -> tuple[tuple[int, ...], ...]:
+    """Return what changes whenever a file is written: it shows a file that changed while a run read it."""
+    with seam("reading the source", InputError, READ_HINT):
+        found = [Path(path).stat() for path in files.paths]
+    return tuple((item.st_size, item.st_mtime_ns, item.st_ctime_ns, item.st_ino) for item in found)
+
+
+def _noted(path: Path) -> dict[str, Any] | None:
+    """Read what `Input.keep` wrote; None where it wrote nothing, or is damaged: then all steps are gone through."""
+    try:
+        facts = json.loads(path.read_text(encoding="ascii"))
+        _again(facts["summary"], incremental=False)
+        return dict(facts) if facts["version"] == _VERSION and isinstance(facts["seal"], str) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -1,0 +1,159 @@
+"""The same run again computes nothing; whatever differs is noticed, and goes through every step."""
+
+import json
+import os
+
+import polars as pl
+import pytest
+
+from dptext_etl import Ledger, _kernel
+from dptext_etl.engines.local import engine
+from dptext_etl.errors import InputError, LedgerError
+from tests.integration.conftest import make_reviews, save_table
+
+NOTED = "published.staging/2026-11/_/unchanged.json"
+
+
+@pytest.fixture
+def steps(monkeypatch):
+    """How often a run looked at the rows of its source."""
+    looked = []
+    examine = engine.examine
+    monkeypatch.setattr(engine, "examine", lambda *given: looked.append(1) or examine(*given))
+    return looked
+
+
+def test_the_same_input_is_recognised_and_summed_up_as_if_it_had_been_computed(job, steps, monkeypatch):
+    first, files, charged = job.run(), job.files(), job.charged()
+    again = job.run()
+    assert len(steps) == 1
+    assert "nothing was computed again" in again.notes[0]
+    (job.folder / NOTED).unlink()
+    computed = job.run()
+    assert len(steps) == 2
+    assert (job.files(), job.charged()) == (files, charged)
+    ours, theirs = again.as_dict(), computed.as_dict()
+    for name in ("seconds", "words_per_second", "notes"):
+        del ours[name], theirs[name]
+    assert ours == theirs
+    assert not again.changed
+    assert first.changed
+    assert job.run().notes == again.notes  # noted by a run that changed nothing, too
+    assert len(steps) == 2
+
+
+def test_an_incremental_run_is_recognised(job, steps):
+    job.run(incremental=True)
+    again = job.run(incremental=True)
+    assert len(steps) == 1
+    (job.folder / NOTED).unlink()
+    computed = job.run(incremental=True)
+    assert (again.rows, again.spend, again.gates) == (computed.rows, computed.spend, computed.gates)
+    assert again.rows["already_published"] == 240
+
+
+def test_a_changed_text_is_noticed_though_size_and_times_are_the_same(job, steps):
+    """Whoever edits a file in place and sets back its times changes a text under a known id all the same."""
+    job.values["source"] = str(save_table(make_reviews(), job.folder / "raw.csv"))
+    path = job.folder / "raw.csv"
+    job.run()
+    before = path.stat()
+    path.write_bytes(path.read_bytes().replace(b"wordab", b"wordac", 1))
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    with pytest.raises(InputError, match="the texts of 1 records changed"):
+        job.run()
+    assert len(steps) == 2
+
+
+def test_new_files_rows_and_kept_values_are_noticed(job, steps):
+    folder = job.folder / "raw"
+    save_table(make_reviews(100), folder / "a.parquet")
+    job.values["source"] = str(folder)
+    job.run()
+    save_table(make_reviews(20, first=100), folder / "b.parquet")
+    assert job.run().rows["new"] == 20
+    save_table(make_reviews(20, first=100).with_columns(stars=pl.lit(9, pl.Int64)), folder / "b.parquet")
+    assert job.run().changed
+    assert len(steps) == 3
+
+
+@pytest.mark.parametrize("change", [{"keep": None}, {"shard_rows": 50}, {"min_released": 0.1}])
+def test_another_policy_is_another_run(job, steps, change):
+    job.run()
+    job.run(**change)
+    assert len(steps) == 2
+
+
+def test_another_key_is_refused_as_ever(job, steps):
+    job.run()
+    _kernel.Secret().write(str(job.folder / "other.key"))
+    (job.folder / "other.key").replace(job.folder / "noise.key")
+    _kernel.Secret.resolve(f"file:{job.folder / 'noise.key'}", reread=True)
+    with pytest.raises(InputError, match="changed since this release took them"):
+        job.run()
+
+
+def test_what_was_published_is_looked_at(job, steps):
+    job.run()
+    files = job.files()
+    (job.folder / "published/part-00001.parquet").write_bytes(b"damaged")
+    assert "1 damaged" in job.run().notes[0]
+    assert job.files() == files
+    (job.folder / "published.manifest.json").unlink()
+    assert job.run().version == 1
+    assert len(steps) == 3
+    (job.folder / "published").unlink()  # what readers see is mended, too
+    job.run()
+    assert job.files() == files
+    assert len(steps) == 3
+
+
+def test_a_revoked_release_stays_revoked(job, steps):
+    job.run()
+    with Ledger.open(job.folder / "ledger.db") as ledger:
+        ledger.revoke_name("reviews", "2026-11", "a test")
+    with pytest.raises(LedgerError, match="revoked"):
+        job.run()
+
+
+def test_a_lost_ledger_is_noticed(job):
+    job.run()
+    (job.folder / "ledger.db").unlink()
+    with pytest.raises(LedgerError, match="frozen"):
+        job.run()
+
+
+def test_records_over_the_cap_are_asked_for_again(job, steps):
+    """A balance may have become smaller since: reservations of another run were given back."""
+    cap = {"measure": "pure", "epsilon": 40.0, "period": "2026"}
+    assert job.run(cap=cap, min_released=0.0).rows["quarantined"]
+    job.run(cap=cap, min_released=0.0)
+    assert len(steps) == 2
+
+
+def test_a_file_that_changed_while_it_was_read_is_not_noted(job, steps, monkeypatch):
+    path, raw = job.folder / "raw.parquet", make_reviews()
+    published = engine.compute
+
+    def changed(*given):
+        done = published(*given)
+        raw.head(10).write_parquet(path)
+        raw.write_parquet(path)  # the same bytes at the end
+        return done
+
+    monkeypatch.setattr(engine, "compute", changed)
+    job.run()
+    assert not (job.folder / NOTED).exists()
+
+
+def test_a_note_that_is_damaged_or_of_another_version_is_no_note(job, steps):
+    job.run()
+    path = job.folder / NOTED
+    facts = json.loads(path.read_text())
+    assert path.stat().st_mode & 0o777 == 0o600
+    for damaged in ("", "[]", json.dumps({**facts, "version": 0}), json.dumps({**facts, "seal": "0" * 64})):
+        path.write_text(damaged)
+        job.run()
+    assert len(steps) == 5
+    assert pl.read_parquet(job.folder / "raw.parquet").height == 240
