@@ -16,7 +16,7 @@ from typing import BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from dptext_etl.errors import GateError, seam
+from dptext_etl.errors import InputError, seam
 
 HELD_BYTES = 1 << 25
 """Bytes of rows that are held in memory before they go to the file."""
@@ -50,10 +50,10 @@ class Buckets:
             rows: Shape (rows, width).
 
         Raises:
-            GateError: They are of another width, or there is no room for them.
+            InputError: They are of another width, or there is no room for them.
         """
         if rows.shape[1] != self.width:
-            raise GateError(f"rows to compare have {rows.shape[1]} bytes, {self.width} are expected")
+            raise InputError(f"rows to compare have {rows.shape[1]} bytes, {self.width} are expected")
         self._held.append(rows)
         self._size += rows.size
         self.rows += len(rows)
@@ -64,12 +64,18 @@ class Buckets:
         """Yield every bucket, in order; all rows at once where they fit into memory."""
         if self._file is None:
             yield np.concatenate([np.zeros((0, self.width), np.uint8), *self._held])
-            return
-        self._spill()
-        with seam("reading digests from disk", GateError):
-            yield from (self._bucket(self._file, at) for at in range(BUCKETS))
+        else:
+            yield from self.aligned()
 
-    def clear(self) -> None:
+    def aligned(self) -> Iterator[Cells]:
+        """Yield every bucket, in order, also where all rows fit into memory: for buckets that are compared."""
+        self._spill()
+        for at in range(BUCKETS):
+            with seam("reading digests from disk", InputError):
+                rows = self._bucket(at)
+            yield rows
+
+    def close(self) -> None:
         """Forget all rows."""
         self._held, self._size, self._chunks, self.rows = [], 0, [], 0
         if self._file is not None:
@@ -80,7 +86,7 @@ class Buckets:
         """Append the rows that are held to the file, sorted by their first byte."""
         rows = np.concatenate([np.zeros((0, self.width), np.uint8), *self._held])
         rows = rows[np.argsort(rows[:, 0], kind="stable")]
-        with seam("keeping digests on disk", GateError, "is there room? Nothing was published, and no gate has fired"):
+        with seam("keeping digests on disk", InputError, "is there room? Run the same policy again"):
             if self._file is None:
                 self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  (outlives the call)
             begin = os.fstat(self._file.fileno()).st_size
@@ -90,6 +96,7 @@ class Buckets:
         self._chunks.append(begin + np.searchsorted(rows[:, 0], np.arange(BUCKETS + 1)) * self.width)
         self._held, self._size = [], 0
 
-    def _bucket(self, file: BinaryIO, at: int) -> Cells:
-        pieces = (os.pread(file.fileno(), int(edges[at + 1] - edges[at]), int(edges[at])) for edges in self._chunks)
+    def _bucket(self, at: int) -> Cells:
+        file = 0 if self._file is None else self._file.fileno()
+        pieces = (os.pread(file, int(edges[at + 1] - edges[at]), int(edges[at])) for edges in self._chunks)
         return np.frombuffer(b"".join(pieces), np.uint8).reshape(-1, self.width)

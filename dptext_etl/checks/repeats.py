@@ -72,7 +72,7 @@ class Repeats:
         """Take rows, shape (rows, width).
 
         Raises:
-            GateError: They are of another width, or there is no room for them.
+            InputError: They are of another width, or there is no room for them.
         """
         self._buckets.add(rows)
 
@@ -83,7 +83,7 @@ class Repeats:
     def drain(self) -> Iterator[Cells]:
         """Yield the rows that were added, a bounded number at a time, then forget them: others will count them."""
         yield from self._buckets.each()
-        self._buckets.clear()
+        self._buckets.close()
 
     def counts(self) -> Counted:
         """Return the counts of all rows."""

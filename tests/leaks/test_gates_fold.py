@@ -11,7 +11,7 @@ from dptext_etl.checks.candidate import batches, schema
 from dptext_etl.checks.catalog import load
 from dptext_etl.checks.judging import feed, made, search
 from dptext_etl.checks.repeats import Counted, Repeats, counted
-from dptext_etl.errors import GateError
+from dptext_etl.errors import GateError, InputError
 
 
 def twice(frames):
@@ -84,7 +84,7 @@ def test_repeats_are_counted_as_by_a_set(monkeypatch, tmp_path, held):
     assert repeats.counts() == repeats.counts() == expected
     assert sum(map(len, repeats.drain())) == 3_000
     assert repeats.counts() == Counted()
-    with pytest.raises(GateError, match="16 bytes, 18 are expected"):
+    with pytest.raises(InputError, match="16 bytes, 18 are expected"):
         repeats.add(rows[:, :16])
 
 

@@ -61,7 +61,6 @@ def examine(table: Table[DataFrame], policy: Policy, layout: Layout) -> Examined
         layout,
         check=partial(_check, table.frame, policy),
         without=partial(_unpublished, table.frame, policy, layout),
-        count=_count,
     )
 
 
@@ -97,14 +96,15 @@ def _check(rows: DataFrame, policy: Policy) -> int:
     return int(counts[0])
 
 
-def _unpublished(rows: DataFrame, policy: Policy, layout: Layout, manifest: Manifest) -> DataFrame:
+def _unpublished(rows: DataFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:
     if layout.remote_sink or manifest.file_format != "parquet":
         msg = "an incremental run on Spark can only compare with published parts in local Parquet files"
         raise InputError(msg, "set incremental = false: published rows cost nothing a second time")
     paths = [f"file://{layout.part(part.path)}" for part in manifest.parts]
     with seam("reading the ids that are published", InputError, "check that all published parts exist"):
         published = rows.sparkSession.read.parquet(*paths).select(named(policy.id))
-        return rows.join(published, on=policy.id, how="left_anti")
+        new = rows.join(published, on=policy.id, how="left_anti")
+    return new, _count(new)
 
 
 def _count(rows: DataFrame) -> int:

@@ -8,7 +8,6 @@ from typing import Generic
 
 import polars as pl
 
-from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener
@@ -16,7 +15,6 @@ from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source import identity
 from dptext_etl.runner.source.incremental import continues, refuse_deletions, unpublished
 from dptext_etl.runner.source.roles import Rows, Table
-from dptext_etl.runner.source.table import READ_HINT
 
 
 @dataclass(frozen=True)
@@ -40,14 +38,13 @@ class Examined(Generic[Rows]):
     first: int
 
     @classmethod
-    def of(  # noqa: PLR0917
+    def of(
         cls,
         table: Table[Rows],
         policy: Policy,
         layout: Layout,
         check: Callable[[], int],
-        without: Callable[[Manifest], Rows],
-        count: Callable[[Rows], int],
+        without: Callable[[Manifest], tuple[Rows, int]],
     ) -> Examined[Rows]:
         """Examine a table with what an engine brings.
 
@@ -56,8 +53,7 @@ class Examined(Generic[Rows]):
             policy: The policy of the run.
             layout: The places of the run.
             check: Checks ids and subjects, and returns the number of rows.
-            without: Returns the rows whose ids the parts of a manifest do not hold.
-            count: Counts rows.
+            without: Returns the rows whose ids the parts of a manifest do not hold, and how many they are.
 
         Raises:
             InputError: Ids are bad, or rows cannot be read.
@@ -68,8 +64,7 @@ class Examined(Generic[Rows]):
         total = check()
         if manifest is None or not adds:
             return cls(table, table.frame, total, total, None, 0)
-        rows = without(manifest)
-        wanted = count(rows)
+        rows, wanted = without(manifest)
         refuse_deletions(policy, manifest, there=total - wanted)
         return cls(table, rows, total, wanted, manifest.digest, len(manifest.parts))
 
@@ -85,16 +80,10 @@ def examine(
         layout: The places of the run.
         progress: Called with counts and rate.
     """
-
-    def count(rows: pl.LazyFrame) -> int:
-        with seam("comparing the source with what is published", InputError, READ_HINT):
-            return int(rows.select(pl.len()).collect(engine="streaming").item())
-
     return Examined.of(
         table,
         policy,
         layout,
         check=lambda: identity.check(table, policy, progress),
         without=lambda manifest: unpublished(table.frame, policy, layout, manifest),
-        count=count,
     )

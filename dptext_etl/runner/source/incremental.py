@@ -10,6 +10,7 @@ from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source.others import others
 from dptext_etl.runner.source.roles import output_columns
 from dptext_etl.runner.source.table import Files
 
@@ -45,19 +46,25 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
     return True
 
 
-def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> pl.LazyFrame:
-    """Drop the rows whose ids are published; the order stays.
+def unpublished(frame: pl.LazyFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[pl.LazyFrame, int]:
+    """Drop the rows whose ids are published; the order stays. Memory is one bit per row of the source, and constant.
 
     Args:
         frame: The source, projected to the columns of the policy.
         policy: The policy of the run.
         layout: The places of the run.
         manifest: The manifest of the sink.
+
+    Returns:
+        The other rows, lazily, and how many they are.
+
+    Raises:
+        InputError: The source or a published part cannot be read, or there is no room for digests of their ids.
     """
     with seam("reading the ids that are published", hint="are the published parts all there?"):
         dtype = frame.collect_schema()[policy.id]
         published = scan_parts(manifest, layout, as_written=(policy.id,)).select(pl.col(policy.id).cast(dtype))
-        return frame.join(published, on=policy.id, how="anti", maintain_order="left")
+    return others(frame, published, policy.id, layout.staging)
 
 
 def refuse_deletions(policy: Policy, manifest: Manifest, there: int) -> None:

@@ -1,0 +1,55 @@
+"""Rows whose ids are known are left out, in bounded memory, whatever the type of the ids and wherever digests lie."""
+
+import datetime as dt
+from decimal import Decimal
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dptext_etl.checks import buckets
+from dptext_etl.runner.source import others as module
+from dptext_etl.runner.source.others import others
+
+NUMBERS = np.random.default_rng(7).permutation(5_000)
+IDS = {
+    "string": [f"r{n}" for n in NUMBERS],
+    "integer": NUMBERS.tolist(),
+    "decimal": [Decimal(int(n)) / 4 for n in NUMBERS],
+    "date": [dt.date(2000, 1, 1) + dt.timedelta(days=int(n)) for n in NUMBERS],
+    "composite": [{"a": int(n) % 70, "b": str(n // 70)} for n in NUMBERS],
+}
+
+
+@pytest.mark.parametrize("kind", IDS)
+@pytest.mark.parametrize("held", [1 << 8, 1 << 25])
+def test_the_others_are_those_of_an_anti_join_in_their_order(monkeypatch, tmp_path, kind, held):
+    monkeypatch.setattr(buckets, "HELD_BYTES", held)
+    monkeypatch.setattr(module, "BATCH_ROWS", 700)
+    rows = pl.DataFrame({"id": IDS[kind], "text": [f"t{n}" for n in NUMBERS]})
+    known = rows.sample(3_300, seed=1, shuffle=True).select("id")
+    found, count = others(rows.lazy(), known.lazy(), "id", tmp_path)
+    expected = rows.filter(~rows["text"].is_in(rows.join(known, on="id", how="semi")["text"].implode()))
+    assert count == expected.height == 1_700
+    assert found.collect(engine="streaming").equals(expected)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9])
+def test_rows_that_came_later_are_seen(tmp_path, size):
+    """Whoever reads the rows counts them, and refuses a source that has grown."""
+    path = tmp_path / "rows.parquet"
+    pl.DataFrame({"id": range(size)}, schema={"id": pl.Int64}).write_parquet(path)
+    known = pl.LazyFrame({"id": range(size)}, schema={"id": pl.Int64})
+    found, count = others(pl.scan_parquet(path), known, "id", tmp_path)
+    assert count == 0
+    pl.DataFrame({"id": range(size + 20)}).write_parquet(path)
+    assert found.collect()["id"].to_list() == list(range(size, size + 20))
+
+
+def test_digests_with_equal_first_halves_are_told_apart():
+    random = np.random.default_rng(3)
+    asked, known = np.zeros((400, 16), np.uint8), np.zeros((300, 16), np.uint8)
+    asked[:, [0, 15]], known[:, [0, 15]] = random.integers(0, 24, (400, 2)), random.integers(0, 24, (300, 2))
+    there = {row.tobytes() for row in known}
+    assert module._within(asked, known).tolist() == [row.tobytes() in there for row in asked]
