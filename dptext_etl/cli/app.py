@@ -13,6 +13,7 @@ from dptext_etl.cli.commands import (
     calibrate,
     check,
     clean,
+    corpus,
     demo,
     evaluate,
     explain,
@@ -81,6 +82,7 @@ for module in (
 app.add_typer(ledger_caps.commands, name="ledger")
 app.add_typer(key.app, name="key")
 app.add_typer(train.app, name="train")
+app.add_typer(corpus.app, name="corpus")
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""Define `dptext calibrate`, which estimates the public range that a model's scores are clipped to."""
+"""Define `dptext calibrate`, which chooses on public text: a range of scores, or the hit rates of a corpus."""
 
 from __future__ import annotations
 
@@ -14,11 +14,28 @@ KEYS = ("out", "low", "high", "kind", "texts", "scores", "mean", "sd", "percenti
 
 
 def calibrate(
+    what: Annotated[
+        Literal["model", "surrogate"],
+        typer.Argument(metavar="[WHAT]", help="`surrogate` chooses the hit rates of a corpus; else a model's range."),
+    ] = "model",
     *,
-    model: Annotated[str, typer.Option(help="A folder, a model of dptext-etl-models, or a name on the hub.")],
+    model: Annotated[
+        str | None, typer.Option(help="A folder, a model of dptext-etl-models, or a name on the hub.")
+    ] = None,
     corpus: Annotated[
-        Path, typer.Option(metavar="FILE", help="Parquet file of PUBLIC texts; never those to privatise.")
+        Path,
+        typer.Option(
+            metavar="FILE",
+            help="Parquet file of PUBLIC texts, never those to privatise; with surrogate the corpus's folder or name.",
+        ),
     ],
+    public: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="With surrogate: PUBLIC texts like those to privatise; repeat as needed."),
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="With surrogate: a column of public labels that should survive.")
+    ] = None,
     column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
     out: Annotated[
         Path | None,
@@ -54,7 +71,19 @@ def calibrate(
 
     With --latent, the command chooses the clip of dpbart's latents from the spread of their values (paper 003,
     appendix B).
+
+    `dptext calibrate surrogate --corpus FOLDER --public FILE` chooses, for each epsilon, the hit rate that keeps most
+    of public texts, and writes the rates into the corpus, whose hash changes.
     """
+    from dptext_etl.errors import PolicyError
+
+    if what == "surrogate":
+        from dptext_etl.cli.commands.calibrate_surrogate import calibrate_surrogate
+
+        calibrate_surrogate(str(corpus), public or [], column=column, label=label, out=out, as_json=as_json)
+        return
+    if model is None:
+        raise PolicyError("no model is named", "name one with --model, or a corpus: dptext calibrate surrogate")
     if latent:
         from dptext_etl.cli.commands.calibrate_latent import calibrate_latent
 
@@ -62,7 +91,6 @@ def calibrate(
         calibrate_latent(model, corpus, length=length, deviations=deviations or 0.5, **asked)
         return
     from dptext_etl.cli.render import terminal
-    from dptext_etl.errors import PolicyError
     from dptext_etl.inference import language_model
     from dptext_etl.inference.clipping import CLIP_FILE
     from dptext_etl.training import calibration
@@ -79,11 +107,11 @@ def calibrate(
         if done % every == 0:
             terminal.note(f"{done:,} of {total:,} texts")
 
-    public = Corpus(corpus, column=column)
+    texts_of = Corpus(corpus, column=column)
     files = language_model.model_files(model, revision)
     found = calibration.calibrate(
         files,
-        public,
+        texts_of,
         path,
         texts=texts,
         kind=kind,

@@ -1,0 +1,116 @@
+"""Define `dptext corpus build|show`, which make and describe the public texts that `surrogate` releases."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from dptext_etl.cli.command import Command, epilog
+from dptext_etl.cli.options import Json
+
+app = typer.Typer(no_args_is_help=True, help="Build and show corpora: the public texts that surrogate releases.")
+
+BUILD = 'dptext corpus build turns.parquet --out corpus --licence "CC BY-SA 4.0" --provenance "dialogue turns of …"'
+SHOW = "dptext corpus show corpus"
+KEYS = ("name", "texts", "sha256", "licence", "provenance", "encoder", "hits", "build")
+
+
+@app.callback()
+def corpus() -> None:
+    """Build and show corpora: the public texts that surrogate releases."""
+
+
+@app.command(cls=Command, epilog=epilog(BUILD, KEYS))
+def build(
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="SOURCE...", help="PUBLIC texts: .parquet, .csv, or .txt with one a line.")
+    ],
+    *,
+    out: Annotated[Path, typer.Option(metavar="FOLDER", help="New folder of the corpus.")],
+    licence: Annotated[str, typer.Option(metavar="WORDS", help="Terms of the texts' licence; required.")] = "",
+    provenance: Annotated[str, typer.Option(metavar="WORDS", help="Where the texts come from; required.")] = "",
+    name: Annotated[str | None, typer.Option(help="Name for people; by default that of the folder.")] = None,
+    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    texts: Annotated[int, typer.Option(help="Most texts of the corpus, at least 1,000.")] = 20_000,
+    words: Annotated[str, typer.Option(metavar="A:B", help="Words of the shortest and of the longest text.")] = "4:40",
+    sentences: Annotated[bool, typer.Option("--sentences", help="Cut the texts into sentences first.")] = False,
+    encoder: Annotated[
+        Literal["words", "task", "sentence-transformers"], typer.Option(help="How texts become vectors.")
+    ] = "words",
+    vectors: Annotated[str, typer.Option(metavar="NAME|FILE", help="Word vectors.")] = "english-20k",
+    model: Annotated[
+        str | None, typer.Option(help="With sentence-transformers: a folder or a name on the hub.")
+    ] = None,
+    task: Annotated[
+        list[Path] | None, typer.Option(metavar="FILE", help="With task: PUBLIC labelled texts; repeat as needed.")
+    ] = None,
+    label: Annotated[str, typer.Option(help="The column of labels of the labelled texts.")] = "label",
+    share: Annotated[float, typer.Option(help="With task: share of a vector that its directions get.")] = 0.5,
+    as_json: Json = False,
+) -> None:
+    """Build a corpus from public texts: clean them, learn an encoder, choose hit rates, write cards.
+
+    Texts with e-mail addresses, telephone numbers, URLs or long runs of digits are left out, and each text stays once.
+    A corpus is published text by definition: never build one from texts that you privatise.
+    """
+    from dptext_etl.cli.render import terminal
+    from dptext_etl.corpora import building, cards
+    from dptext_etl.corpora.cleaning import Cleaning
+    from dptext_etl.corpora.sources import Source
+
+    fewest, most = _range(words)
+    terminal.note("this command assumes that the sources are public: their texts are published as they are")
+    options = building.Options(
+        name=name or out.name,
+        licence=licence,
+        provenance=provenance,
+        cleaning=Cleaning(fewest, most, sentences),
+        texts=texts,
+        encoder=encoder,
+        vectors=vectors,
+        model=model,
+        task=[Source(path, column, label) for path in task or ()],
+        share=share,
+    )
+    built = building.build([Source(path, column) for path in sources], out, options, terminal.note)
+    _tell(cards.facts(built), as_json=as_json)
+    if not as_json:
+        terminal.say(f'\nin a policy: mechanism = {{ name = "surrogate", corpus = "{out}" }}')
+
+
+@app.command(cls=Command, epilog=epilog(SHOW, KEYS))
+def show(
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A folder, or a name that comes with the library.")],
+    *,
+    as_json: Json = False,
+) -> None:
+    """Show what a corpus is: its size, hash, licence, provenance, encoder, and the hit rates that were calibrated."""
+    from dptext_etl.corpora import Corpus, cards
+
+    _tell(cards.facts(Corpus.open(corpus)), as_json=as_json)
+
+
+def _range(words: str) -> tuple[int, int]:
+    """Read "A:B".
+
+    Raises:
+        PolicyError: It is no range of whole numbers.
+    """
+    from dptext_etl.errors import PolicyError
+
+    fewest, _, most = words.partition(":")
+    if not fewest.isdecimal() or not most.isdecimal():
+        raise PolicyError(f"--words {words!r} is no range; allowed: A:B with whole numbers, such as 4:40")
+    return int(fewest), int(most)
+
+
+def _tell(facts: dict[str, Any], *, as_json: bool) -> None:
+    """Print the facts of a corpus."""
+    from dptext_etl.cli.render import terminal
+
+    if as_json:
+        terminal.emit(facts)
+    else:
+        terminal.pairs(facts)

@@ -1,0 +1,147 @@
+"""A corpus is built from public files by one command, with cards and hit rates, or refused in clear words."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl.cli.app import app
+from dptext_etl.corpora import Corpus, cards
+from dptext_etl.corpora.building import Options, build
+from dptext_etl.corpora.sources import Source
+from dptext_etl.errors import InputError, PolicyError
+from tests.corpora.sentences import labelled, texts
+
+STATED = {"licence": "CC0", "provenance": "made for tests"}
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Parquet file of the sentences and their topics, some of them twice."""
+    path = tmp_path_factory.mktemp("public") / "turns.parquet"
+    rows = labelled()[::4]
+    pl.DataFrame(rows + rows[:100], schema=["text", "label"], orient="row").write_parquet(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def built(table: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A corpus of 1,500 of the 2,016 sentences."""
+    out = tmp_path_factory.mktemp("corpora") / "turns"
+    build([Source(table)], out, Options(name="turns", texts=1_500, **STATED))
+    return out
+
+
+def test_a_corpus_holds_texts_vectors_encoder_and_hit_rates(built: Path) -> None:
+    corpus = Corpus.open(built)
+    assert len(corpus) == len(set(corpus.texts)) == 1_500
+    assert set(corpus.texts) <= set(texts())
+    assert np.array_equal(corpus.vectors, corpus.encoder.encode(corpus.texts))
+    assert 0.3 < corpus.hits[1.0] < corpus.hits[4.0] < corpus.hits[16.0] <= 1.0
+    assert corpus.description["build"]["dropped"] == {"there already": 100}
+    card = (built / cards.MARKDOWN).read_text("utf-8")
+    assert corpus.sha256 in card
+    assert "published text" in card
+    assert json.loads((built / "card.json").read_text("utf-8"))["sha256"] == corpus.sha256
+
+
+def test_equal_inputs_make_equal_bytes_in_any_order(built: Path, table: Path, tmp_path: Path) -> None:
+    turned = tmp_path / "turns.parquet"
+    pl.read_parquet(table).reverse().write_parquet(turned)
+    build([Source(turned)], tmp_path / "again", Options(name="turns", texts=1_500, **STATED))
+    assert Corpus.open(tmp_path / "again").sha256 == Corpus.open(built).sha256
+
+
+@pytest.mark.parametrize("missing", sorted(STATED))
+def test_licence_and_provenance_are_required(missing: str) -> None:
+    with pytest.raises(PolicyError, match=f"states its {missing}"):
+        Options(name="turns", **{**STATED, missing: " "})
+
+
+def test_too_few_texts_are_refused_with_what_became_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "few.txt"
+    path.write_text("\n".join([*texts()[:900], "too short"]), "utf-8")
+    with pytest.raises(InputError, match=r"900 texts are left of 901 \(1 too short\); allowed: 1,000 and more"):
+        build([Source(path)], tmp_path / "out", Options(name="few", **STATED))
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_folder_that_holds_something_is_left_alone(built: Path, table: Path) -> None:
+    before = Corpus.open(built).sha256
+    with pytest.raises(InputError, match="is not an empty folder"):
+        build([Source(table)], built, Options(name="other", **STATED))
+    assert Corpus.open(built).sha256 == before
+
+
+def test_a_task_encoder_knows_public_labels(table: Path, tmp_path: Path) -> None:
+    options = Options(name="task", encoder="task", task=[Source(table, label="label")], **STATED)
+    corpus = build([Source(table)], tmp_path / "task", options)
+    plain = build([Source(table)], tmp_path / "plain", Options(name="plain", **STATED))
+    assert corpus.encoder.vectors.shape[1] == plain.encoder.vectors.shape[1] + 3
+    assert corpus.encoder_kind == "task"
+
+
+def test_a_model_encodes_where_one_is_named(monkeypatch: pytest.MonkeyPatch, table: Path, tmp_path: Path) -> None:
+    """A stand-in for sentence-transformers counts letters: the real library is an extra."""
+
+    class Letters:
+        def __init__(self, name: str) -> None:
+            assert name == "letters"
+
+        def encode(self, asked: list[str], batch_size: int, show_progress_bar: bool) -> list[list[float]]:
+            assert (batch_size, show_progress_bar) == (1, False)
+            return [[float(text.count(letter)) for letter in "aeioutrsl"] for text in asked]
+
+    module = types.ModuleType("sentence_transformers")
+    module.SentenceTransformer = Letters  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "sentence_transformers", module)
+    options = Options(name="letters", encoder="sentence-transformers", model="letters", **STATED)
+    corpus = build([Source(table)], tmp_path / "letters", options)
+    lengths = np.linalg.norm(corpus.vectors.astype(float), axis=1)
+    assert corpus.vectors.shape == (2_016, 9)
+    assert (abs(lengths - 127) < 2).all()
+
+
+def test_a_model_without_its_library_is_refused_with_the_command(monkeypatch: pytest.MonkeyPatch, table: Path) -> None:
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    options = Options(name="model", encoder="sentence-transformers", model="any", **STATED)
+    with pytest.raises(PolicyError, match="needs a library") as caught:
+        build([Source(table)], table.parent / "none", options)
+    assert "sentence-transformers" in str(caught.value)
+
+
+def test_the_commands_build_show_and_calibrate(table: Path, tmp_path: Path) -> None:
+    out = tmp_path / "made"
+    asked = ["corpus", "build", str(table), "--out", str(out), "--texts", "1500", "--json"]
+    refused = CliRunner().invoke(app, asked)
+    assert refused.exit_code == 2
+    assert not out.exists()
+    made = CliRunner().invoke(app, [*asked, "--licence", "CC0", "--provenance", "made for tests"])
+    assert made.exit_code == 0, made.output
+    facts = json.loads(made.stdout)
+    assert facts["texts"] == 1_500
+    shown = CliRunner().invoke(app, ["corpus", "show", str(out), "--json"])
+    assert json.loads(shown.stdout) == facts
+    asked = ["calibrate", "surrogate", "--corpus", str(out), "--json"]
+    assert CliRunner().invoke(app, asked).exit_code == 2
+    again = CliRunner().invoke(app, [*asked, "--public", str(table), "--label", "label"])
+    assert again.exit_code == 0, again.output
+    told = json.loads(again.stdout)
+    corpus = Corpus.open(out)
+    assert (told["replaces"], told["sha256"]) == (facts["sha256"], corpus.sha256)
+    assert corpus.hits[4.0] == told["hits"]["4"]
+    assert corpus.description["hits_from"] == "public texts with labels: turns.parquet"
+    assert sorted(path.name for path in out.iterdir()) == ["README.md", "card.json", "corpus.safetensors"]
+
+
+def test_a_corpus_of_the_library_is_not_replaced(table: Path) -> None:
+    refused = CliRunner().invoke(app, ["calibrate", "surrogate", "--corpus", "example", "--public", str(table)])
+    assert refused.exit_code == 2
+    assert "comes with the library" in refused.output

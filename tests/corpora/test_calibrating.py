@@ -1,0 +1,87 @@
+"""The hit rate that calibration takes is the best one, by brute force; estimates of topics are right on average."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+from dptext_etl.corpora.calibrating import calibrate
+from dptext_etl.corpora.frequencies import estimate_frequencies
+from dptext_etl.corpora.weights import hit_rate, near_share, near_texts
+from dptext_etl.errors import InputError
+
+EPSILONS = (0.5, 2.0, 4.0, 8.0)
+
+
+def random_vectors(texts: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(-60, 60, (texts, 5)).astype(np.int8)
+
+
+def law(texts: int, epsilon: float, order: list[int], near: int) -> np.ndarray:
+    """The distribution of a release whose near texts come first in `order`."""
+    weights = np.ones(texts)
+    weights[order[:near]] = math.exp(epsilon)
+    return weights / weights.sum()
+
+
+@pytest.mark.parametrize("labelled", [False, True])
+def test_no_number_of_near_texts_keeps_more(labelled: bool) -> None:
+    vectors, queries = random_vectors(60, 1), random_vectors(25, 2)
+    labels = [str(number) for number in (queries[:, 0] > 0).astype(int)] if labelled else None
+    scores = queries.astype(int) @ vectors.T.astype(int)
+    likeness = scores.astype(float)
+    if labels is not None:
+        votes = np.argsort(-scores.T, axis=1, kind="stable")[:, :15]
+        told = (np.array(labels)[votes] == "1").mean(axis=1)
+        likeness = np.array([told if label == "1" else 1 - told for label in labels])
+    for found in calibrate(vectors, queries, EPSILONS, labels=labels):
+        kept = []
+        for near in range(1, 60):
+            orders = np.argsort(-scores, axis=1, kind="stable").tolist()
+            kept.append(np.mean([law(60, found.epsilon, o, near) @ u for o, u in zip(orders, likeness, strict=True)]))
+        assert found.near == 1 + int(np.argmax(kept))
+        assert found.hit == pytest.approx(hit_rate(60, found.epsilon, found.near))
+
+
+def test_more_epsilon_takes_fewer_texts_and_hits_more_often() -> None:
+    found = calibrate(random_vectors(400, 3), random_vectors(50, 4))
+    assert all(one.near >= other.near for one, other in itertools.pairwise(found))
+    assert found[-1].hit > 0.9 > found[0].hit
+    assert all(one.kept <= other.kept <= 1.0 for one, other in itertools.pairwise(found))
+
+
+def test_hit_rates_and_near_texts_are_the_inverse_of_each_other() -> None:
+    for epsilon, hit in ((4.0, 0.7), (8.0, 0.9), (16.0, 0.99)):
+        near = near_texts(20_000, epsilon, hit)
+        assert hit_rate(20_000, epsilon, near) == pytest.approx(hit, abs=0.01) or near == 1
+    weights = law(50, 2.0, list(range(50)), 7)
+    assert hit_rate(50, 2.0, 7) == pytest.approx(weights[:7].sum())
+    assert near_share(50, 2.0, 7) == pytest.approx(1 - 50 * weights[-1])
+
+
+def test_estimates_are_unbiased_for_the_mix_of_near_texts() -> None:
+    texts = [f"text {number}" for number in range(90)]
+    topics = {text: ("rare", "some", "many")[(place >= 5) + (place >= 30)] for place, text in enumerate(texts)}
+    rng, near, epsilon = np.random.default_rng(5), 6, 3.0
+    orders = [[*range(6), *range(6, 90)], [*range(30, 36), *range(30), *range(36, 90)]]  # 5/6 rare + 1/6 some; all many
+    rows = rng.choice(2, size=4_000, p=[0.3, 0.7])
+    released = [texts[rng.choice(90, p=law(90, epsilon, orders[row], near))] for row in rows]
+    found = {one.topic: one for one in estimate_frequencies(released, topics, epsilon=epsilon, near=near)}
+    mix = rows.mean()
+    wanted = {"rare": (1 - mix) * 5 / 6, "some": (1 - mix) / 6, "many": mix}
+    for topic, share in wanted.items():
+        assert abs(found[topic].share - share) < 4 * found[topic].standard_error
+        assert found[topic].standard_error < 0.02
+    assert abs(found["rare"].released - wanted["rare"]) > 4 * found["rare"].standard_error  # the raw share is biased
+    assert sum(one.share for one in found.values()) == pytest.approx(1)
+
+
+def test_releases_of_another_corpus_are_refused_without_a_quote() -> None:
+    with pytest.raises(InputError, match="1 of 2 releases are no texts") as caught:
+        estimate_frequencies(["one", "secret"], {"one": "a", "two": "b"}, epsilon=1.0, near=1)
+    assert "secret" not in str(caught.value)
+    with pytest.raises(InputError, match="1 <= near < texts"):
+        estimate_frequencies(["one"], {"one": "a", "two": "b"}, epsilon=1.0, near=2)
