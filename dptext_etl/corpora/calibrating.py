@@ -2,8 +2,10 @@
 
 A release keeps much where near texts are drawn often, and where near texts are really near: more near texts raise the
 first and lower the second. For a given epsilon the expected likeness of a public text and its release is computed
-exactly for every number of near texts, and the best one is taken. Without labels, likeness is the cosine of the two
-vectors. With public labels it is the agreement of the text's label with what neighbours say of the corpus's text.
+exactly for every number of near texts, and the best one is taken. Without labels, likeness is a power of the cosine of
+the two vectors, so that a little likeness counts for little: with 1.5, the best hit rates were those that kept most of
+the public domain labels of Schema-Guided Dialogue. With public labels, likeness is the agreement of the text's label
+with what neighbours say of the corpus's text.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ Reals = npt.NDArray[np.float64]
 EPSILONS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 12.0, 14.0, 16.0)
 MOST_TEXTS = 1_000
 """Public texts that are looked at."""
+POWER = 1.5
 _BLOCK = 128
 _VOTERS = 15
 
@@ -81,7 +84,9 @@ def _gains(vectors: Int8s, queries: Int8s, labels: npt.NDArray[np.int64] | None)
         own = slice(first, first + _BLOCK)
         scores = products(queries[own], vectors)
         order = np.argsort(-scores, axis=1, kind="stable")
-        likeness = scores.astype(np.float64) if told is None or labels is None else told[:, labels[own]].T
+        likeness = np.maximum(scores, 0.0).astype(np.float64) ** POWER
+        if told is not None and labels is not None:
+            likeness = told[:, labels[own]].T
         likeness = likeness - likeness.mean(axis=1, keepdims=True)
         total += np.take_along_axis(likeness, order, axis=1).sum(axis=0)
     return np.cumsum(total) / max(1, len(queries))

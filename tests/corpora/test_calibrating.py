@@ -32,7 +32,7 @@ def test_no_number_of_near_texts_keeps_more(labelled: bool) -> None:
     vectors, queries = random_vectors(60, 1), random_vectors(25, 2)
     labels = [str(number) for number in (queries[:, 0] > 0).astype(int)] if labelled else None
     scores = queries.astype(int) @ vectors.T.astype(int)
-    likeness = scores.astype(float)
+    likeness = np.maximum(scores, 0.0) ** 1.5
     if labels is not None:
         votes = np.argsort(-scores.T, axis=1, kind="stable")[:, :15]
         told = (np.array(labels)[votes] == "1").mean(axis=1)
