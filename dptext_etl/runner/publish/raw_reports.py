@@ -17,7 +17,9 @@ from dptext_etl import _kernel
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.reports.fingerprints import Seal
 from dptext_etl.checks.reports.personal_data import Finder, SurvivorCount, by_patterns, count_survivors
+from dptext_etl.corpora.cleaning import normalised
 from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.staged import StagedRun
 
@@ -67,6 +69,36 @@ def sealed(staged: StagedRun) -> dict[str, dict[str, int]]:
         seal = Seal.of(map(_words, texts), secret, policy.dataset, item.name)
         released = (_words(text) for part in parts for text in part[item.name])
         counts[item.name] = {"sealed": seal.size, **seal.shared(released)}
+    return counts
+
+
+@bare
+def in_corpus(staged: StagedRun) -> dict[str, dict[str, int]]:
+    """Count the texts that stand both in the raw table and in the public corpus that a column is released from.
+
+    A text of the corpus is public whoever else wrote it, so a find refuses nothing. Many finds say that the corpus was
+    made from the table, or both from one source: then it must not be called public.
+
+    Returns:
+        By text column that is released from a corpus: `corpus`, its texts; `standing`, those of them that stand in the
+        raw table; `rows`, raw texts that are texts of the corpus. Forms are compared after normalisation.
+
+    Raises:
+        InputError: As `survivors`.
+        ArtifactError: The corpus cannot be read.
+    """
+    _log(staged, "corpus")
+    raw, counts = _raw(staged), {}
+    for item in staged.policy.columns:
+        if not isinstance(item.mechanism, ChoiceMechanism):
+            continue
+        public = frozenset(item.mechanism.opened.texts)
+        with seam(
+            "comparing a column with its corpus", InputError, "the source must be there while its report is made"
+        ):
+            texts = raw.select(item.name).collect(engine="streaming")[item.name]
+        found = [line for text in texts if (line := normalised(text or "")) in public]
+        counts[item.name] = {"corpus": len(public), "standing": len(set(found)), "rows": len(found)}
     return counts
 
 

@@ -1,0 +1,50 @@
+"""How much of a public corpus stands in the raw table is a count for people inside, logged, and refuses nothing."""
+
+from __future__ import annotations
+
+import json
+
+import polars as pl
+import pytest
+
+from dptext_etl import Policy, _kernel
+from dptext_etl.corpora import Corpus
+from dptext_etl.engines import stage
+from dptext_etl.runner.publish.raw_reports import QUERIES, in_corpus
+
+
+@pytest.fixture
+def run(tmp_path, small_vectors):
+    _kernel.Secret().write(str(tmp_path / "noise.key"))
+    public = Corpus.open("example").texts
+    texts = [f"a private text of patient {n}" for n in range(20)]
+    texts[3:6] = [public[0], f"  {public[0].replace(' ', '  ')}", public[9]]
+    texts[7] = None
+    pl.DataFrame({"id": range(20), "text": texts, "note": texts}).write_parquet(tmp_path / "raw.parquet")
+    words = {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors}
+    return stage(
+        Policy.parse(
+            {
+                "dataset": "d",
+                "release": "r1",
+                "source": str(tmp_path / "raw.parquet"),
+                "sink": str(tmp_path / "out"),
+                "id": "id",
+                "unit": "record",
+                "key": f"file:{tmp_path / 'noise.key'}",
+                "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
+                "column": [
+                    {"name": "text", "mechanism": {"name": "surrogate", "epsilon": 2.0, "corpus": "example"}},
+                    {"name": "note", "mechanism": words, "allow": ["cluster"]},
+                ],
+            }
+        )
+    )
+
+
+def test_texts_of_the_corpus_in_the_raw_table_are_counted_and_logged(run):
+    size = len(Corpus.open("example"))
+    assert in_corpus(run) == {"text": {"corpus": size, "standing": 2, "rows": 3}}
+    asked = (run.layout.staging / QUERIES).read_text()
+    assert [json.loads(line)["query"] for line in asked.splitlines()] == ["corpus"]
+    assert "patient" not in asked
