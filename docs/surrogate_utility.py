@@ -58,14 +58,14 @@ PLAN: dict[str, list[Line]] = {
     "ATIS": [Line("dialogue turns"), Line(EVERYDAY, epsilons=FEW), Line("film reviews", epsilons=FEW)],
     "Banking77": [Line("dialogue turns", epsilons=(4.0, 8.0, 16.0)), Line(EVERYDAY, epsilons=FEW)],
     "SST-2": [
-        Line("film reviews"),
+        Line("film reviews", epsilons=FEW),
         Line("film reviews, task of SST-2"),
         *_variants("film reviews"),
         Line(EVERYDAY, epsilons=FEW),
     ],
-    "UCI sentences": [Line("film reviews"), Line("film reviews, task of UCI"), Line(EVERYDAY, epsilons=FEW)],
+    "UCI sentences": [Line("film reviews", epsilons=FEW), Line("film reviews, task of UCI"), Line(EVERYDAY, epsilons=FEW)],
     "IMDb": [
-        Line("film reviews"),
+        Line("film reviews", epsilons=FEW),
         Line("film reviews, task of IMDb"),
         Line("film reviews, task of IMDb", parts=4, epsilons=(4.0, 8.0, 16.0)),
     ],

@@ -1,0 +1,70 @@
+"""The figures of `docs/surrogate_utility.py` on texts whose figures are known, and the examples of its how-to page."""
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from dptext_etl.corpora import Corpus
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+
+ROOT = Path(__file__).resolve().parents[2]
+TRAIN = (["play a song of the band", "book a hotel room for us"] * 20, ["music", "hotel"] * 20)
+TEST = (["a new album by the singer", "rooms of a cheap hotel", "a song"], ["music", "hotel", "music"])
+
+
+@pytest.fixture
+def utility(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    module = importlib.import_module("surrogate_utility")
+    yield module
+    sys.modules.pop("surrogate_utility")
+    sys.modules.pop("surrogate_measures")
+
+
+def test_learners_see_words_vectors_or_both(utility):
+    place = Corpus.open("example")
+    assert utility.measures.f1(TRAIN, (TRAIN[0], TRAIN[1])) == 1.0
+    assert utility.measures.f1(TRAIN, TEST, place, words=False) == 1.0  # album, singer: no word of the training texts
+    assert utility.measures.f1(TRAIN, (TEST[0], ["hotel", "music", "hotel"]), place, words=False) == 0.0
+    assert utility.measures.majority(TEST, (TRAIN[0], ["hotel"] * 40)) == pytest.approx(0.25)
+
+
+def test_a_stopped_run_goes_on_where_it_was(utility, tmp_path):
+    kept = utility.Kept(tmp_path / "figures.jsonl")
+    assert kept.figure(("one", 1), lambda: 0.5) == 0.5
+    again = utility.Kept(tmp_path / "figures.jsonl")
+    assert again.figure(("one", 1), lambda: 0.9) == 0.5
+    assert again.figure(("one", 2), lambda: 0.9) == 0.9
+
+
+def test_the_page_says_where_a_release_brought_nothing(utility):
+    base = {"raw": 0.9, "public data alone": 0.7, "majority": 0.3}
+    assert "brought nothing" in utility.verdict(base, {4.0: 0.6, 8.0: 0.65})
+    assert "from ε = 8 on" in utility.verdict(base, {4.0: 0.6, 8.0: 0.75})
+    alone = utility.verdict({"raw": 0.9, "majority": 0.3}, {4.0: 0.6})
+    assert "above majority (0.300) from ε = 4 on (no public labels" in alone
+
+
+def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypatch):
+    monkeypatch.setattr(utility, "PLAN", {"toy": [utility.Line("example", epsilons=(2.0, 16.0))]})
+    monkeypatch.setattr(utility.measures, "corpus", lambda *_: Corpus.open("example"))
+    data = utility.DataSet("toy", TRAIN, TEST)
+    title, sizes, table, said = utility.section(utility.Kept(tmp_path / "kept"), data, {"toy": data}, tmp_path)
+    assert title == "## toy"
+    assert sizes.startswith("40 texts released, 3 raw ones for the test. Macro-F1: raw 1.000")
+    row = table.splitlines()[-1].split(" | ")
+    assert [bool(cell.strip(" |")) for cell in row] == [True, False, True, False, False, False, False, True]
+    assert float(row[-1].split()[0]) > 0.6
+    assert "ε" in said
+
+
+def test_the_examples_of_the_how_to_page_run(capsys):
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "surrogate-learning.md").read_text(), re.DOTALL)
+    assert len(blocks) == 2
+    for block in blocks:
+        exec(compile(block, "surrogate-learning.md", "exec"), {})
+    assert "travel" in capsys.readouterr().out
