@@ -13,6 +13,7 @@ AcceptLowerCap = Annotated[
     bool, typer.Option("--accept-lower-cap", help="Lower the pinned cap to the policy's; it stays low.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on stdout and nothing else there.")]
+Profile = Annotated[bool, typer.Option("--profile", help="Print what each stage took; --json has it always.")]
 PolicyFile = Annotated[Path, typer.Argument(metavar="POLICY", help="The policy file, such as privacy.toml.")]
 Partition = Annotated[
     str | None, typer.Option(metavar="NAME", help='Text that replaces "{partition}" in the policy\'s source and sink.')

@@ -30,6 +30,7 @@ def execute(
     as_json: bool,
     engine: str = "polars",
     accept_lower_cap: bool = False,
+    profile: bool = False,
 ) -> None:
     """Run a policy and print the results: counts, spends and verdicts, never a text or an id.
 
@@ -39,6 +40,7 @@ def execute(
         as_json: Print one JSON object instead of a summary for people.
         engine: "polars" or "spark".
         accept_lower_cap: Lower the pinned cap to that of the policy.
+        profile: Print what each stage took, too.
     """
     if engine == "polars":
         lean.without_pandas()
@@ -55,6 +57,8 @@ def execute(
         terminal.emit(summary)
     else:
         show(summary)
+        if profile:
+            show_profile(summary["profile"])
 
 
 def _on_spark(
@@ -103,6 +107,30 @@ def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
     """Print verdicts, one per line."""
     rows = [(gate["name"], "passed" if gate["passed"] else "FAILED", gate["message"]) for gate in gates]
     terminal.table(("gate", "", "what it saw"), rows)
+
+
+def show_profile(stages: Iterable[Mapping[str, Any]]) -> None:
+    """Print what each stage of a run took, one per line, and the sum."""
+    stages = list(stages)
+    rows = [_stage(one["name"], one) for one in stages]
+    total = {name: sum(one[name] for one in stages) for name in ("seconds", "cpu_seconds")}
+    most = max((one["peak_memory"] for one in stages), default=0)
+    rows.append(_stage("all", {**total, "rows": 0, "bytes": 0, "peak_memory": most}))
+    terminal.heading("Profile (stages that run side by side share the time)")
+    terminal.table(("stage", "seconds", "CPU-seconds", "rows", "MiB", "peak MiB by then"), rows)
+
+
+def _stage(name: str, cost: Mapping[str, Any]) -> tuple[Any, ...]:
+    rows = f"{cost['rows']:,}" if cost["rows"] else ""
+    size = f"{cost['bytes'] / 2**20:,.1f}" if cost["bytes"] else ""
+    return (
+        name,
+        f"{cost['seconds']:.2f}",
+        f"{cost['cpu_seconds']:.2f}",
+        rows,
+        size,
+        f"{cost['peak_memory'] / 2**20:,.0f}",
+    )
 
 
 @contextmanager

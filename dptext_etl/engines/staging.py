@@ -54,14 +54,18 @@ def stage(
     """
     policy, engine = resolve(policy), engine or LocalEngine()
     attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-    table = engine.open(policy, attempt.layout)
+    profile = attempt.profile
+    with profile.stage("open"):
+        table = engine.open(policy, attempt.layout)
     with attempt.alone() as staging:
-        source = engine.examine(table, policy, attempt.layout, progress)
-        checkpoint("checked")
-        present = partial(engine.present, source)
-        numbers = engine.shards(source, policy)
-        plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
+        with profile.stage("examine"):
+            source = engine.examine(table, policy, attempt.layout, progress)
+            checkpoint("checked")
+            present = partial(engine.present, source)
+            numbers = engine.shards(source, policy)
+            plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
+        profile.count("examine", rows=source.total)
+        with profile.stage("open"), Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
             refs = attempt.register(ledger, table.id_type)
         checkpoint("registered")
         work = Work(attempt, source, plans, refs, staging, checkpoint)
@@ -73,7 +77,7 @@ def stage(
     rows = row_counts(source.total, source.wanted, answers, staged)
     log.info("staged: %s", rows)
     seconds = time.monotonic() - attempt.began
-    read = (rows, table.dropped, source.base, seconds, table.origin)
+    read = (rows, table.dropped, source.base, seconds, table.origin, profile)
     return StagedRun(policy, partition, tuple(staged), tuple(plans), refs, *read)
 
 

@@ -10,6 +10,7 @@ from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard.staging import StagedShard, Staging
 
 
@@ -30,6 +31,7 @@ class StagedRun:
         base: Digest of the manifest that an incremental run adds to, or None.
         seconds: The duration of staging.
         origin: Which version of a table of Delta Lake or Iceberg was read; None for anything else.
+        profile: What the stages of the run took so far.
     """
 
     policy: Policy
@@ -42,6 +44,7 @@ class StagedRun:
     base: str | None
     seconds: float
     origin: dict[str, str] | None = None
+    profile: Profile = field(default_factory=Profile, repr=False, compare=False)
 
     @property
     def layout(self) -> Layout:

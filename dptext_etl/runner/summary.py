@@ -38,6 +38,8 @@ class RunSummary:
         manifest: SHA-256 of the manifest, or None.
         staging: The staging folder, inside the boundary.
         notes: Further facts, in sentences.
+        profile: What each stage took: name, seconds, cpu_seconds, rows, bytes, peak_memory (`runner.profile`). Of a
+            run in several processes, the stages of the last one.
     """
 
     dataset: str
@@ -58,6 +60,7 @@ class RunSummary:
     manifest: str | None
     staging: str
     notes: list[str]
+    profile: list[dict[str, Any]]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
@@ -77,6 +80,8 @@ def summarise(staged: StagedRun, verdicts: tuple[Verdict, ...], published: Publi
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         left = ledger.remaining(Scope.of(policy)).as_dict()
     words = sum(shard.counts["words"] for shard in staged.shards)
+    with staged.profile.stage("reports"):
+        made = [dict(item) for item in reports(staged)]
     spend = shown(combined(shard.spends for shard in staged.shards))
     return RunSummary(
         dataset=policy.dataset,
@@ -91,12 +96,13 @@ def summarise(staged: StagedRun, verdicts: tuple[Verdict, ...], published: Publi
         spend=spend,
         remaining=left,
         gates=[verdict.as_dict() for verdict in verdicts],
-        reports=[dict(item) for item in reports(staged)],
+        reports=made,
         published=published.path,
         published_rows=published.rows,
         manifest=published.manifest,
         staging=str(staged.layout.staging),
         notes=[*_notes(staged, published), *filter(None, [given_back(spend)])],
+        profile=staged.profile.as_list(),
     )
 
 

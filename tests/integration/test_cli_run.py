@@ -115,6 +115,18 @@ def test_a_run_reports_and_a_second_one_costs_nothing(inited):
     assert facts("ledger", "remaining", "--ledger", "ledger.db") == ledger
 
 
+def test_a_profile_shows_every_stage_and_json_has_it(inited):
+    shown = dptext("run", "privacy.toml", "--profile").stdout
+    stages = ("open", "examine", "read", "reserve", "compute", "reports", "stage", "commit", "gates", "publish", "all")
+    table = shown[shown.index("Profile") :].splitlines()
+    assert {line.split()[0] for line in table if line.strip()} >= set(stages)
+    costs = {cost["name"]: cost for cost in facts("run", "privacy.toml")["profile"]}
+    assert costs["read"]["rows"] == 300
+    assert costs["read"]["bytes"] > 0
+    assert costs["publish"]["rows"] == costs["gates"]["rows"] == 300
+    assert "Profile" not in dptext("run", "privacy.toml").stdout
+
+
 def test_a_run_is_readable_and_shows_no_text(inited):
     shown = dptext("run", "privacy.toml")
     assert shown.exit_code == 0

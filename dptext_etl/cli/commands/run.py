@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dptext_etl.cli.options import AcceptLowerCap, Device, Dtype, Engine, Json, Partition, PolicyFile
+from dptext_etl.cli.options import AcceptLowerCap, Device, Dtype, Engine, Json, Partition, PolicyFile, Profile
 
 EXAMPLE = "dptext run privacy.toml --partition 2026-10"
 KEYS = (
@@ -24,6 +24,7 @@ KEYS = (
     "manifest",
     "staging",
     "notes",
+    "profile",
 )
 
 
@@ -35,6 +36,7 @@ def run(
     engine: Engine = "polars",
     device: Device = None,
     dtype: Dtype = None,
+    profile: Profile = False,
     as_json: Json = False,
 ) -> None:
     """Release the policy's columns, charge the ledger, check the gates, and publish.
@@ -46,4 +48,11 @@ def run(
     from dptext_etl.policy import Policy
 
     compute_on(device, dtype)
-    execute(Policy.load(policy), partition=partition, as_json=as_json, engine=engine, accept_lower_cap=accept_lower_cap)
+    execute(
+        Policy.load(policy),
+        partition=partition,
+        as_json=as_json,
+        engine=engine,
+        accept_lower_cap=accept_lower_cap,
+        profile=profile,
+    )

@@ -35,6 +35,7 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
             work.staging,
             attempt.layout.root,
             work.checkpoint,
+            attempt.profile,
         )
         require_room(ledger, work.refs, attempt.policy, work.source.rows, work.source.wanted)
         for index, frame in planted(work):

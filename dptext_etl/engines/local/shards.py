@@ -35,10 +35,16 @@ def planted(work: Work[pl.LazyFrame]) -> Iterator[tuple[int, pl.DataFrame]]:
         InputError: The source has more rows than were checked; the new ones are not used.
     """
     policy, wanted, seen = work.attempt.policy, work.source.wanted, 0
-    for at, raw in enumerate(batches(work.source.rows, policy.shard_rows)):
-        seen += raw.height
-        if seen > wanted:
-            refuse_other_rows(wanted, seen)
-        frame = plant(raw, work.plans[at], policy)
+    profile, raws = work.attempt.profile, enumerate(batches(work.source.rows, policy.shard_rows))
+    while True:
+        with profile.stage("read"):
+            at, raw = next(raws, (0, None))
+            if raw is None:
+                return
+            seen += raw.height
+            if seen > wanted:
+                refuse_other_rows(wanted, seen)
+            frame = plant(raw, work.plans[at], policy)
+            profile.count("read", rows=raw.height, size=int(raw.estimated_size()))
         work.checkpoint("planted")
         yield work.plans[at].shard, frame

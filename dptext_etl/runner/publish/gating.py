@@ -40,10 +40,16 @@ def check(staged: StagedRun, *, checkpoint: Checkpoint = nothing) -> tuple[Verdi
     """
     if not staged.shards:
         return ()
+    with staged.profile.stage("gates"):
+        return _check(staged, checkpoint)
+
+
+def _check(staged: StagedRun, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
     policy = staged.policy
     staging = Staging(staged.layout.staging)
     for shard in staged.shards:
         staging.require(shard)
+        staged.profile.count("gates", rows=shard.counts["rows"], size=staging.path(shard).stat().st_size)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
         lineage = Lineage.declared(policy, (*output_columns(policy), *staged.dropped))
         verdicts = evaluate(

@@ -67,16 +67,17 @@ class Writer:
         """The parts that were written so far."""
         return tuple(Part(f"{self.folder}/{name}", rows, digest) for name, rows, digest in self._written)
 
-    def add(self, shard: StagedShard) -> None:
-        """Write a staged shard without its canary rows."""
-        self.add_rows(self._staging.read(shard).filter(~pl.col(CANARY)).drop(CANARY))
+    def add(self, shard: StagedShard) -> int:
+        """Write a staged shard without its canary rows, and return the bytes of its file."""
+        return self.add_rows(self._staging.read(shard).filter(~pl.col(CANARY)).drop(CANARY))
 
-    def add_rows(self, frame: pl.DataFrame) -> None:
-        """Write rows as they are to be published."""
+    def add_rows(self, frame: pl.DataFrame) -> int:
+        """Write rows as they are to be published, and return the bytes of their file."""
         name = f"part-{len(self._written):05d}.{self._layout.sink_format}"
         path = self._drafts / name
         durable.write(path, _writer(frame, self._layout.sink_format), action="writing a part")
         self._written.append((name, frame.height, sha256(path)))
+        return path.stat().st_size
 
     def finish(self, each: Callable[[], object] = lambda: None) -> None:
         """Put the version where the manifest will point. Call it when the ledger has recorded the publication.

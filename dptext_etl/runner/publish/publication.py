@@ -77,7 +77,11 @@ def publish(
         note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.staging}"
         return Published(None, None, None, 0, changed=False, note=note)
     meter = Meter("publish", staged.rows["released"], progress)
-    with durable.alone(layout.staging, "of this release is under way"), alone_at(layout) as hold:
+    with (
+        staged.profile.stage("publish"),
+        durable.alone(layout.staging, "of this release is under way"),
+        alone_at(layout) as hold,
+    ):
         return _publish(staged, verdicts, meter, checkpoint, hold)
 
 
@@ -96,7 +100,8 @@ def _publish(
     with Writer(layout, staging, 1 if before is None else before.version + 1) as writer:
         for shard in staged.shards:
             if shard.counts["rows"]:
-                writer.add(shard)
+                size = writer.add(shard)
+                staged.profile.count("publish", rows=shard.counts["rows"], size=size)
             hold()
             meter.add(shard.counts["rows"])
         checkpoint("parts written")

@@ -18,6 +18,7 @@ from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.claims import register
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.publish.showing import require_sink
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replaying import replays
@@ -38,6 +39,7 @@ class Attempt:
         job: The name of this attempt in the ledger.
         accept_lower_cap: Whether the pinned cap may be lowered to that of the policy.
         began: When it began, on the monotonic clock.
+        profile: What its stages take.
     """
 
     policy: Policy
@@ -48,6 +50,7 @@ class Attempt:
     accept_lower_cap: bool = False
     job: str = field(default_factory=lambda: uuid.uuid4().hex)
     began: float = field(default_factory=time.monotonic)
+    profile: Profile = field(default_factory=Profile, repr=False)
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None, *, accept_lower_cap: bool = False) -> Attempt:
@@ -111,6 +114,7 @@ def shards_of(  # noqa: PLR0917
     staging: Staging,
     root: Path,
     checkpoint: Checkpoint,
+    profile: Profile | None = None,
 ) -> Shards:
     """Put together what computes the shards of an attempt, in this process or on another machine.
 
@@ -123,9 +127,10 @@ def shards_of(  # noqa: PLR0917
         staging: The staging folder.
         root: The folder that all releases and partitions share (`Layout.root`).
         checkpoint: Called after every step.
+        profile: Counts what the stages take; None for one of its own.
     """
     charged = [Column(item, refs[item.column or ""], item.release_key()) for item in columns]
-    return Shards(policy, charged, ledger, job, staging, root, checkpoint)
+    return Shards(policy, charged, ledger, job, staging, root, checkpoint, profile or Profile())
 
 
 def refuse_over_cap(over: int, give_back: Callable[[], object]) -> None:

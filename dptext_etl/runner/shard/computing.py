@@ -20,6 +20,7 @@ from dptext_etl.mechanism import Released
 from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import settles, spent
 from dptext_etl.runner.computed import Place, place, together
+from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts
 from dptext_etl.runner.shard.charging import Column, texts_of
 from dptext_etl.runner.shard.replaying import Kept
@@ -42,8 +43,13 @@ class Computed:
     facts: Facts
 
 
-def compute(
-    planted: pl.DataFrame, ids: pa.Array, columns: list[Column], policy: Policy, kept: Mapping[str, Kept | None]
+def compute(  # noqa: PLR0917
+    planted: pl.DataFrame,
+    ids: pa.Array,
+    columns: list[Column],
+    policy: Policy,
+    kept: Mapping[str, Kept | None],
+    profile: Profile,
 ) -> Computed:
     """Release the texts of a charged shard.
 
@@ -53,6 +59,7 @@ def compute(
         columns: The text columns.
         policy: The policy of the run.
         kept: By text column, rows that are released already; they are not computed again.
+        profile: Counts what the reports of the shard take.
     """
     released = {}
     for column in columns:
@@ -62,7 +69,9 @@ def compute(
     texts = [pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()]
     frame = planted.select(*output_columns(policy), CANARY).with_columns(texts)
     counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy), settled=settles(policy))
-    copies = {column.name: _copies(planted, frame, column, released[column.name].positions) for column in columns}
+    with profile.stage("reports"):
+        copies = {column.name: _copies(planted, frame, column, released[column.name].positions) for column in columns}
+        profile.count("reports", rows=frame.height)
     draws = pl.DataFrame({name: draw_counts.draws(item) for name, item in released.items()})
     new = ~canary_marks(planted)
     places = together({item.name: _places(item, kept.get(item.name), new)} for item in columns)

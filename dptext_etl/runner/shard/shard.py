@@ -27,6 +27,7 @@ from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, ReserveResult, Sco
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
+from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts, probing
 from dptext_etl.runner.shard.charging import Charged, Column, charge, texts_of
 from dptext_etl.runner.shard.computing import canary_marks, compute
@@ -96,6 +97,7 @@ class Shards:
         staging: The folder where results wait for the gates.
         root: The folder that all releases and partitions share; it remembers the head of the ledger.
         checkpoint: Called after every step.
+        profile: Counts what the stages take.
         computed: Whether this attempt has scored a text.
         outcomes: Records so far by the answer of the ledger, without canary rows.
     """
@@ -107,6 +109,7 @@ class Shards:
     staging: Staging
     root: Path
     checkpoint: Checkpoint
+    profile: Profile = field(default_factory=Profile)
     computed: bool = False
     outcomes: Counter[str] = field(default_factory=Counter)
 
@@ -120,15 +123,17 @@ class Shards:
             InputError: The release holds other texts for these record ids (docs/spec/privacy.md#one-text-per-release).
             PolicyError: A model fails on public texts; the shard is not charged.
         """
-        with seam("counting draws", DPTextError, _DEFECT):
-            charged = charge(planted, self.columns, self.policy)
-        canary = canary_marks(planted)
-        self._probe_before(charged, canary)
-        scope, cap = Scope.of(self.policy), self.policy.cap
-        result = self.ledger.reserve(
-            self.job, scope, cap, charged.ids, charged.subjects, charged.charges, canary=canary, forms=charged.forms
-        )
-        remember(self.ledger, self.root, self.policy)
+        with self.profile.stage("reserve"):
+            with seam("counting draws", DPTextError, _DEFECT):
+                charged = charge(planted, self.columns, self.policy)
+            canary = canary_marks(planted)
+            self._probe_before(charged, canary)
+            scope, cap = Scope.of(self.policy), self.policy.cap
+            result = self.ledger.reserve(
+                self.job, scope, cap, charged.ids, charged.subjects, charged.charges, canary=canary, forms=charged.forms
+            )
+            remember(self.ledger, self.root, self.policy)
+            self.profile.count("reserve", rows=planted.height)
         self.checkpoint("reserved")
         self.outcomes.update(ReserveResult(result.outcome[~canary]).counts)
         self._refuse_changed(result)
@@ -183,11 +188,14 @@ class Shards:
     def _computed(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
         self.computed = True
         held = self._kept(reserved, index)
-        with seam("computing a shard", DPTextError, _DEFECT):
-            done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy, held)
+        with self.profile.stage("compute"), seam("computing a shard", DPTextError, _DEFECT):
+            done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy, held, self.profile)
             probing.after(self.columns, held, reserved.frame.height)
+            self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
         self.checkpoint("computed")
-        staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts)
+        with self.profile.stage("stage"):
+            staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts)
+            self.profile.count("stage", rows=done.frame.height, size=self.staging.path(staged).stat().st_size)
         self.checkpoint("staged")
         diverged = self._commit(reserved, self._results(done.frame, done.draws))
         if diverged is None:
@@ -224,6 +232,11 @@ class Shards:
 
     def _commit(self, reserved: Reserved, results: list[_Result]) -> str | None:
         """Commit all columns of a shard, or say how many rows of one differ from what was committed before."""
+        with self.profile.stage("commit"):
+            self.profile.count("commit", rows=reserved.frame.height)
+            return self._committed(reserved, results)
+
+    def _committed(self, reserved: Reserved, results: list[_Result]) -> str | None:
         ids, canary = reserved.charged.ids, reserved.canary
         for column, charged, result in zip(self.columns, reserved.charged.charges, results, strict=True):
             outcome = self.ledger.commit(
