@@ -45,7 +45,8 @@ class Policy(Checked):
         staging: Folder inside the boundary for files that are not published yet; by default beside the sink.
         storage_options: Options for object stores; values may be "env:NAME".
         retention: What `dptext clean` leaves.
-        shard_rows: Rows that are reserved, computed, staged and committed together.
+        shard_rows: The most rows that are reserved, computed, staged and committed together.
+        shard_bytes: The most bytes of their strings; a shard ends where either is reached.
         sql_function: Whether the columns may be SQL functions whose callers choose the ids (`register`); false leaves
             views, which fix them (`register_view`).
         copy_gate_false_alarm: False-alarm bound of the whole-run copy gate, charged as delta; without it, the count is
@@ -76,6 +77,7 @@ class Policy(Checked):
     storage_options: dict[str, str] = Field(default_factory=dict)
     retention: Retention = Field(default_factory=Retention)
     shard_rows: PositiveInt = 100_000
+    shard_bytes: PositiveInt = 8 << 20
     sql_function: bool = True
     copy_gate_false_alarm: Annotated[float, Field(gt=0, lt=0.5)] | None = None
     columns: Annotated[tuple[ColumnSpec, ...], Field(alias="column", min_length=1)]

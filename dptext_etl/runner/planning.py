@@ -20,9 +20,9 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.person import DELTA, INSTALL, installed, least_epsilon
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.source.arranging import forms_of
+from dptext_etl.runner.source.cutting import shards
 from dptext_etl.runner.source.examined import examine
 from dptext_etl.runner.source.roles import open_table
-from dptext_etl.runner.source.table import batches
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
@@ -112,7 +112,7 @@ def plan(
             names = [item.name for item in policy.columns]
             ledger.require_forms(Scope.of(policy), names, forms_of(source.table.schema, policy))
         forecast = Forecast(policy, ledger)
-        for frame in batches(source.rows, policy.shard_rows):
+        for frame in shards(source.rows, policy):
             costs = costs_of(frame, policy, columns, ledger, forecast.components)
             words += costs.words
             held += costs.held

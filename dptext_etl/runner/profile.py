@@ -63,6 +63,17 @@ class Profile:
         self._seconds, self._cpu = time.monotonic(), time.process_time()
         self._peak = 0
 
+    def __getstate__(self) -> dict[Stage, Cost]:
+        """Hand over what was counted; the clocks of another process are others."""
+        with self._lock:
+            self._settle()
+            return dict(self._costs)
+
+    def __setstate__(self, costs: dict[Stage, Cost]) -> None:
+        """Go on from what another process counted."""
+        self.__init__()  # type: ignore[misc]
+        self._costs = costs
+
     @contextmanager
     def stage(self, name: Stage) -> Iterator[None]:
         """Count the block for a stage. A stage inside another one of the same thread takes its place meanwhile.

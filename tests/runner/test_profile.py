@@ -1,5 +1,6 @@
 """The profile of a run shares its time among stages and counts what went through them."""
 
+import pickle
 import threading
 import time
 
@@ -71,6 +72,17 @@ def test_stages_side_by_side_share_the_time(clock):
     costs = found(profile)
     assert (costs["compute"]["seconds"], costs["stage"]["seconds"]) == (1, 1)
     assert costs["compute"]["cpu_seconds"] + costs["stage"]["cpu_seconds"] == 4
+
+
+def test_another_process_goes_on_with_the_profile(clock):
+    profile = Profile()
+    with profile.stage("read"):
+        clock(2, 2)
+        again = pickle.loads(pickle.dumps(profile))
+    with again.stage("read"):
+        clock(1, 5)
+    assert found(again)["read"]["cpu_seconds"] == 7
+    assert found(profile)["read"]["cpu_seconds"] == 2
 
 
 def test_a_stage_that_fails_ends(clock):

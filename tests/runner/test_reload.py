@@ -63,7 +63,7 @@ def test_what_is_read_is_what_was_staged(make_policy, kind):
     policy = make_policy(IDS[kind])
     staged = stage(policy)
     again = from_json(to_json(staged), policy)
-    for field in fields(StagedRun):
+    for field in (field for field in fields(StagedRun) if field.compare):  # a profile is of its process
         assert getattr(again, field.name) == getattr(staged, field.name), field.name
 
 

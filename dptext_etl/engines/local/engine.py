@@ -47,8 +47,8 @@ class LocalEngine(Engine[pl.LazyFrame]):
         return present(source, ids)
 
     def shards(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
-        """Cut the rows in their order; every shard but the last is full."""
-        return numbers(source.first, source.wanted, policy.shard_rows)
+        """Cut the rows in their order; a shard ends where its rows or their bytes are enough."""
+        return numbers(source, policy)
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
         """Take one shard after the other through the phase.

@@ -8,21 +8,24 @@ import polars as pl
 
 from dptext_etl.checks.canaries.rows import plant
 from dptext_etl.engines.engine import Work
+from dptext_etl.errors import InputError
+from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.attempt import refuse_other_rows
-from dptext_etl.runner.source.table import batches
+from dptext_etl.runner.source import cutting
+from dptext_etl.runner.source.examined import Examined
 
 
-def numbers(first: int, rows: int, shard_rows: int) -> range:
-    """Return the numbers of the shards for a number of rows.
+def numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:
+    """Return the numbers of the shards of a source.
 
     Args:
-        first: The first number.
-        rows: Rows of the source.
-        shard_rows: Rows per shard, at least 1.
-    >>> numbers(2, 250_000, 100_000)
-    range(2, 5)
+        source: The checked source.
+        policy: The policy of the run.
+
+    Raises:
+        InputError: The source cannot be read to its end.
     """
-    return range(first, first - (-rows // shard_rows))
+    return range(source.first, source.first + (cutting.count(source.rows, policy) if source.wanted else 0))
 
 
 def planted(work: Work[pl.LazyFrame]) -> Iterator[tuple[int, pl.DataFrame]]:
@@ -32,19 +35,29 @@ def planted(work: Work[pl.LazyFrame]) -> Iterator[tuple[int, pl.DataFrame]]:
         Numbers of shards, and raw shards with their canary rows.
 
     Raises:
-        InputError: The source has more rows than were checked; the new ones are not used.
+        InputError: The source is not what was checked: its rows or the lengths of its texts are others.
     """
-    policy, wanted, seen = work.attempt.policy, work.source.wanted, 0
-    profile, raws = work.attempt.profile, enumerate(batches(work.source.rows, policy.shard_rows))
+    policy, wanted, seen, at = work.attempt.policy, work.source.wanted, 0, 0
+    profile, raws = work.attempt.profile, cutting.shards(work.source.rows, policy)
     while True:
         with profile.stage("read"):
-            at, raw = next(raws, (0, None))
+            raw = next(raws, None)
             if raw is None:
-                return
+                break
             seen += raw.height
             if seen > wanted:
                 refuse_other_rows(wanted, seen)
+            if at == len(work.plans):
+                _refuse_other_texts()
             frame = plant(raw, work.plans[at], policy)
             profile.count("read", rows=raw.height, size=int(raw.estimated_size()))
         work.checkpoint("planted")
         yield work.plans[at].shard, frame
+        at += 1
+    if seen == wanted and at < len(work.plans):
+        _refuse_other_texts()
+
+
+def _refuse_other_texts() -> None:
+    msg = "the source changed while it was read: its texts have other lengths than when they were counted"
+    raise InputError(msg, "run again when nobody writes to it; what is charged is not charged twice")

@@ -1,0 +1,112 @@
+"""Cut rows into shards, in their order: a shard is bounded by rows and by the bytes of its texts.
+
+Where a shard ends follows from the rows alone, so every attempt at a run over the same source gets the same shards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from dptext_etl.policy import Policy
+from dptext_etl.runner.source.table import batches
+
+READ_ROWS = 1 << 14
+"""Rows that are read at a time; shards are put together from them."""
+COUNT_ROWS = 1 << 18
+"""Rows whose sizes are counted at a time."""
+
+Sizes = npt.NDArray[np.int64]
+
+
+class Cutter:
+    """Say where shards begin in rows that come batch by batch. A single row that is too large is a shard of its own.
+
+    Args:
+        rows: The most rows of a shard.
+        size: The most bytes of a shard.
+    """
+
+    def __init__(self, rows: int, size: int) -> None:
+        self._most = (rows, size)
+        self._rows = self._size = 0
+
+    def begins(self, sizes: Sizes) -> list[int]:
+        """Return the places in a batch at which another shard begins; a batch at the start begins none.
+
+        Args:
+            sizes: Bytes of every row, shape (rows,).
+
+        >>> cutter = Cutter(rows=3, size=100)
+        >>> cutter.begins(np.array([40, 60, 1, 1, 1, 1, 500, 2])), cutter.begins(np.array([98, 1]))
+        ([2, 5, 6, 7], [1])
+        """
+        ends = np.cumsum(sizes)
+        found, at = [], 0
+        while at < len(sizes):
+            before = int(ends[at - 1]) if at else 0
+            by_size = int(np.searchsorted(ends, before + self._most[1] - self._size, side="right"))
+            end = min(by_size, at + self._most[0] - self._rows, len(sizes))
+            if end <= at and not self._rows:
+                end = at + 1
+            if end > at:
+                self._rows += end - at
+                self._size += int(ends[end - 1]) - before
+            at = max(at, end)
+            if at < len(sizes):
+                found.append(at)
+                self._rows = self._size = 0
+        return found
+
+
+def size_of(schema: pl.Schema) -> pl.Expr:
+    """Return an expression for the bytes of a row: those of its strings."""
+    strings = [pl.col(name).str.len_bytes() for name, dtype in schema.items() if dtype == pl.String]
+    sizes = [size.fill_null(0).cast(pl.Int64) for size in strings]
+    return pl.sum_horizontal(sizes).alias("size") if sizes else pl.lit(0, dtype=pl.Int64).alias("size")
+
+
+def count(frame: pl.LazyFrame, policy: Policy) -> int:
+    """Count the shards of a source; only the lengths of its texts are held in memory.
+
+    Args:
+        frame: The rows that the run takes.
+        policy: The policy of the run.
+
+    Raises:
+        InputError: The source cannot be read to its end.
+    """
+    cutter, found, rows = Cutter(policy.shard_rows, policy.shard_bytes), 0, 0
+    for batch in batches(frame.select(size_of(frame.collect_schema())), COUNT_ROWS):
+        rows += batch.height
+        found += len(cutter.begins(batch["size"].to_numpy()))
+    return found + (rows > 0)
+
+
+def shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:
+    """Read a source shard by shard, in order.
+
+    Args:
+        frame: The rows that the run takes.
+        policy: The policy of the run.
+
+    Yields:
+        The rows of one shard.
+
+    Raises:
+        InputError: The source cannot be read to its end.
+    """
+    cutter, size = Cutter(policy.shard_rows, policy.shard_bytes), size_of(frame.collect_schema())
+    held: list[pl.DataFrame] = []
+    for batch in batches(frame, min(policy.shard_rows, READ_ROWS)):
+        at = 0
+        for begin in cutter.begins(batch.select(size)["size"].to_numpy()):
+            held.append(batch.slice(at, begin - at))
+            yield pl.concat(held)
+            held, at = [], begin
+        held.append(batch.slice(at))
+    if held:
+        yield pl.concat(held)

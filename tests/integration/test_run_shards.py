@@ -1,0 +1,50 @@
+"""Shards of a run are bounded by rows and by bytes, and every attempt cuts the same ones."""
+
+import polars as pl
+import pytest
+
+from dptext_etl import run
+from dptext_etl.errors import InputError
+from dptext_etl.runner.source import cutting
+
+
+def test_shards_are_bounded_whatever_is_read_at_a_time(job, monkeypatch):
+    policy = job.policy(shard_rows=50, shard_bytes=2_000)
+    frame = pl.scan_parquet(job.folder / "raw.parquet").select("id", "stars", "review", "note", "user_id")
+    cut = [shard["id"].to_list() for shard in cutting.shards(frame, policy)]
+    assert cutting.count(frame, policy) == len(cut) > 240 / 50
+    assert [one for ids in cut for one in ids] == frame.collect()["id"].to_list()
+    monkeypatch.setattr(cutting, "READ_ROWS", 7)
+    monkeypatch.setattr(cutting, "COUNT_ROWS", 11)
+    assert [shard["id"].to_list() for shard in cutting.shards(frame, policy)] == cut
+    assert cutting.count(frame, policy) == len(cut)
+    size = cutting.size_of(frame.collect_schema())
+    assert all(shard.select(size)["size"].sum() <= 2_000 for shard in cutting.shards(frame, policy))
+
+
+def test_a_row_that_is_too_large_is_a_shard_of_its_own_and_runs_go_on(job, reviews, save):
+    save(reviews(rows=6), job.folder / "raw.parquet")
+    first = job.run(shard_bytes=1)
+    assert len(list((job.folder / "published").glob("part-*"))) == first.rows["released"] == 6
+    again = job.run(shard_bytes=1)
+    assert (again.changed, again.rows["new"]) == (False, 0)
+    whole = job.run()
+    assert (whole.rows["new"], whole.version) == (0, 2)
+
+
+def test_shorter_texts_than_were_counted_stop_a_run_before_its_gates(job, reviews):
+    source = job.folder / "raw.csv"
+    reviews(rows=40).select("id", "user_id", "stars", "review", "note").write_csv(source)
+
+    def checkpoint(name):
+        if name == "registered":
+            source.write_bytes(source.read_bytes().replace(b"word", b"w"))
+
+    with pytest.raises(InputError, match="other lengths"):
+        run(job.policy(source=str(source), shard_bytes=500), checkpoint=checkpoint)
+
+
+def test_longer_texts_than_were_counted_stop_a_run_before_its_gates(job, monkeypatch):
+    monkeypatch.setattr(cutting, "count", lambda *_: 2)
+    with pytest.raises(InputError, match="other lengths"):
+        job.run()
