@@ -193,6 +193,7 @@ def test_the_worst_case_is_reserved_before_a_text_is_scored(job, monkeypatch):
         return real(self, texts, keys)
 
     monkeypatch.setattr(TableMechanism, "release", watched)
+    monkeypatch.setenv("DPTEXT_THREADS", "1")  # shards side by side reserve earlier
     stage(job.policy())
     assert seen == [108, 108, 216, 216, 264, 264]
 

@@ -1,16 +1,25 @@
-"""Take the shards of a run through a phase in this process, one after the other."""
+"""Take the shards of a run through a phase in this process, side by side where the mechanisms allow it."""
 
 from __future__ import annotations
 
+import os
+
 import polars as pl
 
+from dptext_etl.device import THREADS_SETTING
 from dptext_etl.engines.engine import Work
+from dptext_etl.engines.local.lanes import Lanes
 from dptext_etl.engines.local.shards import planted
 from dptext_etl.ledger import Ledger
+from dptext_etl.policy import Policy
+from dptext_etl.runner.amounts import settles
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.source.room import require_room
+
+MOST = 4
+"""Shards that are under way at a time, at most: each is in memory."""
 
 
 def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
@@ -24,7 +33,12 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
     Raises:
         InputError: A release would hold more records than its delta was stated for; nothing was charged.
     """
-    attempt, place, done = work.attempt, work.attempt.policy.ledger, []
+    attempt, place, done = work.attempt, work.attempt.policy.ledger, list[Done]()
+
+    def ended(one: Done) -> None:
+        done.append(one)
+        meter.add(one.rows)
+
     with Ledger.open(place.url, place.id_key) as ledger:
         shards = shards_of(
             attempt.policy,
@@ -38,7 +52,36 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
             attempt.profile,
         )
         require_room(ledger, work.refs, attempt.policy, work.source.rows, work.source.wanted)
-        for index, frame in planted(work):
-            done.append(Done.of(shards, frame, index, phase))
-            meter.add(done[-1].rows)
+        width = min(lanes(attempt.policy), len(work.plans))
+        if width > 1:
+            numbers = range(work.plans[0].shard, work.plans[-1].shard + 1)
+            shards.turns = side = Lanes[pl.DataFrame](numbers, width)
+            side.each(planted(work), lambda index, frame: Done.of(shards, frame, index, phase), ended)
+        else:
+            for index, frame in planted(work):
+                ended(Done.of(shards, frame, index, phase))
     return done
+
+
+def lanes(policy: Policy) -> int:
+    """Return how many shards of a policy may be under way at a time.
+
+    One after the other go models, which use all cores and much memory themselves, and mechanisms whose draws the ledger
+    gives back under a cap: what a shard gives back decides what fits the next one.
+
+    Args:
+        policy: The policy of the run.
+    """
+    mechanisms = [column.mechanism for column in policy.column_policies()]
+    refunds = settles(policy) and any(mechanism.refundable for mechanism in mechanisms)
+    if refunds or not all(mechanism.reproducible for mechanism in mechanisms):
+        return 1
+    return min(MOST, threads())
+
+
+def threads() -> int:
+    """Return the threads that this process may use: `DPTEXT_THREADS`, or the cores that it may run on."""
+    asked = os.environ.get(THREADS_SETTING, "")
+    if asked.isdecimal() and int(asked):
+        return int(asked)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

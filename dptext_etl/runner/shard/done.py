@@ -46,13 +46,11 @@ class Done:
             LedgerError: A record was computed again and gave other bytes than were committed.
             BudgetError: With on_cap = "refuse", a record is over the cap that was not there before.
         """
-        shards.outcomes = Counter()
+        rows = int((~planted[CANARY]).sum())
         if phase == "reserve":
-            shards.reserve(planted)
-            staged = None
-        else:
-            staged = shards.release(planted, index).as_dict()
-        return cls(int((~planted[CANARY]).sum()), dict(shards.outcomes), staged)
+            return cls(rows, dict(shards.reserve(planted, index).answers), None)
+        staged, answers = shards.release(planted, index)
+        return cls(rows, dict(answers), staged.as_dict())
 
     @property
     def staged(self) -> StagedShard:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import io
 import logging
-from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +34,7 @@ from dptext_etl.runner.shard.charging import Charged, Column, charge, texts_of
 from dptext_etl.runner.shard.computing import canary_marks, compute
 from dptext_etl.runner.shard.replaying import Kept, kept
 from dptext_etl.runner.shard.staging import StagedShard, Staging, digest_of
+from dptext_etl.runner.shard.turns import StoppedError, Turns
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -47,18 +49,20 @@ class Reserved:
         frame: The raw shard with its canary rows.
         charged: Its charges.
         outcome: An `Outcome` per row, shape (rows,).
+        answers: Records by outcome, without canary rows and whatever was taken since.
     """
 
     frame: pl.DataFrame = field(repr=False)
     charged: Charged = field(repr=False)
     outcome: npt.NDArray[np.uint8]
+    answers: Mapping[str, int]
 
     def within_cap(self) -> Reserved:
         """Return the rows that fit the cap."""
         chosen = self.outcome != Outcome.OVER_CAP
         if chosen.all():
             return self
-        return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen])
+        return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
 
     @property
     def replayed(self) -> bool:
@@ -98,8 +102,8 @@ class Shards:
         root: The folder that all releases and partitions share; it remembers the head of the ledger.
         checkpoint: Called after every step.
         profile: Counts what the stages take.
-        computed: Whether this attempt has scored a text.
-        outcomes: Records so far by the answer of the ledger, without canary rows.
+        turns: Says when a shard may use the ledger, and call `checkpoint`.
+        computed: Whether this attempt has scored a text, or is about to.
     """
 
     policy: Policy
@@ -110,22 +114,26 @@ class Shards:
     root: Path
     checkpoint: Checkpoint
     profile: Profile = field(default_factory=Profile)
+    turns: Turns = field(default_factory=Turns)
     computed: bool = False
-    outcomes: Counter[str] = field(default_factory=Counter)
 
-    def reserve(self, planted: pl.DataFrame) -> Reserved:
+    def reserve(self, planted: pl.DataFrame, index: int) -> Reserved:
         """Reserve the worst case of a shard.
 
         Args:
             planted: The raw shard with its canary rows.
+            index: Number of the shard.
 
         Raises:
             InputError: The release holds other texts for these record ids (docs/spec/privacy.md#one-text-per-release).
             PolicyError: A model fails on public texts; the shard is not charged.
         """
+        with self.profile.stage("reserve"), seam("counting draws", DPTextError, _DEFECT):
+            charged = charge(planted, self.columns, self.policy)
+        return self.turns.take("reserve", index, lambda: self._reserved(planted, charged))
+
+    def _reserved(self, planted: pl.DataFrame, charged: Charged) -> Reserved:
         with self.profile.stage("reserve"):
-            with seam("counting draws", DPTextError, _DEFECT):
-                charged = charge(planted, self.columns, self.policy)
             canary = canary_marks(planted)
             self._probe_before(charged, canary)
             scope, cap = Scope.of(self.policy), self.policy.cap
@@ -135,16 +143,19 @@ class Shards:
             remember(self.ledger, self.root, self.policy)
             self.profile.count("reserve", rows=planted.height)
         self.checkpoint("reserved")
-        self.outcomes.update(ReserveResult(result.outcome[~canary]).counts)
         self._refuse_changed(result)
-        return Reserved(planted, charged, result.outcome)
+        self.computed |= self.turns.side_by_side  # another shard may be scoring when the next one is refused
+        return Reserved(planted, charged, result.outcome, ReserveResult(result.outcome[~canary]).counts)
 
-    def release(self, planted: pl.DataFrame, index: int) -> StagedShard:
+    def release(self, planted: pl.DataFrame, index: int) -> tuple[StagedShard, Mapping[str, int]]:
         """Stage and commit a raw shard. What an earlier attempt finished is not done again.
 
         Args:
             planted: The raw shard with its canary rows.
             index: Number of the shard.
+
+        Returns:
+            What was staged, and the answers of the ledger.
 
         Raises:
             InputError: Texts changed, or there is no room to stage.
@@ -152,7 +163,8 @@ class Shards:
             BudgetError: With on_cap = "refuse", a record is over the cap that was not there before.
             PolicyError: A model fails on public texts.
         """
-        reserved = self.reserve(planted)
+        reserved = self.reserve(planted, index)
+        answers = reserved.answers
         over = reserved.frame.filter(reserved.outcome == Outcome.OVER_CAP).select(self.policy.id)
         if over.height and self.policy.on_cap == "refuse":
             raise BudgetError(f"{over.height} records would exceed the cap", "did the source change? Run again")
@@ -161,7 +173,7 @@ class Shards:
         inputs = self._inputs(reserved)
         staged = self._taken_up(reserved, index, inputs) or self._computed(reserved, index, inputs)
         log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
-        return staged
+        return staged, answers
 
     def give_back(self) -> None:
         """Give back what this attempt reserved, if it has scored no text. What cannot be given back stays charged."""
@@ -179,25 +191,37 @@ class Shards:
         for staged in self.staging.find(index, inputs):
             with seam("reading what was staged", DPTextError, _DEFECT):
                 results = self._results(self.staging.read(staged), self.staging.draws(staged))
-            if all(self._agrees(reserved, at, result) for at, result in enumerate(results)):
+            agrees = self.turns.take(None, index, partial(self._agree, reserved, results))
+            if agrees:
                 if not reserved.replayed:
-                    self._commit(reserved, results)
+                    self.turns.take("commit", index, partial(self._commit, reserved, results))
                 return staged
         return None
 
     def _computed(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
         self.computed = True
-        held = self._kept(reserved, index)
+        held = self.turns.take(None, index, lambda: self._kept(reserved, index))
         with self.profile.stage("compute"), seam("computing a shard", DPTextError, _DEFECT):
             done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy, held, self.profile)
             probing.after(self.columns, held, reserved.frame.height)
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
-        self.checkpoint("computed")
+        self._checkpoint("computed", index)
         with self.profile.stage("stage"):
             staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts)
             self.profile.count("stage", rows=done.frame.height, size=self.staging.path(staged).stat().st_size)
-        self.checkpoint("staged")
-        diverged = self._commit(reserved, self._results(done.frame, done.draws))
+        self._checkpoint("staged", index)
+        results = self._results(done.frame, done.draws)
+        try:
+            return self.turns.take("commit", index, lambda: self._first(reserved, index, inputs, staged, results))
+        except StoppedError:
+            self.staging.discard(index)  # nobody has compared it with what is committed
+            raise
+
+    def _first(
+        self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, results: list[_Result]
+    ) -> StagedShard:
+        """Commit what was computed, or take up what another attempt committed first."""
+        diverged = self._commit(reserved, results)
         if diverged is None:
             return staged
         self.staging.discard(index)
@@ -209,8 +233,11 @@ class Shards:
 
     def _kept(self, reserved: Reserved, index: int) -> dict[str, Kept | None]:
         """Find the rows that a release of a model holds already, so that they are not computed again."""
-        ids, found = reserved.charged.ids, {}
+        ids, found = reserved.charged.ids, dict[str, Kept | None]()
         for column in self.columns:
+            if column.policy.mechanism.reproducible:
+                found[column.name] = None
+                continue
             committed = self.ledger.committed(column.ref, ids, canary=reserved.canary)
             with seam("reading what was staged", DPTextError, _DEFECT):
                 found[column.name] = kept(self.staging, index, self.policy.id, column.policy, ids, committed=committed)
@@ -223,6 +250,9 @@ class Shards:
             used = None if steps is None else column.policy.mechanism.spent(steps)
             results.append(_Result(pa.array(_kernel.digests(texts_of(frame, column.name))), charged, used))
         return results
+
+    def _agree(self, reserved: Reserved, results: list[_Result]) -> bool:
+        return all(self._agrees(reserved, at, result) for at, result in enumerate(results))
 
     def _agrees(self, reserved: Reserved, at: int, result: _Result) -> bool:
         """Return whether all that is committed of a column has these bytes."""
@@ -254,6 +284,9 @@ class Shards:
                 return f"column {column.name!r}: {diverged} records, computed again, gave other bytes than committed"
             self.checkpoint("committed")
         return None
+
+    def _checkpoint(self, name: str, index: int) -> None:
+        self.turns.take(None, index, lambda: self.checkpoint(name))
 
     def _probe_before(self, charged: Charged, canary: npt.NDArray[np.bool_]) -> None:
         """Stop before this shard is charged if a model fails on public texts."""
