@@ -51,6 +51,8 @@ class Policy(Checked):
             views, which fix them (`register_view`).
         copy_gate_false_alarm: False-alarm bound of the whole-run copy gate, charged as delta; without it, the count is
             only reported.
+        reports: "copies" counts in all rows what came back unchanged; by default a report looks at a sample of at most
+            512 rows per shard. With `copy_gate_false_alarm` all rows count anyway.
         columns: The text columns.
     """
 
@@ -80,6 +82,7 @@ class Policy(Checked):
     shard_bytes: PositiveInt = 8 << 20
     sql_function: bool = True
     copy_gate_false_alarm: Annotated[float, Field(gt=0, lt=0.5)] | None = None
+    reports: tuple[Literal["copies"], ...] = ()
     columns: Annotated[tuple[ColumnSpec, ...], Field(alias="column", min_length=1)]
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
 

@@ -8,6 +8,7 @@ there are n^2 pairs of places, and k released words in a row are k given words w
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,9 @@ LEAST = 3
 """An n-gram has so many words that at most one text of 200 words in a thousand shares one by chance; at least 3."""
 
 Hashes = npt.NDArray[np.uint64]
+_BITS = 24
+"""A table of 2^24 marks finds the few n-grams of a slice that can be shared at all."""
+_ODD = 0x9E3779B97F4A7C15
 
 
 def ngram_words(mechanism: WordByWord) -> int | None:
@@ -58,27 +62,65 @@ def count_shared_ngrams(raw: pl.Series, released: pl.Series, words: int) -> int:
         released: Words of each release, in the same order.
         words: Length of an n-gram, in words.
     """
-    mark = np.random.default_rng(0).integers(1, 2**63, words, dtype=np.uint64) | np.uint64(1)
-    before, after = _windows(raw, mark), _windows(released, mark)
-    suspects = after.join(before, on=["row", "hash"], how="semi")["row"].unique().sort()
+    before, after = _windows(raw, words), _windows(released, words)
+    seen = np.zeros(1 << _BITS, dtype=bool)
+    seen[before.places] = True
+    asked = np.zeros(1 << _BITS, dtype=bool)
+    after = after.take(seen[after.places])
+    asked[after.places] = True
+    shared = after.frame().join(before.take(asked[before.places]).frame(), on=["row", "hash"], how="semi")
+    suspects = shared["row"].unique().sort()
     return sum(_shares(raw[row].to_list(), released[row].to_list(), words) for row in suspects)
 
 
-def _windows(lists: pl.Series, mark: Hashes) -> pl.DataFrame:
-    """Hash every n-gram of a column's lists; a hash alone decides nothing, suspects are compared word by word.
+class _Windows(NamedTuple):
+    """The n-grams of a column; a hash alone decides nothing, suspects are compared word by word.
 
-    Returns:
-        The columns `row` and `hash`, one row per n-gram.
+    Attributes:
+        rows: The row of every n-gram.
+        hashes: Its hash.
     """
+
+    rows: npt.NDArray[np.uint32]
+    hashes: Hashes
+
+    @property
+    def places(self) -> Hashes:
+        """Return the place of every n-gram in a table of `1 << _BITS` marks: rows differ there, too."""
+        mixed: Hashes = (self.hashes + self.rows * np.uint64(_ODD)) >> np.uint64(64 - _BITS)
+        return mixed
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> _Windows:
+        """Return some of them."""
+        return _Windows(self.rows[chosen], self.hashes[chosen])
+
+    def frame(self) -> pl.DataFrame:
+        """Return the columns `row` and `hash`."""
+        return pl.DataFrame({"row": self.rows, "hash": self.hashes})
+
+
+def _windows(lists: pl.Series, words: int) -> _Windows:
+    """Hash every n-gram of a column's lists of words."""
     lengths = lists.list.len().fill_null(0).to_numpy().astype(np.int64)
     rows = np.repeat(np.arange(len(lists), dtype=np.uint32), lengths)
-    words = lists.filter(lengths > 0).explode().hash(seed=0).to_numpy()
-    count = max(0, len(words) - len(mark) + 1)
-    total = np.zeros(count, np.uint64)
-    for place, factor in enumerate(mark):
-        total += words[place : place + count] * factor
-    inside = rows[:count] == rows[len(mark) - 1 : len(mark) - 1 + count]
-    return pl.DataFrame({"row": rows[:count][inside], "hash": total[inside]})
+    single = lists.filter(lengths > 0).explode().hash(seed=0).to_numpy()
+    count = max(0, len(single) - words + 1)
+    inside = rows[:count] == rows[words - 1 : words - 1 + count]
+    return _Windows(rows[:count][inside], _joined(single, words)[:count][inside])
+
+
+def _joined(single: Hashes, words: int) -> Hashes:
+    """Hash every stretch of so many words from the hashes of words, by joining halves."""
+    if words == 1:
+        return single
+    half = _joined(single, words // 2)
+    count, at = max(0, len(half) - words // 2), words // 2
+    twice: Hashes = half[:count] * np.uint64(_ODD) + half[at : at + count]
+    if words % 2 == 0:
+        return twice
+    count = max(0, len(single) - words + 1)
+    whole: Hashes = twice[:count] * np.uint64(_ODD) + single[words - 1 : words - 1 + count]
+    return whole
 
 
 def _shares(raw: list[str], released: list[str], words: int) -> bool:

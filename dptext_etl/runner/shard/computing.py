@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.reports.copies import count_copies, gate_delta
+from dptext_etl.checks.reports.copies import SAMPLE_ROWS, count_copies, counts_all, gate_delta, sample
 from dptext_etl.checks.reports.shared_ngrams import ngram_words
 from dptext_etl.column import release
 from dptext_etl.families.by_word import by_word
@@ -70,8 +70,11 @@ def compute(  # noqa: PLR0917
     frame = planted.select(*output_columns(policy), CANARY).with_columns(texts)
     counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy), settled=settles(policy))
     with profile.stage("reports"):
-        copies = {column.name: _copies(planted, frame, column, released[column.name].positions) for column in columns}
-        profile.count("reports", rows=frame.height)
+        copies = {
+            column.name: _copies(planted, frame, column, released[column.name].positions, everything=counts_all(policy))
+            for column in columns
+        }
+        profile.count("reports", rows=frame.height if counts_all(policy) else min(frame.height, SAMPLE_ROWS))
     draws = pl.DataFrame({name: draw_counts.draws(item) for name, item in released.items()})
     new = ~canary_marks(planted)
     places = together({item.name: _places(item, kept.get(item.name), new)} for item in columns)
@@ -102,10 +105,13 @@ def _places(column: Column, held: Kept | None, new: npt.NDArray[np.bool_]) -> li
     return [*found, place(computing)] if computing is not None and here.any() else found
 
 
-def _copies(planted: pl.DataFrame, out: pl.DataFrame, column: Column, positions: pa.Array) -> dict[str, Any]:
+def _copies(
+    planted: pl.DataFrame, out: pl.DataFrame, column: Column, positions: pa.Array, *, everything: bool
+) -> dict[str, Any]:
     """Count the texts that came back unchanged, without canary rows; the counts stay inside the boundary."""
     columns = {"raw": planted[column.name], "released": out[column.name], "draws": pl.Series(positions)}
     rows = pl.DataFrame(columns).filter(~planted[CANARY])
+    rows = rows if everything else sample(rows)
     mechanism = by_word(column.policy.mechanism)
     run = None if mechanism is None else ngram_words(mechanism)
     return count_copies(rows["raw"], rows["released"], rows["draws"], run).as_dict()
