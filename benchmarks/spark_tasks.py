@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -12,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tasks import imdb, policy
+from tasks import data, imdb, policy
 
 
 def session(folder: Path) -> Any:
@@ -114,7 +116,111 @@ def frame() -> dict[str, float]:
     return {"wall": wall, "identity": identity, "words": words, "rows": rows}
 
 
-TASKS: dict[str, Callable[..., dict[str, float]]] = {"functions": functions, "frame": frame}
+def tweets(folder: Path, rows: int) -> Path:
+    """Write a table of short texts: sentences of SST-2, drawn again and again, each with an id and an author."""
+    import numpy as np
+    import polars as pl
+
+    texts = pl.read_parquet(data("sst2/sst2.parquet"), columns=["text"])["text"]
+    draw = np.random.default_rng(7)
+    table = pl.DataFrame(
+        {
+            "id": pl.int_range(rows, eager=True).cast(pl.String),
+            "user": pl.Series(draw.integers(0, rows // 7 + 1, rows)),
+            "text": texts.gather(draw.integers(0, len(texts), rows)),
+        }
+    )
+    table.write_parquet(folder / "tweets.parquet")
+    return folder / "tweets.parquet"
+
+
+def tree_seconds() -> float:
+    """Return the CPU-seconds of this process and all that it started: Spark's Java, and the workers of that."""
+    ticks, own, parents = os.sysconf("SC_CLK_TCK"), {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            facts = path.read_text().rpartition(")")[2].split()
+            parents[int(path.parent.name)] = int(facts[1])
+            own[int(path.parent.name)] = sum(map(int, facts[11:15])) / ticks  # with children that ended
+
+    def below(process: int) -> float:
+        return own[process] + sum(below(child) for child, parent in parents.items() if parent == process)
+
+    return below(os.getpid())
+
+
+def entries(folder: Path, name: str) -> dict[str, Any]:
+    """Return what a run of the tweets needs beside its column."""
+    return {
+        "sink": str(folder / name),
+        "subject": "user",
+        "cap": {"measure": "pure", "epsilon": 1e6},
+        "ledger": {"url": f"sqlite:///{folder / name}.db"},
+    }
+
+
+def short_rows(rows: int = 1_000_000) -> dict[str, float]:
+    """A run over short rows, after a small one that starts the workers; beside it the SQL function."""
+    from dptext_etl.spark import privatize_frame, register
+
+    folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))
+    spark = session(folder)
+    frame = spark.read.parquet(str(tweets(folder, rows)))
+    frame.createOrReplaceTempView("tweets")
+    plan = policy()
+    register(spark, "private", plan)
+    function = min(seconds(spark, "SELECT private(text, id) FROM tweets") for _ in range(2))
+    privatize_frame(frame.limit(200), plan, id="id", **entries(folder, "small"))
+    began, used = time.perf_counter(), tree_seconds()
+    privatize_frame(frame, plan, id="id", **entries(folder, "large"))
+    found = {"wall": time.perf_counter() - began, "cpu": tree_seconds() - used, "function": function, "rows": rows}
+    spark.stop()
+    shutil.rmtree(folder, ignore_errors=True)
+    return found
+
+
+def command(rows: int = 1_000_000) -> dict[str, float]:
+    """The same rows by `dptext run --engine spark`, the start of Spark included; two cores are what it finds."""
+    from dptext_etl import Policy
+
+    folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))
+    column, where = policy(), entries(folder, "large")
+    whole = Policy.parse(
+        {
+            "dataset": "bench",
+            "release": "bench",
+            "source": str(tweets(folder, rows)),
+            "id": "id",
+            "key": column.key,
+            "column": [{"name": "text", "mechanism": {"name": "custext", "epsilon": 2.0}, "allow": ["cluster"]}],
+            **where,
+        }
+    )
+    written = "\n".join(f"{name} = {_toml(value)}" for name, value in whole.model_dump(**AS_WRITTEN).items())
+    (folder / "privacy.toml").write_text(written)
+    began = time.perf_counter()
+    line = [sys.executable, "-m", "dptext_etl.cli", "run", str(folder / "privacy.toml"), "--engine", "spark"]
+    subprocess.run(line, check=True, capture_output=True, env={**os.environ, "SPARK_LOCAL_IP": "127.0.0.1"})
+    wall = time.perf_counter() - began
+    shutil.rmtree(folder, ignore_errors=True)
+    return {"wall": wall, "rows": rows}
+
+
+AS_WRITTEN: dict[str, Any] = {"mode": "json", "by_alias": True, "exclude_none": True}
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{name} = {_toml(item)}" for name, item in value.items() if item is not None) + "}"
+    return json.dumps(value) if not isinstance(value, list) else f"[{', '.join(map(_toml, value))}]"
+
+
+TASKS: dict[str, Callable[..., dict[str, float]]] = {
+    "functions": functions,
+    "frame": frame,
+    "short_rows": short_rows,
+    "command": command,
+}
 
 if __name__ == "__main__":
     print(json.dumps(TASKS[sys.argv[1]](**json.loads(sys.argv[2]))))
