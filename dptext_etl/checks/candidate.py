@@ -54,6 +54,7 @@ class Candidate:
         manifest: The manifest of a published folder; None for anything else.
         scratch: Folder where gates may keep digests that do not fit into memory; None for the system's folder of
             temporary files.
+        counted: Rows of all parts, where somebody has counted them; None counts them in the files.
     """
 
     policy: Policy
@@ -68,6 +69,7 @@ class Candidate:
     stage: Stage = Stage.STAGED
     manifest: PublishedManifest | None = None
     scratch: Path | None = None
+    counted: int | None = None
 
     @classmethod
     def published(
@@ -91,6 +93,8 @@ class Candidate:
     @property
     def rows(self) -> int:
         """Rows of all parts, canary rows included."""
+        if self.counted is not None:
+            return self.counted
         return sum(pq.read_metadata(part).num_rows for part in self.parts)
 
     def pseudo_words(self) -> dict[str, frozenset[str]]:

@@ -7,24 +7,28 @@ and `spark` have files of the same names.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic
 
 import polars as pl
 
+from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.checks.canaries.rows import CanaryPlan
 from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.publish.gating import judge_here
+from dptext_etl.runner.publish.parts import Writer, write_here
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.done import Done, Phase
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.staging import StagedShard, Staging
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import Files
+from dptext_etl.runner.staged import StagedRun
 
 
 @dataclass(frozen=True)
@@ -115,3 +119,29 @@ class Engine(ABC, Generic[Rows]):
             BudgetError: With on_cap = "refuse", a new record is over the cap.
             LedgerError: The ledger cannot be reached, or holds other bytes for a record.
         """
+
+    def judge(self, staged: StagedRun, candidate: Candidate) -> tuple[Verdict, ...]:
+        """Check the hashes of staged files and judge their rows by every gate; in this process unless overridden.
+
+        Args:
+            staged: The staged run.
+            candidate: The run as gates see it.
+
+        Raises:
+            InputError: A staged file is gone or has changed.
+            GateError: A gate could not be evaluated.
+        """
+        return judge_here(staged, candidate)
+
+    def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
+        """Write staged shards as parts of a version; in this process unless overridden.
+
+        Args:
+            writer: The version.
+            shards: The shards, in order.
+            each: Called now and then with the rows that were written since.
+
+        Raises:
+            InputError: A staged file is gone or has changed, or there is no room.
+        """
+        write_here(writer, shards, each)

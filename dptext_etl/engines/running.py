@@ -68,8 +68,8 @@ def run(
         progress=progress,
         checkpoint=checkpoint,
     )
-    verdicts = check(staged, checkpoint=checkpoint)
-    published = publish(staged, verdicts, progress=progress, checkpoint=checkpoint)
+    verdicts = check(staged, judge=engine.judge, checkpoint=checkpoint)
+    published = publish(staged, verdicts, write=engine.write, progress=progress, checkpoint=checkpoint)
     summary = summarise(staged, verdicts, published, time.monotonic() - began)
     if source is not None:
         source.keep(summary)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -177,6 +177,16 @@ class Policy(Checked):
     def column_policies(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per text column; the policy builds them once."""
         return list(self._column_policies)
+
+    def placed(self, columns: Sequence[ColumnPolicy]) -> Self:
+        """Return the same policy with the policies of its text columns as another machine has them.
+
+        Args:
+            columns: One per text column, in order; their artifacts stand where that machine finds them.
+        """
+        again = self.model_copy()
+        again._column_policies = tuple(columns)  # noqa: SLF001  (a copy of this one)
+        return again
 
     def column_policy(self, column: str | None = None) -> ColumnPolicy:
         """Return the policy of one text column.

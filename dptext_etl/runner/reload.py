@@ -39,7 +39,7 @@ def to_json(staged: StagedRun) -> str:
         "partition": staged.partition,
         "key": _mark(_secret(staged.policy)),
         "shards": [shard.as_dict() for shard in staged.shards],
-        "canaries": [{"shard": plan.shard, "ids": _canonical(plan.ids())} for plan in staged.canaries],
+        "canaries": planted(staged.canaries),
         "refs": {name: asdict(ref) for name, ref in staged.refs.items()},
         "rows": staged.rows,
         "dropped": staged.dropped,
@@ -67,8 +67,7 @@ def from_json(text: str, policy: Policy) -> StagedRun:
         msg = "another version of the record"
         raise ValueError(msg)
     shards = tuple(StagedShard.from_dict(shard) for shard in facts["shards"])
-    secret = _secret(policy)
-    if facts["key"] != _mark(secret):
+    if facts["key"] != _mark(_secret(policy)):
         msg = "the noise key is not the key that the rows were staged under"
         raise KeyReferenceError(msg, "give the key of the staging step, or stage again")
     partition = facts["partition"]
@@ -76,7 +75,7 @@ def from_json(text: str, policy: Policy) -> StagedRun:
         policy=policy,
         partition=partition,
         shards=shards,
-        canaries=_plans(policy, secret, partition, shards, facts["canaries"]),
+        canaries=_plans(policy, partition, shards, facts["canaries"]),
         refs={name: ReleaseRef(**ref) for name, ref in facts["refs"].items()},
         rows=facts["rows"],
         dropped=tuple(facts["dropped"]),
@@ -86,21 +85,39 @@ def from_json(text: str, policy: Policy) -> StagedRun:
     )
 
 
-def _plans(
-    policy: Policy,
-    secret: Secret,
-    partition: str | None,
-    shards: Sequence[StagedShard],
-    planted: Sequence[Mapping[str, Any]],
+def planted(plans: Sequence[CanaryPlan]) -> list[dict[str, Any]]:
+    """Write canary rows as their shards and ids; `plans_of` finds the words again."""
+    return [{"shard": plan.shard, "ids": _canonical(plan.ids())} for plan in plans]
+
+
+def plans_of(
+    planted: Sequence[Mapping[str, Any]], policy: Policy, partition: str | None, dtype: pl.DataType
 ) -> tuple[CanaryPlan, ...]:
-    """Plan the canary rows again: every candidate except the planted ones counts as taken."""
-    if not planted:
-        return ()
-    dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
+    """Plan canary rows again from what `planted` wrote: every other candidate counts as taken.
+
+    Args:
+        planted: What `planted` wrote.
+        policy: The policy of the run; its key must be that of the run.
+        partition: Name of the partition, or None.
+        dtype: Type of the record ids.
+    """
+    secret = _secret(policy)
     return tuple(
         canaries.plan(policy, secret, plan["shard"], dtype, _all_but(plan["ids"]), partition=partition)
         for plan in planted
     )
+
+
+def _plans(
+    policy: Policy,
+    partition: str | None,
+    shards: Sequence[StagedShard],
+    planted: Sequence[Mapping[str, Any]],
+) -> tuple[CanaryPlan, ...]:
+    if not planted:
+        return ()
+    dtype = Staging(Layout.of(policy, partition).staging).schema(shards[0])[policy.id]
+    return plans_of(planted, policy, partition, dtype)
 
 
 def _all_but(planted: Sequence[str]) -> Callable[[pl.Series], pl.Series]:

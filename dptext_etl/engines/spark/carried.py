@@ -6,13 +6,14 @@ the references on its machine. It refuses to release anything if its configurati
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import catalog
 from dptext_etl.artifacts import canon
-from dptext_etl.engines.spark.shipping import Location
+from dptext_etl.engines.spark.shipping import Location, ship
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Cap, ColumnPolicy
@@ -106,3 +107,16 @@ class Carried(_Plain):
             msg = f"the configuration of {column} has another hash here than where it was registered"
             raise PolicyError(msg, "install the same version of dptext-etl on every machine of the cluster")
         return ColumnPolicy(**self.policy, mechanism=mechanism)
+
+
+def carried_columns(spark: Any, columns: Iterable[ColumnPolicy]) -> tuple[str, ...]:
+    """Make the artifacts of text columns reachable for the workers of a session, and write their policies.
+
+    Args:
+        spark: The session, classic or Connect.
+        columns: The policies of the text columns.
+
+    Raises:
+        ArtifactError: An artifact changed, or cannot be shipped.
+    """
+    return tuple(Carried.of(item, ship(spark, item.mechanism.artifacts())).written() for item in columns)

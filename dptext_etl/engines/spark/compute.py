@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.engines.engine import Work
-from dptext_etl.engines.spark.board import Board
-from dptext_etl.engines.spark.carried import Carried
+from dptext_etl.engines.spark.carried import carried_columns
 from dptext_etl.engines.spark.shards import planted
-from dptext_etl.engines.spark.shipping import ship
 from dptext_etl.engines.spark.tasks import SCHEMA, Order, read, refused_first, task, written
+from dptext_etl.engines.spark.watching import watched
 from dptext_etl.errors import DPTextError, seam
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.done import Done, Phase
@@ -21,8 +17,6 @@ from dptext_etl.runner.source.roles import wanted_columns
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_LOOKS = 0.5
-"""Seconds between two readings of the tasks' progress."""
 _AGAIN = (
     "see the executors' logs. Every record is charged once: run it again, and it continues after the committed shards"
 )
@@ -41,22 +35,17 @@ def compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> 
     rows = planted(work.source.rows, work.plans, work.attempt.policy)
     given = {} if profile is None or phase == "reserve" else {"profile": profile}
     made = rows.mapInArrow(task(order), SCHEMA, **given)
-    order.board.put_up()
-    try:
-        with _watched(order.board, meter), seam("computing on Spark", DPTextError, _AGAIN):
-            found = [row[0] for row in made.collect()]
-    finally:
-        order.board.take_down()
+    with watched(order.board, meter.add), seam("computing on Spark", DPTextError, _AGAIN):
+        found = [row[0] for row in made.collect()]
     return [read(record) for record in sorted(found, key=refused_first)]
 
 
 def _order(work: Work[DataFrame], phase: Phase) -> Order:
     attempt, spark = work.attempt, work.source.table.frame.sparkSession
     policy = attempt.policy
-    carried = (Carried.of(item, ship(spark, item.mechanism.artifacts())).written() for item in attempt.columns)
     return Order(
         policy=written(policy),
-        columns=tuple(carried),
+        columns=carried_columns(spark, attempt.columns),
         names=wanted_columns(policy),
         refs=work.refs,
         job=attempt.job,
@@ -67,28 +56,3 @@ def _order(work: Work[DataFrame], phase: Phase) -> Order:
         phase=phase,
         checkpoint=work.checkpoint,
     )
-
-
-@contextmanager
-def _watched(board: Board, meter: Meter) -> Iterator[None]:
-    """Report the progress of the tasks while the block runs."""
-    over = Event()
-
-    def watch() -> None:
-        seen = 0
-        while True:
-            last = over.wait(_LOOKS)
-            now = board.rows_done()
-            if now > seen:
-                meter.add(now - seen)
-                seen = now
-            if last:
-                return
-
-    thread = Thread(target=watch, name="dptext-progress", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

@@ -5,22 +5,29 @@ The staging folder and the sink are on storage that driver and executors share u
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import polars as pl
 
+from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.spark.compute import compute
 from dptext_etl.engines.spark.examine import examine, open_table, present
+from dptext_etl.engines.spark.judging import judge
 from dptext_etl.engines.spark.ledger_url import require_reach
 from dptext_etl.engines.spark.profile import gpu_profile
 from dptext_etl.engines.spark.shards import numbers
+from dptext_etl.engines.spark.writing import write
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.done import Done, Phase
+from dptext_etl.runner.shard.staging import StagedShard
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Table
+from dptext_etl.runner.staged import StagedRun
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -79,3 +86,22 @@ class SparkEngine(Engine["DataFrame"]):
             meter: Counts finished rows.
         """
         return compute(work, phase, meter, gpu_profile(self._frame.sparkSession, self._gpus))
+
+    def judge(self, staged: StagedRun, candidate: Candidate) -> tuple[Verdict, ...]:
+        """Let the executors show the staged rows to the gates.
+
+        Args:
+            staged: The staged run.
+            candidate: The run as gates see it.
+        """
+        return judge(self._frame.sparkSession, staged, candidate)
+
+    def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
+        """Let the executors write the parts.
+
+        Args:
+            writer: The version.
+            shards: The shards, in order.
+            each: Called now and then with the rows that were written since.
+        """
+        write(self._frame.sparkSession, writer, writer.staging, shards, each)

@@ -9,7 +9,8 @@ import polars as pl
 
 from dptext_etl.checks.great_expectations.spark_tallies import polars_schema
 from dptext_etl.engines.spark.arranging import in_pinned_order
-from dptext_etl.engines.spark.shards import named, require_free_names
+from dptext_etl.engines.spark.id_tasks import count_ids
+from dptext_etl.engines.spark.shards import local_frame, named, require_free_names
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
@@ -71,14 +72,12 @@ def present(source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
         source: The checked frame.
         ids: Candidates with the name and type of the id column.
     """
-    from pyspark.sql.types import StructField, StructType
+    from pyspark.sql import functions as F  # noqa: N812
 
     frame, name = source.table.frame, ids.name
     with seam("comparing canary ids with those of the frame", InputError, HINT):
-        field = next(field for field in frame.schema.fields if field.name == name)
-        schema = StructType([StructField(name, field.dataType, nullable=True)])
-        asked = frame.sparkSession.createDataFrame([(value,) for value in ids], schema)
-        found = asked.join(frame.select(named(name)), on=name, how="left_semi").collect()
+        asked = local_frame(frame.sparkSession, pl.DataFrame({name: ids}), frame.select(named(name)).schema)
+        found = frame.select(named(name)).join(F.broadcast(asked), on=name, how="left_semi").collect()
         return pl.Series(name, [row[0] for row in found], dtype=ids.dtype)
 
 
@@ -86,14 +85,12 @@ def _check(rows: DataFrame, policy: Policy) -> int:
     from pyspark.sql import functions as F  # noqa: N812
 
     per_subject = policy.subject is not None and policy.unit == "subject"
-    subject = named(policy.subject).isNull() if per_subject and policy.subject else F.lit(False)
+    unknown = named(policy.subject).isNull() if per_subject and policy.subject else F.lit(False)
     with seam("reading the ids of the frame", InputError, HINT):
-        counts = rows.agg(F.count(F.lit(1)), F.count_if(named(policy.id).isNull()), F.count_if(subject)).collect()[0]
-    refuse_gaps(policy, *map(int, counts))
-    with seam("reading the ids of the frame", InputError, HINT):
-        twice = rows.groupBy(named(policy.id)).count().where("count > 1").count()
-    refuse_repeated(policy, twice)
-    return int(counts[0])
+        counts = count_ids(rows.select(named(policy.id), unknown))
+    refuse_gaps(policy, counts.rows, counts.null_ids, counts.null_subjects)
+    refuse_repeated(policy, counts.repeated)
+    return counts.rows
 
 
 def _unpublished(rows: DataFrame, policy: Policy, layout: Layout, manifest: Manifest) -> tuple[DataFrame, int]:

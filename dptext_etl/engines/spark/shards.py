@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import polars as pl
 
@@ -19,7 +19,8 @@ from dptext_etl.runner.source.roles import wanted_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 SHARD = "__dptext_shard"
 """Column that holds the number of a row's shard for the tasks."""
@@ -84,13 +85,32 @@ def _canaries(frame: DataFrame, plans: list[CanaryPlan], policy: Policy) -> Data
 
     fields = [StructField(field.name, field.dataType, nullable=True) for field in frame.schema.fields]
     schema = StructType([*fields, StructField(CANARY, BooleanType()), StructField(SHARD, IntegerType())])
-    rows: list[tuple[Any, ...]] = []
-    for plan in plans:
-        for value, row in zip(plan.ids(), plan.rows, strict=True):
-            cells = {policy.id: value, **row.texts}
-            rows.append((*(cells.get(name) for name in frame.columns), True, plan.shard))
+    rows = [row for plan in plans for row in plan.rows]
+    cells: dict[str, pl.Series] = {
+        policy.id: pl.concat([plan.ids() for plan in plans]),
+        **{item.name: pl.Series([row.texts[item.name] for row in rows], dtype=pl.String) for item in policy.columns},
+        CANARY: pl.Series([True] * len(rows), dtype=pl.Boolean),
+        SHARD: pl.Series([plan.shard for plan in plans for _ in plan.rows], dtype=pl.Int32),
+    }
+    nothing = pl.Series([None] * len(rows), dtype=pl.Null)
+    whole = pl.DataFrame({field.name: cells.get(field.name, nothing) for field in schema.fields})
     with seam("adding canary rows"):
-        return frame.sparkSession.createDataFrame(rows, schema)
+        return local_frame(frame.sparkSession, whole, schema)
+
+
+def local_frame(spark: SparkSession, rows: pl.DataFrame, schema: StructType) -> DataFrame:
+    """Make a frame of rows that the driver holds; from Spark 4.0 on, no Python worker takes part in reading them.
+
+    Args:
+        spark: The session.
+        rows: The rows.
+        schema: Their names and types in Spark.
+    """
+    import pyspark
+
+    if pyspark.__version__ < "4":
+        return spark.createDataFrame(rows.rows(), schema)
+    return spark.createDataFrame(rows.to_arrow(compat_level=pl.CompatLevel.oldest()), schema)
 
 
 def pieces(

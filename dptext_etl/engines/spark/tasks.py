@@ -155,7 +155,7 @@ def _work(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[Done]:
 
 
 def _shards(order: Order) -> Shards:
-    policy, columns = _policies(order.policy, order.columns)
+    policy, columns = policies(order.policy, order.columns)
     ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
     staging = Staging(order.staging, tag=secrets.token_hex(8))
     shards = shards_of(policy, columns, order.refs, ledger, order.job, staging, order.root, order.checkpoint)
@@ -164,7 +164,12 @@ def _shards(order: Order) -> Shards:
 
 
 @lru_cache(maxsize=8)
-def _policies(written: str, carried: tuple[str, ...]) -> tuple[Policy, list[ColumnPolicy]]:
-    """Read the policies of an order once per worker process; verify artifacts and resolve references."""
+def policies(written: str, carried: tuple[str, ...]) -> tuple[Policy, list[ColumnPolicy]]:
+    """Read policies once per worker process; verify artifacts and resolve references.
+
+    Args:
+        written: The run's policy, as `written` writes it.
+        carried: The policies of its text columns, each in the JSON of `Carried`.
+    """
     columns = [Carried.model_validate_json(column).column_policy() for column in carried]
     return Policy.parse(json.loads(written)), columns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dptext_etl.checks import Candidate, Verdict, evaluate
@@ -22,13 +22,35 @@ from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
 
+Judge = Callable[[StagedRun, Candidate], tuple[Verdict, ...]]
+"""Checks the hashes of the staged files and gives their rows to every gate."""
+
+
+def judge_here(staged: StagedRun, candidate: Candidate) -> tuple[Verdict, ...]:
+    """Judge a staged run in this process.
+
+    Args:
+        staged: The staged run.
+        candidate: The run as gates see it.
+
+    Raises:
+        InputError: A staged file is gone or has changed.
+        GateError: A gate could not be evaluated.
+    """
+    staging = Staging(staged.layout.staging)
+    for shard in staged.shards:
+        staging.require(shard)
+        staged.profile.count("gates", rows=shard.counts["rows"], size=staging.path(shard).stat().st_size)
+    return evaluate(candidate)
+
 
 @bare
-def check(staged: StagedRun, *, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
+def check(staged: StagedRun, *, judge: Judge = judge_here, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
     """Evaluate all gates over a staged run; if one fires, revoke the release name and take texts out of staging.
 
     Args:
         staged: The staged run.
+        judge: Reads the staged files: in this process, or where an engine computes.
         checkpoint: Called after every step, for tests.
 
     Returns:
@@ -41,18 +63,16 @@ def check(staged: StagedRun, *, checkpoint: Checkpoint = nothing) -> tuple[Verdi
     if not staged.shards:
         return ()
     with staged.profile.stage("gates"):
-        return _check(staged, checkpoint)
+        return _check(staged, judge, checkpoint)
 
 
-def _check(staged: StagedRun, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
+def _check(staged: StagedRun, judge: Judge, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
     policy = staged.policy
     staging = Staging(staged.layout.staging)
-    for shard in staged.shards:
-        staging.require(shard)
-        staged.profile.count("gates", rows=shard.counts["rows"], size=staging.path(shard).stat().st_size)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
         lineage = Lineage.declared(policy, (*output_columns(policy), *staged.dropped))
-        verdicts = evaluate(
+        verdicts = judge(
+            staged,
             Candidate(
                 policy=policy,
                 parts=staged.parts,
@@ -64,7 +84,7 @@ def _check(staged: StagedRun, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
                 lineage=lineage,
                 copies=copies_of(staged),
                 scratch=staging.folder,
-            )
+            ),
         )
         fired = [verdict.name for verdict in verdicts if not verdict.passed]
         if fired:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, Self
 
 import polars as pl
@@ -17,6 +19,8 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
 from dptext_etl.runner.shard.staging import StagedShard, Staging
 
+_ELSEWHERE = ".elsewhere"
+"""Ends the name of a folder where other machines draft parts; it stands beside the drafts, and no version holds it."""
 _AGAIN = "is there room and access? Readers still see the version before; run the same policy again"
 
 
@@ -67,17 +71,66 @@ class Writer:
         """The parts that were written so far."""
         return tuple(Part(f"{self.folder}/{name}", rows, digest) for name, rows, digest in self._written)
 
-    def add(self, shard: StagedShard) -> int:
-        """Write a staged shard without its canary rows, and return the bytes of its file."""
-        return self.add_rows(self._staging.read(shard).filter(~pl.col(CANARY)).drop(CANARY))
+    @property
+    def size(self) -> int:
+        """Bytes of the drafts that were written so far."""
+        return sum((self._drafts / name).stat().st_size for name, _, _ in self._written)
 
-    def add_rows(self, frame: pl.DataFrame) -> int:
-        """Write rows as they are to be published, and return the bytes of their file."""
-        name = f"part-{len(self._written):05d}.{self._layout.sink_format}"
-        path = self._drafts / name
-        durable.write(path, _writer(frame, self._layout.sink_format), action="writing a part")
-        self._written.append((name, frame.height, sha256(path)))
-        return path.stat().st_size
+    @property
+    def staging(self) -> Path:
+        """The folder of the staged shards."""
+        return self._staging.folder
+
+    @property
+    def format(self) -> str:
+        """The format of the parts."""
+        return self._layout.sink_format
+
+    def add(self, shard: StagedShard) -> None:
+        """Write a staged shard without its canary rows."""
+        path = self._drafts / self._next()
+        self._written.append((path.name, *write_part(self._staging, shard, path, self.format)))
+
+    def add_rows(self, frame: pl.DataFrame) -> None:
+        """Write rows as they are to be published."""
+        path = self._drafts / self._next()
+        self._written.append((path.name, *_written(frame, path, self.format)))
+
+    @contextmanager
+    def elsewhere(self) -> Iterator[Path]:
+        """Make a folder where other machines draft parts, for the block; drafts that nobody takes go with it.
+
+        It stands beside the drafts of this process, so that an attempt that outlives the block leaves nothing in them.
+
+        Raises:
+            InputError: There is no room or no access.
+        """
+        folder = self._drafts.with_name(f"{self._drafts.name}{_ELSEWHERE}").absolute()
+        with seam("writing a version", InputError, _AGAIN):
+            folder.mkdir(mode=durable.PRIVATE_FOLDER)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def take(self, path: Path, rows: int, digest: str) -> None:
+        """Take a part that `write_part` drafted elsewhere as the next one.
+
+        Args:
+            path: Its file, in the folder of `elsewhere`.
+            rows: Its rows.
+            digest: SHA-256 of the file, 64 hex digits.
+
+        Raises:
+            InputError: It is gone.
+        """
+        name = self._next()
+        with seam("taking a part", InputError, _AGAIN):
+            path.rename(self._drafts / name)
+        self._written.append((name, rows, digest))
+
+    def _next(self) -> str:
+        return f"part-{len(self._written):05d}.{self.format}"
 
     def finish(self, each: Callable[[], object] = lambda: None) -> None:
         """Put the version where the manifest will point. Call it when the ledger has recorded the publication.
@@ -135,7 +188,44 @@ class Writer:
         return written
 
     def _remove_drafts(self) -> None:
-        shutil.rmtree(self._drafts, ignore_errors=True)
+        for path in (self._drafts, *self._drafts.parent.glob(f"*{_ELSEWHERE}")):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def write_part(staging: Staging, shard: StagedShard, path: Path, file_format: str) -> tuple[int, str]:
+    """Write a staged shard without its canary rows, on any machine.
+
+    Args:
+        staging: The folder of staged shards.
+        shard: The shard; the hash of its file is checked.
+        path: The file to write.
+        file_format: "parquet", "csv" or "ndjson".
+
+    Returns:
+        Rows, and the SHA-256 of the file.
+
+    Raises:
+        InputError: The staged file is gone or has changed, or there is no room.
+    """
+    return _written(staging.read(shard).filter(~pl.col(CANARY)).drop(CANARY), path, file_format)
+
+
+def write_here(writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
+    """Write staged shards as parts in this process, one after the other.
+
+    Args:
+        writer: The version.
+        shards: The shards, in order.
+        each: Called after every shard with its rows.
+    """
+    for shard in shards:
+        writer.add(shard)
+        each(shard.counts["rows"])
+
+
+def _written(frame: pl.DataFrame, path: Path, file_format: str) -> tuple[int, str]:
+    durable.write(path, _writer(frame, file_format), action="writing a part")
+    return frame.height, sha256(path)
 
 
 def _writer(frame: pl.DataFrame, file_format: str) -> Callable[[IO[bytes]], object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from dptext_etl.checks import Verdict, require
@@ -17,14 +17,17 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.enough import require_enough
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft
-from dptext_etl.runner.publish.parts import Writer
+from dptext_etl.runner.publish.parts import Writer, write_here
 from dptext_etl.runner.publish.showing import alone_at, show
 from dptext_etl.runner.shard.replaying import replays
-from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shard.staging import StagedShard, Staging
 from dptext_etl.runner.source.incremental import continues
 from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
+
+Write = Callable[[Writer, Iterable[StagedShard], Callable[[int], object]], None]
+"""Writes staged shards as parts of a version, and says now and then how many more rows are written."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,7 @@ def publish(
     staged: StagedRun,
     verdicts: Sequence[Verdict],
     *,
+    write: Write = write_here,
     progress: Listener | None = None,
     checkpoint: Checkpoint = nothing,
 ) -> Published:
@@ -61,6 +65,7 @@ def publish(
     Args:
         staged: The staged run.
         verdicts: The verdicts of `check`.
+        write: Writes the parts: in this process, or where an engine computes.
         progress: Called with counts, rate and the time that is left.
         checkpoint: Called after every step, for tests.
 
@@ -82,11 +87,16 @@ def publish(
         durable.alone(layout.staging, "of this release is under way"),
         alone_at(layout) as hold,
     ):
-        return _publish(staged, verdicts, meter, checkpoint, hold)
+        return _publish(staged, verdicts, write, meter, checkpoint, hold)
 
 
-def _publish(
-    staged: StagedRun, verdicts: Sequence[Verdict], meter: Meter, checkpoint: Checkpoint, hold: Callable[[], None]
+def _publish(  # noqa: PLR0917
+    staged: StagedRun,
+    verdicts: Sequence[Verdict],
+    write: Write,
+    meter: Meter,
+    checkpoint: Checkpoint,
+    hold: Callable[[], None],
 ) -> Published:
     layout, staging = staged.layout, Staging(staged.layout.staging)
     before = Manifest.read(layout)
@@ -98,12 +108,13 @@ def _publish(
             show(layout, before)
         return _seen(layout, before, "there are no new rows to publish")
     with Writer(layout, staging, 1 if before is None else before.version + 1) as writer:
-        for shard in staged.shards:
-            if shard.counts["rows"]:
-                size = writer.add(shard)
-                staged.profile.count("publish", rows=shard.counts["rows"], size=size)
+
+        def each(rows: int) -> None:
             hold()
-            meter.add(shard.counts["rows"])
+            meter.add(rows)
+
+        write(writer, [shard for shard in staged.shards if shard.counts["rows"]], each)
+        staged.profile.count("publish", rows=staged.rows["released"], size=writer.size)
         checkpoint("parts written")
         older = before.computed if before is not None and kept else {}
         manifest = _drafted(staged, verdicts, (*kept, *writer.parts), writer.version, older)

@@ -1,0 +1,85 @@
+"""Judge a staged run on the executors: they read the files, and the driver gets counts and canary rows."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+
+from dptext_etl.checks import Candidate, Verdict
+from dptext_etl.checks.candidate import schema
+from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.judging import made, search
+from dptext_etl.checks.repeats import Counted
+from dptext_etl.engines.spark.carried import carried_columns
+from dptext_etl.engines.spark.cells import counts_of, gathered
+from dptext_etl.engines.spark.gate_tasks import STATES, GateOrder, keyed, show
+from dptext_etl.engines.spark.orders import over_shards, refuse
+from dptext_etl.engines.spark.tasks import written
+from dptext_etl.errors import GateError, InputError, seam
+from dptext_etl.runner.reload import planted
+from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.staged import StagedRun
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_HINT = "nothing was published, and no gate has fired; the executors' logs say more"
+
+
+def judge(spark: SparkSession, staged: StagedRun, candidate: Candidate) -> tuple[Verdict, ...]:
+    """Judge a staged run by every gate (see `Engine.judge`).
+
+    Args:
+        spark: The session.
+        staged: The staged run.
+        candidate: The run as gates see it.
+    """
+    order = _order(spark, staged)
+    with seam("evaluating the gates", GateError, _HINT):
+        gates = keyed(made(candidate, map(schema, candidate.parts)))
+        packs = gathered(over_shards(spark, staged.shards, partial(show, order)))
+        refuse(packs)
+        states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.name == STATES}  # noqa: S301  (ours)
+        for place in range(len(staged.shards)):
+            for name, gate in gates.items():
+                gate.merge(states[place].get(name, {}))
+        _add_counts(gates, counts_of(packs))
+        search(gates.values(), candidate)
+        return tuple(gate.verdict() for gate in gates.values())
+
+
+def _order(spark: SparkSession, staged: StagedRun) -> GateOrder:
+    policy = staged.policy
+    return GateOrder(
+        policy=written(policy),
+        columns=carried_columns(spark, policy.column_policies()),
+        refs=tuple(staged.refs.items()),
+        partition=staged.partition,
+        staging=staged.layout.staging.absolute(),
+        canaries=json.dumps(planted(staged.canaries)),
+        id_type=staged.canaries[0].id_dtype,
+        rows=sum(_rows(staged)),
+    )
+
+
+def _rows(staged: StagedRun) -> Iterator[int]:
+    """Read from the footers of staged files how many rows there are; of a damaged one, say what `Staging` says."""
+    staging = Staging(staged.layout.staging)
+    for shard in staged.shards:
+        with seam("reading what was staged", InputError):
+            try:
+                yield pq.read_metadata(staging.path(shard)).num_rows
+            except (OSError, ValueError):
+                staging.require(shard)
+                raise
+
+
+def _add_counts(gates: dict[str, Gate], counts: dict[str, Counted]) -> None:
+    for name, gate in gates.items():
+        for what, repeats in gate.repeats().items():
+            repeats.add_counted(counts.get(f"{name}:{what}", Counted()))

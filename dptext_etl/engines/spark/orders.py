@@ -1,0 +1,88 @@
+"""Carry out orders about staged shards on the executors, one shard per task, and bring back packs."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl import errors
+from dptext_etl.engines.spark.cells import SCHEMA, Pack, batch_of
+from dptext_etl.engines.spark.shards import local_frame
+from dptext_etl.errors import DPTextError, bare, seam
+from dptext_etl.runner.shard.staging import StagedShard
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Do = Callable[[int, StagedShard], Iterable[Pack]]
+"""Does something with a staged shard, which has a place in the order of the run."""
+
+_REFUSED = "refused"
+
+
+def over_shards(spark: SparkSession, shards: Iterable[StagedShard], do: Do) -> DataFrame:
+    """Do something with each staged shard on an executor.
+
+    Args:
+        spark: The session.
+        shards: The shards.
+        do: What to do; it is sent to the executors.
+
+    Returns:
+        The packs that `do` makes, lazily.
+    """
+    from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+
+    records = [json.dumps(shard.as_dict()) for shard in shards]
+    schema = StructType([StructField("place", IntegerType()), StructField("shard", StringType())])
+    rows = pl.DataFrame({"place": pl.Series(range(len(records)), dtype=pl.Int32), "shard": records})
+    frame = local_frame(spark, rows, schema)
+    if hasattr(frame, "repartitionById"):
+        spread = frame.repartitionById(len(records), "place")
+    else:  # before Spark 4.1
+        spread = frame.repartitionByRange(len(records), "place")
+    return spread.mapInArrow(_task(do), SCHEMA)
+
+
+def refuse(packs: Iterable[Pack]) -> None:
+    """Raise what an executor refused with its type and message.
+
+    Raises:
+        DPTextError: There is a refusal among the packs.
+    """
+    for pack in packs:
+        if pack.name == _REFUSED:
+            name, message, hint = json.loads(pack.cells)
+            raise getattr(errors, name, DPTextError)(message, hint)
+
+
+def _task(do: Do) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for pack in _done(do, batches):
+            yield batch_of([pack])
+
+    return work
+
+
+@bare
+def _done(do: Do, batches: Iterator[pa.RecordBatch]) -> Iterator[Pack]:
+    os.environ.setdefault("DPTEXT_THREADS", "1")
+    try:
+        with seam("reading staged rows on an executor", DPTextError):
+            for batch in batches:
+                for place, shard in zip(*(_values(batch, at) for at in range(2)), strict=True):
+                    yield from do(place, StagedShard.from_json(shard))
+    except DPTextError as failure:
+        if type(failure) is DPTextError:  # this is not a refusal of ours, so another attempt may succeed
+            raise
+        yield Pack(_REFUSED, -1, json.dumps([type(failure).__name__, failure.message, failure.hint]).encode())
+
+
+def _values(batch: pa.RecordBatch, at: int) -> list[Any]:
+    values: list[Any] = batch.column(at).to_pylist()
+    return values

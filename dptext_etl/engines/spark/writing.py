@@ -1,0 +1,87 @@
+"""Write the parts of a version on the executors; the driver puts them in place."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dptext_etl.engines.spark.board import Board
+from dptext_etl.engines.spark.cells import Pack
+from dptext_etl.engines.spark.orders import over_shards, refuse
+from dptext_etl.engines.spark.watching import watched
+from dptext_etl.errors import InputError, seam
+from dptext_etl.runner.publish.parts import Writer, write_part
+from dptext_etl.runner.shard.staging import StagedShard, Staging
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_AGAIN = "see the executors' logs. Readers still see the version before; run the same policy again"
+
+
+def write(
+    spark: SparkSession, writer: Writer, staging: Path, shards: Iterable[StagedShard], each: Callable[[int], object]
+) -> None:
+    """Write staged shards as parts of a version (see `Engine.write`).
+
+    An attempt drafts a part under a name of its own. The driver takes the one that Spark counts; the others go.
+
+    Args:
+        spark: The session.
+        writer: The version.
+        staging: The run's staging folder.
+        shards: The shards, in order.
+        each: Called now and then with the rows that were written since.
+    """
+    shards = list(shards)
+    if not shards:
+        return
+    board = Board.of(staging.absolute(), f"{secrets.token_hex(16)}-publish")
+    with writer.elsewhere() as folder:
+        order = PartOrder(staging.absolute(), folder, writer.format, board)
+        with watched(board, each, idle=True), seam("writing a version on Spark", InputError, _AGAIN):
+            packs = [Pack(*row) for row in over_shards(spark, shards, partial(draft, order)).collect()]
+        refuse(packs)
+        if len(packs) != len(shards):
+            raise InputError(f"executors wrote {len(packs)} of {len(shards)} parts", _AGAIN)
+        for pack in sorted(packs, key=lambda pack: pack.bucket):
+            rows, digest = json.loads(pack.cells)
+            writer.take(folder / pack.name, rows, digest)
+
+
+@dataclass(frozen=True)
+class PartOrder:
+    """What executors need to draft parts.
+
+    Attributes:
+        staging: The folder of the staged shards.
+        folder: The folder for drafts.
+        file_format: "parquet", "csv" or "ndjson".
+        board: The notice board.
+    """
+
+    staging: Path
+    folder: Path
+    file_format: str
+    board: Board
+
+
+def draft(order: PartOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
+    """Draft the part of a shard, unless nobody waits for it any more.
+
+    Args:
+        order: The run.
+        place: Place of the shard in the order of the version.
+        shard: The shard.
+    """
+    if order.board.stopped:
+        return
+    path = order.folder / f"{place:05d}-{secrets.token_hex(8)}"
+    rows, digest = write_part(Staging(order.staging), shard, path, order.file_format)
+    order.board.done(place, rows)
+    yield Pack(path.name, place, json.dumps([rows, digest]).encode())

@@ -1,0 +1,161 @@
+"""Gates and publication of a Spark run: executors read the staged rows and write the parts, the driver does neither."""
+
+import datetime as dt
+import json
+from dataclasses import replace
+from decimal import Decimal
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dptext_etl.checks import CANARY, judging
+from dptext_etl.checks.repeats import counted
+from dptext_etl.engines import stage
+from dptext_etl.engines.spark import cells
+from dptext_etl.engines.spark.cells import Pack, batch_of, counts_of, packed
+from dptext_etl.engines.spark.engine import SparkEngine
+from dptext_etl.engines.spark.shards import local_frame
+from dptext_etl.engines.spark.writing import PartOrder, draft
+from dptext_etl.errors import InputError
+from dptext_etl.files import sha256
+from dptext_etl.runner import check, publish
+from dptext_etl.runner.publish.gating import judge_here
+from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.spark import privatize_frame
+from dptext_etl.spark.frame import stage_frame
+
+from .spark_runs import frame_of
+
+
+def edited(staged, at, change):
+    """The staged run after a defect changed one shard and its record."""
+    staging, shard = Staging(staged.layout.staging), staged.shards[at]
+    path = staging.path(shard)
+    change([pl.read_parquet(staging.path(item)) for item in staged.shards]).write_parquet(path)
+    changed = replace(shard, sha256=sha256(path))
+    return replace(staged, shards=(*staged.shards[:at], changed, *staged.shards[at + 1 :]))
+
+
+def nothing(frames):
+    return frames[1]
+
+
+def again_in_another_shard(frames):
+    """Rows of the first shard, half of them with another text: each shard alone is in order."""
+    other = pl.when(pl.int_range(pl.len()) % 2 == 0).then(pl.lit("wordaa wordab")).otherwise("review")
+    return pl.concat([frames[1], frames[0].filter(~pl.col(CANARY)).with_columns(review=other)])
+
+
+def raw(frames):
+    """Canary rows that came through as they are, and a column that nobody declared."""
+    return frames[1].with_columns(review=pl.lit("zzqsentinelqzz"), size=pl.lit(1))
+
+
+def unmarked(frames):
+    return frames[1].drop(CANARY)
+
+
+def test_executors_and_driver_say_together_what_one_process_says(spark, job):
+    engine, policy = SparkEngine(frame_of(spark, job)), job.policy()
+    staged = stage(policy)
+    heard = []
+
+    def both(run, candidate):
+        here = judge_here(run, candidate)
+        heard.append((engine.judge(run, candidate), here))
+        return ()
+
+    for defect in (nothing, again_in_another_shard, raw, unmarked):
+        check(edited(staged, 1, defect), judge=both)
+        there, here = heard[-1]
+        assert there == here, defect.__name__
+        assert all(verdict.passed for verdict in here) == (defect is nothing)
+    counts = {verdict.name: verdict.counts for verdict in heard[1][0]}["one_text_per_record"]
+    assert counts["repeated"] == 100
+    assert counts["conflicting"] == 50
+
+
+def test_what_executors_refuse_is_refused_in_their_words(spark, job):
+    staged = stage(job.policy())
+    engine = SparkEngine(frame_of(spark, job))
+    path = staged.parts[1]
+    whole = path.read_bytes()
+    path.write_bytes(whole + b" ")
+    with pytest.raises(InputError, match="has changed since it was staged"):
+        check(staged, judge=engine.judge)
+    path.write_bytes(whole)
+    verdicts = check(staged)
+    path.write_bytes(whole + b" ")
+    with pytest.raises(InputError, match="has changed since it was staged"):
+        publish(staged, verdicts, write=engine.write)
+    assert not list(job.folder.glob("published*/part-*"))
+    path.write_bytes(whole)
+    assert publish(staged, verdicts, write=engine.write).rows == 240
+    assert not [file for file in job.files() if "elsewhere" in file or "incomplete" in file]
+
+
+def test_a_driver_reads_no_staged_row_and_writes_no_part(spark, make_job, monkeypatch):
+    job, other = make_job("spark"), make_job("here")
+
+    def never(*_):
+        raise AssertionError
+
+    with monkeypatch.context() as driver:
+        driver.setattr(judging, "batches", never)
+        driver.setattr(Staging, "read", never)
+        driver.setattr(Staging, "require", never)
+        seen = []
+        privatize_frame(frame_of(spark, job), job.policy(), progress=seen.append)
+    assert [report.rows_done for report in seen if report.phase == "publish"][-1] == 240
+    staged = stage_frame(frame_of(spark, other), other.policy())
+    publish(staged, check(staged))
+    assert [name for name in job.files() if "part-" in name]
+    assert job.files() == other.files()
+
+
+def test_two_attempts_at_a_part_do_not_meet(job):
+    staged = stage(job.policy())
+    folder = job.folder / "drafts"
+    folder.mkdir()
+    board = type("Board", (), {"stopped": False, "done": lambda *_: None})()
+    order = PartOrder(staged.layout.staging, folder, "parquet", board)
+    packs = [pack for _ in range(2) for pack in draft(order, 0, staged.shards[0])]
+    assert len({pack.name for pack in packs}) == 2
+    assert [json.loads(pack.cells)[1] for pack in packs] == [sha256(folder / pack.name) for pack in packs]
+    board.stopped = True
+    assert list(draft(order, 0, staged.shards[0])) == []
+
+
+def test_digests_are_counted_across_tasks():
+    rows = np.random.default_rng(0).integers(0, 256, (3000, 32), np.uint8)
+    rows[1000:1400] = rows[:400]
+    rows[1000:1200, 16:] += 1
+    packs = [pack for part in np.array_split(rows, 7) for pack in packed("gate/0:ids", part)]
+    packs.sort(key=lambda pack: pack[:2])
+    batches = [batch_of([Pack("states", 4, b"state")]), *(batch_of([pack]) for pack in packs)]
+    found = [Pack(*row.values()) for batch in cells._counting(iter(batches)) for row in batch.to_pylist()]
+    assert counts_of(found) == {"gate/0:ids": counted(rows)}
+    assert found[0] == Pack("states", 4, b"state")
+    assert len(found) == 2
+
+
+def test_rows_of_the_driver_are_the_same_before_spark_4(spark, monkeypatch):
+    """Spark 3.5 takes no Arrow tables."""
+    import pyspark
+
+    rows = pl.DataFrame(
+        {
+            "id": [{"shop": "s1", "number": 1}, {"shop": "s2", "number": None}],
+            "when": [dt.datetime(2020, 1, 1, tzinfo=dt.UTC), None],
+            "price": [Decimal("1.25"), None],
+            "mark": [True, False],
+            "bytes": [b"a", None],
+            "nothing": pl.Series([None, None], dtype=pl.Null),
+        }
+    )
+    written = "id struct<shop string, number int>, when timestamp, price decimal(9,2), mark boolean, bytes binary"
+    schema = spark.createDataFrame([], f"{written}, nothing array<string>").schema
+    now = local_frame(spark, rows, schema).collect()
+    monkeypatch.setattr(pyspark, "__version__", "3.5.7")
+    assert local_frame(spark, rows, schema).collect() == now
