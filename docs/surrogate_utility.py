@@ -63,7 +63,11 @@ PLAN: dict[str, list[Line]] = {
         *_variants("film reviews"),
         Line(EVERYDAY, epsilons=FEW),
     ],
-    "UCI sentences": [Line("film reviews", epsilons=FEW), Line("film reviews, task of UCI"), Line(EVERYDAY, epsilons=FEW)],
+    "UCI sentences": [
+        Line("film reviews", epsilons=FEW),
+        Line("film reviews, task of UCI"),
+        Line(EVERYDAY, epsilons=FEW),
+    ],
     "IMDb": [
         Line("film reviews", epsilons=FEW),
         Line("film reviews, task of IMDb"),

@@ -73,8 +73,8 @@ def _measured(found: Measured) -> str:
     rows = "".join(map(_row, found.scores))
     return (
         f'<h3>{escape(found.measure.title)}</h3><p class="says">{escape(found.measure.says + knows)}</p>'
-        '<div class="scroll"><table class="figures"><tr><th>figure</th><th>released</th><th>95 % interval</th><th>blind</th>'
-        f"<th>raw</th><th></th></tr>{rows}</table></div>"
+        '<div class="scroll"><table class="figures"><tr><th>figure</th><th>released</th><th>95 % interval</th>'
+        f"<th>blind</th><th>raw</th><th></th></tr>{rows}</table></div>"
     )
 
 
