@@ -15,15 +15,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal, NamedTuple
+from dataclasses import replace
+from typing import NamedTuple
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError
 from dptext_etl.evaluation import audit_bound
+from dptext_etl.evaluation.audit_choice import of_choice
 from dptext_etl.evaluation.audit_models import most_trials, step_of, trials_of_step
-from dptext_etl.evaluation.audit_trials import Counts, trials
+from dptext_etl.evaluation.audit_result import ROUNDING, Audit, Trial
+from dptext_etl.evaluation.audit_trials import trials
 from dptext_etl.families.certificate import Certificate
+from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.model import ModelMechanism
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import Disclosure
@@ -37,90 +40,8 @@ ALARM = 1e-6
 NEAR = 3.0
 """Loss between the two words that the audit chooses to test a metric claim."""
 
-_ROUNDING = 1e-9
 _PER_PAIR, _REPEATED = 2, 3
 _LEAST_DRAWS = 1_000
-
-Finding = Literal["holds", "not refuted", "refuted", "cannot be refuted", "not applicable"]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """The result of one trial.
-
-    Attributes:
-        counts: Counts of the event under both inputs.
-        epsilon: The mechanism's parameter in this trial.
-        claim: The claimed upper bound of the loss.
-        lower_bound: Lower bound of the loss, at the audit's joint confidence over all trials.
-        refuted: True if the loss exceeds the claim, with false-alarm probability `ALARM` over all trials.
-    """
-
-    counts: Counts
-    epsilon: float
-    claim: float
-    lower_bound: float
-    refuted: bool
-
-
-@dataclass(frozen=True)
-class Audit:
-    """The result of the audit of one column.
-
-    Attributes:
-        column: Name of the column; empty for a mechanism by itself.
-        mechanism: Its name.
-        epsilon: Its parameter, as configured.
-        unit: What the claim is per: "word", "draw" or "record".
-        delta: Declared delta of one unit.
-        claim: Declared loss of one draw between any two words that the guarantee compares; None where none is finite.
-        charged: What the ledger's tight component takes, at most `claim`.
-        stored: The exact parameter as the stored table states it; None where it states none.
-        certificate: What its integers realise; None where there is no finite table.
-        trials: Bounds from below.
-        largest: The largest loss that the trials can refute.
-        note: Parts of the audit that do not apply or show nothing, with the reason.
-    """
-
-    column: str
-    mechanism: str
-    epsilon: float
-    unit: str = "word"
-    delta: float = 0.0
-    claim: float | None = None
-    charged: float | None = None
-    stored: float | None = None
-    certificate: Certificate | None = None
-    trials: tuple[Trial, ...] = ()
-    largest: float = 0.0
-    note: str = ""
-
-    @property
-    def by_table(self) -> Finding:
-        """Return the certificate's finding on the claim, on the charged amount, and on the table's own statement."""
-        found = self.certificate
-        if found is None or self.claim is None or self.charged is None:
-            return "not applicable"
-        least = min(self.claim, self.charged, math.inf if self.stored is None else self.stored)
-        if found.realised <= least * (1 + _ROUNDING) + _ROUNDING:
-            return "holds"
-        return "refuted" if found.exact else "not refuted"
-
-    @property
-    def by_trials(self) -> Finding:
-        """Return the trials' finding on the claim."""
-        if not self.trials:
-            return "not applicable"
-        return "refuted" if any(trial.refuted for trial in self.trials) else "not refuted"
-
-    @property
-    def refuted(self) -> bool:
-        """Return True if the claim is false."""
-        return "refuted" in (self.by_table, self.by_trials)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the same facts as plain data for JSON."""
-        return {**asdict(self), "by_table": self.by_table, "by_trials": self.by_trials, "refuted": self.refuted}
 
 
 def audit(
@@ -185,6 +106,8 @@ def audit_mechanism(
     secrets = secrets or (_kernel.Secret(), _kernel.Secret())
     if isinstance(mechanism, ModelMechanism):
         return _of_model(mechanism, begun, draws, confidence, secrets, progress)
+    if isinstance(mechanism, ChoiceMechanism):
+        return of_choice(mechanism, begun, draws, (ALARM, 1 - confidence), secrets, progress)
     if not isinstance(mechanism, WordMechanism):
         return replace(begun, note="audits are of mechanisms that draw word by word or have a model; this one is none")
     claim = float(mechanism.epsilon_per_word)
@@ -203,7 +126,7 @@ def audit_mechanism(
         for counts in trials(level, [pair[:2] for pair, _ in chosen], draws, secrets):
             limit, sure = limits[frozenset(counts.words)], counts.bound(ALARM / many)
             least = counts.bound((1 - confidence) / many)
-            done.append(Trial(counts, level.epsilon, limit, least, sure > limit * (1 + _ROUNDING)))
+            done.append(Trial(counts, level.epsilon, limit, least, sure > limit * (1 + ROUNDING)))
     largest = audit_bound.largest(draws, ALARM / many)
     note = "" if table else "the distribution of a word has no finite table: trials alone"
     if claim >= largest:
@@ -241,7 +164,7 @@ def _of_model(  # noqa: PLR0917
         progress(f"trials at epsilon {level.epsilon:g}")
         counted = replace(counts, delta=step.delta)
         sure, least = counted.bound(ALARM / many), counted.bound((1 - confidence) / many)
-        done.append(Trial(counted, level.epsilon, limit, least, sure > limit * (1 + _ROUNDING)))
+        done.append(Trial(counted, level.epsilon, limit, least, sure > limit * (1 + ROUNDING)))
     largest = audit_bound.largest(step.draws, ALARM / many)
     notes = ["trials are of the worst model there can be, in place of this one", *filter(None, [step.note])]
     if small := {trial.epsilon for trial in done} - {mechanism.epsilon}:

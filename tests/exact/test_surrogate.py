@@ -13,9 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import nearest, products
 from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.evaluation.audit import audit_mechanism
 from dptext_etl.families.choice.weights import MOST, near_texts, usual_hit, weights
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.validation import validated
@@ -268,3 +270,18 @@ def test_golden_mixtures(tmp_path):
         out = drawn._kernel_corpus.release_with_keys(one, pa.array(["x"]), policy, pa.array([1], pa.int8()))
         shown = pa.array(out).field("text")[0].as_py().split(" ")
         assert {place: shown[place][1:] for place in told} == {place: drawn[1:] for place, drawn in told.items()}
+
+
+def test_an_audit_comes_near_epsilon_and_refutes_a_planted_excess(tmp_path, monkeypatch):
+    corpus = toy(tmp_path, 50, k=20)
+    secrets = tuple(_kernel.Secret.from_bytes(bytes([n]) * 32) for n in (1, 2))
+    drawn = mechanism(corpus, 2.0, hit=0.5)
+    found = audit_mechanism(drawn, draws=20_000, secrets=secrets)
+    assert (found.by_table, found.by_trials, found.unit) == ("holds", "not refuted", "draw")
+    assert 1.8 < max(trial.lower_bound for trial in found.trials) <= 2.0
+    assert audit_mechanism(mechanism(corpus, 4.0, parts=2, hit=0.5), draws=1000).claim == 2.0
+    real = type(drawn).input_policy
+    monkeypatch.setattr(
+        type(drawn), "input_policy", lambda self: {**real(self), "inside": 2 * self.weights.inside, "near": 3}
+    )
+    assert audit_mechanism(drawn, draws=20_000, secrets=secrets).by_trials == "refuted"
