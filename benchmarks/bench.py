@@ -29,6 +29,7 @@ import bench_santext
 import bench_spark
 import bench_sqlite
 import bench_start
+import bench_surrogate
 from measuring import HERE, Row, show
 from results import Results
 
@@ -38,6 +39,7 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
     "santext": bench_santext.rows,
     "madlib": bench_madlib.rows,
     "diffractor": bench_diffractor.rows,
+    "surrogate": bench_surrogate.rows,
     "dpmlm": bench_dpmlm.rows,
     "dpmlm-run": bench_dpmlm_run.rows,
     "dpbart": bench_dpbart.rows,

@@ -1,24 +1,36 @@
 """Gates of whole public texts: correct runs pass; texts that no draw makes and draws that repeat are found."""
 
+import numpy as np
 import polars as pl
 import pytest
 
 from dptext_etl import Ledger, Policy, _kernel
-from dptext_etl.checks import Candidate, evaluate
+from dptext_etl.checks import CANARY, Candidate, evaluate
 from dptext_etl.checks.corpus_texts import CorpusTexts
+from dptext_etl.corpora import Corpus, WordEncoder
 from dptext_etl.engines import stage
 from dptext_etl.mechanisms.surrogate import Surrogate
 
-TEXTS = ["We need a room", "nothingknown", "", None, "The bank is closed and the bus is late", "play a song"] * 25
-GATES = {"texts_in_corpus", "repeats_within_chance"}
+WORDS = [f"{left}{right}" for left in "bdfgklmnprst" for right in ("ane", "ook", "ire", "oom", "ell")]
+TEXTS = ["bane rook", "nothingknown", "", None, "The tire and the room", "nook nook"] * 25
+GATES = {"texts_in_corpus", "repeats_within_chance", "canaries_public"}
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """2,000 texts, so that six planted rows tell something."""
+    rng = np.random.default_rng(5)
+    encoder = WordEncoder(WORDS, rng.integers(-99, 99, (len(WORDS), 8)).astype(np.int16))
+    texts = [f"{a} {b}" for a in WORDS for b in WORDS][:2000]
+    return Corpus.save(tmp_path_factory.mktemp("corpus"), texts, {"licence": "CC0", "provenance": "x"}, encoder=encoder)
 
 
 @pytest.fixture(params=[1, 2])
-def judged(request, tmp_path):
-    """A staged run of the example, and a function that judges changed parts."""
+def judged(request, corpus, tmp_path):
+    """A staged run of one draw or two, and a function that judges changed parts."""
     _kernel.Secret.from_bytes(bytes(range(9, 41))).write(str(tmp_path / "noise.key"))
     pl.DataFrame({"id": [f"r{n}" for n in range(len(TEXTS))], "text": TEXTS}).write_parquet(tmp_path / "raw.parquet")
-    mechanism = {"name": "surrogate", "epsilon": 4.0, "corpus": "example", "parts": request.param}
+    mechanism = {"name": "surrogate", "epsilon": 1.0, "corpus": str(corpus.path), "parts": request.param}
     policy = Policy.parse(
         {
             "dataset": "words",
@@ -33,6 +45,7 @@ def judged(request, tmp_path):
         }
     )
     run = stage(policy)
+    raw = {row.id: row.texts["text"] for plan in run.canaries for row in plan.rows}
     whole = pl.concat([pl.read_parquet(part) for part in run.parts])
 
     def judge(change=lambda part: part):
@@ -41,6 +54,7 @@ def judged(request, tmp_path):
             verdicts = evaluate(Candidate(policy, (tmp_path / "changed.parquet",), run.canaries, 0, ledger, run.refs))
         return {verdict.name: verdict for verdict in verdicts}
 
+    judge.raw = raw
     return judge, policy.column_policies()[0].mechanism
 
 
@@ -53,7 +67,7 @@ def test_a_correct_run_passes(judged):
     verdicts = judge()
     assert not failed(verdicts)
     assert verdicts.keys() >= GATES
-    rows = len(TEXTS) + 2
+    rows = len(TEXTS) + (8 if mechanism.parts == 1 else 2)
     assert verdicts["texts_in_corpus"].counts["texts"] == rows
     assert verdicts["repeats_within_chance"].counts["draws"] == rows * mechanism.most_positions
     assert "suspicious in" not in verdicts["repeats_within_chance"].message
@@ -63,7 +77,7 @@ def test_texts_that_no_draw_makes_are_found(judged):
     judge, mechanism = judged
     public = mechanism.opened.texts
     fair = " ".join(public[: mechanism.most_positions])
-    for text in ("We need a room", f"{fair} {public[4]}", f"{fair} ", fair.lower(), fair.replace(" ", "  ", 1), ""):
+    for text in ("the tire", f"{fair} {public[4]}", f"{fair} ", fair.upper(), fair.replace(" ", "  ", 1), ""):
         found = judge(lambda part, text=text: part.with_columns(text=planted(part, {3: text})))
         assert found["texts_in_corpus"].counts["outside"] == 1, text
         assert text not in found["texts_in_corpus"].message or not text
@@ -79,6 +93,19 @@ def test_draws_that_records_share_are_found(judged):
     found = judge(lambda part: part.with_columns(text=pl.lit(one)))
     assert found["texts_in_corpus"].passed
     assert not found["repeats_within_chance"].passed
+
+
+def test_planted_texts_that_pass_through_or_agree_are_found(judged):
+    judge, mechanism = judged
+    through = pl.when(CANARY).then(pl.col("id").replace_strict(judge.raw, default=None)).otherwise("text")
+    found = judge(lambda part: part.with_columns(text=through))["canaries_public"]
+    if mechanism.parts > 1:
+        assert (found.counts["texts"], found.passed) == (0, True)
+        return
+    assert (found.counts["survived"], found.counts["equal"], found.passed) == (6, 3, False)
+    assert not any(text in found.message for text in judge.raw.values())
+    one = judge(lambda part: part.with_columns(text=pl.lit(mechanism.opened.texts[0])))["canaries_public"]
+    assert (one.counts["equal"], one.passed) == (3, False)
 
 
 def test_a_text_that_can_be_read_in_two_ways_counts_for_neither(tmp_path, monkeypatch):

@@ -285,3 +285,10 @@ def test_an_audit_comes_near_epsilon_and_refutes_a_planted_excess(tmp_path, monk
         type(drawn), "input_policy", lambda self: {**real(self), "inside": 2 * self.weights.inside, "near": 3}
     )
     assert audit_mechanism(drawn, draws=20_000, secrets=secrets).by_trials == "refuted"
+
+
+def test_a_corpus_that_a_model_encoded_is_refused_before_all_is_drawn_uniformly(tmp_path):
+    facts = FACTS | {"encoder": {"kind": "sentence-transformers", "name": "some model"}}
+    corpus = Corpus.save(tmp_path, ["a", "b", "c"], facts, vectors=np.ones((3, 4), np.int8))
+    with pytest.raises(PolicyError, match="a model encoded"):
+        mechanism(corpus).cfg()

@@ -5,9 +5,9 @@ They belong to no subject. They stand in the frame that a run reads, never in th
 
 * Out-of-vocabulary rows hold pseudo-words outside every output set. One of them anywhere behind the mechanism is raw
   text.
-* In-vocabulary rows hold words of the vocabulary. How many of them survive has an exact distribution under the
-  mechanism. They come as paired canaries: two records of a shard have different ids and equal texts. How often their
-  releases agree has an exact distribution, too.
+* In-vocabulary rows hold words of the vocabulary, or one public text where whole texts are drawn from a corpus. How
+  many of them survive has an exact distribution under the mechanism. They come as paired canaries: two records of a
+  shard have different ids and equal texts. How often their releases agree has an exact distribution, too.
 
 A canary row is a function of the secret and its id. So a resumed, repeated or incremental run plants the same rows, and
 the ledger sees replays.
@@ -25,6 +25,7 @@ from dptext_etl.artifacts import canon
 from dptext_etl.checks.canaries.ids import ids_from
 from dptext_etl.checks.canaries.words import in_vocabulary_words, policy_tokens
 from dptext_etl.errors import InputError, seam
+from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.keys import canonical_ids
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class CanaryRow:
         id: Its id, as the id column holds it.
         kind: "out_of_vocabulary" or "in_vocabulary".
         texts: Its raw text, by text column.
-        words: The words of that text as the mechanism looks them up, by text column.
+        words: The words of that text as the mechanism looks them up, or the public text that it is, by text column.
         pair: Number of an in-vocabulary row's text, from 0; all rows of a release with this number hold the same text.
     """
 
@@ -175,6 +176,7 @@ class _Grower:
             item.name: in_vocabulary_words(column.mechanism, secret, policy.dataset, policy.release, item.name)
             for item, column in zip(policy.columns, policy.column_policies(), strict=True)
         }
+        self._whole = {item.name for item in policy.columns if isinstance(item.mechanism, ChoiceMechanism)}
 
     def draw(self, *what: Any) -> bytes:
         """Derive 32 bytes for a use: its label, then what it is about."""
@@ -212,7 +214,8 @@ class _Grower:
             palette = pseudo if pair is None else self.in_vocabulary[column] or pseudo
             seed = self.draw("words", column, canonical) if pair is None else self.draw("twin", column, pair)
             number = int.from_bytes(seed, "little")
-            words[column] = tuple(palette[number // len(palette) ** place % len(palette)] for place in range(WORDS))
+            places = range(1 if pair is not None and column in self._whole and self.in_vocabulary[column] else WORDS)
+            words[column] = tuple(palette[number // len(palette) ** place % len(palette)] for place in places)
         texts = {column: " ".join(chosen) for column, chosen in words.items()}
         if pair is None:
             texts = {column: f"{text.capitalize()}." for column, text in texts.items()}

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.by_word import WordByWord, by_word
+from dptext_etl.families.choice import ChoiceMechanism
 
 if TYPE_CHECKING:
     from dptext_etl._kernel import Secret
@@ -63,16 +64,21 @@ def in_vocabulary_words(
         column: Name of the column.
 
     Returns:
-        At most `VOCABULARY_WORDS` different words; none where the mechanism does not replace words one by one.
+        At most `VOCABULARY_WORDS` different words; texts of the corpus where whole texts are drawn, one for each; none
+        where the mechanism does neither.
 
     Raises:
         PolicyError: A pseudo-word of the column is part of a word of the mechanism; chance does not bring that about.
     """
     replacing = by_word(mechanism)
     inputs = () if replacing is None else replacing.input_words()
+    if isinstance(mechanism, ChoiceMechanism):
+        inputs = mechanism.opened.texts
     long = [word for word in {*inputs, *(mechanism.output_words() or ())} if len(word) >= TOKEN_LETTERS]
     if any(token in word for word in long for token in pseudo_words(secret, dataset, release, column)):
         raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
+    if isinstance(mechanism, ChoiceMechanism):
+        return _public_texts(mechanism, secret, dataset, release, column) if mechanism.most_positions == 1 else ()
     if replacing is None:
         return ()
     words = sorted(word for word in inputs if word.isalpha() and word == word.lower())
@@ -84,6 +90,18 @@ def in_vocabulary_words(
             chosen[word] = None
         if len(chosen) == VOCABULARY_WORDS:
             break
+    return tuple(chosen)
+
+
+def _public_texts(
+    mechanism: ChoiceMechanism, secret: Secret, dataset: str, release: str, column: str
+) -> tuple[str, ...]:
+    """Choose texts of the corpus, as many as there are words otherwise."""
+    texts = mechanism.opened.texts
+    chosen: dict[str, None] = {}
+    for place in range(VOCABULARY_WORDS):
+        seed = secret.derive("canary", canon(["native", dataset, release, column, place]))
+        chosen[texts[int.from_bytes(seed, "little") % len(texts)]] = None
     return tuple(chosen)
 
 

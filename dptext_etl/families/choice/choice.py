@@ -21,6 +21,7 @@ from dptext_etl import _kernel
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import MOST_WORDS
+from dptext_etl.errors import PolicyError
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.choice.weights import Weights, near_texts, usual_hit, weights
 from dptext_etl.families.in_kernel import InKernel
@@ -29,6 +30,8 @@ from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, S
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import DEFAULT_N_MAX, Released
 
+ENCODERS = frozenset({"words", "task"})
+"""Kinds of encoders that are sums of vectors of words, which the kernel computes."""
 MOST_DRAWS = 1024
 """Draws of one text, at most."""
 Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
@@ -81,8 +84,16 @@ class ChoiceMechanism(InKernel):
 
         Raises:
             ArtifactError: There is no such corpus, or its file is none.
+            PolicyError: A model encoded it, and this mechanism has none.
         """
-        return Corpus.open(self.corpus)
+        corpus = Corpus.open(self.corpus)
+        if corpus.encoder_kind not in ENCODERS:
+            allowed = " or ".join(sorted(ENCODERS))
+            raise PolicyError(
+                f"a model encoded the corpus, and every text would be drawn uniformly; encoders are {allowed}",
+                "build the corpus with such an encoder",
+            )
+        return corpus
 
     @property
     def table(self) -> Artifact:
@@ -229,20 +240,35 @@ class ChoiceMechanism(InKernel):
         chances = [Fraction(1, self.size)] * self.size
         near, (inside, outside) = self.near_to(text), self.weights
         if near is not None:
-            total = self.size * outside + self.near * (inside - outside)
-            chances = [Fraction(outside, total)] * self.size
+            chances = [Fraction(outside, self._total)] * self.size
             for number in near:
-                chances[number] = Fraction(inside, total)
+                chances[number] = Fraction(inside, self._total)
         return list(self.opened.texts), chances
 
     def survival(self, number: int) -> Fraction:
-        """Return the probability that one draw for text `number` of the corpus gives that text."""
-        return self.transition(self.opened.texts[number])[1][number]
+        """Return the probability that one draw for text `number` of the corpus gives that text.
+
+        It is not certain that a text is near itself: vectors may coincide, and rounding makes some longer.
+        """
+        near = self.near_to(self.opened.texts[number])
+        if near is None:
+            return Fraction(1, self.size)
+        return Fraction(self.weights.inside if number in near else self.weights.outside, self._total)
+
+    def collision(self, number: int) -> Fraction:
+        """Return the probability that two independent draws for text `number` of the corpus agree."""
+        if self.near_to(self.opened.texts[number]) is None:
+            return Fraction(1, self.size)
+        inside, outside = self.weights
+        return Fraction(self.near * inside**2 + (self.size - self.near) * outside**2, self._total**2)
+
+    @property
+    def _total(self) -> int:
+        return self.size * self.weights.outside + self.near * (self.weights.inside - self.weights.outside)
 
     def largest_probability(self) -> Fraction:
         """Return the largest probability of any text in one draw."""
-        inside, outside = self.weights
-        return Fraction(inside, self.size * outside + self.near * (inside - outside))
+        return Fraction(self.weights.inside, self._total)
 
     def certificate(self) -> Certificate:
         """Compute the loss of one draw from the integer weights, and name two far texts of the corpus."""

@@ -1,0 +1,128 @@
+"""Gate `canaries_public` requires that planted public texts come back, and agree in pairs, only as chance allows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, NamedTuple, Self
+
+import polars as pl
+
+from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
+from dptext_etl.checks.candidate import Candidate, Stage
+from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.poisson_binomial import Trials, least_suspicious, round_up
+from dptext_etl.checks.verdict import Verdict
+from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.keys import canonical_ids
+from dptext_etl.policy import Policy
+
+FALSE_ALARM = 1e-9
+"""Bound of the probability that a correct run fails this gate, over all its columns."""
+
+
+class _Planted(NamedTuple):
+    shard: int
+    pair: int
+    texts: dict[str, str]
+
+
+class PublicCanaries(Gate):
+    """Counts planted texts of the corpus that came back, and pairs of planted rows of equal text whose releases agree.
+
+    Both are sums of independent trials of known chances, per canary: a text is drawn for itself with W / Z if it is
+    near itself, otherwise with w / Z (docs/spec/surrogate.md#planted-rows). Where a chance is near 1, no count is
+    suspicious, and the verdict says so. Texts of several draws are not planted.
+
+    Args:
+        policy: The policy of the release.
+        plans: What was planted, one plan per shard.
+    """
+
+    catches = (
+        "Texts that pass through unchanged, and draws that records share: the original as fallback, a mechanism that "
+        "was skipped for some rows or shards, a key without the record id, one seed for every row."
+    )
+    stages = frozenset({Stage.STAGED})
+    seen: ClassVar[tuple[str, ...]] = ("_released",)
+    order = 51
+
+    def __init__(self, policy: Policy, plans: Iterable[CanaryPlan]) -> None:
+        super().__init__(policy)
+        self._mechanisms = {
+            item.column or "": item.mechanism
+            for item in policy.column_policies()
+            if isinstance(item.mechanism, ChoiceMechanism) and item.mechanism.most_positions == 1
+        }
+        self._planted = dict(self._rows(plans))
+        self._released: dict[tuple[str, str], str | None] = {}
+
+    @classmethod
+    def applies(cls, policy: Policy) -> bool:
+        """Judge releases with a column of whole public texts."""
+        return any(isinstance(item.mechanism, ChoiceMechanism) for item in policy.column_policies())
+
+    @classmethod
+    def over(cls, candidate: Candidate) -> Sequence[Self]:
+        """Look at the canary rows of the run."""
+        return (cls(candidate.policy, candidate.canaries),)
+
+    def _rows(self, plans: Iterable[CanaryPlan]) -> Iterator[tuple[str, _Planted]]:
+        for plan in plans:
+            for row, canonical in zip(plan.rows, canonical_ids(plan.ids().to_arrow()).to_pylist(), strict=True):
+                if row.pair is not None:
+                    texts = {name: row.texts[name] for name in self._mechanisms}
+                    yield canonical, _Planted(plan.shard, row.pair, texts)
+
+    def feed(self, batch: pl.DataFrame) -> None:
+        """Keep the releases of the canary rows of a batch; each row counts once."""
+        marked = batch.filter(pl.col(CANARY) & pl.col(self.policy.id).is_not_null())
+        for place, canonical in enumerate(canonical_ids(marked[self.policy.id].to_arrow()).to_pylist()):
+            for name in self._mechanisms if canonical in self._planted else ():
+                if name in marked.columns:
+                    self._released.setdefault((name, canonical), marked[name][place])
+
+    def verdict(self) -> Verdict:
+        """Pass if neither count is suspicious in any column."""
+        counts = {"texts": 0, "survived": 0, "pairs": 0, "equal": 0, "suspicious": 0}
+        powerless = []
+        for name, mechanism in self._mechanisms.items():
+            power = False
+            for trials, hits, names in self._compared(name, mechanism):
+                limit = least_suspicious(trials, FALSE_ALARM / 2 / len(self._mechanisms))
+                power |= limit <= trials.total()
+                counts[names[0]] += trials.total()
+                counts[names[1]] += hits
+                counts["suspicious"] += hits >= limit
+            if not power:
+                powerless.append(name)
+        passed = not counts["suspicious"]
+        said = (
+            f"{counts['survived']} of {counts['texts']} public texts came back, {counts['equal']} of {counts['pairs']} "
+        )
+        said += f"pairs of equal texts agree, {'within' if passed else 'beyond'} chance"
+        if powerless:
+            said += f"; no count would be suspicious in {', '.join(map(repr, powerless))}"
+        return self.outcome({**counts, "false_alarm": FALSE_ALARM}, said, passed=passed)
+
+    def _compared(self, name: str, mechanism: ChoiceMechanism) -> Iterator[tuple[Trials, int, tuple[str, str]]]:
+        """Yield trials, successes, and the names of their counts: of survivors, and of pairs that agree."""
+        numbers = {text: number for number, text in enumerate(mechanism.opened.texts)}
+        back: Trials = Counter()
+        same: Trials = Counter()
+        survived = equal = 0
+        pairs: dict[tuple[int, int], list[tuple[int, str | None]]] = {}
+        for (column, canonical), text in self._released.items():
+            if column != name:
+                continue
+            row = self._planted[canonical]
+            number = numbers[row.texts[name]]
+            back[round_up(mechanism.survival(number))] += 1
+            survived += text == row.texts[name]
+            pairs.setdefault((row.shard, row.pair), []).append((number, text))
+        for rows in pairs.values():
+            if len(rows) == 2:
+                same[round_up(mechanism.collision(rows[0][0]))] += 1
+                equal += rows[0][1] == rows[1][1]
+        yield back, survived, ("texts", "survived")
+        yield same, equal, ("pairs", "equal")
