@@ -27,6 +27,8 @@ ROOM = ROOT / "target" / "surrogate-utility"
 PAGE = ROOT / "docs" / "surrogate-utility.md"
 EPSILONS = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 16.0)
 FEW = (4.0, 8.0)
+LARGE = (4.0, 8.0, 16.0)
+SOME = (2.0, 4.0, 8.0, 16.0)
 SEEDS = (0, 1, 2)
 
 
@@ -49,18 +51,17 @@ def _variants(of: str) -> list[Line]:
 
 
 PLAN: dict[str, list[Line]] = {
-    "Snips": [Line("dialogue turns"), Line(EVERYDAY), Line("film reviews", epsilons=FEW)],
+    "Snips": [Line("dialogue turns"), Line(EVERYDAY, epsilons=SOME), Line("film reviews", epsilons=FEW)],
     FEWER: [
         Line("dialogue turns", epsilons=FEW),
         Line("dialogue turns, task", epsilons=FEW),
         *_variants("dialogue turns"),
     ],
     "ATIS": [Line("dialogue turns"), Line(EVERYDAY, epsilons=FEW), Line("film reviews", epsilons=FEW)],
-    "Banking77": [Line("dialogue turns", epsilons=(4.0, 8.0, 16.0)), Line(EVERYDAY, epsilons=FEW)],
+    "Banking77": [Line("dialogue turns", epsilons=LARGE), Line(EVERYDAY, epsilons=FEW)],
     "SST-2": [
         Line("film reviews", epsilons=FEW),
         Line("film reviews, task of SST-2"),
-        *_variants("film reviews"),
         Line(EVERYDAY, epsilons=FEW),
     ],
     "UCI sentences": [
@@ -71,16 +72,16 @@ PLAN: dict[str, list[Line]] = {
     "IMDb": [
         Line("film reviews", epsilons=FEW),
         Line("film reviews, task of IMDb"),
-        Line("film reviews, task of IMDb", parts=4, epsilons=(4.0, 8.0, 16.0)),
+        Line("film reviews, task of IMDb", parts=4, epsilons=LARGE),
     ],
     "DrugLib, condition": [
         Line("encyclopedia"),
-        Line("encyclopedia", parts=4, epsilons=(4.0, 8.0, 16.0)),
+        Line("encyclopedia", parts=4, epsilons=LARGE),
         Line(EVERYDAY, epsilons=FEW),
     ],
     "Blogs, gender": [
-        Line("film reviews", epsilons=(4.0, 8.0, 16.0)),
-        Line("film reviews", parts=4, epsilons=(4.0, 8.0, 16.0)),
+        Line("film reviews", epsilons=LARGE),
+        Line("film reviews", parts=4, epsilons=FEW),
         Line(EVERYDAY, epsilons=FEW),
     ],
 }
