@@ -19,6 +19,8 @@ from dptext_etl.corpora.spoken import american, spoken
 EVERYDAY = "everyday-30k"
 KINDS = ("praise", "complaint", "question", "request", "plain")
 SIZE = 30_000
+LICENCE = "Apache-2.0"
+PROVENANCE = "written for dptext_etl: templates and word lists in dptext_etl/data/everyday"
 SHORTEST, LONGEST = 5, 25
 SOURCE = Path(__file__).parent.parent / "data" / "everyday"
 _ENDS = {kind: "?" if kind == "question" else "." for kind in KINDS}
@@ -59,8 +61,8 @@ def everyday_artifact() -> Artifact:
         {"format": "everyday 1", "name": EVERYDAY, "source": digest.hexdigest(), "size": SIZE},
         lambda out: _write(out, generate()),
         suffix=".txt",
-        provenance="written for dptext_etl: templates and word lists in dptext_etl/data/everyday",
-        licence="Apache-2.0",
+        provenance=PROVENANCE,
+        licence=LICENCE,
     )
 
 

@@ -2,8 +2,7 @@
 
 A source is lines of plain text. `# …` is a comment. `[praise]` says of which kind the templates below it are; each line
 below it is one template. `name = a | b | c` is a list; a line that begins with two blanks goes on with the list above.
-Templates and entries of lists hold `(this|that|)`, one of several phrases, and `{name}`, one entry of a list; they
-nest.
+Templates and entries of lists hold `(this|that|)`, one of several phrases, and `{name}`, an entry of a list; they nest.
 Spelling follows: write "a" before a slot, and "an" stands where the next word wants it; write "{story}s" for stories.
 The first letter becomes a capital, and a full stop or a question mark is added where the end has none.
 """
