@@ -212,7 +212,7 @@ def test_a_cap_that_is_exceeded(place, frame):
     policy = place.folder / "privacy.toml"
     text = policy.read_text().replace('on_cap = "quarantine"', 'on_cap = "refuse"')
     head, _, tail = text.partition("epsilon = ")
-    policy.write_text(f"{head}epsilon = 30.0{tail[tail.index(',') :]}")
+    policy.write_text(f"{head}epsilon = 10.0{tail[tail.index(',') :]}")
     place.refused(place.dptext("run", policy, "--json"), "cap", code=3)
 
 

@@ -18,20 +18,19 @@ def guessed(folder, frame, save, name="raw.parquet"):
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])
-def test_the_policy_works(tmp_path, reviews, save, small_vectors, suffix):
+def test_the_policy_works(tmp_path, reviews, save, suffix):
     values, text = guessed(tmp_path, reviews().drop("note"), save, f"raw{suffix}")
     assert (values["id"], values["subject"], values["keep"]) == ("id", "user_id", [])
     assert [item["name"] for item in values["column"]] == ["review"]
     assert '"stars", "secret"' in text
-    small = text.replace(
-        'name = "custext", epsilon = 2.0', f'name = "custext", epsilon = 2.0, k = 5, vectors = "{small_vectors}"'
-    )
+    assert values["column"][0]["mechanism"] == {"name": "surrogate", "epsilon": 4.0, "corpus": "everyday-30k"}
+    small = text.replace("everyday-30k", "example")
     (tmp_path / "privacy.toml").write_text(small)
     _kernel.Secret().write(str(tmp_path / "dptext.key"))
     policy = Policy.load(tmp_path / "privacy.toml")
-    assert plan(policy).over_cap == {"records": 0, "units": 0}
+    assert plan(policy).over_cap == {"records": 40, "units": 40}  # six texts of each of 40 users, and a cap for five
     summary = run(policy)
-    assert summary.rows["released"] == 240
+    assert summary.rows["released"] == 200
     assert (tmp_path / "published" / "raw.manifest.json").exists()
     assert (tmp_path / "ledger.db").exists()
 
@@ -55,6 +54,39 @@ def test_odd_names_are_quoted(tmp_path, reviews, save):
     assert values["column"][0]["name"] == 'the "text"\\'
 
 
+def test_nothing_but_names_and_types_counts(tmp_path, reviews, save):
+    """Other rows, longer texts, equal ids, nulls: the policy is the same, and the cap is a constant."""
+    texts = []
+    for place, frame in enumerate(
+        (
+            reviews(),
+            reviews(rows=7).with_columns(review=pl.col("review").repeat_by(500).list.join(" ")),
+            reviews().with_columns(id=pl.lit("same"), review=pl.lit(None, pl.String)),
+            reviews().clear(),
+        )
+    ):
+        (tmp_path / str(place)).mkdir()
+        texts.append(guessed(tmp_path / str(place), frame, save)[1].replace(str(tmp_path / str(place)), ""))
+    assert len(set(texts)) == 1
+    assert "epsilon = 20.0, period" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("names", "found"),
+    [
+        (["review_id", "customer_id", "reviewText"], ("review_id", "customer_id", ("reviewText",))),
+        (["customer_id", "complaint"], ("customer_id", None, ("complaint",))),
+        (["key", "author", "title", "body", "comment_text"], ("key", "author", ("body", "comment_text"))),
+        (["uuid", "said"], ("uuid", None, ("said",))),
+        (["id", "note_id", "note"], ("id", None, ("note",))),
+        (["paid", "reviewID", "userId", "customer_feedback"], ("reviewID", "userId", ("customer_feedback",))),
+    ],
+)
+def test_roles_follow_from_names(tmp_path, save, names, found):
+    values, _ = guessed(tmp_path, pl.DataFrame({name: ["a", "b"] for name in names}), save)
+    assert (values["id"], values.get("subject"), tuple(item["name"] for item in values["column"])) == found
+
+
 def test_no_values_are_written(tmp_path, reviews, save, sentinel):
     _, text = guessed(tmp_path, reviews(), save)
     assert sentinel not in text
@@ -63,10 +95,13 @@ def test_no_values_are_written(tmp_path, reviews, save, sentinel):
 
 def test_what_cannot_be_guessed(tmp_path, reviews, save):
     save(reviews().drop("review", "secret", "note"), tmp_path / "no_text.parquet")
-    with pytest.raises(InputError, match="looks like text"):
+    with pytest.raises(InputError, match="named like a text; columns of strings are user_id"):
         init(tmp_path / "no_text.parquet")
-    save(reviews().drop("secret").with_columns(id=pl.lit("same")), tmp_path / "no_id.parquet")
-    with pytest.raises(InputError, match="every record needs an id"):
+    save(reviews().rename({"review": "one", "note": "two"}), tmp_path / "unnamed.parquet")
+    with pytest.raises(InputError, match="named like a text; columns of strings are user_id, one, two, secret"):
+        init(tmp_path / "unnamed.parquet")
+    save(reviews().drop("id", "user_id"), tmp_path / "no_id.parquet")
+    with pytest.raises(InputError, match="every record needs one; there are stars, review, note, secret"):
         init(tmp_path / "no_id.parquet")
     with pytest.raises(InputError, match="no file"):
         init(tmp_path / "absent.parquet")

@@ -167,7 +167,7 @@ def test_scaffolding_guesses_a_policy_for_a_table(tmp_path, monkeypatch):
     rows = {
         "ref": [f"r{i}" for i in range(30)],
         "who": ["a", "b", "c"] * 10,
-        "said": ["some words were said here"] * 30,
+        "utterance": ["some words were said here"] * 30,
     }
     (tmp_path / "raw").mkdir()
     pl.DataFrame(rows).write_parquet(tmp_path / "raw" / "calls.parquet")
@@ -175,7 +175,7 @@ def test_scaffolding_guesses_a_policy_for_a_table(tmp_path, monkeypatch):
     scaffold(tmp_path, source="calls.parquet")
     policy = Policy.load(tmp_path / "calls.toml")
     assert policy.dataset == "calls"
-    assert [column.name for column in policy.columns] == ["said"]
+    assert [column.name for column in policy.columns] == ["utterance"]
     assert policy.id == "ref"
     assert policy.source == str(tmp_path / "raw" / "calls.parquet")
     assert 'source = "raw/calls.parquet"' in (tmp_path / "calls.toml").read_text()

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 from dptext_etl.errors import bare
 from dptext_etl.runner.layout import is_remote
 from dptext_etl.runner.source.guessing import Guess, guess
 
-EPSILON = 2.0
-MARGIN = 1.2
-"""Words are counted by white space here, and the mechanism may count a few more."""
+EPSILON = 4.0
+"""Of one text, whatever its length."""
+CORPUS = "everyday-30k"
+CAP = 20.0
+"""A written constant: five texts of a person. It never follows from the table."""
 
 
 @bare
 def init(path: str | Path, *, dataset: str | None = None, key: str = "file:dptext.key") -> str:
-    """Write a policy that works for a file, after one pass that counts words and distinct values.
+    """Write a policy that works for a file, from the names and types of its columns; no cell is read.
 
     Args:
         path: Parquet, CSV or NDJSON file, folder, glob or URL, as seen from the place where the policy will be saved.
@@ -28,7 +29,7 @@ def init(path: str | Path, *, dataset: str | None = None, key: str = "file:dptex
         TOML. Comments explain every line and name every guess.
 
     Raises:
-        InputError: The file cannot be read, or has no texts or ids.
+        InputError: The file cannot be read, or no column is named like texts or like ids.
     """
     source = str(path)
     found = guess(source)
@@ -44,10 +45,10 @@ def init(path: str | Path, *, dataset: str | None = None, key: str = "file:dptex
 
 def _guesses(found: Guess) -> list[str]:
     return [
-        "# A policy for dptext. It was guessed from the file; check these first:",
-        f"#   id       {found.id}: a value of its own in each of {found.rows:,} rows",
+        "# A policy for dptext. It was guessed from names and types of columns; check these first:",
+        f"#   id       {found.id}: it needs a value of its own in each row",
         f"#   subject  {found.subject or 'none found: records stand for themselves'}",
-        *(f"#   text     {name}: {found.words[name]:.0f} words on average" for name in found.texts),
+        *(f"#   text     {name}" for name in found.texts),
         "# Then `dptext plan` says what it would cost, and `dptext run` does it.",
     ]
 
@@ -85,15 +86,16 @@ def _roles(found: Guess) -> list[str]:
 
 
 def _spending(found: Guess, key: str) -> list[str]:
-    need = found.most_words * EPSILON
     unit = "subject" if found.subject else "record"
+    row = EPSILON * len(found.texts)
     return [
         "# The secret behind all draws: guard it like the raw texts, and keep a copy. `dptext key new` makes one.",
         _pair("key", key),
         "# Who was charged what. Its ids are hashed under a key of its own, ledger.db.id.key: keep a copy of both.",
         'ledger = { url = "sqlite:///ledger.db" }',
-        f"# The most that a {unit} may lose over all releases of the period; the largest here needs about {need:,.0f}.",
-        f'cap = {{ measure = "pure", epsilon = {_round_up(MARGIN * need)}, period = "all" }}',
+        f"# The most that a {unit} may lose over all releases of the period; a row costs {row:g}.",
+        "# Set it by what you promise to people, never by what the table needs.",
+        f'cap = {{ measure = "pure", epsilon = {max(CAP, row)}, period = "all" }}',
         '# Records over the cap are left out; "refuse" stops the run instead.',
         'on_cap = "quarantine"',
         "# false leaves the result staged.",
@@ -107,17 +109,10 @@ def _column(name: str) -> list[str]:
     return [
         "[[column]]",
         _pair("name", name),
-        "# Epsilon is per word: smaller is safer and reads worse.",
-        f'mechanism = {{ name = "custext", epsilon = {EPSILON} }}',
-        "# CusText discloses the output set of every word; `dptext plan` says how many bits that is.",
-        'allow = ["cluster"]',
+        "# A public text takes the place of every text. Epsilon is per text: smaller is safer and keeps less.",
+        "# A corpus of your own domain keeps much more: `dptext corpus build`.",
+        f'mechanism = {{ name = "surrogate", epsilon = {EPSILON}, corpus = {_quoted(CORPUS)} }}',
     ]
-
-
-def _round_up(amount: float) -> str:
-    """Round up to 1, 2 or 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(max(1.0, amount)))
-    return f"{next(step * power for step in (1, 2, 5, 10) if step * power >= amount):.1f}"
 
 
 def _name(source: str) -> str:

@@ -1,20 +1,30 @@
-"""Guess the roles of columns from types, uniqueness and lengths. One pass counts; no value is kept."""
+"""Guess the roles of columns from their names and types alone: no cell is read, and no parameter follows from one."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 import polars as pl
 
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.source.roles import id_kind
-from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
+from dptext_etl.runner.source.table import Files, schema_of
 
-MIN_WORDS = 4.0
-"""A column of strings with fewer words on average is a label, not a text."""
+_TEXTS = frozenset(
+    (
+        *("abstract", "answer", "body", "comment", "comments", "complaint", "content", "description", "feedback"),
+        *("letter", "message", "messages", "narrative", "note", "notes", "opinion", "post", "question", "remark"),
+        *("remarks", "reply", "report", "request", "review", "reviews", "sentence", "summary", "text", "texts"),
+        *("transcript", "transcription", "turn", "tweet", "utterance", "utterances"),
+    )
+)
+"""A column of strings with such a word in its name is taken for texts."""
 _PEOPLE = ("user", "subject", "author", "customer", "patient", "person", "account", "member", "reviewer", "client")
-_WORD = r"\S+"
+_IDS = frozenset(("id", "record_id", "row_id", "uuid", "key"))
+_ID_ENDS = frozenset(("id", "uuid", "key", "ref", "userid", "recordid"))
+_PARTS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 
 
 @dataclass(frozen=True)
@@ -26,9 +36,6 @@ class Guess:
         subject: Column of the person behind a record, or None.
         texts: Text columns.
         others: Columns without a guess.
-        rows: Rows of the table.
-        words: Average number of words per text, by text column.
-        most_words: The most words of a unit (subject or record) over all text columns.
         file_format: "parquet", "csv" or "ndjson".
     """
 
@@ -36,9 +43,6 @@ class Guess:
     subject: str | None
     texts: tuple[str, ...]
     others: tuple[str, ...]
-    rows: int
-    words: dict[str, float]
-    most_words: int
     file_format: str
 
 
@@ -46,63 +50,54 @@ def guess(source: str) -> Guess:
     """Guess the roles of the columns of a table.
 
     Raises:
-        InputError: The table cannot be read, or has no column of texts or of unique ids.
+        InputError: The table cannot be read, or no name and type look like texts or like ids.
     """
     files = Files.find(Layout.of_source(source))
     schema = schema_of(files.scan())
-    strings = [name for name, dtype in schema.items() if dtype in {pl.String, pl.Categorical, pl.Enum}]
-    possible = [name for name, dtype in schema.items() if id_kind(dtype) is not None]
-    frame = files.scan(tuple(name for name in possible if name in strings or schema[name].is_integer()))
-    facts = _facts(frame, strings, possible)
-    rows = int(facts["rows"])
-    texts = tuple(name for name in strings if facts[f"words {name}"] / max(1, rows) >= MIN_WORDS)
+    people = [name for name in schema if any(word in name.lower() for word in _PEOPLE)]
+    named = sorted((rank, place, name) for place, name in enumerate(schema) if (rank := _rank(name, schema[name])) < 2)
+    ids = [name for _, _, name in named if name not in people] or [name for _, _, name in named]
+    texts = _texts(source, schema, ids, people)
+    ids = [name for name in ids if name not in texts]
+    if not ids:
+        raise InputError(
+            f"no column of {source} is named like an id, and every record needs one; there are {', '.join(schema)}",
+            'add one: df.with_row_index("id"), or write the policy by hand',
+        )
+    likely = [name for name in people if name not in {ids[0], *texts} and id_kind(schema[name]) is not None]
+    subject = likely[0] if likely else None
+    others = tuple(name for name in schema if name not in {ids[0], subject, *texts})
+    return Guess(ids[0], subject, texts, others, files.format)
+
+
+def _texts(source: str, schema: pl.Schema, ids: list[str], people: list[str]) -> tuple[str, ...]:
+    """Return the columns of strings that are named like texts; a single column of strings needs no such name."""
+    strings = [name for name, dtype in schema.items() if dtype == pl.String and name not in ids]
+    texts = tuple(name for name in strings if _TEXTS.intersection(_parts(name)))
+    nameless = tuple(name for name in strings if name not in people)
+    if not texts and len(nameless) == 1:
+        return nameless
     if not texts:
+        there = f"columns of strings are {', '.join(strings)}" if strings else "it has no column of strings"
         raise InputError(
-            f"no column of {source} looks like text (strings of {MIN_WORDS:g} words and more on average)",
-            "write the policy by hand",
+            f"no column of {source} is named like a text; {there}",
+            "rename the column to `text`, or write the policy by hand",
         )
-    unique = [
-        name
-        for name in possible
-        if facts[f"distinct {name}"] == rows and not facts[f"null {name}"] and name not in texts
-    ]
-    if not unique:
-        raise InputError(
-            "no column has a value of its own in every row, and every record needs an id",
-            'add one: df.with_row_index("id")',
-        )
-    chosen = min(unique, key=lambda name: (_likeness(name), list(schema).index(name)))
-    subject = _subject([name for name in possible if name not in {chosen, *texts}], facts)
-    others = tuple(name for name in schema if name not in {chosen, subject, *texts})
-    words = {name: facts[f"words {name}"] / max(1, rows) for name in texts}
-    return Guess(chosen, subject, texts, others, rows, words, _most_words(frame, subject, texts), files.format)
+    return texts
 
 
-def _facts(frame: pl.LazyFrame, strings: list[str], possible: list[str]) -> dict[str, int]:
-    counts = [pl.len().alias("rows")]
-    counts += [pl.col(name).cast(pl.String).str.count_matches(_WORD).sum().alias(f"words {name}") for name in strings]
-    counts += [pl.col(name).n_unique().alias(f"distinct {name}") for name in possible]
-    counts += [pl.col(name).null_count().alias(f"null {name}") for name in possible]
-    with seam("reading the source", InputError, READ_HINT):
-        return frame.select(counts).collect(engine="streaming").row(0, named=True)
-
-
-def _most_words(frame: pl.LazyFrame, subject: str | None, texts: tuple[str, ...]) -> int:
-    counted = pl.sum_horizontal(pl.col(name).cast(pl.String).str.count_matches(_WORD) for name in texts).alias("words")
-    with seam("reading the source", InputError, READ_HINT):
-        rows = frame.select(counted, *([] if subject is None else [subject]))
-        totals = rows if subject is None else rows.group_by(subject).agg(pl.col("words").sum())
-        return int(totals.select(pl.col("words").max()).collect(engine="streaming").item() or 0)
-
-
-def _likeness(name: str) -> int:
-    """Return how far a name is from that of an id: 0, 1 or 2."""
+def _rank(name: str, dtype: pl.DataType) -> int:
+    """Return how far a column is from an id by its name and type: 0, 1, or 2 for none."""
     plain = name.lower()
-    if plain in {"id", "record_id", "uuid", "key"}:
-        return 0
-    return 1 if plain.endswith(("id", "uuid", "key")) else 2
+    if id_kind(dtype) is None or (not dtype.is_integer() and dtype != pl.String):
+        return 2
+    return 0 if plain in _IDS else 1 if _ID_ENDS.intersection(_parts(name)[-1:]) else 2
 
 
-def _subject(names: list[str], facts: dict[str, int]) -> str | None:
-    likely = [name for name in names if any(word in name.lower() for word in _PEOPLE) and not facts[f"null {name}"]]
-    return likely[0] if likely else None
+def _parts(name: str) -> list[str]:
+    """Return the words of a column's name in lower case.
+
+    >>> _parts("reviewText"), _parts("user_ID")
+    (['review', 'text'], ['user', 'id'])
+    """
+    return [part.lower() for part in _PARTS.findall(name)]
