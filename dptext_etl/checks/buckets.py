@@ -85,7 +85,8 @@ class Buckets:
     def _spill(self) -> None:
         """Append the rows that are held to the file, sorted by their first byte."""
         rows = np.concatenate([np.zeros((0, self.width), np.uint8), *self._held])
-        rows = rows[np.argsort(rows[:, 0], kind="stable")]
+        order = np.argsort(rows[:, 0], kind="stable")
+        rows = np.take(rows.view(f"V{self.width}"), order).view(np.uint8).reshape(-1, self.width)
         with seam("keeping digests on disk", InputError, "is there room? Run the same policy again"):
             if self._file is None:
                 self._file = tempfile.TemporaryFile(dir=self._folder, buffering=0)  # noqa: SIM115  (outlives the call)

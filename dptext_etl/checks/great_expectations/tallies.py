@@ -111,8 +111,8 @@ class LedgerTally:
 
     def counts(self) -> Counts:
         """Return cells and problems, and close the ledger."""
-        self._ledger.close()
         counts = {name: int(count) for name, count in self._gate.verdict().counts.items()}
+        self._ledger.close()
         return {"checked": counts.pop("cells"), **counts}
 
 

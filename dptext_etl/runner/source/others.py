@@ -65,7 +65,7 @@ def _within(asked: Cells, known: Cells) -> npt.NDArray[np.bool_]:
         return np.zeros(len(asked), np.bool_)
     fronts, front = _fronts(known), _fronts(asked)
     order = np.argsort(fronts)
-    at = order[np.minimum(np.searchsorted(fronts, front, sorter=order), len(order) - 1)]
+    at = order[np.minimum(np.searchsorted(fronts[order], front), len(order) - 1)]
     near = fronts[at] == front
     found: npt.NDArray[np.bool_] = near & (known[at] == asked).all(axis=1)
     unsure = np.flatnonzero(near & ~found)  # equal halves of other digests: none, or very few
