@@ -19,7 +19,7 @@ from dptext_etl.runner.source.table import READ_HINT, batches
 
 log = logging.getLogger("dptext_etl.runner")
 
-HASHES_AT_ONCE = 1 << 26
+HASHES_AT_ONCE = 1 << 25
 """Hashes of 8 bytes that are sorted at a time; a longer table takes several passes over its ids."""
 BATCH_ROWS = 1 << 18
 _VERIFIED = 100_000
