@@ -26,6 +26,7 @@ import bench_madlib
 import bench_postgres
 import bench_run
 import bench_santext
+import bench_scale
 import bench_spark
 import bench_sqlite
 import bench_start
@@ -44,6 +45,7 @@ PARTS: dict[str, Callable[[], list[Row]]] = {
     "dpmlm-run": bench_dpmlm_run.rows,
     "dpbart": bench_dpbart.rows,
     "run": bench_run.rows,
+    "scale": bench_scale.rows,
     "ledger": bench_sqlite.rows,
     "postgres": bench_postgres.rows,
     "spark": bench_spark.rows,

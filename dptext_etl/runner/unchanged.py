@@ -12,7 +12,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -25,6 +25,7 @@ from dptext_etl.files import sha256
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import durable
 from dptext_etl.runner.amounts import combined, shown
+from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.reading import whole
 from dptext_etl.runner.publish.showing import alone_at, show
@@ -50,12 +51,14 @@ class Input:
         seal: A keyed hash of policy, software and the bytes of all files (docs/spec/stream.md#input-seal), 64 hex
             digits.
         marks: Size, times and number of every file, as the file system has them.
+        profile: What it took to read them, and to look at what is published.
     """
 
     attempt: Attempt
     files: Files
     seal: str
     marks: tuple[tuple[int, ...], ...]
+    profile: Profile = field(default_factory=Profile)
 
     @classmethod
     def of(cls, attempt: Attempt, files: Files) -> Self:
@@ -68,8 +71,9 @@ class Input:
         Raises:
             InputError: A file cannot be read.
         """
-        policy, marks = attempt.policy, _marks(files)
-        with seam("reading the source", InputError, READ_HINT):
+        policy, marks, profile = attempt.policy, _marks(files), Profile()
+        profile.count("open", size=sum(mark[0] for mark in marks))
+        with profile.stage("open"), seam("reading the source", InputError, READ_HINT):
             facts = {
                 "software": dptext_etl.__version__,
                 "policy": policy.model_dump(mode="json"),
@@ -78,7 +82,7 @@ class Input:
                 "gates": [gate.name for gate in judges(policy, Stage.STAGED)],
                 "files": [[path, sha256(Path(path))] for path in files.paths],
             }
-        return cls(attempt, files, attempt.secret.derive("seal", _LABEL + canon(facts)).hex(), marks)
+        return cls(attempt, files, attempt.secret.derive("seal", _LABEL + canon(facts)).hex(), marks, profile)
 
     def recognised(self, id_type: Callable[[], str]) -> RunSummary | None:
         """Return the summary of a run that has nothing to do, or None where all steps must be gone through.
@@ -94,7 +98,7 @@ class Input:
         if noted is None or noted["seal"] != self.seal:
             return None
         layout, policy = self.attempt.layout, self.attempt.policy
-        with self.attempt.alone():
+        with self.profile.stage("publish"), self.attempt.alone():
             manifest = Manifest.read(layout)
             if manifest is None or manifest.digest != noted["manifest"] or not whole(layout, manifest):
                 return None
@@ -115,6 +119,7 @@ class Input:
             published_rows=manifest.rows,
             seconds=round(seconds, 3),
             words_per_second=round(found.words / seconds, 1),
+            profile=self.profile.as_list(),
         )
 
     def keep(self, summary: RunSummary) -> None:
@@ -129,7 +134,8 @@ class Input:
         if summary.manifest is None or summary.rows["quarantined"] or _marks(self.files) != self.marks:
             self._path.unlink(missing_ok=True)
             return
-        facts = {"version": _VERSION, "seal": self.seal, "manifest": summary.manifest, "summary": summary.as_dict()}
+        said = replace(summary, profile=[]).as_dict()
+        facts = {"version": _VERSION, "seal": self.seal, "manifest": summary.manifest, "summary": said}
         text = json.dumps(facts, indent=1).encode()
         durable.write(self._path, lambda file: file.write(text), action="noting what was published")
 

@@ -8,6 +8,7 @@ import pty
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import polars as pl
 import pytest
@@ -125,6 +126,10 @@ def test_a_profile_shows_every_stage_and_json_has_it(inited):
     stages = ("open", "examine", "read", "reserve", "compute", "reports", "stage", "commit", "gates", "publish", "all")
     table = shown[shown.index("Profile") :].splitlines()
     assert {line.split()[0] for line in table if line.strip()} >= set(stages)
+    recognised = {cost["name"]: cost for cost in facts("run", "privacy.toml")["profile"]}
+    assert set(recognised) == {"open", "publish", "other"}
+    assert recognised["open"]["bytes"] > 0
+    Path(facts("run", "privacy.toml")["staging"], "unchanged.json").unlink()
     costs = {cost["name"]: cost for cost in facts("run", "privacy.toml")["profile"]}
     assert costs["read"]["rows"] == 300
     assert costs["read"]["bytes"] > 0

@@ -33,11 +33,12 @@ def test_the_same_input_is_recognised_and_summed_up_as_if_it_had_been_computed(j
     assert len(steps) == 2
     assert (job.files(), job.charged()) == (files, charged)
     ours, theirs = again.as_dict(), computed.as_dict()
-    for name in ("seconds", "words_per_second", "notes"):
+    for name in ("seconds", "words_per_second", "notes", "profile"):
         del ours[name], theirs[name]
     assert ours == theirs
     assert not again.changed
     assert first.changed
+    assert [stage["name"] for stage in again.profile] == ["open", "publish", "other"]
     assert job.run().notes == again.notes  # noted by a run that changed nothing, too
     assert len(steps) == 2
 
