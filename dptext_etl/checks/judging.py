@@ -10,7 +10,7 @@ charged as delta.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import polars as pl
 
@@ -22,11 +22,12 @@ from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError, seam
 
 
-def evaluate(candidate: Candidate) -> tuple[Verdict, ...]:
+def evaluate(candidate: Candidate, seen: Callable[[int], object] = lambda _: None) -> tuple[Verdict, ...]:
     """Judge a staged run, one bounded batch at a time.
 
     Args:
         candidate: The staged run.
+        seen: Called with the rows of every batch that all gates have seen.
 
     Returns:
         The verdicts of all gates, failed ones included; `require` turns them into a decision.
@@ -42,7 +43,7 @@ def evaluate(candidate: Candidate) -> tuple[Verdict, ...]:
             for gate in gates:
                 gate.look_at_columns(found)
         for part in candidate.parts:
-            feed(gates, batches(part))
+            feed(gates, batches(part), seen)
         search(gates, candidate)
         return tuple(gate.verdict() for gate in gates)
 
@@ -60,12 +61,13 @@ def made(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gate]:
     return [gate for kind in kinds for gate in kind.over(candidate)]
 
 
-def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame]) -> None:
+def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame], seen: Callable[[int], object] = lambda _: None) -> None:
     """Give every batch of rows to every gate."""
     gates = tuple(gates)
     for batch in rows:
         for gate in gates:
             gate.feed(batch)
+        seen(batch.height)
 
 
 def search(gates: Iterable[Gate], candidate: Candidate) -> None:

@@ -16,6 +16,17 @@ if TYPE_CHECKING:
     from dptext_etl.runner.progress import Listener
 
 
+SAID = {
+    "ids": "reading",
+    "reserve": "reserving",
+    "release": "releasing",
+    "gates": "gating",
+    "publish": "publishing",
+    "plan": "planning",
+}
+"""What the phases are called for people."""
+
+
 def compute_on(device: str | None, dtype: str | None) -> None:
     """Set device and number type of models for this process and its children; None leaves the environment as it is."""
     for name, value in (("DPTEXT_DEVICE", device), ("DPTEXT_DTYPE", dtype)):
@@ -135,7 +146,7 @@ def _stage(name: str, cost: Mapping[str, Any]) -> tuple[Any, ...]:
 
 @contextmanager
 def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
-    """Give a callback that draws counts, rate and remaining time on stderr; None if stderr is not a terminal."""
+    """Give a callback that draws one bar on stderr for all phases of a run; None if stderr is not a terminal."""
     screen = terminal.console(err=True)
     if not screen.is_terminal:
         yield None
@@ -145,21 +156,13 @@ def progress_bar() -> Iterator[Callable[[Progress], None] | None]:
     columns = (
         progress.TextColumn("{task.description}"),
         progress.BarColumn(),
+        progress.TaskProgressColumn(),
         progress.TextColumn("{task.fields[counts]}"),
     )
     with progress.Progress(*columns, console=screen, transient=True) as bar:
-        tasks: dict[str, progress.TaskID] = {}
+        whole = bar.add_task("", total=1.0, counts="")
 
         def draw(seen: Progress) -> None:
-            if seen.phase not in tasks:
-                tasks[seen.phase] = bar.add_task(seen.phase, counts="")
-            bar.update(tasks[seen.phase], completed=seen.rows_done, total=seen.rows_total, counts=counts(seen))
+            bar.update(whole, description=SAID.get(seen.phase, seen.phase), completed=seen.share, counts=str(seen))
 
         yield draw
-
-
-def counts(seen: Progress) -> str:
-    """Write a report of progress, such as: 12,000 of 20,000 rows, 3,400 per second, 2 s left."""
-    total = "" if seen.rows_total is None else f" of {seen.rows_total:,}"
-    left = "" if seen.eta is None else f", {seen.eta:,.0f} s left"
-    return f"{seen.rows_done:,}{total} rows, {seen.rows_per_second:,.0f} per second{left}"

@@ -120,18 +120,19 @@ class Engine(ABC, Generic[Rows]):
             LedgerError: The ledger cannot be reached, or holds other bytes for a record.
         """
 
-    def judge(self, staged: StagedRun, candidate: Candidate) -> tuple[Verdict, ...]:
+    def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
         """Check the hashes of staged files and judge their rows by every gate; in this process unless overridden.
 
         Args:
             staged: The staged run.
             candidate: The run as gates see it.
+            seen: Called now and then with the rows that all gates have seen since.
 
         Raises:
             InputError: A staged file is gone or has changed.
             GateError: A gate could not be evaluated.
         """
-        return judge_here(staged, candidate)
+        return judge_here(staged, candidate, seen)
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
         """Write staged shards as parts of a version; in this process unless overridden.

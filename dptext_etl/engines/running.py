@@ -11,7 +11,7 @@ from dptext_etl.engines.staging import stage
 from dptext_etl.errors import bare
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
-from dptext_etl.runner.progress import Listener
+from dptext_etl.runner.progress import Course, Listener
 from dptext_etl.runner.publish.gating import check
 from dptext_etl.runner.publish.publication import publish
 from dptext_etl.runner.shard.attempt import Attempt
@@ -40,7 +40,7 @@ def run(
         engine: Engine that computes the shards; None computes in this process.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
-        progress: Called with counts, rate and remaining time.
+        progress: Called with counts, rate and remaining time, of every phase and of the whole run.
         checkpoint: Called after every step, for tests.
 
     Returns:
@@ -60,6 +60,7 @@ def run(
         known = source.recognised(lambda: engine.open(policy, layout).id_type)
         if known is not None:
             return known
+    progress = None if progress is None else Course(progress)
     staged = stage(
         policy,
         engine=engine,
@@ -68,7 +69,7 @@ def run(
         progress=progress,
         checkpoint=checkpoint,
     )
-    verdicts = check(staged, judge=engine.judge, checkpoint=checkpoint)
+    verdicts = check(staged, judge=engine.judge, progress=progress, checkpoint=checkpoint)
     published = publish(staged, verdicts, write=engine.write, progress=progress, checkpoint=checkpoint)
     summary = summarise(staged, verdicts, published, time.monotonic() - began)
     if source is not None:

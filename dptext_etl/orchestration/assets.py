@@ -18,6 +18,7 @@ from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, n
 from dptext_etl.orchestration.partitions import in_run
 from dptext_etl.orchestration.resources import deployed, needed
 from dptext_etl.orchestration.settings import Settings, after_gates
+from dptext_etl.orchestration.telling import teller
 from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.summary import summarise
@@ -95,7 +96,7 @@ def _each_partition(context: dg.AssetExecutionContext, policy: Policy, action: s
     with as_failure(action):
         policy = deployed(policy, context)
         for partition in in_run(context) or [None]:
-            context.add_asset_metadata(step(policy, partition, _teller(context, partition)), partition_key=partition)
+            context.add_asset_metadata(step(policy, partition, teller(context.log, partition)), partition_key=partition)
     return dg.MaterializeResult()
 
 
@@ -113,14 +114,3 @@ def _publish(policy: Policy, partition: str | None, listener: Listener) -> facts
     summary = summarise(staged, verdicts, done, staged.seconds + time.monotonic() - began)
     handover.clear(staged)
     return facts.of_published(staged, summary)
-
-
-def _teller(context: dg.AssetExecutionContext, partition: str | None) -> Listener:
-    """Return a listener that logs the counts of a phase at its end."""
-    where = f"{partition}: " if partition else ""
-
-    def tell(seen: runner.Progress) -> None:
-        if seen.rows_total and seen.rows_done >= seen.rows_total:
-            context.log.info(f"{where}{seen.phase}: {seen.rows_done:,} rows in {seen.seconds:.1f} s")
-
-    return tell

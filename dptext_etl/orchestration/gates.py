@@ -21,6 +21,7 @@ from dptext_etl.orchestration.names import names
 from dptext_etl.orchestration.partitions import to_judge
 from dptext_etl.orchestration.resources import deployed, needed
 from dptext_etl.orchestration.settings import Settings
+from dptext_etl.orchestration.telling import teller
 from dptext_etl.policy import Policy
 
 
@@ -47,7 +48,7 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
             runs = []
             for partition in partitions:
                 staged = handover.find_run(here, partition)
-                verdicts = runner.check(staged)
+                verdicts = runner.check(staged, progress=teller(context.log, partition))
                 handover.leave_verdicts(staged, verdicts)
                 found.add(partition, verdicts, empty=not staged.shards)
                 runs.append((partition, staged))

@@ -5,9 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 log = logging.getLogger("dptext_etl.runner")
+
+PHASES: Final = {"ids": 1, "reserve": 8, "release": 60, "gates": 25, "publish": 9}
+"""The phases of a run in their order, and what a row costs in each of them, measured with a table mechanism (relative).
+
+A model's release costs more; then what comes after it is small beside it, in whichever unit.
+"""
+SELDOM = 30.0
+"""Seconds between two lines in a log."""
 
 
 @dataclass(frozen=True)
@@ -15,11 +24,14 @@ class Progress:
     """One report of a run under way.
 
     Attributes:
-        phase: "ids", "reserve", "release", "publish" or "plan".
+        phase: One of `PHASES`, or "plan".
         rows_done: Rows that the phase has finished.
         rows_total: Rows of the whole phase; None while unknown.
         seconds: Seconds since the phase began.
-        eta: Seconds that are left at the same rate; None while unknown.
+        eta: Seconds that are left of the phase at the same rate; None while unknown.
+        share: Share of the whole run that is done, from 0 to 1; of the phase, where there is no whole run. It is a
+            share of time, and never falls.
+        left: Seconds that are left of the whole run, estimated; None before its first rows are released.
     """
 
     phase: str
@@ -27,11 +39,25 @@ class Progress:
     rows_total: int | None
     seconds: float
     eta: float | None
+    share: float = 0.0
+    left: float | None = None
 
     @property
     def rows_per_second(self) -> float:
         """The rate of this phase; 0 at its start."""
         return self.rows_done / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def ended(self) -> bool:
+        """Whether the phase is over."""
+        return self.rows_total is not None and self.rows_done >= self.rows_total
+
+    def __str__(self) -> str:
+        """Return a phrase for people, such as: 12,000 of 20,000 rows, 3,400 per second, 2 s left."""
+        total = "" if self.rows_total is None else f" of {self.rows_total:,}"
+        left = self.eta if self.left is None else self.left
+        said = "" if left is None else f", {left:,.0f} s left"
+        return f"{self.rows_done:,}{total} rows, {self.rows_per_second:,.0f} per second{said}"
 
 
 Listener = Callable[[Progress], None]
@@ -49,7 +75,7 @@ class Meter:
     def __init__(self, phase: str, total: int | None, listener: Listener | None) -> None:
         self._phase = phase
         self._total = total
-        self._listener = listener
+        self._listeners = [seldom(_log), *([] if listener is None else [listener])]
         self._began = time.monotonic()
         self._done = 0
         self._report()
@@ -59,14 +85,79 @@ class Meter:
         self._done += rows
         self._report()
 
+    def end(self) -> None:
+        """Report that the phase is over, where its rows were not known before."""
+        self._total = self._done
+        self._report()
+
     def _report(self) -> None:
         seconds = time.monotonic() - self._began
-        left = None
+        left, share = None, 0.0
         if self._total is not None and self._done:
             left = max(0.0, (self._total - self._done) * seconds / self._done)
-        report = Progress(self._phase, self._done, self._total, seconds, left)
-        log.debug(
-            "%s: %d of %s rows", report.phase, report.rows_done, "?" if report.rows_total is None else report.rows_total
-        )
-        if self._listener is not None:
-            self._listener(report)
+            share = min(1.0, self._done / self._total)
+        report = Progress(self._phase, self._done, self._total, seconds, left, share)
+        for listener in self._listeners:
+            listener(report)
+
+
+class Course:
+    """Turn the reports of all phases of a run into one course: what share of it is done, and how long it will go on.
+
+    What is left of a phase follows from its own rate. A phase to come is taken to cost what `PHASES` says, in the unit
+    of the cheapest phase so far: a model makes the release slow, not what comes after it.
+
+    Args:
+        listener: Called with every report.
+    """
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._began = time.monotonic()
+        self._units: dict[str, float] = {}
+        self._rows = 0
+        self._share = 0.0
+
+    def __call__(self, seen: Progress) -> None:
+        """Take the report of a phase."""
+        if seen.phase not in PHASES:
+            self._listener(seen)
+            return
+        if seen.rows_done and seen.seconds > 0:
+            self._units[seen.phase] = seen.seconds / seen.rows_done / PHASES[seen.phase]
+        self._rows = seen.rows_total or self._rows
+        names = list(PHASES)
+        later = names[names.index(seen.phase) + 1 :]
+        left = self._left(seen, [name for name in later if name != "reserve"])
+        if left is not None:
+            spent = time.monotonic() - self._began
+            self._share = max(self._share, spent / (spent + left) if spent + left else 0.0)
+        self._listener(replace(seen, share=self._share, left=left))
+
+    def _left(self, seen: Progress, later: list[str]) -> float | None:
+        if seen.eta is None or "release" in later:
+            return None
+        unit = min(self._units.values())
+        return seen.eta + sum(PHASES[name] * unit * self._rows for name in later)
+
+
+def seldom(tell: Listener, seconds: float = SELDOM) -> Listener:
+    """Return a listener that passes on the end of a phase, and of other reports one in so many seconds.
+
+    Args:
+        tell: What is called.
+        seconds: The least time between two calls, ends of phases aside.
+    """
+    told = time.monotonic()
+
+    def listen(seen: Progress) -> None:
+        nonlocal told
+        if seen.ended or time.monotonic() - told >= seconds:
+            told = time.monotonic()
+            tell(seen)
+
+    return listen
+
+
+def _log(seen: Progress) -> None:
+    log.info("%s: %s", seen.phase, seen)

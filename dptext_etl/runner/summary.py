@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dptext_etl.checks import Verdict
@@ -60,7 +60,7 @@ class RunSummary:
     manifest: str | None
     staging: str
     notes: list[str]
-    profile: list[dict[str, Any]]
+    profile: list[dict[str, Any]] = field(default_factory=list)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""

@@ -244,8 +244,9 @@ def test_real_processes_give_the_same_bytes(inited):
 def test_progress_is_drawn_on_a_terminal_only(monkeypatch):
     with running.progress_bar() as draw:
         assert draw is None
-    assert running.counts(Progress("release", 1200, 6000, 2.0, 8.0)) == "1,200 of 6,000 rows, 600 per second, 8 s left"
-    assert running.counts(Progress("release", 0, None, 0.0, None)) == "0 rows, 0 per second"
+    assert str(Progress("release", 1200, 6000, 2.0, 8.0)) == "1,200 of 6,000 rows, 600 per second, 8 s left"
+    assert str(Progress("release", 1200, 6000, 2.0, 8.0, left=9.0)).endswith("9 s left")
+    assert str(Progress("release", 0, None, 0.0, None)) == "0 rows, 0 per second"
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
     monkeypatch.setenv("TERM", "xterm")
     with running.progress_bar() as draw:

@@ -279,3 +279,22 @@ def test_stopwords_in_clear_with_consent(job):
     column = job.policy().columns[0].model_dump()
     plus = {**column, "mechanism": {**column["mechanism"], "variant": "plus"}, "allow": ["cluster", "stopwords"]}
     assert job.run(column=[plus]).rows["released"] == 240
+
+
+def test_progress_tells_of_the_whole_run(job):
+    from dptext_etl import run
+
+    seen = []
+    run(job.policy(), progress=seen.append)
+    phases = list(dict.fromkeys(report.phase for report in seen))
+    assert phases == ["ids", "release", "gates", "publish"]
+    ends = {report.phase: report for report in seen}
+    assert all(report.ended for report in ends.values())
+    assert {name: report.rows_done for name, report in ends.items()} == {
+        "ids": 240,
+        "release": 240,
+        "gates": 240 + 3 * 8,
+        "publish": 240,
+    }
+    assert [report.share for report in seen] == sorted(report.share for report in seen)
+    assert seen[-1].share == 1

@@ -57,7 +57,7 @@ class SparkEngine(Engine["DataFrame"]):
         table: Table[DataFrame],
         policy: Policy,
         layout: Layout,
-        progress: Listener | None,  # noqa: ARG002  (Spark has a page of its own)
+        progress: Listener | None,
     ) -> Examined[DataFrame]:
         """Check the ids by aggregation on the executors.
 
@@ -65,9 +65,13 @@ class SparkEngine(Engine["DataFrame"]):
             table: The opened table.
             policy: The policy of the run.
             layout: The places of the run.
-            progress: Unused; Spark's own page shows the progress.
+            progress: Called at the start, and with the rows at the end.
         """
-        return examine(table, policy, layout)
+        meter = Meter("ids", None, progress)
+        found = examine(table, policy, layout)
+        meter.add(found.total)
+        meter.end()
+        return found
 
     def present(self, source: Examined[DataFrame], ids: pl.Series) -> pl.Series:
         """Look the ids up on the executors."""
@@ -87,14 +91,17 @@ class SparkEngine(Engine["DataFrame"]):
         """
         return compute(work, phase, meter, gpu_profile(self._frame.sparkSession, self._gpus))
 
-    def judge(self, staged: StagedRun, candidate: Candidate) -> tuple[Verdict, ...]:
+    def judge(self, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
         """Let the executors show the staged rows to the gates.
 
         Args:
             staged: The staged run.
             candidate: The run as gates see it.
+            seen: Called with all rows at the end.
         """
-        return judge(self._frame.sparkSession, staged, candidate)
+        verdicts = judge(self._frame.sparkSession, staged, candidate)
+        seen(candidate.rows)
+        return verdicts
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
         """Let the executors write the parts.

@@ -14,6 +14,7 @@ from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
+from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import draft
 from dptext_etl.runner.publish.stripping import strip
 from dptext_etl.runner.shard.staging import Staging
@@ -22,16 +23,17 @@ from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
 
-Judge = Callable[[StagedRun, Candidate], tuple[Verdict, ...]]
-"""Checks the hashes of the staged files and gives their rows to every gate."""
+Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict, ...]]
+"""Checks the hashes of the staged files and gives their rows to every gate; tells how many rows all gates have seen."""
 
 
-def judge_here(staged: StagedRun, candidate: Candidate) -> tuple[Verdict, ...]:
+def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
     """Judge a staged run in this process.
 
     Args:
         staged: The staged run.
         candidate: The run as gates see it.
+        seen: Called with the rows of every batch that all gates have seen.
 
     Raises:
         InputError: A staged file is gone or has changed.
@@ -41,16 +43,23 @@ def judge_here(staged: StagedRun, candidate: Candidate) -> tuple[Verdict, ...]:
     for shard in staged.shards:
         staging.require(shard)
         staged.profile.count("gates", rows=shard.counts["rows"], size=staging.path(shard).stat().st_size)
-    return evaluate(candidate)
+    return evaluate(candidate, seen)
 
 
 @bare
-def check(staged: StagedRun, *, judge: Judge = judge_here, checkpoint: Checkpoint = nothing) -> tuple[Verdict, ...]:
+def check(
+    staged: StagedRun,
+    *,
+    judge: Judge = judge_here,
+    progress: Listener | None = None,
+    checkpoint: Checkpoint = nothing,
+) -> tuple[Verdict, ...]:
     """Evaluate all gates over a staged run; if one fires, revoke the release name and take texts out of staging.
 
     Args:
         staged: The staged run.
         judge: Reads the staged files: in this process, or where an engine computes.
+        progress: Called with counts, rate and the time that is left.
         checkpoint: Called after every step, for tests.
 
     Returns:
@@ -63,14 +72,16 @@ def check(staged: StagedRun, *, judge: Judge = judge_here, checkpoint: Checkpoin
     if not staged.shards:
         return ()
     with staged.profile.stage("gates"):
-        return _check(staged, judge, checkpoint)
+        return _check(staged, judge, progress, checkpoint)
 
 
-def _check(staged: StagedRun, judge: Judge, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
+def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
     policy = staged.policy
     staging = Staging(staged.layout.staging)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
         lineage = Lineage.declared(policy, (*output_columns(policy), *staged.dropped))
+        rows = sum(shard.counts["rows"] for shard in staged.shards) + sum(len(plan.rows) for plan in staged.canaries)
+        meter = Meter("gates", rows, progress)
         verdicts = judge(
             staged,
             Candidate(
@@ -85,6 +96,7 @@ def _check(staged: StagedRun, judge: Judge, checkpoint: Checkpoint) -> tuple[Ver
                 copies=copies_of(staged),
                 scratch=staging.folder,
             ),
+            meter.add,
         )
         fired = [verdict.name for verdict in verdicts if not verdict.passed]
         if fired:

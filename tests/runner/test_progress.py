@@ -1,0 +1,84 @@
+"""One course of a whole run: its share never falls, and what is left follows from rates that were measured."""
+
+import time
+
+import pytest
+
+from dptext_etl.runner.progress import PHASES, Course, Meter, Progress, seldom
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that moves by clock(seconds) alone."""
+    now = [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    def move(seconds):
+        now[0] += seconds
+
+    return move
+
+
+def run_of(clock, rows, per_row):
+    """The reports of a run whose phases take so many seconds per row."""
+    seen = []
+    course = Course(seen.append)
+    for phase, seconds in per_row.items():
+        meter = Meter(phase, rows, course)
+        for _ in range(4):
+            clock(seconds * rows / 4)
+            meter.add(rows // 4)
+    return seen
+
+
+def test_a_run_whose_costs_are_those_expected_tells_the_time_that_is_left(clock):
+    costs = {name: PHASES[name] / 1000 for name in ("ids", "release", "gates", "publish")}
+    seen = run_of(clock, 400, costs)
+    whole, spent = sum(costs.values()) * 400, 0.0
+    assert all(report.left is None for report in seen if report.phase == "ids")
+    released = next(report for report in seen if report.phase == "release" and report.rows_done)
+    assert released.left == pytest.approx(whole - (costs["ids"] + costs["release"] / 4) * 400)
+    for report in seen:
+        if report.left is not None:
+            spent = (1 - report.left / whole) * 100
+            assert report.share == pytest.approx(spent / 100)
+    assert (seen[-1].phase, seen[-1].left, seen[-1].share) == ("publish", 0, 1)
+
+
+@pytest.mark.parametrize("slow", PHASES)
+def test_the_share_never_falls_and_ends_at_one(clock, slow):
+    costs = {name: 5.0 if name == slow else 0.001 for name in PHASES}
+    shares = [report.share for report in run_of(clock, 40, costs)]
+    assert shares == sorted(shares)
+    assert shares[-1] == 1
+    assert all(0 <= share <= 1 for share in shares)
+
+
+def test_a_slow_release_makes_nothing_after_it_slow(clock):
+    seen = run_of(clock, 40, {"ids": 0.001, "release": 60.0, "gates": 0.025, "publish": 0.009})
+    half = [report for report in seen if report.phase == "release"][2]
+    assert half.left == pytest.approx(60.0 * 20, rel=0.01)
+
+
+def test_a_plan_has_a_share_of_its_own(clock):
+    seen = []
+    Meter("plan", 10, Course(seen.append)).add(5)
+    assert (seen[-1].share, seen[-1].left) == (0.5, None)
+
+
+def test_logs_get_a_line_now_and_then_and_every_end(clock):
+    told = []
+    listen = seldom(told.append, seconds=10)
+    for done in range(1, 11):
+        clock(3)
+        listen(Progress("release", done, 10, 3.0 * done, 0.0))
+    assert [report.rows_done for report in told] == [4, 8, 10]
+
+
+def test_a_phase_of_unknown_length_ends(clock):
+    told = []
+    meter = Meter("ids", None, told.append)
+    clock(1)
+    meter.add(7)
+    meter.end()
+    assert [(report.rows_total, report.ended) for report in told] == [(None, False), (None, False), (7, True)]
