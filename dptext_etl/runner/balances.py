@@ -41,6 +41,7 @@ class Forecast:
         self._units: list[Hashes] = []
         self._used: list[Amounts] = []
         self._charged: list[Counts] = []
+        self._groups: tuple[Hashes, npt.NDArray[np.intp]] | None = None
 
     def add(self, worst: Amounts, asked: Amounts, units: pa.Array, charged: Counts) -> None:
         """Add a shard.
@@ -51,6 +52,7 @@ class Forecast:
             units: Canonical ids of subjects, or of records where the unit is the record, shape (rows,).
             charged: Positions that are charged, shape (columns, rows).
         """
+        self._groups = None
         self._charged.append(charged)
         self._worst.append(np.minimum(worst[0], _FAR))
         self._asked.append(np.minimum(asked, _FAR))
@@ -94,8 +96,11 @@ class Forecast:
         return {"records": len(rejected), "units": len(np.unique(where[rejected]))}
 
     def _grouped(self) -> tuple[Hashes, npt.NDArray[np.intp]]:
-        hashes = np.concatenate(self._units) if self._units else np.zeros(0, np.uint64)
-        return np.unique(hashes, return_inverse=True)
+        if self._groups is None:
+            hashes = np.concatenate(self._units) if self._units else np.zeros(0, np.uint64)
+            alone = self._policy.unit == "record"  # ids are checked: each record is a unit of its own
+            self._groups = (hashes, np.arange(len(hashes))) if alone else np.unique(hashes, return_inverse=True)
+        return self._groups
 
     def _used_before(self, units: pa.Array) -> Amounts:
         used = np.zeros((len(self.components), len(units)), np.int64)
@@ -120,8 +125,13 @@ def _summed(amounts: Amounts, where: npt.NDArray[np.intp], units: int) -> Amount
     """Add up per unit; a sum with an infinite part is infinite."""
     endless = np.zeros(units, dtype=bool)
     endless[where[amounts >= _FAR]] = True
-    summed = np.zeros(units, np.int64)
-    np.add.at(summed, where, np.where(amounts >= _FAR, 0, amounts))
+    finite = np.where(amounts >= _FAR, 0, amounts)
+    if units == len(where):  # one record each
+        summed = np.empty(units, np.int64)
+        summed[where] = finite
+    else:
+        summed = np.zeros(units, np.int64)
+        np.add.at(summed, where, finite)
     return np.where(endless, _FAR, np.minimum(summed, _FAR))
 
 

@@ -20,10 +20,11 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.person import DELTA, INSTALL, installed, least_epsilon
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.source.arranging import forms_of
-from dptext_etl.runner.source.cutting import shards
+from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.runner.source.examined import examine
 from dptext_etl.runner.source.roles import open_table
 
+ROWS_AT_ONCE, BYTES_AT_ONCE = 1 << 18, 32 << 20
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}
 
 
@@ -112,7 +113,7 @@ def plan(
             names = [item.name for item in policy.columns]
             ledger.require_forms(Scope.of(policy), names, forms_of(source.table.schema, policy))
         forecast = Forecast(policy, ledger)
-        for frame in shards(source.rows, policy):
+        for frame in pieces(source.rows, ROWS_AT_ONCE, BYTES_AT_ONCE):
             costs = costs_of(frame, policy, columns, ledger, forecast.components)
             words += costs.words
             held += costs.held

@@ -99,11 +99,28 @@ def shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:
     Raises:
         InputError: The source cannot be read to its end.
     """
-    cutter, size = Cutter(policy.shard_rows, policy.shard_bytes), size_of(frame.collect_schema())
+    return pieces(frame, policy.shard_rows, policy.shard_bytes)
+
+
+def pieces(frame: pl.LazyFrame, rows: int, size: int) -> Iterator[pl.DataFrame]:
+    """Read rows in order, in pieces that are bounded by rows and bytes.
+
+    Args:
+        frame: The rows.
+        rows: The most rows of a piece.
+        size: The most bytes of the strings of a piece.
+
+    Yields:
+        The rows of one piece.
+
+    Raises:
+        InputError: The source cannot be read to its end.
+    """
+    cutter, sizes = Cutter(rows, size), size_of(frame.collect_schema())
     held: list[pl.DataFrame] = []
-    for batch in batches(frame, min(policy.shard_rows, READ_ROWS)):
+    for batch in batches(frame, min(rows, READ_ROWS)):
         at = 0
-        for begin in cutter.begins(batch.select(size)["size"].to_numpy()):
+        for begin in cutter.begins(batch.select(sizes)["size"].to_numpy()):
             held.append(batch.slice(at, begin - at))
             yield pl.concat(held)
             held, at = [], begin
