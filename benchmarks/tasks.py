@@ -5,11 +5,9 @@ Set-up (reading, building and mapping the table, one small call) stays outside t
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import resource
-import shutil
 import sys
 import tempfile
 import time
@@ -150,35 +148,6 @@ def mapping() -> dict[str, float]:
     return clocked(mechanism.parts)
 
 
-def run() -> dict[str, float]:
-    """A whole run over IMDb, with the share of it that the ledger's methods take."""
-    from dptext_etl import Ledger, Policy, run
-
-    frame, count = imdb()
-    folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))
-    frame.write_parquet(folder / "raw.parquet")
-    column = policy()
-    _ = column.mechanism.table
-    plan = Policy.parse(
-        {
-            "dataset": "bench",
-            "release": "1",
-            "source": str(folder / "raw.parquet"),
-            "sink": str(folder / "published"),
-            "id": "id",
-            "unit": "record",
-            "key": column.key,
-            "ledger": {"url": f"sqlite:///{folder / 'ledger.db'}"},
-            "column": [{"name": "text", "mechanism": {"name": "custext", "epsilon": EPSILON}, "allow": ["cluster"]}],
-        }
-    )
-    ledger = Stopwatch()
-    ledger.attach(Ledger)
-    found = clocked(lambda: run(plan))
-    shutil.rmtree(folder)
-    return {**found, "words": count, "rows": frame.height, "ledger_cpu": ledger.cpu, "ledger_wall": ledger.wall}
-
-
 def santext(words: int | None = None, limit: int = 10_000, source: str = "english-20k") -> dict[str, float]:
     """The SanText column over IMDb in batches of a run, with the memory that it takes beside the text."""
     import pyarrow as pa
@@ -241,40 +210,8 @@ def plain_santext(rows: int = 200, limit: int = 10_000) -> dict[str, float]:
     }
 
 
-class Stopwatch:
-    """Adds up the time inside a class's methods; a method that calls another is counted once."""
-
-    def __init__(self) -> None:
-        self.cpu = self.wall = 0.0
-        self._depth = 0
-
-    def attach(self, kind: type) -> None:
-        """Watch every method that the class defines."""
-        for name, method in list(vars(kind).items()):
-            if isinstance(method, classmethod):
-                setattr(kind, name, classmethod(self._timed(method.__func__)))
-            elif callable(method):
-                setattr(kind, name, self._timed(method))
-
-    def _timed(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(method)
-        def timed(*arguments: Any, **named: Any) -> Any:
-            self._depth += 1
-            wall, cpu = time.perf_counter(), time.process_time()
-            try:
-                return method(*arguments, **named)
-            finally:
-                self._depth -= 1
-                if not self._depth:
-                    self.wall += time.perf_counter() - wall
-                    self.cpu += time.process_time() - cpu
-
-        return timed
-
-
 TASKS: dict[str, Callable[..., dict[str, float]]] = {
-    task.__name__: task
-    for task in (column, split_join, plain_texts, plain_mapping, mapping, run, santext, plain_santext)
+    task.__name__: task for task in (column, split_join, plain_texts, plain_mapping, mapping, santext, plain_santext)
 }
 
 if __name__ == "__main__":

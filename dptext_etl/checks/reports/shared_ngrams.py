@@ -23,8 +23,8 @@ LEAST = 3
 """An n-gram has so many words that at most one text of 200 words in a thousand shares one by chance; at least 3."""
 
 Hashes = npt.NDArray[np.uint64]
-_BITS = 24
-"""A table of 2^24 marks finds the few n-grams of a slice that can be shared at all."""
+_BITS, _ROOM = 24, 16
+"""A table of 16 marks per n-gram, at most 2^24, finds the few n-grams of a slice that can be shared at all."""
 _ODD = 0x9E3779B97F4A7C15
 
 
@@ -63,12 +63,12 @@ def count_shared_ngrams(raw: pl.Series, released: pl.Series, words: int) -> int:
         words: Length of an n-gram, in words.
     """
     before, after = _windows(raw, words), _windows(released, words)
-    seen = np.zeros(1 << _BITS, dtype=bool)
-    seen[before.places] = True
-    asked = np.zeros(1 << _BITS, dtype=bool)
-    after = after.take(seen[after.places])
-    asked[after.places] = True
-    shared = after.frame().join(before.take(asked[before.places]).frame(), on=["row", "hash"], how="semi")
+    bits = min(_BITS, max(1, (_ROOM * len(before.rows)).bit_length()))
+    seen, asked = np.zeros(1 << bits, dtype=bool), np.zeros(1 << bits, dtype=bool)
+    seen[before.places(bits)] = True
+    after = after.take(seen[after.places(bits)])
+    asked[after.places(bits)] = True
+    shared = after.frame().join(before.take(asked[before.places(bits)]).frame(), on=["row", "hash"], how="semi")
     suspects = shared["row"].unique().sort()
     return sum(_shares(raw[row].to_list(), released[row].to_list(), words) for row in suspects)
 
@@ -84,10 +84,9 @@ class _Windows(NamedTuple):
     rows: npt.NDArray[np.uint32]
     hashes: Hashes
 
-    @property
-    def places(self) -> Hashes:
-        """Return the place of every n-gram in a table of `1 << _BITS` marks: rows differ there, too."""
-        mixed: Hashes = (self.hashes + self.rows * np.uint64(_ODD)) >> np.uint64(64 - _BITS)
+    def places(self, bits: int) -> Hashes:
+        """Return the place of every n-gram in a table of `1 << bits` marks: rows differ there, too."""
+        mixed: Hashes = (self.hashes + self.rows * np.uint64(_ODD)) >> np.uint64(64 - bits)
         return mixed
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> _Windows:
