@@ -106,8 +106,8 @@ class Keeper(Reader):
             facts |= {"expost": True}
         names = {"dataset": dataset, "column": column, "release": release, "cfg": cfg}
         names |= {"id_type": id_type, "mechanism": mechanism}
-        with self._book.store.transaction():
-            return self._book.releases.register(names, facts, publishable=publishable, nonce=nonce)
+        register = self._book.releases.register
+        return self._book.store.write(0, lambda: register(names, facts, publishable=publishable, nonce=nonce))
 
     def find(self, policy: ColumnPolicy) -> ReleaseRef | None:
         """Return the release that a column policy names, also a revoked one, or None. Registers nothing."""
@@ -144,9 +144,12 @@ class Keeper(Reader):
         Raises:
             LedgerError: The dataset is frozen, the cap is higher, lower without `lowering`, or of another measure.
         """
-        with self._book.store.transaction():
+
+        def agree() -> None:
             refuse_frozen(self._book.store, scope.dataset)
             self._capped(scope, cap, raising=False, lowering=lowering)
+
+        self._book.store.write(0, agree)
 
     def record_publication(
         self, refs: ReleaseRef | Sequence[ReleaseRef], version: str, manifest: str, rows: int

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal, Self
 
@@ -10,12 +11,21 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import keys
-from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.errors import DPTextError, InputError, LedgerError
 from dptext_etl.ledger.keeper import Keeper, require_plain
-from dptext_etl.ledger.operations.batch import column, distinct_order, identify, record_ids, whole
+from dptext_etl.ledger.operations.batch import (
+    BatchIds,
+    ColumnCharge,
+    column,
+    distinct_order,
+    identify,
+    record_ids,
+    whole,
+)
 from dptext_etl.ledger.operations.book import Book, found
-from dptext_etl.ledger.operations.commit import Outputs, commit
-from dptext_etl.ledger.operations.reserve import Request, reserve
+from dptext_etl.ledger.operations.commit import Examined, Outputs, commit, examine
+from dptext_etl.ledger.operations.foresight import Foresight
+from dptext_etl.ledger.operations.reserve import Request, foresee, reserve
 from dptext_etl.ledger.operations.settle import abort, expire
 from dptext_etl.ledger.storage.keyed_ids import keyed_ids, matrix
 from dptext_etl.ledger.storage.store import open_store
@@ -150,12 +160,27 @@ class Ledger(Keeper):
             raise InputError("scope and releases must be of one dataset")
         batch = identify(self._book.id_key, scope.unit, ids, subjects, canary)
         columns = [column(item, batch.size) for item in charges]
-        with self._book.store.transaction(batch.size):
-            self._book.forget_dead_runs()
+        book, ready = self._book, self._foreseen(job, scope, batch, columns)
+
+        def charge() -> U8:
+            book.forget_dead_runs()
             pinned = self._capped(scope, cap, raising=False, lowering=False)
-            self._book.forms.require(scope, [item.ref.column for item in charges], forms)
-            asked = Request(self._book, job, scope, pinned, batch)
-            return ReserveResult(reserve(asked, columns, refuse=on_cap == "refuse"))
+            book.forms.require(scope, [item.ref.column for item in charges], forms)
+            asked, foresight = Request(book, job, scope, pinned, batch), ready if book.store.lane else Foresight()
+            return reserve(asked, columns, foresight, refuse=on_cap == "refuse")
+
+        return ReserveResult(book.store.write(batch.size, charge))
+
+    def _foreseen(self, job: str, scope: Scope, batch: BatchIds, columns: list[ColumnCharge]) -> Foresight:
+        """Make a reservation ready where other writers may go on meanwhile; what is refused, is refused later."""
+        book = self._book
+        if book.store.lanes:
+            with suppress(DPTextError), book.store.snapshot():
+                book.forget_dead_runs()
+                pinned = book.scopes.find(scope)
+                if pinned is not None:
+                    return foresee(Request(book, job, scope, pinned, batch), columns)
+        return Foresight()
 
     def commit(
         self,
@@ -195,9 +220,22 @@ class Ledger(Keeper):
             raise InputError("a commit has one idem key and one digest per record")
         draw_counts = whole(0 if positions is None else positions, records.size, "positions")
         used = None if spent is None else whole(spent, records.size, "spent epsilons")
-        with self._book.store.transaction(records.size):
-            self._book.forget_dead_runs()
-            return commit(self._book, job, ref, Outputs(records, order, identities, staged, draw_counts, used))
+        book, outputs = self._book, Outputs(records, order, identities, staged, draw_counts, used)
+
+        def examined() -> Examined:
+            book.forget_dead_runs()
+            return examine(book, ref, outputs)
+
+        ready = None
+        if book.store.lanes:
+            with book.store.snapshot():
+                ready = examined()
+
+        def move() -> U8:
+            found = ready if ready is not None and book.store.lane else examined()
+            return commit(book, job, ref, outputs, found)
+
+        return book.store.write(records.size, move)
 
     def expire(self, job: str, *, reason: str | None = None) -> int:
         """Turn the open reservations of a job into lasting charges, and return how many records that were.

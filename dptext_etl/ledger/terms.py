@@ -82,22 +82,24 @@ class CommitOutcome(IntEnum):
 
 @dataclass(frozen=True)
 class Anchor:
-    """The head of the journal of a ledger at one moment.
+    """The heads of the journal of a ledger at one moment, one per lane.
 
     Keep it elsewhere: later it shows whether the ledger still holds everything up to it.
 
     Attributes:
         ledger: The name of the ledger.
         seq: The number of its last event.
-        hash: The hash of that event, 64 hex digits; it fixes all events before it.
+        hash: The hash of that event, or one over the heads of all lanes, 64 hex digits; it fixes all events before.
+        others: The numbers of the last events of the other lanes, in ascending order.
     """
 
     ledger: str
     seq: int
     hash: str
+    others: tuple[int, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.ledger}:{self.seq}:{self.hash}"
+        return f"{self.ledger}:{'+'.join(map(str, (*self.others, self.seq)))}:{self.hash}"
 
     @classmethod
     def parse(cls, text: str) -> Self:
@@ -107,10 +109,12 @@ class Anchor:
             LedgerError: The text is no anchor.
         """
         ledger, _, rest = text.strip().partition(":")
-        seq, _, head = rest.partition(":")
-        if not seq.isdecimal() or len(head) != 64 or set(head) - set("0123456789abcdef"):
+        numbers, _, head = rest.partition(":")
+        seqs = numbers.split("+")
+        if not all(seq.isdecimal() for seq in seqs) or len(head) != 64 or set(head) - set("0123456789abcdef"):
             raise LedgerError("an anchor reads LEDGER:NUMBER:HASH", "paste what `dptext ledger anchor` printed")
-        return cls(ledger, int(seq), head)
+        *others, last = sorted(int(seq) for seq in seqs)
+        return cls(ledger, last, head, tuple(others))
 
 
 @dataclass(frozen=True)

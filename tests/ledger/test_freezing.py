@@ -134,11 +134,13 @@ def test_a_ledger_of_the_first_schema_is_migrated(kit):
     else:
         store.execute("pragma user_version=1")
     kit.ledger.close()
+    newest = 3 if "://" in kit.place else 2
+    said = rf"has ledger schema 1; .* writes {newest}\nHint: `dptext ledger migrate`"
     for options in ({}, {"read_only": True}):
-        with pytest.raises(LedgerError, match=r"has ledger schema 1; .* writes 2\nHint: `dptext ledger migrate`"):
+        with pytest.raises(LedgerError, match=said):
             kit.open(**options)
     assert Ledger.migrate(kit.place) == 1
-    assert Ledger.migrate(kit.place) == 2, "a second time changes nothing"
+    assert Ledger.migrate(kit.place) == newest, "a second time changes nothing"
     kit.reopen()
     assert kit.ledger.holds(before)
     with pytest.raises(LedgerError, match="is revoked"):

@@ -74,7 +74,7 @@ def test_a_newer_schema_is_refused_untouched(kit):
         raw.execute("pragma user_version=9")
     raw.close()
     before = kit.path.read_bytes()
-    with pytest.raises(LedgerError, match="has ledger schema 9; this version of dptext-etl knows 2"):
+    with pytest.raises(LedgerError, match="has ledger schema 9; this version of dptext-etl knows 3"):
         Ledger.open(kit.path)
     assert kit.path.read_bytes() == before
 

@@ -13,10 +13,11 @@ import numpy as np
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import DPTextError
 from dptext_etl.id_forms import IdForm
+from dptext_etl.ledger.audit.chains import Chains
 from dptext_etl.ledger.operations import forms
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.storage.columns import Column
-from dptext_etl.ledger.storage.journal import Entry, genesis, link
+from dptext_etl.ledger.storage.journal import HEAD, Entry
 from dptext_etl.ledger.storage.records import Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, root
 from dptext_etl.ledger.storage.units import limits_of
@@ -97,22 +98,16 @@ class Derived:
 
 
 def derive(book: Book) -> Derived:
-    """Check the chain and every sealed batch, and follow the events in order."""
-    derived = Derived()
-    before, last = genesis(book.ledger_id), 0
+    """Check the chains and every sealed batch, and follow the events in order."""
+    derived, chains = Derived(), Chains(book.ledger_id)
     for entry in book.journal.entries():
-        if entry.seq != last + 1:
-            derived.problems.append(f"events {last + 1} to {entry.seq - 1} are missing")
-        if link(before, entry.body) != entry.hash:
-            derived.problems.append(f"event {entry.seq} ({entry.kind}): the chain is broken here")
-        before, last = entry.hash, entry.seq
+        derived.problems.extend(chains.follow(entry))
         try:
             _follow(book, derived, entry)
         except (DPTextError, KeyError, ValueError, TypeError, IndexError, AttributeError, OverflowError) as exc:
             derived.problems.append(f"event {entry.seq} ({entry.kind}): it cannot be read ({type(exc).__name__})")
-    head = book.store.row("select value from meta where name='head'")
-    if (head[0] if head else "") != (f"{last}:{before.hex()}" if last else ""):
-        derived.problems.append(f"the journal ends at event {last}, which is not the head that the ledger remembers")
+    stored = book.store.rows("select name, value from meta where name=? or name like ?", (HEAD, f"{HEAD}/%"))
+    derived.problems.extend(chains.ends(dict(stored)))
     return derived
 
 

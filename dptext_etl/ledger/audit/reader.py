@@ -196,10 +196,9 @@ class Reader:
             return views.export(self._book)
 
     def anchor(self) -> Anchor:
-        """Return the head of the journal. Keep it where the keepers of the ledger cannot change it."""
+        """Return the heads of the journal. Keep them where the keepers of the ledger cannot change them."""
         with self._book.store.snapshot():
-            seq, head = self._book.journal.head()
-        return Anchor(self._book.ledger_id, seq, head.hex())
+            return self._book.journal.anchor()
 
     def backup(self, to: str | Path) -> Anchor:
         """Copy the ledger as it is at one moment, while others may write. The id key is not copied.
@@ -221,7 +220,7 @@ class Reader:
         if anchor.ledger != self._book.ledger_id:
             return False
         with self._book.store.snapshot():
-            return self._book.journal.hash_of(anchor.seq) == bytes.fromhex(anchor.hash)
+            return self._book.journal.holds(anchor)
 
     def sharing(self, dataset: str, groups: Iterable[str] = ()) -> tuple[set[str], set[str]]:
         """Return the datasets and groups that share a scope with a dataset, directly or by way of others.

@@ -9,7 +9,7 @@ from dptext_etl.guarantee import MICRO, steps
 from dptext_etl.ledger.operations.scopes import Pinned, components
 from dptext_etl.ledger.storage.cache import PartCache
 from dptext_etl.ledger.storage.keyed_ids import KeyedIds
-from dptext_etl.ledger.storage.sorted_runs import Fold, Part, SortedRuns, Values, fold
+from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Recall, SortedRuns, Values, fold
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Mask
 
@@ -31,7 +31,14 @@ def balances(store: Store, cache: PartCache, pinned: Pinned) -> SortedRuns:
     return SortedRuns(store, cache, f"{space}/fine", len(names), Fold.SUM, older)
 
 
-def admit(runs: SortedRuns, limits: tuple[int, ...], units: KeyedIds, amounts: Values, asking: Mask) -> Mask:
+def admit(  # noqa: PLR0917  (the balances, the cap, who asks for what)
+    runs: SortedRuns,
+    limits: tuple[int, ...],
+    units: KeyedIds,
+    amounts: Values,
+    asking: Mask,
+    recall: Recall | None = None,
+) -> Mask:
     """Judge the records of a batch in row order.
 
     A record fits if its amount, added to what its unit has used, stays within the cap.
@@ -42,6 +49,7 @@ def admit(runs: SortedRuns, limits: tuple[int, ...], units: KeyedIds, amounts: V
         units: The unit whose budget each record takes from, shape (records,).
         amounts: What each record takes, shape (components, records).
         asking: Which records to judge; the others take nothing.
+        recall: What an earlier call for the same units and amounts found.
 
     Returns:
         Which of the asking records fit, shape (records,).
@@ -53,7 +61,7 @@ def admit(runs: SortedRuns, limits: tuple[int, ...], units: KeyedIds, amounts: V
         return fits
     rows = rows[units.take(rows).order()]
     starts = units.take(rows).starts()
-    _, used = runs.find(units.take(rows[starts]))
+    _, used = runs.find(units.take(rows[starts]), recall)
     ends = np.append(starts[1:], len(rows))
     tight = _tight(used, amounts[:, rows], starts, limits)
     alone = ends - starts == 1

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.operations.book import Book
-from dptext_etl.ledger.operations.refund import settle
+from dptext_etl.ledger.operations.refund import scopes_of, settle
 from dptext_etl.ledger.storage.columns import Column
 from dptext_etl.ledger.storage.keyed_ids import Bytes, Index, KeyedIds
 from dptext_etl.ledger.storage.records import Held, Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, seal
 from dptext_etl.ledger.terms import I64, U8, CommitOutcome, Event, ReleaseRef, State
+
+SealedRows = Mapping[Event, tuple[Mapping[str, Any], Mapping[str, bytes]]]
+"""What events state of their rows, and the columns of these, by kind of event."""
 
 
 class Outputs(NamedTuple):
@@ -36,23 +40,37 @@ class Outputs(NamedTuple):
     spent: I64 | None = None
 
 
-def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs) -> U8:
-    """Commit a batch. Call it inside a transaction.
+class Examined(NamedTuple):
+    """What a commit will write, made ready before it is this writer's turn.
+
+    Attributes:
+        held: What the release held of the records.
+        outcome: A `CommitOutcome` per record, shape (records,).
+        new: The rows that are committed.
+        diverged: The rows that differ from what was committed before.
+        sealed: What the events state of these rows, and their columns.
+    """
+
+    held: Held
+    outcome: U8
+    new: Index
+    diverged: Index
+    sealed: SealedRows
+
+
+def examine(book: Book, ref: ReleaseRef, outputs: Outputs) -> Examined:
+    """Compare results with what was reserved and committed, and encode them. Call it inside a snapshot.
 
     Args:
         book: The ledger.
-        job: The name of the caller.
         ref: The release.
         outputs: The results of the batch.
-
-    Returns:
-        A `CommitOutcome` per record, shape (records,).
 
     Raises:
         LedgerError: A record was not reserved with this identity, or took more positions than were reserved.
     """
     book.releases.require_usable(ref)
-    records, order, identities, digests, positions, spent = outputs
+    records, order, identities, digests, positions, _ = outputs
     held = book.records.held(ref, records, order)
     _require_reserved(held, identities)
     done = held.state == State.COMMITTED
@@ -63,13 +81,50 @@ def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs) -> U8:
         differs = (first != digests[done]).any(axis=1)
         outcome[done] = np.where(differs, CommitOutcome.DIVERGED, CommitOutcome.ALREADY)
     new, diverged = (np.flatnonzero(outcome == kind) for kind in (CommitOutcome.COMMITTED, CommitOutcome.DIVERGED))
+    kinds = {Event.COMMIT: new, Event.DIVERGED: diverged}
+    sealed = {kind: seal(LAYOUTS[kind], _columns(held, outputs, where)) for kind, where in kinds.items() if len(where)}
+    return Examined(held, outcome, new, diverged, sealed)
+
+
+def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs, examined: Examined) -> U8:
+    """Commit a batch. Call it inside a transaction.
+
+    Args:
+        book: The ledger.
+        job: The name of the caller.
+        ref: The release.
+        outputs: The results of the batch.
+        examined: What `examine` found of them.
+
+    Returns:
+        A `CommitOutcome` per record, shape (records,).
+
+    Raises:
+        LedgerError: The release may not be committed to.
+        NotAloneError: Another writer moved some of the records meanwhile.
+    """
+    book.releases.require_usable(ref)
+    held, outcome, new, diverged, sealed = examined
+    places = held.places.take(new)
+    if outputs.spent is not None:
+        book.store.turn(*scopes_of(book, places))
+    seq = 0
     if len(new):
-        _move(book, ref, _seal(book, job, ref, Event.COMMIT, _columns(held, outputs, new)), held, new)
-        if spent is not None:
-            settle(book, job, ref, held.places.take(new), spent[new])
+        seq = _append(book, job, ref, Event.COMMIT, sealed)
+        if outputs.spent is not None:
+            settle(book, job, ref, places, outputs.spent[new])
     if len(diverged):
-        _seal(book, job, ref, Event.DIVERGED, _columns(held, outputs, diverged))
-        _count(book, ref, diverged=len(diverged))
+        _append(book, job, ref, Event.DIVERGED, sealed)
+    book.store.turn(book.records.turn_of_states(ref))
+    if book.store.lane and (book.records.states_of(held.places) != held.state).any():
+        book.store.require_alone()
+    if len(new):
+        book.records.move(places, State.COMMITTED)
+        for batch, _ in places.groups():
+            book.store.execute("insert into commit_part values(?,?)", (batch, seq))
+    expired = int((held.state[new] == State.EXPIRED).sum())
+    if len(new) or len(diverged):
+        _count(book, ref, committed=len(new), expired=-expired, diverged=len(diverged))
     return outcome
 
 
@@ -95,20 +150,11 @@ def _columns(held: Held, outputs: Outputs, where: Index) -> dict[str, Column]:
     return {"batch": places.batch, "row": places.row, "positions": positions, "digest": digests}
 
 
-def _seal(book: Book, job: str, ref: ReleaseRef, kind: Event, columns: dict[str, Column]) -> int:
-    facts, blobs = seal(LAYOUTS[kind], columns)
+def _append(book: Book, job: str, ref: ReleaseRef, kind: Event, sealed: SealedRows) -> int:
+    facts, blobs = sealed[kind]
     seq = book.journal.append(kind, job=job, release=ref.id, nonce=ref.nonce, **facts)
     book.segments.write(seq, blobs)
     return seq
-
-
-def _move(book: Book, ref: ReleaseRef, seq: int, held: Held, new: Index) -> None:
-    places = held.places.take(new)
-    expired = int((held.state[new] == State.EXPIRED).sum())
-    book.records.move(places, State.COMMITTED)
-    for batch, _ in places.groups():
-        book.store.execute("insert into commit_part values(?,?)", (batch, seq))
-    _count(book, ref, committed=len(new), expired=-expired)
 
 
 def _count(book: Book, ref: ReleaseRef, *, committed: int = 0, expired: int = 0, diverged: int = 0) -> None:

@@ -23,6 +23,12 @@ MEASURE = "pure"
 _WORST = ["unit", "canary", "eps_pure"]
 
 
+def scopes_of(book: Book, places: Places) -> list[str]:
+    """Name what a writer holds that gives back what these rows did not use (see `Store.turn`)."""
+    asked = "select scope from batch where seq=?"
+    return [book.scopes.turn(book.scopes.by_id(book.store.rows(asked, (batch,))[0][0])) for batch, _ in places.groups()]
+
+
 def settle(book: Book, job: str, ref: ReleaseRef, places: Places, spent: I64) -> None:
     """Give back what committed rows did not use. Call it inside the transaction that commits them.
 

@@ -16,6 +16,7 @@ from dptext_etl.errors import BudgetError, LedgerError
 from dptext_etl.ledger.operations.balances import admit, balances, charged
 from dptext_etl.ledger.operations.batch import BatchIds, ColumnCharge
 from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.foresight import Foresight, Sealed
 from dptext_etl.ledger.operations.freezing import refuse_frozen_group
 from dptext_etl.ledger.operations.scopes import Pinned, components
 from dptext_etl.ledger.storage.keyed_ids import Index
@@ -35,6 +36,24 @@ class Request(NamedTuple):
     batch: BatchIds
 
 
+class Judged(NamedTuple):
+    """What the ledger answers to a batch, before it writes.
+
+    Attributes:
+        seen: What it knew of the batch, per column.
+        outcome: An `Outcome` per record, shape (records,).
+        totals: What each record takes from the cap, shape (components, records); None without a cap.
+    """
+
+    seen: list[Seen]
+    outcome: U8
+    totals: Values | None
+
+    def rows(self, item: Seen) -> Index:
+        """Return the rows of a column that are new."""
+        return np.flatnonzero(item.fresh & (self.outcome == Outcome.RESERVED))
+
+
 class Seen(NamedTuple):
     """What the ledger knew of a batch in one column before the request, shape (records,)."""
 
@@ -45,17 +64,23 @@ class Seen(NamedTuple):
     committed: Mask
 
     @property
+    def name(self) -> str:
+        """Names the column in the batch."""
+        return f"{self.column.ref.id}/{self.column.ref.nonce}"
+
+    @property
     def pending(self) -> Mask:
         """Where the same text is reserved and not yet committed."""
         return ~(self.fresh | self.changed | self.committed)
 
 
-def reserve(request: Request, columns: list[ColumnCharge], *, refuse: bool) -> U8:
+def reserve(request: Request, columns: list[ColumnCharge], foresight: Foresight, *, refuse: bool) -> U8:
     """Judge a batch and charge what is new and fits. Call it inside a transaction.
 
     Args:
         request: The request.
         columns: What the batch takes, one entry per text column.
+        foresight: What was made ready of the request.
         refuse: Raise if a record is over the cap, and charge nothing of the batch.
 
     Returns:
@@ -66,21 +91,81 @@ def reserve(request: Request, columns: list[ColumnCharge], *, refuse: bool) -> U
         LedgerError: A spend is infinite on the capped measure, or the group of the scope is frozen.
         InputError: A release would hold more records than its delta was stated for.
     """
-    seen = [_look(request, column) for column in columns]
-    if request.scope.group is not None:
-        refuse_frozen_group(request.book.store, request.scope.group)
-    outcome = _compared(seen, request.batch.size)
-    if request.pinned.measure is not None:
-        _charge(request, seen, outcome, refuse=refuse)
+    book, releases = request.book, [column.ref for column in columns]
+    foresight.send(book.segments)
+    book.store.turn(book.scopes.turn(request.pinned), *(book.records.turn(ref) for ref in releases))
+    seen, outcome, totals = judged = judge(request, columns, foresight)
+    over = int((outcome == Outcome.OVER_CAP).sum())
+    if refuse and over:
+        msg = f"{over} of {request.batch.size} records would exceed the cap of {request.scope}; none was charged"
+        raise BudgetError(
+            msg, '`dptext ledger remaining` shows balances; on_cap = "quarantine" leaves such records out'
+        )
+    if totals is not None:
+        rows = np.flatnonzero((outcome == Outcome.RESERVED) & ~request.batch.canary)
+        runs = balances(book.store, book.cache, request.pinned)
+        runs.insert(charged(request.batch.unit_ids.take(rows), totals[:, rows]))
+    attached: list[int] = []
     for item in seen:
-        _write(request, item, np.flatnonzero(item.fresh & (outcome == Outcome.RESERVED)))
-        _replay(request, item, np.isin(outcome, (Outcome.RESERVED, Outcome.PENDING, Outcome.COMMITTED)))
+        _write(request, item, judged.rows(item), foresight)
+        attached += _replay(request, item, np.isin(outcome, (Outcome.RESERVED, Outcome.PENDING, Outcome.COMMITTED)))
+    foresight.clear(book.segments)
+    book.store.turn(*(book.records.turn_of_states(ref) for ref in releases))
+    for batch in attached:
+        book.store.execute("update batch set attached=1 where seq=?", (batch,))
+    for item in seen:
+        _count(request, item, judged.rows(item))
     return outcome
 
 
-def _look(request: Request, column: ColumnCharge) -> Seen:
-    request.book.releases.require_usable(column.ref)
-    held = request.book.records.held(column.ref, request.batch.record_ids, request.batch.record_order)
+def foresee(request: Request, columns: list[ColumnCharge]) -> Foresight:
+    """Judge and encode a batch before it is this writer's turn. Call it inside a snapshot.
+
+    Args:
+        request: The request.
+        columns: What the batch takes, one entry per text column.
+    """
+    foresight = Foresight()
+    judged = judge(request, columns, foresight)
+    for item in judged.seen:
+        rows = judged.rows(item)
+        if len(rows):
+            foresight.prepare(item.name, _sealed(request, item, rows))
+    return foresight
+
+
+def judge(request: Request, columns: list[ColumnCharge], foresight: Foresight) -> Judged:
+    """Return what the ledger answers to a batch now; it writes nothing.
+
+    Args:
+        request: The request.
+        columns: What the batch takes, one entry per text column.
+        foresight: What earlier lookups found.
+
+    Raises:
+        LedgerError: A release is revoked or unknown, a spend is infinite on the capped measure, or the group of the
+            scope is frozen.
+    """
+    book, batch, pinned = request.book, request.batch, request.pinned
+    seen = [_look(request, column, foresight) for column in columns]
+    if request.scope.group is not None:
+        refuse_frozen_group(book.store, request.scope.group)
+    outcome = _compared(seen, batch.size)
+    if pinned.measure is None:
+        return Judged(seen, outcome, None)
+    asking = (outcome == Outcome.RESERVED) & ~batch.canary
+    totals = _totals(seen, pinned, asking)
+    runs, recall = balances(book.store, book.cache, pinned), foresight.recall("balance", asking.tobytes())
+    fits = admit(runs, pinned.limits, batch.unit_ids, totals, asking, recall)
+    outcome[asking & ~fits] = Outcome.OVER_CAP
+    return Judged(seen, outcome, totals)
+
+
+def _look(request: Request, column: ColumnCharge, foresight: Foresight) -> Seen:
+    ref, batch = column.ref, request.batch
+    request.book.releases.require_usable(ref)
+    recall = foresight.recall("records", ref.id, ref.nonce)
+    held = request.book.records.held(ref, batch.record_ids, batch.record_order, recall)
     same = held.same(column.identities)
     return Seen(column, held, ~held.known, held.known & ~same, same & (held.state == State.COMMITTED))
 
@@ -91,24 +176,6 @@ def _compared(seen: list[Seen], size: int) -> U8:
     outcome[np.any([item.fresh for item in seen], axis=0)] = Outcome.RESERVED
     outcome[np.any([item.changed for item in seen], axis=0)] = Outcome.CHANGED
     return outcome
-
-
-def _charge(request: Request, seen: list[Seen], outcome: U8, *, refuse: bool) -> None:
-    """Charge the records that fit to their units, and mark the others."""
-    book, batch, pinned = request.book, request.batch, request.pinned
-    asking = (outcome == Outcome.RESERVED) & ~batch.canary
-    totals = _totals(seen, pinned, asking)
-    runs = balances(book.store, book.cache, pinned)
-    fits = admit(runs, pinned.limits, batch.unit_ids, totals, asking)
-    over = asking & ~fits
-    if refuse and over.any():
-        msg = f"{int(over.sum())} of {batch.size} records would exceed the cap of {request.scope}; none was charged"
-        raise BudgetError(
-            msg, '`dptext ledger remaining` shows balances; on_cap = "quarantine" leaves such records out'
-        )
-    outcome[over] = Outcome.OVER_CAP
-    rows = np.flatnonzero(fits)
-    runs.insert(charged(batch.unit_ids.take(rows), totals[:, rows]))
 
 
 def _totals(seen: list[Seen], pinned: Pinned, asking: Mask) -> Values:
@@ -129,7 +196,7 @@ def _totals(seen: list[Seen], pinned: Pinned, asking: Mask) -> Values:
     return totals
 
 
-def _write(request: Request, item: Seen, rows: Index) -> None:
+def _write(request: Request, item: Seen, rows: Index, foresight: Foresight) -> None:
     """Seal the new rows of a column as a batch; a release with a delta holds no more records than it was stated for."""
     if not len(rows):
         return
@@ -138,6 +205,22 @@ def _write(request: Request, item: Seen, rows: Index) -> None:
     if bound is not None:
         own = int((~batch.canary[rows]).sum())
         refuse_more_records(book.records.count(column.ref) + own, bound, str(column.ref))
+    if len(rows) < batch.size:
+        order = _among(order, rows)
+    sealed, store = foresight.take(book.segments, item.name, rows, lambda: _sealed(request, item, rows))
+    seq = book.journal.append(Event.RESERVE, job=request.job, **_place(request, column.ref), **sealed.facts)
+    store(seq)
+    place = (column.ref.id, column.ref.nonce, request.pinned.id)
+    book.store.execute(
+        "insert into batch values(?,?,?,?,?,?,?,0,?)",
+        (seq, *place, request.job, len(rows), len(rows), bytes(len(rows))),
+    )
+    book.records.reserve(column.ref, seq, batch.record_ids.take(rows), order, column.identities.take(rows))
+
+
+def _sealed(request: Request, item: Seen, rows: Index) -> Sealed:
+    """Encode the new rows of a column."""
+    batch, column = request.batch, item.column
     values: dict[str, npt.NDArray[Any]] = {
         "record": batch.records,
         "unit": batch.units,
@@ -148,17 +231,7 @@ def _write(request: Request, item: Seen, rows: Index) -> None:
     }
     if len(rows) < batch.size:
         values = {name: value[rows] for name, value in values.items()}
-        order = _among(order, rows)
-    facts, blobs = seal(LAYOUTS[Event.RESERVE], values)
-    seq = book.journal.append(Event.RESERVE, job=request.job, **_place(request, column.ref), **facts)
-    book.segments.write(seq, blobs)
-    place = (column.ref.id, column.ref.nonce, request.pinned.id)
-    book.store.execute(
-        "insert into batch values(?,?,?,?,?,?,?,0,?)",
-        (seq, *place, request.job, len(rows), len(rows), bytes(len(rows))),
-    )
-    book.records.reserve(column.ref, seq, batch.record_ids.take(rows), order, column.identities.take(rows))
-    _count(request, column.ref, len(rows), int(values["canary"].sum()), int(values["eps_pure"].max()))
+    return Sealed(rows, *seal(LAYOUTS[Event.RESERVE], values))
 
 
 def _place(request: Request, ref: ReleaseRef) -> dict[str, Any]:
@@ -167,14 +240,17 @@ def _place(request: Request, ref: ReleaseRef) -> dict[str, Any]:
     return {"release": ref.id, "nonce": ref.nonce, "dataset": scope.dataset, **where}
 
 
-def _count(request: Request, ref: ReleaseRef, rows: int, canaries: int, most: int) -> None:
-    store = request.book.store
+def _count(request: Request, item: Seen, rows: Index) -> None:
+    if not len(rows):
+        return
+    store, ref = request.book.store, item.column.ref
+    most, canaries = int(item.column.spends["eps_pure"][rows].max()), int(request.batch.canary[rows].sum())
     store.execute("insert or ignore into tally(release, nonce) values(?,?)", (ref.id, ref.nonce))
     highest = None if most == INFINITE else most
     store.execute(
         "update tally set records = records + ?, canaries = canaries + ?,"
         " max_pure = case when max_pure < ? then ? when max_pure >= ? then max_pure end where release=? and nonce=?",
-        (rows, canaries, highest, highest, highest, ref.id, ref.nonce),
+        (len(rows), canaries, highest, highest, highest, ref.id, ref.nonce),
     )
 
 
@@ -186,16 +262,16 @@ def _among(order: Index, rows: Index) -> Index:
     return placed[placed >= 0]
 
 
-def _replay(request: Request, item: Seen, counted: Mask) -> None:
-    """Record that texts which the release holds were asked for again; they cost 0."""
+def _replay(request: Request, item: Seen, counted: Mask) -> list[int]:
+    """Record that texts which the release holds were asked for again; they cost 0. Return the batches of other jobs."""
     pending, committed = item.pending & counted, item.committed & counted
     if not (pending.any() or committed.any()):
-        return
+        return []
     store, attached = request.book.store, []
     for batch, _ in item.held.places.take(pending).groups():
         if store.row("select 1 from batch where seq=? and job<>?", (batch, request.job)) is not None:
-            store.execute("update batch set attached=1 where seq=?", (batch,))
             attached.append(batch)
     ref = item.column.ref
     counts = {"pending": int(pending.sum()), "committed": int(committed.sum()), "attached": attached}
     request.book.journal.append(Event.REPLAY, job=request.job, release=ref.id, nonce=ref.nonce, **counts)
+    return attached

@@ -74,6 +74,10 @@ class Scopes:
             raise LedgerError(msg, "a scope keeps its unit: another one would start every balance at zero")
         return pinned
 
+    def turn(self, pinned: Pinned) -> str:
+        """Name what a writer holds that changes the balances of a scope (see `Store.turn`)."""
+        return f"scope/{pinned.id}"
+
     def by_id(self, number: int) -> Pinned:
         """Return the scope with this number."""
         return _pinned(self._store.rows("select id, unit, measure, limits from scope where id=?", (number,))[0])
@@ -88,12 +92,15 @@ class Scopes:
         pinned = self.find(scope)
         self._refuse_second(scope)
         if pinned is None:
+            self._store.require_alone()
             number = self._store.rows("select coalesce(max(id), 0) + 1 from scope")[0][0]
             self._store.execute(
                 "insert into scope values(?,?,?,?,null,null)", (number, scope.name, scope.period, scope.unit)
             )
             pinned = Pinned(number, scope.unit, None, ())
-        self._store.execute("insert or ignore into member values(?,?)", (pinned.id, scope.dataset))
+        if self._store.row("select 1 from member where scope=? and dataset=?", (pinned.id, scope.dataset)) is None:
+            self._store.require_alone()
+            self._store.execute("insert into member values(?,?)", (pinned.id, scope.dataset))
         self._count_finely(pinned)
         return pinned
 
@@ -101,6 +108,7 @@ class Scopes:
         """Write the limits of a scope in the steps of today before it is charged in them; they stay what they are."""
         found = self._store.rows("select limits from scope where id=?", (pinned.id,))[0]
         if in_millionths(pinned.measure, found[0]):
+            self._store.require_alone()
             written = write_limits(pinned.measure, pinned.limits)
             self._store.execute("update scope set limits=? where id=?", (written, pinned.id))
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.files import flush
-from dptext_etl.ledger.storage.journal import Journal
+from dptext_etl.ledger.storage.journal import HEAD, Journal
 from dptext_etl.ledger.storage.sqlite import SqliteStore
 from dptext_etl.ledger.storage.store import POSTGRES, Store, location, open_store, resolved, there_is
 from dptext_etl.ledger.terms import Anchor
@@ -94,13 +94,14 @@ def _draft(source: Store, draft: Path) -> Anchor:
 
 def _head(store: Store) -> Anchor:
     (name,) = store.rows("select value from meta where name='ledger_id'")[0]
-    seq, head = Journal(store, name, "").head()
-    return Anchor(name, seq, head.hex())
+    return Journal(store, name, "").anchor()
 
 
 def _fill(source: Store, target: Store) -> None:
     """Copy the rows of all tables, from one snapshot; the target knows its schema, which is the same."""
     with source.snapshot():
+        if source.row("select 1 from meta where name like ?", (f"{HEAD}/%",)) is not None:
+            target.mark_lanes()
         for table, names in source.columns().items():
             listed, marks = ", ".join(names), ", ".join("?" * len(names))
             into = f"insert into {table}({listed}) values({marks})"

@@ -1,24 +1,28 @@
-"""Store a ledger in PostgreSQL, so that many machines can write, one after the other.
+"""Store a ledger in PostgreSQL, so that many machines can write.
 
 A ledger is one schema of a database: "dptext_ledger", or the name in `?schema=NAME` of the URL. Each write is one
-transaction that holds an advisory lock of the ledger; what it reads stays true until its commit. `synchronous_commit`
-is on, whatever the default of the server. A lost connection is opened again before the next transaction, never inside
-one. A call that failed wrote nothing, or it wrote everything and finds that when it is repeated.
+transaction. It holds an advisory lock of the ledger: alone, or together with the writers in other lanes; then it holds
+a lock of its lane and of the scopes and releases that it writes to, too. What it relies on stays true until its commit.
+`synchronous_commit` is on, whatever the default of the server. A lost connection is opened again before the next
+transaction, never inside one. A call that failed wrote nothing, or it wrote everything and finds that when it is
+repeated.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from dptext_etl import extras
 from dptext_etl.errors import LedgerError, LockedLedgerError, UnavailableLedgerError
 from dptext_etl.ledger.storage import postgres_session
+from dptext_etl.ledger.storage.journal import LANES
 from dptext_etl.ledger.storage.postgres_sql import dialect, schema
 from dptext_etl.ledger.storage.schema import VERSION
 from dptext_etl.ledger.storage.store import NOTHING, MissingLedgerError, Store
@@ -46,6 +50,7 @@ class PostgresStore(Store):
     """
 
     key_file = None
+    makes: ClassVar[int] = VERSION
 
     def __init__(
         self, url: str, *, create: bool = True, read_only: bool = False, timeout: float = 60.0, migrate: bool = False
@@ -54,6 +59,7 @@ class PostgresStore(Store):
         self._conninfo, self.schema = _read(url)
         self.name = self.place = _public_name(self._conninfo, self.schema)
         self._owner = os.getpid()
+        self._last_lane = 1 + secrets.randbelow(LANES)
         self._connection: psycopg.Connection[tuple[Any, ...]] | None = self._connect()
         try:
             with self._translated():
@@ -92,11 +98,11 @@ class PostgresStore(Store):
             self._make()
         self.version = self._stored_version()
         self.require_version(migrate=migrate)
-        if self.version < VERSION:
+        if migrate and self.version < VERSION:
             with self.transaction():
                 self.version = self._stored_version()
                 self.migrate()
-                self.execute("update meta set value=? where name='schema'", (str(VERSION),))
+                self.mark_lanes()
 
     def _stored_version(self) -> int:
         found = self.row("select value from meta where name='schema'")
@@ -113,6 +119,15 @@ class PostgresStore(Store):
                 self._run(statement, ())
             self._run("insert into meta values('schema',?)", (str(VERSION),))
 
+    @property
+    def lanes(self) -> bool:
+        """Whether several writers may write beside each other: not before an older ledger was migrated."""
+        return self.version >= VERSION and not self.read_only
+
+    def mark_lanes(self) -> None:
+        """Note that the journal has lanes."""
+        self.execute("update meta set value=? where name='schema'", (str(VERSION),))
+
     def _begin_reading(self) -> None:
         self._begin("begin isolation level repeatable read read only")
 
@@ -126,24 +141,58 @@ class PostgresStore(Store):
                 self._connection.close()
             self._connection = None
 
-    def _begin_writing(self, rows: int) -> None:
-        """Begin a transaction that holds the lock of the ledger; end the session of a writer that was stopped."""
+    def _begin_writing(self, rows: int, *, beside: bool) -> None:
+        """Begin a transaction that holds the lock of the ledger, alone or beside others and then in a lane."""
+        self._begin("begin isolation level read committed")  # what is read after a lock is current
+        try:
+            self._run(postgres_session.LIMITS, postgres_session.limits(rows))
+            self._wait([postgres_session.turn_of_ledger(self.schema, beside=beside)])
+            if beside:
+                self.lane = self._last_lane = self._free_lane()
+        except BaseException:
+            self.lane = 0
+            self._roll_back()
+            raise
+
+    def _free_lane(self) -> int:
+        """Take a lane that nobody is in: the last one if possible. If all are taken, wait for that one."""
+        order = [(self._last_lane - 1 + step) % LANES + 1 for step in range(LANES)]
+        for lane in order:
+            if self._run(postgres_session.TRY, postgres_session.key(self.schema, f"lane/{lane}")).fetchall()[0][0]:
+                return lane
+        self._wait([(postgres_session.WAIT, postgres_session.key(self.schema, f"lane/{order[0]}"))])
+        return order[0]
+
+    def turn(self, *names: str) -> None:
+        """Wait until no other writer holds one of these names, and hold them until the transaction ends."""
+        if self.lane:
+            keys = sorted({postgres_session.key(self.schema, name) for name in names})
+            self._wait([(postgres_session.WAIT, each) for each in keys])
+
+    def _wait(self, locks: list[tuple[str, tuple[Any, ...]]]) -> None:
+        """Take locks one after the other; end the session of a writer that was stopped while it holds the ledger."""
         import psycopg
 
         until = time.monotonic() + self._timeout
+        self._run("savepoint turn", ())
         while True:
-            wait = min(until - time.monotonic(), postgres_session.LOOK)
-            self._begin("begin isolation level read committed")  # what is read after the lock is current
             try:
-                self._run(postgres_session.TURN, postgres_session.terms(self.schema, rows, wait))
-            except BaseException as exc:
-                self._roll_back()
-                if not isinstance(exc, psycopg.errors.LockNotAvailable) or time.monotonic() >= until:
+                wait = min(until - time.monotonic(), postgres_session.LOOK)
+                self._run(postgres_session.PATIENCE, (postgres_session.written(wait),))
+                for statement, values in locks:
+                    self._run(statement, values)
+            except psycopg.errors.LockNotAvailable:
+                self._run("rollback to savepoint turn", ())
+                if time.monotonic() >= until:
                     raise
             else:
+                self._run("release savepoint turn", ())
                 return
-            with suppress(psycopg.errors.InsufficientPrivilege):  # another role's session: its server ends it
+            try:
+                self._run(postgres_session.LOOK_AGAIN, ())
                 self._run(postgres_session.END_STOPPED, postgres_session.stopped(self.schema))
+            except psycopg.errors.InsufficientPrivilege:  # another role's session: its server ends it
+                self._run("rollback to savepoint turn", ())
 
     def _begin(self, statement: str) -> None:
         """Begin a transaction. If the connection was lost since the last one, open it again."""

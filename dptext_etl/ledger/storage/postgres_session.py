@@ -1,7 +1,7 @@
 """Bound how long a writer in PostgreSQL can hold up the others, whatever becomes of its process, machine or network.
 
-A write holds the lock of its ledger until its transaction ends, so that the journal has one order. If the writer is
-stopped there, three things end its session, and with it its transaction, of which nothing is left:
+A write holds locks until its transaction ends: of its ledger, and beside others of its lane, scopes and releases. If
+the writer is stopped there, three things end its session, and with it its transaction, of which nothing is left:
 
 * the server, when the transaction has been silent for `HOLD` seconds (and more for batches of millions of records);
 * a writer that waits, when the session has been stuck within a message for `STUCK` seconds, which no timeout of the
@@ -14,6 +14,7 @@ A stopped writer that goes on finds its session ended: the call failed, wrote no
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 from dptext_etl.ledger.storage.schema import APPLICATION
 
@@ -29,11 +30,20 @@ STATEMENT = 600.0
 """Seconds that one statement of a writer may take."""
 _MILLISECONDS = 1000
 
-TURN = (
-    "select set_config('lock_timeout', ?, true), set_config('idle_in_transaction_session_timeout', ?, true),"
-    " set_config('statement_timeout', ?, true), pg_advisory_xact_lock(?, hashtext(?))"
-)
-"""Set the limits of a transaction, then wait for the lock of the ledger."""
+LIMITS = "select set_config('idle_in_transaction_session_timeout', ?, true), set_config('statement_timeout', ?, true)"
+"""Set the limits of a transaction."""
+
+PATIENCE = "select set_config('lock_timeout', ?, true)"
+"""Set how long a statement waits for a lock."""
+
+WAIT = "select pg_advisory_xact_lock(?, ?)"
+"""Wait for the turn at what a key names."""
+
+TRY = "select pg_try_advisory_xact_lock(?, ?)"
+"""Take what a key names if nobody holds it."""
+
+LOOK_AGAIN = "select pg_stat_clear_snapshot()"
+"""Forget what the transaction saw of other sessions before."""
 
 END_STOPPED = (
     "select pg_terminate_backend(held.pid) from pg_locks held join pg_stat_activity session on session.pid = held.pid"
@@ -41,9 +51,9 @@ END_STOPPED = (
     " and held.objid::bigint = (hashtext(?)::bigint & 4294967295) and held.objsubid = 2"
     " and held.database = (select oid from pg_database where datname = current_database())"
     " and session.state = 'active' and session.wait_event_type = 'Client'"
-    " and session.query_start < now() - make_interval(secs => ?)"
+    " and session.query_start < clock_timestamp() - make_interval(secs => ?)"
 )
-"""End the session that holds the lock and waits for its client within a message."""
+"""End the sessions that hold the lock of the ledger, as every writer does, and wait for a client within a message."""
 
 
 def options(timeout: float) -> dict[str, Any]:
@@ -71,21 +81,38 @@ def settings(timeout: float) -> list[bytes]:
     Args:
         timeout: Seconds to wait for a lock of any kind.
     """
-    asked = {"synchronous_commit": "on", "lock_timeout": _written(timeout), "tcp_user_timeout": "30s"}
+    asked = {"synchronous_commit": "on", "lock_timeout": written(timeout), "tcp_user_timeout": "30s"}
     asked |= {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
     return [f"set {name} = '{value}'".encode() for name, value in asked.items()]
 
 
-def terms(schema: str, rows: int, wait: float) -> tuple[str, str, str, int, str]:
-    """Return the values of `TURN`.
+def limits(rows: int) -> tuple[str, str]:
+    """Return the values of `LIMITS`.
+
+    Args:
+        rows: Records of the batch.
+    """
+    return (written(HOLD + HOLD_PER_MILLION * rows / 1_000_000), written(STATEMENT))
+
+
+def turn_of_ledger(schema: str, *, beside: bool) -> tuple[str, tuple[int, str]]:
+    """Return the statement that waits for the lock of a ledger, and its values.
 
     Args:
         schema: The schema of the ledger.
-        rows: Records of the batch.
-        wait: Seconds to wait for the lock.
+        beside: Hold it together with the writers in other lanes.
     """
-    silent = HOLD + HOLD_PER_MILLION * rows / 1_000_000
-    return (_written(wait), _written(silent), _written(STATEMENT), APPLICATION, schema)
+    return f"select pg_advisory_xact_lock{'_shared' if beside else ''}(?, hashtext(?))", (APPLICATION, schema)
+
+
+def key(schema: str, name: str) -> tuple[int, int]:
+    """Return the key of a lock within a ledger. Two names with one key wait for each other without need.
+
+    Args:
+        schema: The schema of the ledger.
+        name: What is locked.
+    """
+    return APPLICATION + 1, crc32(f"{schema}/{name}".encode()) - (1 << 31)
 
 
 def stopped(schema: str) -> tuple[int, str, float]:
@@ -93,5 +120,6 @@ def stopped(schema: str) -> tuple[int, str, float]:
     return (APPLICATION, schema, STUCK)
 
 
-def _written(seconds: float) -> str:
+def written(seconds: float) -> str:
+    """Write a time as a setting of the server has it."""
     return f"{max(1, int(seconds * _MILLISECONDS))}ms"

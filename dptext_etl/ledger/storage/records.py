@@ -12,7 +12,7 @@ from dptext_etl.ledger.storage.cache import PartCache
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, Index, KeyedIds
 from dptext_etl.ledger.storage.segments import Segments
-from dptext_etl.ledger.storage.sorted_runs import Fold, Part, SortedRuns
+from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Recall, SortedRuns
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import I64, U8, Mask, ReleaseRef, State
 
@@ -75,22 +75,29 @@ class Records:
         """Return the record index of a release: record id to identity of the text and place."""
         return SortedRuns(self._store, self._cache, f"records/{release}/{nonce}", 3, Fold.LATEST)
 
-    def held(self, ref: ReleaseRef, records: KeyedIds, order: Index) -> Held:
+    def turn(self, ref: ReleaseRef) -> str:
+        """Name what a writer holds that adds records to a release (see `Store.turn`)."""
+        return f"release/{ref.id}/{ref.nonce}"
+
+    def turn_of_states(self, ref: ReleaseRef) -> str:
+        """Name what a writer holds that changes states or counts of a release."""
+        return f"states/{ref.id}/{ref.nonce}"
+
+    def held(self, ref: ReleaseRef, records: KeyedIds, order: Index, recall: Recall | None = None) -> Held:
         """Look up records.
 
         Args:
             ref: The release.
             records: Keyed ids in any order.
             order: The places of the records in ascending order of id.
+            recall: What an earlier lookup of the same records found.
         """
-        found, values = self.index(ref.id, ref.nonce).find(records.take(order))
+        found, values = self.index(ref.id, ref.nonce).find(records.take(order), recall)
         known, stored = np.empty_like(found), np.empty_like(values)
         known[order], stored[:, order] = found, values
         places = Places(stored[2] >> 32, stored[2] & 0xFFFFFFFF)
         state = np.zeros(len(known), np.uint8)
-        where = np.flatnonzero(known)
-        for batch, group in places.take(where).groups():
-            state[where[group]] = self.states(batch)[places.row[where[group]]]
+        state[known] = self.states_of(places.take(known))
         known &= ~(known & (state == State.ABORTED))
         return Held(known, KeyedIds(stored[0].view(np.uint64), stored[1].view(np.uint64)), places, state)
 
@@ -128,6 +135,13 @@ class Records:
         """Return the states of a batch, read-only, shape (rows,)."""
         found = self._store.row("select state from batch where seq=?", (batch,))
         return np.frombuffer(b"" if found is None else found[0], np.uint8)
+
+    def states_of(self, places: Places) -> U8:
+        """Return the states of reserved rows, shape (rows,)."""
+        state = np.zeros(len(places.batch), np.uint8)
+        for batch, group in places.groups():
+            state[group] = self.states(batch)[places.row[group]]
+        return state
 
     def move(self, places: Places, state: State) -> None:
         """Give reserved rows another state."""

@@ -5,7 +5,10 @@
 
 from __future__ import annotations
 
-VERSION = 2
+TABLES = 2
+"""The version of the tables; a ledger with it has one writer at a time."""
+VERSION = 3
+"""The newest version: the same tables, and a journal that may have several lanes (`journal`)."""
 APPLICATION = 0x64707478
 """`pragma application_id` of a ledger: "dptx"."""
 
@@ -75,12 +78,13 @@ create table publication(
 MIGRATIONS = {
     2: """create table frozen(dataset text primary key, seq integer not null) strict;
 create table burnt(dataset text, release text, seq integer not null, primary key(dataset, release)) strict;
-insert into burnt select distinct dataset, release, burnt from release where burnt is not null"""
+insert into burnt select distinct dataset, release, burnt from release where burnt is not null""",
+    3: "",
 }
 """The statements that bring a ledger to a version from the version before, in order."""
 
 
-def steps(version: int) -> list[str]:
-    """Return the statements that bring a ledger from `version` to `VERSION`."""
-    wanted = range(version + 1, VERSION + 1)
-    return [statement for number in wanted for statement in MIGRATIONS[number].split(";\n")]
+def steps(version: int, to: int) -> list[str]:
+    """Return the statements that bring a ledger from one version to another."""
+    wanted = range(version + 1, to + 1)
+    return [statement for number in wanted for statement in MIGRATIONS[number].split(";\n") if statement]

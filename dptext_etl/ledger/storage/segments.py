@@ -5,6 +5,7 @@ Specification: docs/spec/privacy.md#segments.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -97,6 +98,20 @@ class Segments:
         """Store the blobs of an event."""
         for name, blob in blobs.items():
             self._store.execute("insert into segment values(?,?,?)", (seq, name, blob))
+
+    def send(self, blobs: Mapping[str, bytes]) -> int:
+        """Store the blobs of an event that has no number yet, and return the number to `adopt` or `drop` them by."""
+        number = -secrets.randbits(62)
+        self.write(number, blobs)
+        return number
+
+    def adopt(self, sent: int, seq: int) -> None:
+        """Give blobs that were sent to their event; no byte of them moves."""
+        self._store.execute("update segment set seq=? where seq=?", (seq, sent))
+
+    def drop(self, sent: int) -> None:
+        """Remove blobs that were sent and are not wanted."""
+        self._store.execute("delete from segment where seq=?", (sent,))
 
     def read(
         self, seq: int, facts: Mapping[str, Any], names: Sequence[str], *, sealed: bool = False

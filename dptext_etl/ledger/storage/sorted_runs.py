@@ -28,6 +28,8 @@ FANOUT = 8
 PART_KEYS = 1 << 17
 Values = npt.NDArray[np.int64]
 """Whole numbers per id, shape (values, ids)."""
+Recall = dict[int, list[tuple[Index, Values]]]
+"""Where runs, by id, hold some of the ids of one lookup, and their values. Runs never change, so it stays true."""
 
 
 class Fold(StrEnum):
@@ -118,8 +120,12 @@ class SortedRuns:
             self._store.execute("delete from run where id=?", (run.id,))
             self._cache.forget(run.id)
 
-    def find(self, wanted: KeyedIds) -> tuple[npt.NDArray[np.bool_], Values]:
+    def find(self, wanted: KeyedIds, recall: Recall | None = None) -> tuple[npt.NDArray[np.bool_], Values]:
         """Look up sorted ids.
+
+        Args:
+            wanted: The ids.
+            recall: What an earlier call for the same ids found, by run; this call adds to it.
 
         Returns:
             Which of them have an entry, shape (ids,), and their folded values, 0 where there is none, shape (values,
@@ -127,18 +133,25 @@ class SortedRuns:
         """
         found = np.zeros(wanted.size, np.bool_)
         values = np.zeros((self._values, wanted.size), np.int64)
+        recall = {} if recall is None else recall
         for run in self.runs():
-            for at, begin, end in _slices(wanted, run.bits):
-                keys = self._keys(run, at)
-                here = _matches(keys, wanted.hi[begin:end])
-                if here is None:
-                    continue
-                places, rows = here
-                low, stored = self._rest(run, at, len(keys))
-                rows, exact = _exact(keys, low, rows, wanted.take(slice(begin, end)).take(places))
-                where = begin + places[exact]
-                self._fold_in(values, found, where, stored[:, rows[exact]])
+            if run.id not in recall:
+                recall[run.id] = list(self._hits(run, wanted))
+            for where, stored in recall[run.id]:
+                self._fold_in(values, found, where, stored)
         return found, values
+
+    def _hits(self, run: SortedRun, wanted: KeyedIds) -> Iterator[tuple[Index, Values]]:
+        """Return which of the sorted ids a run holds, and their values."""
+        for at, begin, end in _slices(wanted, run.bits):
+            keys = self._keys(run, at)
+            here = _matches(keys, wanted.hi[begin:end])
+            if here is None:
+                continue
+            places, rows = here
+            low, stored = self._rest(run, at, len(keys))
+            rows, exact = _exact(keys, low, rows, wanted.take(slice(begin, end)).take(places))
+            yield begin + places[exact], stored[:, rows[exact]]
 
     def _fold_in(self, values: Values, found: npt.NDArray[np.bool_], where: Index, new: Values) -> None:
         if self._fold is Fold.SUM:

@@ -97,7 +97,7 @@ class SqliteStore(Store):
             )
         if empty and self.read_only:
             raise LedgerError(f"{self.path} is empty, not a ledger")
-        self.version = VERSION if empty else version
+        self.version = self.makes if empty else version
         self.require_version(migrate=migrate)
         if not self.read_only:
             self._use_log()
@@ -105,7 +105,7 @@ class SqliteStore(Store):
             run(f"pragma journal_size_limit={WAL_BYTES}")
         if empty:
             self._make_schema()
-        elif self.version < VERSION:
+        elif self.version < self.makes:
             self._migrate()
 
     def _use_log(self) -> None:
@@ -128,16 +128,20 @@ class SqliteStore(Store):
             for statement in SCHEMA.split(";\n"):
                 self._connection.execute(statement)
             self._connection.execute(f"pragma application_id={APPLICATION}")
-            self._connection.execute(f"pragma user_version={VERSION}")
+            self._connection.execute(f"pragma user_version={self.makes}")
 
     def _migrate(self) -> None:
         with self.transaction():
             (self.version,) = self._connection.execute("pragma user_version").fetchone()
             self.migrate()
-            self._connection.execute(f"pragma user_version={VERSION}")
+            self._connection.execute(f"pragma user_version={self.makes}")
 
-    def _begin_writing(self, rows: int) -> None:  # noqa: ARG002  (a file ends no silent transaction)
+    def _begin_writing(self, rows: int, *, beside: bool) -> None:  # noqa: ARG002  (one writer; no silence is ended)
         self._run("begin immediate", ())
+
+    def mark_lanes(self) -> None:
+        """Note that the journal, a copy of one in a server, has lanes; this file adds no more."""
+        self._run(f"pragma user_version={VERSION}", ())
 
     def _begin_reading(self) -> None:
         self._run("begin", ())

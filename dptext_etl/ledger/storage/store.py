@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from threading import RLock
-from typing import Any
+from typing import Any, ClassVar, TypeVar
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger.storage.schema import VERSION, steps
+from dptext_etl.ledger.storage.schema import TABLES, VERSION, steps
 
 PREFIX = "sqlite:///"
 POSTGRES = ("postgresql://", "postgres://")
@@ -24,12 +24,22 @@ REFERENCE = "env:"
 NOTHING = "nothing was written; the same call can be repeated"
 
 
+T = TypeVar("T")
+
+
 class MissingLedgerError(LedgerError):
     """There is no ledger to read."""
 
 
+class NotAloneError(Exception):
+    """A writer beside others is about to change what all of them rely on; it must begin again, alone."""
+
+
 class Store(ABC):
-    """An open database of a ledger. The writers of all processes and machines take turns.
+    """An open database of a ledger.
+
+    A writer is alone, or, where the store has lanes, beside others: then each has a lane of the journal, and whoever
+    writes to the same scope or release waits for its turn there.
 
     Attributes:
         name: The name of the ledger in messages; it holds no password.
@@ -37,11 +47,15 @@ class Store(ABC):
         version: The schema that the ledger had when it was opened.
         key_file: Where the id key lies if none is named; None where it must be named.
         read_only: Whether the store refuses to write.
+        makes: The version of the ledgers that this kind of store makes, and to which it brings older ones.
+        lane: The lane of the journal that the running transaction writes to; 0 where it is alone.
 
     Args:
         read_only: Never write.
         timeout: Seconds to wait for another writer.
     """
+
+    makes: ClassVar[int] = TABLES
 
     name: str
     place: str
@@ -54,14 +68,52 @@ class Store(ABC):
         self._timeout = timeout
         self._lock = RLock()
         self._depth = 0
+        self.lane = 0
+
+    @property
+    def lanes(self) -> bool:
+        """Whether several writers may write beside each other."""
+        return False
+
+    def write(self, rows: int, work: Callable[[], T]) -> T:
+        """Do something in one transaction: beside other writers if that is possible, else alone.
+
+        Args:
+            rows: As `transaction`.
+            work: What is done. It is done again, alone, if it turns out to change what others rely on.
+
+        Raises:
+            LedgerError: As `transaction`.
+        """
+        if self.lanes:
+            with suppress(NotAloneError), self.transaction(rows, beside=True):
+                return work()
+        with self.transaction(rows):
+            return work()
+
+    def require_alone(self) -> None:
+        """Refuse to change what writers in other lanes rely on.
+
+        Raises:
+            NotAloneError: This writer is beside others.
+        """
+        if self.lane:
+            raise NotAloneError
+
+    def turn(self, *names: str) -> None:  # noqa: B027  (a store of one lane has nobody to wait for)
+        """Wait until no other writer holds one of these names, and hold them until the transaction ends.
+
+        Whoever takes several turns takes scopes and releases first, then states. A writer that is alone holds all.
+        """
 
     @contextmanager
-    def transaction(self, rows: int = 0) -> Iterator[None]:
+    def transaction(self, rows: int = 0, *, beside: bool = False) -> Iterator[None]:
         """Write everything in the block durably, or nothing; nobody else writes meanwhile.
 
         Args:
             rows: Records that are computed with in the block. A server lets a writer be silent for so much longer
                 before it ends the transaction for the sake of the others.
+            beside: Let others write meanwhile, in other lanes; what they may not touch is held by `turn`.
 
         Raises:
             LedgerError: The ledger is locked, read-only, damaged or out of reach, or the disk is full; nothing was
@@ -71,7 +123,7 @@ class Store(ABC):
             if self._depth:
                 yield
                 return
-            self._begin_writing(rows)
+            self._begin_writing(rows, beside=beside)
             self._depth += 1
             try:
                 yield
@@ -81,6 +133,7 @@ class Store(ABC):
                 raise
             finally:
                 self._depth -= 1
+                self.lane = 0
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
@@ -117,7 +170,7 @@ class Store(ABC):
         return found
 
     @abstractmethod
-    def _begin_writing(self, rows: int) -> None:
+    def _begin_writing(self, rows: int, *, beside: bool) -> None:
         """Begin a transaction when it is this writer's turn (see `transaction`)."""
 
     @abstractmethod
@@ -147,20 +200,26 @@ class Store(ABC):
 
     def migrate(self) -> None:
         """Bring the tables to the schema of this version. Call it inside a transaction."""
-        for statement in steps(self.version):
+        for statement in steps(self.version, self.makes):
             self.execute(statement)
+
+    @abstractmethod
+    def mark_lanes(self) -> None:
+        """Note that the journal has lanes: versions of the library that do not know them must not write."""
 
     def require_version(self, *, migrate: bool) -> None:
         """Refuse a schema that this version of the library does not write.
 
+        A ledger without lanes is written as it is, one writer at a time, so that older versions can go on with it.
+
         Raises:
-            LedgerError: The schema is newer, or it is older and `migrate` is False.
+            LedgerError: The schema is newer, or its tables are older and `migrate` is False.
         """
         if self.version > VERSION:
             msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl knows {VERSION}"
             raise LedgerError(msg, "upgrade dptext-etl; nothing was read or changed")
-        if self.version < VERSION and (not migrate or self.read_only):
-            msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl writes {VERSION}"
+        if self.version < TABLES and (not migrate or self.read_only):
+            msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl writes {self.makes}"
             raise LedgerError(msg, "`dptext ledger migrate` changes it, once and for all writers; take a copy first")
 
     @abstractmethod
