@@ -49,11 +49,11 @@ def measure(place: str, id_key: str, records: int, unit: str, *, verify: bool) -
     cap = Cap(epsilon=20_000, period="2026")
     walls, cpus = [], []
     with Ledger.open(place, id_key) as ledger:
-        ref = _registered(ledger)
+        ref = registered(ledger)
         for start in range(0, records, BATCH):
             ids = pa.array(np.char.add("record-", np.arange(start, start + BATCH).astype(str)))
             people = pa.array(np.char.add("person-", random.integers(0, max(1, records // 5), BATCH).astype(str)))
-            idem_keys, digests = _hashes(random), _hashes(random)
+            idem_keys, digests = hashes(random), hashes(random)
             words = random.integers(0, 400, BATCH)
             epsilons = {"eps_pure": words * 2_000_000, "eps_tight": words * 1_900_001, "eps_approx": words * 2_000_000}
             spends = epsilons | {"delta": np.zeros(BATCH, np.int64), "rho": words * 500_000}
@@ -86,9 +86,10 @@ def measure(place: str, id_key: str, records: int, unit: str, *, verify: bool) -
     return report
 
 
-def _registered(ledger: Ledger) -> ReleaseRef:
+def registered(ledger: Ledger, dataset: str = "bench") -> ReleaseRef:
+    """Pin the release that is charged."""
     return ledger.pin_release(
-        dataset="bench",
+        dataset=dataset,
         column="text",
         release="2026-11",
         cfg="0" * 64,
@@ -100,9 +101,10 @@ def _registered(ledger: Ledger) -> ReleaseRef:
     )
 
 
-def _hashes(random: np.random.Generator) -> pa.Array:
-    data = pa.py_buffer(random.bytes(32 * BATCH))
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(32), BATCH, [None, data])
+def hashes(random: np.random.Generator, size: int = BATCH) -> pa.Array:
+    """Make identities or digests."""
+    data = pa.py_buffer(random.bytes(32 * size))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(32), size, [None, data])
 
 
 if __name__ == "__main__":

@@ -220,7 +220,7 @@ class PostgresStore(Store):
         if self._connection is None:
             raise LedgerError(f"the ledger {self.name} is closed", "open it again")
         plain = tuple(int(value) if isinstance(value, bool) else value for value in values)
-        return self._connection.execute(dialect(sql), plain)
+        return self._connection.execute(dialect(sql), plain, binary=True)
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
