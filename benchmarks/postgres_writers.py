@@ -40,7 +40,7 @@ def main() -> None:
         print(json.dumps(measure(asked.url, f"file:{key}", asked.writers, asked.records, asked.scopes, asked.batch)))
 
 
-def measure(  # noqa: PLR0917
+def measure(
     url: str,
     id_key: str,
     writers: int,
@@ -94,7 +94,7 @@ def measure(  # noqa: PLR0917
     }
 
 
-def write(ready: Any, answers: Any, url: str, id_key: str, number: int, scope: int, batches: int, batch: int) -> None:  # noqa: PLR0917
+def write(ready: Any, answers: Any, url: str, id_key: str, number: int, scope: int, batches: int, batch: int) -> None:
     """Reserve and commit batches of one writer."""
     random = np.random.default_rng(number)
     where, cap = _scope(scope)
@@ -112,8 +112,8 @@ def write(ready: Any, answers: Any, url: str, id_key: str, number: int, scope: i
 
 def _watch(ledger: Ledger) -> Any:
     """Return what says how long a writer waited for its turns."""
-    store, total = ledger._book.store, [0.0]
-    real = store._wait
+    store, total = ledger._book.store, [0.0]  # noqa: SLF001
+    real = store._wait  # type: ignore[attr-defined]  # noqa: SLF001
 
     def timed(*args: Any) -> None:
         began = time.perf_counter()
@@ -122,7 +122,7 @@ def _watch(ledger: Ledger) -> Any:
         finally:
             total[0] += time.perf_counter() - began
 
-    store._wait = timed
+    store._wait = timed  # type: ignore[attr-defined]  # noqa: SLF001
     return lambda: total[0]
 
 

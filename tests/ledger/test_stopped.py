@@ -27,7 +27,7 @@ from dptext_etl.errors import UnavailableLedgerError
 from dptext_etl.ledger.storage import postgres_session
 postgres_session.HOLD = 0.5
 kit, after = Kit(sys.argv[1]), int(sys.argv[2])
-ref, store = kit.ref(dataset="others"), kit.ledger._book.store
+ref, store = kit.ref(dataset=sys.argv[3]), kit.ledger._book.store
 calls, real = 0, store.execute
 
 def stopping(*args):
@@ -60,9 +60,12 @@ def new_place(postgres):
     return lambda name: postgres.url()
 
 
-@pytest.mark.parametrize("after", [2, 14])
-def test_others_go_on_while_a_writer_is_stopped(kit, warm, after):
-    command = [*warm, "-c", STOPPING, kit.place, str(after)]
+@pytest.mark.parametrize(
+    ("after", "dataset"), [(2, "others"), (14, "others"), (4, "reviews"), (9, "reviews"), (16, "reviews")]
+)
+def test_others_go_on_while_a_writer_is_stopped(kit, warm, after, dataset):
+    """It may stand in a lane, and hold the turn at the scope that others charge."""
+    command = [*warm, "-c", STOPPING, kit.place, str(after), dataset]
     kit.reserve(["a"], cap=9)
     writer = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     number = int(writer.stdout.readline())
@@ -111,15 +114,18 @@ class Stalling:
                 (server if source is client else client).sendall(data)
 
 
-@pytest.mark.parametrize("bytes_", [3000, 60_000, 200_000])
-def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes_):
+@pytest.mark.parametrize(
+    ("bytes_", "dataset"), [(3000, "others"), (60_000, "others"), (200_000, "others"), (700_000, "reviews")]
+)
+def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes_, dataset):
     """Within a message no timeout of a server before 17 ends a session: whoever waits does."""
     monkeypatch.setattr(postgres_session, "HOLD", 0.5)
     monkeypatch.setattr(postgres_session, "STUCK", 1.0)
     monkeypatch.setattr(postgres_session, "LOOK", 0.5)
     network = Stalling(postgres.port)
     far = Kit(kit.place.replace(f":{postgres.port}/", f":{network.port}/"))
-    ref = far.ref(dataset="others")
+    kit.reserve(["b"], refs=[kit.ref()])
+    ref = far.ref(dataset=dataset)
     names = [f"r{i}" for i in range(5000)]
     network.left = bytes_
 
@@ -132,7 +138,7 @@ def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes
     while not raw.rows("select 1 from pg_locks where locktype='advisory' and granted"):
         time.sleep(0.01)
     kit.reopen(timeout=30)
-    assert kit.reserve(["a"], cap=9) == [Outcome.RESERVED]
+    assert kit.reserve(["a"]) == [Outcome.RESERVED]
     kit.sound()
 
 
