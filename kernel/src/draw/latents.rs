@@ -9,7 +9,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::draw::exp::Real;
 use crate::draw::lanes::AHEAD;
-use crate::draw::laplace::{discrete_laplace, is_rate};
+use crate::draw::laplace::{discrete_laplace, is_rate, made_laplace};
 use crate::draw::radial::normal_size;
 use crate::draw::stream::{Stream, Words};
 use crate::draw::uniforms::signed;
@@ -135,9 +135,12 @@ impl Noise {
                 }
                 Self::Laplace(num, den) => {
                     let words = words.get_mut(..AHEAD * some.len()).unwrap_or_default();
-                    stream.ahead(first, words);
+                    stream.ahead(0, first.., words);
                     for ((position, step), ahead) in (first..).zip(some).zip(words.as_chunks::<AHEAD>().0) {
-                        let noise = discrete_laplace(num, den, &mut stream.overflow(position).with(ahead))?;
+                        let noise = match made_laplace(num, den, ahead.iter()) {
+                            Some(noise) => noise,
+                            None => discrete_laplace(num, den, &mut stream.overflow(position).with(ahead))?,
+                        };
                         *step = (*step as i64).saturating_add(noise) as f64;
                     }
                 }

@@ -45,20 +45,27 @@ impl<'k> Draws<'k> {
         below(bound, first(slot)?, &mut more)
     }
 
-    /// The first words beyond their slots of the positions `first ..`; draws are made from them by `Overflow::with`.
-    pub fn ahead(&self, first: u64, out: &mut [u64]) {
-        self.stream.ahead(first, out);
+    /// The first words beyond their slots of some positions, or further ones (`Stream::ahead`).
+    pub fn ahead(&self, part: u32, positions: impl Iterator<Item = u64>, out: &mut [u64]) {
+        self.stream.ahead(part, positions, out);
     }
 
     /// The words of `position` beyond its slot, for draws that a slot's words do not decide alone.
     #[inline(always)]
     pub fn beyond(&mut self, position: u64) -> Result<Overflow<'k>> {
         self.take(position)?;
-        Ok(self.stream.overflow(position))
+        Ok(self.again(position))
     }
 
+    /// The same words for a draw that goes on where words made ahead did not suffice; it takes its position itself.
+    #[inline(always)]
+    pub fn again(&self, position: u64) -> Overflow<'k> {
+        self.stream.overflow(position)
+    }
+
+    /// Marks a position as drawn: with words made ahead, say.
     #[cfg(debug_assertions)]
-    fn take(&mut self, position: u64) -> Result<()> {
+    pub fn take(&mut self, position: u64) -> Result<()> {
         if self.used.insert(position) {
             Ok(())
         } else {
@@ -69,7 +76,8 @@ impl<'k> Draws<'k> {
     #[cfg(not(debug_assertions))]
     #[inline(always)]
     #[allow(clippy::unused_self, clippy::unnecessary_wraps)]
-    fn take(&mut self, _position: u64) -> Result<()> {
+    /// Marks a position as drawn: with words made ahead, say.
+    pub fn take(&mut self, _position: u64) -> Result<()> {
         Ok(())
     }
 }

@@ -49,9 +49,10 @@ impl<'k> Stream<'k> {
         Overflow { key: self.key, purpose: self.purpose | OVERFLOW, position, next: 0, ahead: &[] }
     }
 
-    /// The first overflow words of the positions `first ..`, as many of each as `lanes::AHEAD`, into `out`.
-    pub fn ahead(&self, first: u64, out: &mut [u64]) {
-        lanes::overflow_words(self.key, self.purpose, first, out);
+    /// The first overflow words of some positions, as many of each as `lanes::AHEAD`, into `out`; with a `part` above 0
+    /// as many further ones.
+    pub fn ahead(&self, part: u32, positions: impl Iterator<Item = u64>, out: &mut [u64]) {
+        lanes::overflow_words(self.key, self.purpose, part, positions, out);
     }
 }
 

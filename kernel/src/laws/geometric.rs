@@ -2,7 +2,7 @@
 //! step, kept within the list. Never integer weights: their rounded tails would not keep the metric bound
 //! (docs/spec/privacy.md#metric-certificate).
 
-use crate::draw::laplace::{discrete_laplace, is_rate};
+use crate::draw::laplace::{discrete_laplace, is_rate, made_laplace};
 use crate::draw::stream::Overflow;
 use crate::errors::{Error, Result};
 use crate::laws::lists::PlaceLaw;
@@ -23,6 +23,13 @@ impl Geometric {
     }
 }
 
+/// A step from a place, kept within a list of `len`.
+#[inline(always)]
+fn stepped(len: usize, place: usize, step: i64) -> usize {
+    let last = len.saturating_sub(1) as i64;
+    (place as i64).saturating_add(step).clamp(0, last) as usize
+}
+
 impl PlaceLaw for Geometric {
     const NAME: &'static str = "geometric";
     const OVERFLOWS: bool = true;
@@ -34,9 +41,12 @@ impl PlaceLaw for Geometric {
 
     #[inline(always)]
     fn draw(&self, len: usize, place: usize, _slot: &[u64], more: &mut Overflow<'_>) -> Result<usize> {
-        let step = discrete_laplace(self.num, self.den, more)?;
-        let last = len.saturating_sub(1) as i64;
-        Ok((place as i64).saturating_add(step).clamp(0, last) as usize)
+        Ok(stepped(len, place, discrete_laplace(self.num, self.den, more)?))
+    }
+
+    #[inline(always)]
+    fn draw_ahead<'w>(&self, len: usize, place: usize, words: impl Iterator<Item = &'w u64>) -> Option<usize> {
+        Some(stepped(len, place, made_laplace(self.num, self.den, words)?))
     }
 
     fn weight(&self, _place: usize, _other: usize) -> Result<u64> {

@@ -53,8 +53,21 @@ pub struct Room {
     pub lists: Words,
     /// The tokens' first overflow words.
     pub ahead: Words,
+    /// Further ones, of the tokens that need more.
+    pub further: Words,
     /// Outputs by position.
     pub drawn: Vec<u32>,
+    /// Draws that start from a place of a list and need words beyond their slots.
+    pub starts: Vec<Start>,
+    /// Which of them need further words.
+    pub unfinished: Vec<usize>,
+}
+
+/// A draw that starts from a place of a list; when it is done, the place that it chose.
+pub struct Start {
+    pub position: u64,
+    pub list: usize,
+    pub place: usize,
 }
 
 /// Room for a row's slots; a buffer that is too small is forgotten before it is given back.

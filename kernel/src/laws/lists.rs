@@ -10,7 +10,7 @@ use crate::draw::lanes::AHEAD;
 use crate::draw::sampler::Draws;
 use crate::draw::stream::{purpose, Overflow, Stream};
 use crate::errors::{Error, Result};
-use crate::laws::law::{resize, ExactRow, Facts, Law, Room};
+use crate::laws::law::{resize, ExactRow, Facts, Law, Room, Start};
 use crate::laws::mapped::{malformed, spans, Mapped};
 use crate::text::input_policy::{InputPolicy, Unknown};
 use crate::text::reading::{Fate, Reading};
@@ -27,6 +27,12 @@ pub trait PlaceLaw: Send + Sync {
 
     /// The place of a list of `len` that a slot and the words beyond it choose.
     fn draw(&self, len: usize, place: usize, slot: &[u64], more: &mut Overflow<'_>) -> Result<usize>;
+
+    /// The same place from the first words beyond the slot, for laws that start with them; none if more are needed.
+    #[inline(always)]
+    fn draw_ahead<'w>(&self, _len: usize, _place: usize, _words: impl Iterator<Item = &'w u64>) -> Option<usize> {
+        None
+    }
 
     /// The integer weight of another place.
     fn weight(&self, place: usize, other: usize) -> Result<u64>;
@@ -151,6 +157,42 @@ pub struct OnLists<P> {
     pub law: P,
 }
 
+impl<P: PlaceLaw> OnLists<P> {
+    /// Draws from the places of `room.starts` by words beyond the slots, which are made for many positions at once: a
+    /// few for all, as many again for those that need more.
+    fn draw_beyond(&self, tokens: &mut Draws<'_>, room: &mut Room) -> Result<()> {
+        let (lists, starts) = (&self.lists, &mut room.starts);
+        resize(&mut room.ahead, starts.len() * AHEAD);
+        tokens.ahead(0, starts.iter().map(|start| start.position), &mut room.ahead);
+        room.unfinished.clear();
+        for (at, (start, words)) in starts.iter_mut().zip(room.ahead.chunks_exact(AHEAD)).enumerate() {
+            match self.law.draw_ahead(lists.len(start.list), start.place, words.iter()) {
+                Some(place) => start.place = place,
+                None => room.unfinished.push(at),
+            }
+        }
+        resize(&mut room.further, room.unfinished.len() * AHEAD);
+        let unfinished = room.unfinished.iter().filter_map(|&at| starts.get(at).map(|start| start.position));
+        tokens.ahead(1, unfinished, &mut room.further);
+        for (&at, further) in room.unfinished.iter().zip(room.further.chunks_exact(AHEAD)) {
+            let (Some(start), Some(words)) = (starts.get_mut(at), room.ahead.get(at * AHEAD..(at + 1) * AHEAD)) else {
+                return Err(missing());
+            };
+            let len = lists.len(start.list);
+            start.place = match self.law.draw_ahead(len, start.place, words.iter().chain(further)) {
+                Some(place) => place,
+                None => self.law.draw(len, start.place, &[], &mut tokens.again(start.position))?,
+            };
+        }
+        for start in starts {
+            tokens.take(start.position)?;
+            let drawn = room.drawn.get_mut(start.position as usize).ok_or_else(missing)?;
+            *drawn = lists.word(start.list, start.place)?;
+        }
+        Ok(())
+    }
+}
+
 impl<P: PlaceLaw> Law for OnLists<P> {
     fn facts(&self) -> Facts {
         let max_set = self.lists.longest();
@@ -170,28 +212,33 @@ impl<P: PlaceLaw> Law for OnLists<P> {
     fn draw(&self, key: &[u8; 32], reading: &Reading, room: &mut Room) -> Result<()> {
         let (lists, width, count) = (&self.lists, self.law.width(), reading.draws as usize);
         let mut tokens = Draws::new(Stream::new(key, purpose::TOKEN)?, width);
-        resize(&mut room.slots, count * width);
+        let from_slots = !P::OVERFLOWS || reading.drawn().any(|fate| fate == Fate::Uniform);
+        resize(&mut room.slots, if from_slots { count * width } else { 0 });
         tokens.slots(0, &mut room.slots)?;
         let mut choices = Draws::new(Stream::new(key, purpose::LIST)?, 1);
         resize(&mut room.lists, if lists.count > 1 { count } else { 0 });
         choices.slots(0, &mut room.lists)?;
-        resize(&mut room.ahead, if P::OVERFLOWS { count * AHEAD } else { 0 });
-        tokens.ahead(0, &mut room.ahead);
         let (mut slots, mut list_slots) = (room.slots.chunks_exact(width), room.lists.chunks_exact(1));
-        let mut ahead = room.ahead.chunks_exact(AHEAD);
         room.drawn.clear();
+        room.starts.clear();
         for (position, fate) in (0..).zip(reading.drawn()) {
             let (slot, list_slot) = (slots.next().unwrap_or_default(), list_slots.next().unwrap_or_default());
-            let ahead = ahead.next().unwrap_or_default();
             room.drawn.push(match fate {
                 Fate::Draw(word) => {
                     let list = lists.choose(word, position, list_slot, &mut choices)?;
                     let place = lists.place(list, word)?;
-                    let mut more = tokens.beyond(position)?.with(ahead);
-                    lists.word(list, self.law.draw(lists.len(list), place, slot, &mut more)?)?
+                    if P::OVERFLOWS {
+                        room.starts.push(Start { position, list, place });
+                        0
+                    } else {
+                        lists.word(list, self.law.draw(lists.len(list), place, slot, &mut tokens.beyond(position)?)?)?
+                    }
                 }
                 _ => tokens.uniform(position, slot, lists.inputs as u64)? as u32,
             });
+        }
+        if P::OVERFLOWS {
+            self.draw_beyond(&mut tokens, room)?;
         }
         Ok(())
     }

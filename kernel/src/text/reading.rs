@@ -125,7 +125,7 @@ impl Reading {
 
     /// The fates of words that are drawn, by position.
     #[inline(always)]
-    pub fn drawn(&self) -> impl Iterator<Item = Fate> + '_ {
+    pub fn drawn(&self) -> impl Iterator<Item = Fate> + Clone + '_ {
         self.fates.iter().copied().filter(|fate| fate.is_drawn())
     }
 
