@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-thorough test-lanes test-lanes-all test-spark35 lint bench drills leak-drills utility latent-utility score-utility surrogate-utility survivors docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-thorough test-lanes test-lanes-all test-spark35 lint bench gpu drills leak-drills utility latent-utility score-utility surrogate-utility survivors docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -65,6 +65,9 @@ lint: $(DONE)/kernel $(DONE)/dev ## Check style, types, import directions and th
 bench: $(DONE)/kernel $(DONE)/dev ## Measure, as ratios (half an hour; PART="dpmlm dpbart" for these alone); writes benchmarks/results.json
 	@$(BIN)/python benchmarks/bench.py $(PART)
 
+gpu: ## With a GPU, after make wheel: check and measure models there (ten minutes; no Rust); writes benchmarks/gpu.json
+	@PYTHON="$(PYTHON)" .ci/gpu
+
 drills: $(DONE)/kernel $(DONE)/dev ## Kill, crowd, fill, restart and restore, many times (about half an hour); writes docs/drills.md
 	@$(BIN)/python tests/drills/run.py $(DRILLS)
 
@@ -97,7 +100,7 @@ develop: $(DONE)/kernel $(DONE)/dev ## Set up .venv for development
 	@echo "ready: . $(BIN)/activate"
 
 clean: ## Remove what was built, .venv included
-	rm -rf $(VENV) .venv-spark35 target dist site demo-output .dagster_home .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dptext_etl/*.so
+	rm -rf $(VENV) .venv-spark35 .venv-gpu target dist site demo-output .dagster_home .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dptext_etl/*.so
 
 require-python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \

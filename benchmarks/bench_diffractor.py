@@ -58,6 +58,8 @@ def column() -> list[Row]:
                 f"{amount(rate)} words/CPU-s",
                 f"published code: {amount(RATE)} words/CPU-s",
                 rate / RATE,
+                ">= 1,000",
+                rate >= 1_000 * RATE,
             ),
         ]
     two = best(2, "diffractor", "wall", threads=2)

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def build(folder: Path) -> None:
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
-    tokens = tokenizer()
+    tokens = tokenizer(reviews())
     torch.manual_seed(0)
     for name, model in (("roberta", roberta()), ("bart", bart())):
         model.save_pretrained(folder / name)
@@ -58,8 +59,14 @@ def build(folder: Path) -> None:
         del model
 
 
-def tokenizer() -> Any:
-    """Train a byte-level tokenizer that frames texts and pairs as RoBERTa's does."""
+def reviews() -> Iterator[str]:
+    """Give the texts that the tokenizer is trained on."""
+    column = pl.read_parquet(data("imdb/imdb.parquet"), columns=["text"])["text"].head(REVIEWS)
+    return (f" {text}" for text in column)
+
+
+def tokenizer(texts: Iterable[str], tokens: int = TOKENS) -> Any:
+    """Train a byte-level tokenizer of so many tokens that frames texts and pairs as RoBERTa's does."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -67,15 +74,14 @@ def tokenizer() -> Any:
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=TOKENS,
+        vocab_size=tokens,
         special_tokens=list(SPECIAL),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    reviews = pl.read_parquet(data("imdb/imdb.parquet"), columns=["text"])["text"].head(REVIEWS)
-    made.train_from_iterator((f" {text}" for text in reviews), trainer)
+    made.train_from_iterator(texts, trainer)
     made.add_special_tokens([AddedToken(SPECIAL[-1], lstrip=True, special=True)])
-    missing = TOKENS - made.get_vocab_size()
+    missing = tokens - made.get_vocab_size()
     made.add_tokens([AddedToken(f"<none{number}>", normalized=False) for number in range(missing)])
     made.post_processor = processors.TemplateProcessing(
         single="<s> $A </s>",
@@ -96,26 +102,24 @@ def tokenizer() -> Any:
     )
 
 
-def roberta() -> Any:
-    """Return roberta-base's shape: 12 layers of 768."""
+def roberta(tokens: int = TOKENS, **shape: int) -> Any:
+    """Return roberta-base's shape: 12 layers of 768, where `shape` says nothing else."""
     from transformers import RobertaConfig, RobertaForMaskedLM
 
-    config = RobertaConfig(
-        vocab_size=TOKENS, max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5, **NUMBERS
-    )
-    return RobertaForMaskedLM(config)
+    usual = {"vocab_size": tokens, "max_position_embeddings": 514, "type_vocab_size": 1, "layer_norm_eps": 1e-5}
+    return RobertaForMaskedLM(RobertaConfig(**{**usual, **NUMBERS, **shape}))
 
 
-def bart() -> Any:
+def bart(tokens: int = TOKENS, **shape: int) -> Any:
     """Return bart-base's shape: 6 and 6 layers of 768; no text ends early, as random weights would have it."""
     from transformers import BartConfig, BartForConditionalGeneration
 
-    config = BartConfig(
-        vocab_size=TOKENS, d_model=768, encoder_layers=6, decoder_layers=6, encoder_attention_heads=12,
-        decoder_attention_heads=12, encoder_ffn_dim=3072, decoder_ffn_dim=3072, max_position_embeddings=1024,
-        decoder_start_token_id=2, forced_eos_token_id=None, **NUMBERS,
-    )  # fmt: skip
-    model = BartForConditionalGeneration(config)
+    usual = {
+        "vocab_size": tokens, "d_model": 768, "encoder_layers": 6, "decoder_layers": 6, "encoder_attention_heads": 12,
+        "decoder_attention_heads": 12, "encoder_ffn_dim": 3072, "decoder_ffn_dim": 3072,
+        "max_position_embeddings": 1024, "decoder_start_token_id": 2, "forced_eos_token_id": None,
+    }  # fmt: skip
+    model = BartForConditionalGeneration(BartConfig(**{**usual, **NUMBERS, **shape}))
     model.final_logits_bias[:, NUMBERS["eos_token_id"]] = -1e4
     return model
 

@@ -7,6 +7,7 @@ import itertools
 import json
 import tomllib
 from pathlib import Path
+from typing import Any
 
 from generators.markdown import linked, said, table
 
@@ -112,7 +113,19 @@ def rooms() -> str:
 
 def benchmarks() -> str:
     """Return the last measured figures, parts of one run under one line that says when and where."""
-    results = json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8"))
+    return measured(json.loads((ROOT / "benchmarks" / "results.json").read_text(encoding="utf-8")))
+
+
+def gpu() -> str:
+    """Return what `make gpu` measured; a sentence as long as nobody ran it on a GPU."""
+    file = ROOT / "benchmarks" / "gpu.json"
+    if not file.exists():
+        return "**Nobody has run it on a GPU yet**: all of the above was seen on CPUs alone, and there are no figures."
+    return measured(json.loads(file.read_text(encoding="utf-8")))
+
+
+def measured(results: dict[str, Any]) -> str:
+    """Return the tables of a results file."""
     written = []
     for (machine, date), parts in itertools.groupby(
         results["parts"].values(), key=lambda part: (part["machine"], part["date"])
