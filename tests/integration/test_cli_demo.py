@@ -52,6 +52,20 @@ def test_everything_is_told(done):
     assert (folder / "published" / "2026-09.manifest.json").is_file()
 
 
+def test_the_release_as_surrogates_leads(done):
+    folder, facts = done
+    surrogate = facts["surrogate"]
+    assert (surrogate["epsilon"], surrogate["class"], surrogate["disclosures"]) == (4.0, "PURE_LDP", ["nullness"])
+    assert surrogate["gates_passed"]
+    assert all(row["epsilon_by_words"] > 4 for row in facts["rows"])
+    for shares in ("raw", "released", "estimated"):
+        assert sum(item[shares] for item in surrogate["topics"]) == pytest.approx(1, abs=0.02)
+    public = set(pl.read_parquet(folder / "public-texts.parquet")["text"])
+    released = pl.read_parquet(folder / "surrogate" / "*" / "*.parquet")["review"].drop_nulls()
+    assert set(released) <= public
+    assert released.n_unique() > 100
+
+
 def test_the_planted_bug_is_stopped_by_real_gates(done):
     folder, facts = done
     assert facts["planted_bug"]["exit_code"] == 4

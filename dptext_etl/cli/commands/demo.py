@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,6 +13,7 @@ from dptext_etl.cli.options import Json
 
 if TYPE_CHECKING:
     from dptext_etl.cli.demo.folder import DemoFolder
+    from dptext_etl.policy import ColumnPolicy
 
 _FOLDER = Path("demo-output")
 _SHOWN = 6
@@ -23,6 +25,7 @@ KEYS = (
     "engine",
     "synthetic",
     "rows",
+    "surrogate",
     "gates",
     "releases",
     "remaining",
@@ -50,7 +53,7 @@ def demo(
 
     All texts are invented by us and public. Only for this reason may the demo show them beside the released texts.
     """
-    from dptext_etl.cli.demo import fault
+    from dptext_etl.cli.demo import fault, surrogate
     from dptext_etl.cli.demo.folder import DemoFolder
 
     place = DemoFolder(folder)
@@ -61,9 +64,13 @@ def demo(
 
     terminal.note(f"writing {place.path}: invented reviews, a key, a policy")
     place.prepare()
+    terminal.note("releasing two months as surrogates: a corpus, then dptext run")
+    released = surrogate.release(place)
     engine = "dagster" if dagster and find_spec("dagster") else "run"
-    terminal.note("releasing two months with " + ("the Dagster job" if engine == "dagster" else "dptext run"))
-    facts = _release(place, engine)
+    terminal.note(
+        "releasing two months under CusText with " + ("the Dagster job" if engine == "dagster" else "dptext run")
+    )
+    facts = _release(place, engine, released)
     terminal.note("releasing one month again, with a planted bug")
     facts["planted_bug"] = fault.stopped(place)
     facts["files"] = _files(place)
@@ -75,7 +82,7 @@ def demo(
         tell(facts)
 
 
-def _release(place: DemoFolder, engine: str) -> dict[str, Any]:
+def _release(place: DemoFolder, engine: str, surrogates: Mapping[str, Any]) -> dict[str, Any]:
     """Run both months, and collect facts from the ledger, the gates and the published tables."""
     from dptext_etl.cli.demo.reviews import ROWS
     from dptext_etl.ledger import Ledger, Scope
@@ -85,14 +92,15 @@ def _release(place: DemoFolder, engine: str) -> dict[str, Any]:
     gates = _with_dagster(place) if engine == "dagster" else _with_run(policy)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         released, balance, report = (
-            ledger.show(),
+            [item for item in ledger.show() if item["dataset"] == policy.dataset],
             ledger.remaining(Scope.of(policy)).as_dict(),
             ledger.verify().as_dict(),
         )
     return {
         "engine": engine,
         "synthetic": True,
-        "rows": _beside(place),
+        "rows": _beside(place, policy.column_policies()[0]),
+        "surrogate": surrogates,
         "gates": gates,
         "releases": released,
         "remaining": balance,
@@ -127,23 +135,37 @@ def _with_run(policy: Any) -> list[dict[str, Any]]:
     return found
 
 
-def _beside(place: DemoFolder) -> list[dict[str, Any]]:
-    """Return some raw texts beside their released texts; this is only allowed because the demo's rows are public."""
-    import polars as pl
+def _beside(place: DemoFolder, words: ColumnPolicy) -> list[dict[str, Any]]:
+    """Return some raw texts beside both releases; this is only allowed because the demo's rows are public.
 
-    from dptext_etl.cli.demo.reviews import PARTITIONS
-    from dptext_etl.runner import scan_published
+    Args:
+        place: The folder of the demo.
+        words: The policy of the release word by word; it says what a text costs there.
+    """
+    import polars as pl
+    import pyarrow as pa
+
+    from dptext_etl.cli.demo.reviews import topic
 
     raw = pl.read_parquet(place.path / "raw" / "*.parquet").select("id", before="review")
-    tables = [scan_published(str(place.path / "published" / partition)).collect() for partition in PARTITIONS]
-    released = pl.concat(tables).select("id", after="review")
-    both = released.join(raw, on="id", how="inner").filter(pl.col("before").str.contains(_PERSONAL)).sort("id")
-    return both.gather_every(max(1, both.height // _SHOWN)).head(_SHOWN).to_dicts()
+    released = place.published(place.path / "published").select("id", after="review")
+    surrogates = place.published(place.surrogates).select("id", surrogate="review")
+    both = released.join(raw, on="id", how="inner").join(surrogates, on="id", how="inner")
+    topics = pl.Series("topic", [topic(int(record[1:])) for record in both["id"]], pl.String)
+    personal = both.with_columns(topics).filter(pl.col("before").str.contains(_PERSONAL)).sort("id")
+    shown = personal.unique("topic", keep="first", maintain_order=True).drop("topic").head(_SHOWN)
+    draws = words.mechanism.positions(pa.array(shown["before"].to_list(), pa.large_string())).to_pylist()
+    return shown.with_columns(
+        epsilon_by_words=pl.Series([words.mechanism.spend(count).epsilon for count in draws], dtype=pl.Float64)
+    ).to_dicts()
 
 
 def _files(place: DemoFolder) -> dict[str, str]:
     found = {
         "raw": place.path / "raw",
+        "policy of surrogates": place.surrogate,
+        "corpus": place.corpus,
+        "surrogates": place.surrogates,
         "policy": place.policy,
         "published": place.path / "published",
         "ledger": place.ledger,

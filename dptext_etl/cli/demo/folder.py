@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dptext_etl.cli.demo import reviews
 from dptext_etl.errors import PolicyError, seam
+
+if TYPE_CHECKING:
+    import polars as pl
 
 _MARK = ".dptext-demo"
 _POLICY = """\
@@ -29,6 +33,24 @@ mechanism = {{ name = "custext", epsilon = 2.0, k = 20 }}
 allow = ["cluster"]                       # consent: CusText shows the output set of every word
 """
 
+_SURROGATE = """\
+# The same reviews as surrogates: a public text in the place of each. Paths are relative to this file.
+dataset = "demo-surrogate"
+release = "2026-11"
+source  = "raw/{partition}.parquet"
+sink    = "surrogate/{partition}"
+id      = "id"
+subject = "user_id"
+keep    = ["stars", "date"]
+key     = "file:noise.key"
+ledger  = { url = "sqlite:///ledger.db" }
+cap     = { measure = "pure", epsilon = 40, period = "2026" }       # ten texts of a user per year
+
+[[column]]
+name = "review"
+mechanism = { name = "surrogate", epsilon = 4.0, corpus = "corpus" }   # epsilon per text; nothing of it is disclosed
+"""
+
 
 class DemoFolder:
     """The folder of the demo and the paths of its files.
@@ -39,6 +61,9 @@ class DemoFolder:
         ledger: The ledger that the policy names.
         home: The Dagster instance of the demo.
         faulty: The policy file of the planted bug, with a ledger and a sink of its own.
+        surrogate: The policy file of the release as surrogates.
+        corpus: The folder of its corpus.
+        surrogates: The folder of its published tables.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,6 +72,9 @@ class DemoFolder:
         self.ledger = path / "ledger.db"
         self.home = path / "dagster"
         self.faulty = path / "planted-bug" / "privacy.toml"
+        self.surrogate = path / "surrogate.toml"
+        self.corpus = path / "corpus"
+        self.surrogates = path / "surrogate"
 
     def prepare(self) -> None:
         """Remove an earlier demo from this folder, and write the files of a new one.
@@ -68,5 +96,14 @@ class DemoFolder:
             mark.touch()
             reviews.write(self.path / "raw")
             _kernel.Secret().write(str(self.path / "noise.key"))
+            self.surrogate.write_text(_SURROGATE, encoding="utf-8")
             self.policy.write_text(_POLICY.format(dataset="demo-reviews", up=""), encoding="utf-8")
             self.faulty.write_text(_POLICY.format(dataset="planted-bug", up="../"), encoding="utf-8")
+
+    def published(self, folder: Path) -> pl.DataFrame:
+        """Read the published tables of all months below a folder."""
+        import polars as pl
+
+        from dptext_etl.runner import scan_published
+
+        return pl.concat([scan_published(str(folder / partition)).collect() for partition in reviews.PARTITIONS])

@@ -14,43 +14,76 @@ ROWS = 400
 PARTITIONS = {"2026-09": date(2026, 9, 1), "2026-10": date(2026, 10, 1)}
 SUBJECTS = 150
 
-_THINGS = (
-    "jacket",
-    "coffee machine",
-    "hotel room",
-    "film",
-    "phone",
-    "restaurant",
-    "train ticket",
-    "garden chair",
-    "doctor's visit",
-    "keyboard",
-    "holiday",
-    "bicycle",
-    "book",
-)
-_OPENINGS = (
-    "I bought the {thing} for my mother",
-    "The {thing} was better than expected",
-    "We waited three weeks for the {thing}",
-    "This {thing} changed my mind",
-    "Not sure about the {thing}",
-    "My second {thing} from this shop",
-    "The {thing} looked old and smelled of smoke",
-)
-_MIDDLES = (
-    "the staff were friendly and helped us at once",
-    "the price is far too high for what you get",
-    "it stopped working after two days",
-    "everything was clean, quiet and easy to find",
-    "nobody answered when I asked for my money back",
-    "my children love it and so do I",
-    "the colour is not the one in the picture",
-    "it reminded me of my time in hospital",
-    "delivery was quick and the box was intact",
-    "I would not recommend it to anyone with a bad back",
-    "the instructions are short but clear",
-)
+TOPICS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "hotels": (
+        ("Our hotel room was small and the bed was hard", "The hotel was clean and close to the beach"),
+        (
+            "breakfast was cold and the staff at the desk were rude",
+            "the bathroom smelled and nobody came to clean the room",
+            "the staff were friendly and the view from the room was lovely",
+        ),
+    ),
+    "films": (
+        ("We saw the new film at the cinema", "The film was far too long"),
+        (
+            "the actors were dull and the story made no sense",
+            "the ending was wonderful and the music made me cry",
+            "the director wasted a good cast on a boring plot",
+        ),
+    ),
+    "deliveries": (
+        ("My parcel came two weeks late", "The package was left outside in the rain"),
+        (
+            "the courier did not ring and nobody could track the order",
+            "the box was open and one item was missing",
+            "the driver was quick and carried it to the door",
+        ),
+    ),
+    "health": (
+        ("The doctor gave me new tablets for the pain", "I waited an hour to see the doctor"),
+        (
+            "the medicine made me dizzy and I could not sleep",
+            "the nurse took my blood and explained the treatment",
+            "my headache is gone and there were no side effects",
+        ),
+    ),
+    "food": (
+        ("We had dinner at the new restaurant", "The waiter forgot our order"),
+        (
+            "the soup was cold and the meat was dry",
+            "the pasta was delicious and the dessert even better",
+            "the menu is short and the wine is far too expensive",
+        ),
+    ),
+    "phones": (
+        ("The battery of my new phone dies by noon", "My phone has no signal at home"),
+        (
+            "the screen froze after the update",
+            "the camera is excellent and calls are clear",
+            "the hotline of the provider kept me waiting and the contract cannot be changed",
+        ),
+    ),
+    "money": (
+        ("The bank charged me a fee for my account", "My card was refused at the shop"),
+        (
+            "the transfer took five days and the app shows no balance",
+            "the clerk at the branch sorted out my loan at once",
+            "the payment was taken twice from my account",
+        ),
+    ),
+    "trains": (
+        ("The train to the city was late again", "I bought a ticket for the bus"),
+        (
+            "the carriage was full and there was no seat",
+            "we missed the connection at the station",
+            "the journey was quick and the driver was polite",
+        ),
+    ),
+}
+"""Topics: openings and what follows them. Texts have a topic each, as real columns have, and some topics are rare."""
+
+_OFTEN = (0, 1, 2, 3, 0, 4, 1, 5, 0, 6, 2, 3, 0, 7, 1, 2)
+"""The topics of sixteen rows in a row, by their places in `TOPICS`."""
 _ENDINGS = (
     "I will come back next year.",
     "Never again!",
@@ -95,8 +128,8 @@ def text(number: int) -> str | None:
         return None
     if number % 89 == 30:
         return ""
-    opening = _OPENINGS[number % 7].format(thing=_THINGS[number // 2 % 13])
-    parts = [f"{opening}: {_MIDDLES[number * 3 % 11]}.", _ENDINGS[number // 3 % 5]]
+    openings, middles = TOPICS[topic(number)]
+    parts = [f"{openings[number // 16 % 2]}: {middles[number // 5 % 3]}.", _ENDINGS[number // 3 % 5]][: 1 + number % 2]
     if number % 3 == 1:
         detail = _DETAILS[number // 3 % 7]
         parts.insert(
@@ -109,6 +142,11 @@ def text(number: int) -> str | None:
             ),
         )
     return " ".join(parts)
+
+
+def topic(number: int) -> str:
+    """Return the topic of one row."""
+    return list(TOPICS)[_OFTEN[number % len(_OFTEN)]]
 
 
 def write(folder: Path) -> list[Path]:

@@ -11,7 +11,8 @@ from dptext_etl.cli.render import balance, terminal
 def tell(facts: Mapping[str, Any]) -> None:
     """Print the report: rows, spend, budget, gates, the bug that was stopped, and the paths of the files."""
     terminal.say("400 reviews, invented by us and public. With real data, no line below would show a raw text.")
-    _rows(facts["rows"])
+    _rows(facts["rows"], facts["surrogate"])
+    _topics(facts["surrogate"]["topics"])
     _money(facts)
     _gates(facts["gates"])
     _bug(facts["planted_bug"])
@@ -30,17 +31,39 @@ def tell(facts: Mapping[str, Any]) -> None:
         )
 
 
-def _rows(rows: list[dict[str, Any]]) -> None:
-    terminal.heading("Some rows before and after")
+def _rows(rows: list[dict[str, Any]], surrogate: Mapping[str, Any]) -> None:
+    terminal.heading("Some rows, raw and released in two ways")
     for row in rows:
-        terminal.say(f"  {row['id']}  raw       {row['before']}")
-        terminal.say(f"         released  {row['after']}")
+        terminal.say(f"  {row['id']}  raw                    {row['before']}")
+        terminal.say(f"         surrogate  ε {surrogate['epsilon']:>5g}    {row['surrogate']}")
+        terminal.say(f"         CusText    ε {row['epsilon_by_words']:>5g}    {row['after']}")
+    terminal.say(
+        f"\nSurrogate draws one of {surrogate['corpus']:,} public texts near the raw one, at "
+        f"ε {surrogate['epsilon']:g} per text ({surrogate['class']}),\nwhatever its length; it discloses "
+        f"{', '.join(surrogate['disclosures'])} alone. CusText draws every word, at ε 2 per word:\nthe cost grows with "
+        "the text, and from ε 30 on it bounds little."
+    )
+
+
+def _topics(topics: list[dict[str, Any]]) -> None:
+    terminal.heading("What analysts see: topics of the surrogates")
+    rows = [
+        (
+            item["topic"],
+            f"{item['raw']:.0%}",
+            f"{item['released']:.0%}",
+            f"{item['estimated']:.0%} ± {1.96 * item['standard_error']:.0%}",
+        )
+        for item in topics
+    ]
+    terminal.table(("topic", "raw reviews", "released", "estimated from the release"), rows)
+    terminal.say("The estimate takes away what the draw adds. What the encoder mistakes stays in it.")
 
 
 def _money(facts: Mapping[str, Any]) -> None:
     release, left = facts["releases"][0], facts["remaining"]
     by = "the Dagster job (raw, staged, gates, published)" if facts["engine"] == "dagster" else "dptext run"
-    terminal.heading("Spend")
+    terminal.heading("Spend of the release by CusText")
     terminal.pairs(
         {
             "released by": by,
