@@ -12,13 +12,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dptext_etl import _kernel
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import nearest, products
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.evaluation.audit import audit_mechanism
+from dptext_etl.families.choice.sentences import Encoded, cut
 from dptext_etl.families.choice.weights import MOST, near_texts, usual_hit, weights
+from dptext_etl.families.in_kernel import in_kernel
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.validation import validated
 
@@ -221,9 +225,9 @@ def test_other_parameters_are_refused(tmp_path):
         {"n_max": 70_000},
         {"epsilon": 1e-6, "parts": 2},
     ]
-    for given in wrong:
+    for changed in wrong:
         with pytest.raises(PolicyError), validated("surrogate", fields):
-            mechanism(corpus, **given)
+            mechanism(corpus, **changed)
 
 
 def test_no_draw_depends_on_other_rows_and_a_planted_dependence_is_caught(tmp_path, monkeypatch):
@@ -239,7 +243,8 @@ def test_no_draw_depends_on_other_rows_and_a_planted_dependence_is_caught(tmp_pa
 
     def centred(self, column):
         vectors = corpus.encoder.encode([text or "" for text in column.to_pylist()]).astype(np.float64)
-        return pa.array(np.rint(vectors - vectors.mean(axis=0)).clip(-127, 127).astype(np.int8).ravel())
+        shifted = np.rint(vectors - vectors.mean(axis=0)).clip(-127, 127).astype(np.int8)
+        return Encoded(shifted, np.zeros(len(column), np.uint32))
 
     monkeypatch.setattr(type(drawn), "vectors", centred)
     assert released(drawn, texts, keys) != apart()
@@ -287,8 +292,47 @@ def test_an_audit_comes_near_epsilon_and_refutes_a_planted_excess(tmp_path, monk
     assert audit_mechanism(drawn, draws=20_000, secrets=secrets).by_trials == "refuted"
 
 
-def test_a_corpus_that_a_model_encoded_is_refused_before_all_is_drawn_uniformly(tmp_path):
-    facts = FACTS | {"encoder": {"kind": "sentence-transformers", "name": "some model"}}
-    corpus = Corpus.save(tmp_path, ["a", "b", "c"], facts, vectors=np.ones((3, 4), np.int8))
-    with pytest.raises(PolicyError, match="a model encoded"):
-        mechanism(corpus).cfg()
+class StandIn:
+    """A model of sentences: the words' own vectors; it fails on some texts."""
+
+    def __init__(self, corpus, fails=()):
+        self._corpus, self._fails = corpus, fails
+
+    def encode(self, texts):
+        if any(word in text for text in texts for word in self._fails):
+            raise RuntimeError("a text that no message may quote: " + texts[0])
+        known = self._corpus.encoder.encode(texts)
+        return np.ones_like(known) if "doctor" in texts[0] else known
+
+
+def test_a_model_encodes_texts_one_by_one_and_fails_closed(tmp_path):
+    words = toy(tmp_path / "words", 30)
+    facts = FACTS | {"encoder": {"kind": "sentence-transformers", "name": "stand-in"}}
+    corpus = Corpus.save(tmp_path / "model", words.texts, facts, vectors=words.vectors)
+    for parts in (1, 2):
+        drawn, same = (mechanism(one, 2.0, hit=0.7, parts=parts) for one in (corpus, words))
+        drawn.__dict__["sentence_model"] = StandIn(words, fails=["bad"])
+        texts = [*words.texts[:8], "", "bad text", None, " ".join(words.texts[:3])]
+        column, keys = pa.array(texts, pa.large_string()), record_keys(len(texts))
+        told, expected_text = drawn.release_with_keys(column, keys), released(same, texts, keys)
+        assert told.text.to_pylist() == expected_text, "a failure is drawn as a text that says nothing"
+        assert told.failed.to_pylist() == [0] * 9 + [1] + [0] * 2
+        assert drawn.near_to(words.texts[3]) == same.near_to(words.texts[3])
+    assert (drawn.reproducible, same.reproducible) == (False, True)
+    assert (in_kernel(drawn), in_kernel(same)) == (None, same)
+    assert drawn.guarantee.assumptions - same.guarantee.assumptions == {"SCORES_LOCAL"}
+    drawn.probe()
+    drawn.__dict__["sentence_model"] = StandIn(words, fails=["doctor"])
+    with pytest.raises(PolicyError, match="fails on public texts") as refused:
+        drawn.probe()
+    assert refused.value.__cause__ is None
+
+
+@given(st.text(alphabet="ab ,.é😀\u0301'", max_size=30), st.integers(1, 5), st.integers(1, 9))
+def test_parts_for_a_model_hold_the_words_that_parts_of_the_kernel_hold(text, parts, n_max):
+    pieces = cut(text, parts, n_max)
+    words = [segment for segment, is_word in _kernel.split(text) if is_word][:n_max]
+    assert len(pieces) == parts
+    assert text.startswith("".join(pieces))
+    wanted = [words[part * len(words) // parts : (part + 1) * len(words) // parts] for part in range(parts)]
+    assert [[segment for segment, is_word in _kernel.split(piece) if is_word] for piece in pieces] == wanted

@@ -7,159 +7,72 @@ the whole theorem (docs/spec/surrogate.md#theorem). A text without a known word 
 
 from __future__ import annotations
 
-import json
-from decimal import Decimal
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl import _kernel
-from dptext_etl.artifacts import Artifact
-from dptext_etl.corpora import Corpus
-from dptext_etl.corpora.encoder import MOST_WORDS
-from dptext_etl.errors import PolicyError
+from dptext_etl.corpora.encoder import nearest, products
+from dptext_etl.corpora.sentence_model import SentenceModel
+from dptext_etl.device import Computing, computing
 from dptext_etl.families.certificate import Certificate
-from dptext_etl.families.choice.weights import Weights, near_texts, usual_hit, weights
-from dptext_etl.families.in_kernel import InKernel
+from dptext_etl.families.choice import sentences
+from dptext_etl.families.choice.parameters import ChoiceParameters
+from dptext_etl.families.choice.sentences import Encoded, Encoder
+from dptext_etl.families.score.score import SCORES_LOCAL
 from dptext_etl.families.spends import spend_of_draws
-from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, Spend, exact, micro
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
 from dptext_etl.keys import RecordKeys
-from dptext_etl.mechanism import DEFAULT_N_MAX, Released
-
-ENCODERS = frozenset({"words", "task"})
-"""Kinds of encoders that are sums of vectors of words, which the kernel computes."""
-MOST_DRAWS = 1024
-"""Draws of one text, at most."""
-Count = Annotated[PositiveInt, Field(le=MOST_DRAWS)]
+from dptext_etl.mechanism import Released
 
 
-class ChoiceMechanism(InKernel):
-    """A mechanism that replaces every text by a public text of a corpus; epsilon is per text.
+class ChoiceMechanism(ChoiceParameters):
+    """A mechanism that replaces every text by a public text of a corpus; epsilon is per text."""
 
-    Attributes:
-        epsilon: Epsilon of one text, whatever its length: all parts and draws of it share it.
-        n_max: Words of a text that are read; the rest is cut.
-        corpus: A folder that `dptext corpus build` wrote, its file, or the name of a corpus that comes with the
-            library.
-        hit: Wanted probability of a draw to fall to the near texts; it says how many are near. None takes what was
-            calibrated for the corpus, or else a usual value.
-        parts: Number of consecutive parts of a text that become a public text each, at epsilon / parts; for long texts.
-        surrogates: Number of public texts for each text, at epsilon / surrogates each; for experiments, as one keeps
-            more.
-        null_as_empty: True if a null is released as an empty text would be, so that nulls do not show.
-    """
+    @property
+    def reproducible(self) -> bool:  # type: ignore[override]
+        """Return True unless a model encodes texts: its floats differ by machine."""
+        return not self.has_model
 
-    reproducible: ClassVar[bool] = True
-    artifact_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
-    hub_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
-    shown_epsilons: ClassVar[tuple[float, ...]] = (1.0, 2.0, 4.0, 6.0, 8.0)
+    @property
+    def runs_in_kernel(self) -> bool:
+        """Return True unless a model encodes texts."""
+        return not self.has_model
 
-    n_max: Annotated[PositiveInt, Field(le=MOST_WORDS)] = DEFAULT_N_MAX
-    corpus: str
-    hit: Annotated[float, Field(gt=0, lt=1)] | None = None
-    parts: Count = 1
-    surrogates: Count = 1
-    null_as_empty: bool = False
-
-    @model_validator(mode="after")
-    def _draws_cost_something(self) -> Self:
-        if self.mode != "strict":
-            msg = 'no paper is reproduced here: leave mode out, it is "strict"'
-            raise ValueError(msg)
-        if self.parts > 1 and self.surrogates > 1:
-            msg = "a text is cut into parts or released several times: give parts or surrogates"
-            raise ValueError(msg)
-        if not self.epsilon_per_draw:
-            msg = f"epsilon is less than a millionth for each of {self.most_positions} draws: raise it"
-            raise ValueError(msg)
-        return self
+    @property
+    def computing(self) -> Computing | None:
+        """Return device and number type of the model; None where the kernel encodes."""
+        return computing() if self.has_model else None
 
     @cached_property
-    def opened(self) -> Corpus:
-        """Return the corpus, found on this machine.
+    def sentence_model(self) -> Encoder:
+        """Load the model that the corpus names.
 
         Raises:
-            ArtifactError: There is no such corpus, or its file is none.
-            PolicyError: A model encoded it, and this mechanism has none.
+            PolicyError: Its library is not installed.
+            ArtifactError: The model cannot be loaded.
         """
-        corpus = Corpus.open(self.corpus)
-        if corpus.encoder_kind not in ENCODERS:
-            allowed = " or ".join(sorted(ENCODERS))
-            raise PolicyError(
-                f"a model encoded the corpus, and every text would be drawn uniformly; encoders are {allowed}",
-                "build the corpus with such an encoder",
-            )
-        return corpus
+        return SentenceModel(str(self.opened.description["encoder"]["name"]))
 
-    @property
-    def table(self) -> Artifact:
-        """Return the corpus' file."""
-        return self.opened.artifact
+    def probe(self) -> None:
+        """Encode a public text, where a model does it.
 
-    def artifacts(self) -> dict[str, Artifact]:
-        """Return the corpus as the only artifact."""
-        return {"corpus": self.table}
-
-    @cached_property
-    def size(self) -> int:
-        """Return the number of texts of the corpus."""
-        return len(self.opened)
-
-    @property
-    def epsilon_per_draw(self) -> Fraction:
-        """Return epsilon of one draw; of several, each takes an equal share, cut to millionths."""
-        if self.most_positions == 1:
-            return exact(self.epsilon)
-        return Fraction(int(exact(self.epsilon) * MICRO / self.most_positions), MICRO)
-
-    @property
-    def _decimal(self) -> Decimal:
-        epsilon = self.epsilon_per_draw
-        if self.most_positions == 1:
-            return Decimal(repr(self.epsilon))
-        return Decimal(epsilon.numerator) / Decimal(epsilon.denominator)
-
-    @property
-    def hit_rate(self) -> float:
-        """Return the wanted probability of a draw to fall to the near texts."""
-        return float(self._hit)
-
-    @property
-    def _hit(self) -> Decimal:
-        if self.hit is not None:
-            return Decimal(repr(self.hit))
-        known = {Decimal(repr(epsilon)): Decimal(repr(hit)) for epsilon, hit in self.opened.hits.items()}
-        return usual_hit(self._decimal, known)
-
-    @cached_property
-    def near(self) -> int:
-        """Return d, the number of near texts, which follows from size, epsilon and hit rate."""
-        return near_texts(self.size, self._decimal, self._hit)
-
-    @cached_property
-    def weights(self) -> Weights:
-        """Return the weights of near texts and of all others."""
-        return weights(self.size, self.near, self._decimal)
-
-    @property
-    def epsilon_tight(self) -> Fraction:
-        """Return the exact loss of one draw, rounded up."""
-        return self.weights.loss
+        Raises:
+            PolicyError: The model fails on it.
+        """
+        if self.has_model:
+            sentences.probe(self.sentence_model)
 
     @property
     def guarantee(self) -> Guarantee:
         """Return the claim between any two texts; nothing of the column is disclosed beside which rows are null."""
         told = frozenset() if self.null_as_empty else frozenset({Disclosure.NULLNESS})
-        return Guarantee(GuaranteeClass.PURE_LDP, told, "any two texts of one record, of any lengths", "text")
-
-    @property
-    def most_positions(self) -> int:
-        """Return the draws of every text, whatever its length."""
-        return self.parts * self.surrogates
+        claim = Guarantee(GuaranteeClass.PURE_LDP, told, "any two texts of one record, of any lengths", "text")
+        return replace(claim, assumptions=claim.assumptions | {SCORES_LOCAL}) if self.has_model else claim
 
     def spend(self, positions: int) -> Spend:
         """Return the spend of that many draws; a text takes `most_positions`.
@@ -179,33 +92,15 @@ class ChoiceMechanism(InKernel):
             return {"ε": self.epsilon_per_draw}
         return {"n": positions, "ε/k" if self.most_positions > 1 else "ε": self.epsilon_per_draw}
 
-    def unit_micro(self) -> int:
-        """Return the declared epsilon of one draw in millionths."""
-        return int(micro(self.epsilon_per_draw))
-
-    def input_policy(self) -> dict[str, Any]:
-        """Return, as data, how texts are read and drawn."""
-        return {
-            "near": self.near,
-            "inside": self.weights.inside,
-            "outside": self.weights.outside,
-            "parts": self.parts,
-            "draws": self.surrogates,
-            "n_max": self.n_max,
-            "null": "empty" if self.null_as_empty else "pass",
-        }
-
-    @property
-    def _policy_json(self) -> str:
-        return json.dumps(self.input_policy(), sort_keys=True)
-
     @cached_property
     def _kernel_corpus(self) -> _kernel.Corpus:
         return _kernel.Corpus.open(str(self.table.path), self.table.sha256)
 
-    def vectors(self, texts: pa.Array) -> pa.Array | None:  # noqa: ARG002
-        """Return the vectors of all parts of texts where a model makes them, int8, row after row; None for words."""
-        return None
+    def vectors(self, texts: pa.Array) -> Encoded | None:
+        """Return the vectors of all parts of texts where a model makes them; None where the kernel does."""
+        if not self.has_model:
+            return None
+        return sentences.encoded(self.sentence_model, texts, self.parts, self.n_max, self.opened.vectors.shape[1])
 
     def positions(self, texts: pa.Array) -> pa.Array:
         """Return the draws of a text for every text, and none for a null that passes as null."""
@@ -214,22 +109,22 @@ class ChoiceMechanism(InKernel):
 
     def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
         """Draw a public text for every text or part, in parallel, without the GIL."""
-        vectors = self.vectors(texts)
-        out = pa.array(
-            self._kernel_corpus.release(keys.release, texts, keys.ids, self._policy_json, keys.nonce, vectors)
-        )
-        return Released(out.field("text"), out.field("positions"))
+        given, failed = _handed(self.vectors(texts))
+        out = self._kernel_corpus.release(keys.release, texts, keys.ids, self._policy_json, keys.nonce, given)
+        return _released(out, failed)
 
     def release_with_keys(self, texts: pa.Array, record_keys: pa.Array) -> Released:
         """Release with given record keys, for tests that fix the stream; everything else calls `release`."""
-        out = pa.array(
-            self._kernel_corpus.release_with_keys(record_keys, texts, self._policy_json, self.vectors(texts))
-        )
-        return Released(out.field("text"), out.field("positions"))
+        given, failed = _handed(self.vectors(texts))
+        return _released(self._kernel_corpus.release_with_keys(record_keys, texts, self._policy_json, given), failed)
 
     def near_to(self, text: str) -> list[int] | None:
         """Return the numbers of the texts near one text (or part), nearest first; None if it says nothing."""
-        return self._kernel_corpus.near(text, self._policy_json)
+        if not self.has_model:
+            return self._kernel_corpus.near(text, self._policy_json)
+        found = self.sentence_model.encode([text]) if text.strip() else np.zeros((1, 1), np.int8)
+        near = nearest(products(found, self.opened.vectors), self.near)[0] if found.any() else None
+        return None if near is None else [int(number) for number in near]
 
     def transition(self, text: str) -> tuple[list[str], list[Fraction]]:
         """Return the exact output distribution of one draw: all texts of the corpus, and their probabilities.
@@ -261,10 +156,6 @@ class ChoiceMechanism(InKernel):
             return Fraction(1, self.size)
         inside, outside = self.weights
         return Fraction(self.near * inside**2 + (self.size - self.near) * outside**2, self._total**2)
-
-    @property
-    def _total(self) -> int:
-        return self.size * self.weights.outside + self.near * (self.weights.inside - self.weights.outside)
 
     def largest_probability(self) -> Fraction:
         """Return the largest probability of any text in one draw."""
@@ -309,3 +200,12 @@ class ChoiceMechanism(InKernel):
                 "encoder": self.opened.encoder_kind,
             }
         }
+
+
+def _handed(found: Encoded | None) -> tuple[pa.Array | None, pa.Array | None]:
+    return (None, None) if found is None else (pa.array(found.vectors.ravel()), pa.array(found.failed))
+
+
+def _released(out: _kernel.Column, failed: pa.Array | None) -> Released:
+    columns = pa.array(out)
+    return Released(columns.field("text"), columns.field("positions"), failed=failed)
