@@ -109,8 +109,9 @@ impl Mapped {
 }
 
 pub fn malformed(what: &str) -> Error {
-    Error::artifact(format!("the table file is malformed: {what}"))
-        .hint("its layout is \"dptext-table/1\", \"dptext-lists/1\" or \"dptext-corpus/1\"; build it again with this version")
+    Error::artifact(format!("the table file is malformed: {what}")).hint(
+        "its layout is \"dptext-table/1\", \"dptext-lists/1\" or \"dptext-corpus/1\"; build it again with this version",
+    )
 }
 
 /// Spans between rising offsets that start at 0 and end at `end`.

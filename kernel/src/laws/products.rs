@@ -65,9 +65,8 @@ impl Way {
         (0..GROUP).for_each(|row| queries.push(&signs(row).collect::<Vec<_>>()));
         let mut scores = Vec::new();
         let stride = queries.scores(&vectors, &mut scores);
-        let expected = |a: usize, b: usize| -> i32 {
-            signs(a).zip(signs(b)).map(|(a, b)| i32::from(a) * i32::from(b)).sum()
-        };
+        let expected =
+            |a: usize, b: usize| -> i32 { signs(a).zip(signs(b)).map(|(a, b)| i32::from(a) * i32::from(b)).sum() };
         scores.chunks(stride).take(GROUP).enumerate().all(|(query, scores)| {
             scores.iter().take(BLOCK).enumerate().all(|(row, &score)| score == expected(query, row))
         })
@@ -303,9 +302,8 @@ mod x86 {
         }
         for ([left, right], words) in steps.iter().zip(words) {
             // SAFETY: each half of a step has 64 bytes.
-            let (left, right) = unsafe {
-                (_mm512_loadu_si512(left.as_ptr().cast()), _mm512_loadu_si512(right.as_ptr().cast()))
-            };
+            let (left, right) =
+                unsafe { (_mm512_loadu_si512(left.as_ptr().cast()), _mm512_loadu_si512(right.as_ptr().cast())) };
             for ([one, other], &word) in sums.iter_mut().zip(words) {
                 let word = _mm512_set1_epi32(word as i32);
                 *one = _mm512_dpbusd_epi32(*one, left, word);
