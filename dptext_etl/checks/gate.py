@@ -91,7 +91,10 @@ class Gate(ABC):
         return {}
 
     def state(self) -> dict[str, Any]:
-        """Return what this gate has seen but for `repeats`: plain values that pickle."""
+        """Return what this gate has seen but for `repeats`: plain values that pickle.
+
+        The ledger is still open: a gate may look up what it holds.
+        """
         return {name: getattr(self, name) for name in self.seen}
 
     def merge(self, state: Mapping[str, Any]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -73,8 +74,7 @@ def show(order: GateOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
     Returns:
         What the gates have seen of it, in one pack, and packs of digests.
     """
-    gates = patient(partial(_fed, order, shard))
-    states = {name: gate.state() for name, gate in gates.items()}
+    gates, states = patient(partial(_fed, order, shard))
     yield Pack(STATES, place, pickle.dumps(states))
     for name, gate in gates.items():
         for what, repeats in gate.repeats().items():
@@ -82,7 +82,7 @@ def show(order: GateOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
                 yield from packed(f"{name}:{what}", rows)
 
 
-def _fed(order: GateOrder, shard: StagedShard) -> dict[str, Gate]:
+def _fed(order: GateOrder, shard: StagedShard) -> tuple[dict[str, Gate], dict[str, dict[str, Any]]]:
     staging, run = Staging(order.staging), _candidate(order)
     staging.require(shard)
     part = staging.path(shard)
@@ -93,7 +93,7 @@ def _fed(order: GateOrder, shard: StagedShard) -> dict[str, Gate]:
         for gate in gates.values():
             gate.look_at_columns(columns)
         feed(gates.values(), batches(part))
-    return gates
+        return gates, {name: gate.state() for name, gate in gates.items()}
 
 
 @lru_cache(maxsize=2)
