@@ -216,12 +216,15 @@ class SortedRuns:
 
     def _write(self, parts: Iterator[Part] | list[Part], size: int, bits: int) -> None:
         run = secrets.randbits(62)  # never the id of an earlier run, even of one that was rolled back
-        written = 0
+        written, new = 0, isinstance(parts, list)  # what was merged stays in the cache only if somebody looks it up
         self._store.execute("insert into run values(?,?,?,?)", (run, self._space, bits, size))
         for at, part in enumerate(_cut(parts[0], bits) if isinstance(parts, list) else parts):
             rest = np.concatenate([part.ids.lo.view(np.int64)[None], part.values])
-            for piece, blob in enumerate((part.ids.hi.astype("<u8", copy=False), rest.astype("<i8", copy=False))):
-                self._store.execute("insert into run_part values(?,?,?,?)", (run, at, piece, blob.tobytes()))
+            for piece, data in enumerate((part.ids.hi.view(np.int64), rest.reshape(-1))):
+                blob = data.astype("<i8", copy=False).tobytes()
+                self._store.execute("insert into run_part values(?,?,?,?)", (run, at, piece, blob))
+                if new:
+                    self._cache.put(run, at, piece, data)
             written += part.ids.size
         self._store.execute("update run set size=? where id=?", (written, run))
 
