@@ -2,7 +2,9 @@
 
     python benchmarks/bench_postgres.py [--json]
 
-Client and server share this machine's cores: rates are given per CPU-second of both together, and by the clock.
+Client and server share this machine's cores: rates are given per CPU-second of both together, and by the clock. Four
+processes are compared with one by the clock, which needs two cores that do nothing else: each way runs three times, in
+turn, and the fastest counts.
 """
 
 from __future__ import annotations
@@ -11,13 +13,18 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
+import postgres_writers
 from measuring import HERE, Row, amount, main
+
+from dptext_etl import _kernel
 
 RECORDS = 1_000_000
 GOAL = 100_000
+WRITERS, TIMES, FASTER = 4, 3, 1.6
 
 
 def rows() -> list[Row]:
@@ -33,6 +40,7 @@ def rows() -> list[Row]:
         before = cpu_seconds(server)
         found = charged(server.url())
         both = RECORDS / found["records_per_cpu_s"] + cpu_seconds(server) - before
+        beside = [writers(server, scopes) for scopes in (1, WRITERS)]
     finally:
         server.remove()
     rate = RECORDS / both
@@ -45,8 +53,33 @@ def rows() -> list[Row]:
             rate / GOAL,
             ">= 1",
             rate >= GOAL,
-        )
+        ),
+        *beside,
     ]
+
+
+def writers(server: Any, scopes: int) -> Row:
+    """Compare four processes with one, in one scope or each in its own."""
+    found: dict[int, list[dict[str, Any]]] = {1: [], WRITERS: []}
+    with tempfile.TemporaryDirectory() as folder:
+        key = Path(folder) / "id.key"
+        _kernel.Secret().write(str(key))
+        for _ in range(TIMES):
+            for count, runs in found.items():
+                order = (server.url(), f"file:{key}", count, 800_000, scopes, 100_000)
+                runs.append(postgres_writers.measure(*order, server_cpu=lambda: cpu_seconds(server)))
+    one, four = (min(runs, key=lambda run: run["seconds"]) for runs in found.values())
+    ratio = one["seconds"] / four["seconds"]
+    used = [run["client_cpu_s"] + run["server_cpu_s"] for run in (one, four)]
+    return Row(
+        f"ledger on PostgreSQL, {WRITERS} processes, {'one scope' if scopes == 1 else 'a scope each'}",
+        f"{amount(four['records_per_s'])} records/s; {used[1]:.1f} CPU-s of client and server "
+        f"(one process {used[0]:.1f}), {four['waited_s']:.1f} s of waiting for turns",
+        f"one process: {amount(one['records_per_s'])} records/s",
+        ratio,
+        f">= {FASTER}",
+        ratio >= FASTER,
+    )
 
 
 def charged(url: str) -> dict[str, Any]:
