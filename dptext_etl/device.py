@@ -115,6 +115,14 @@ def limit_threads() -> None:
         torch.set_num_threads(int(asked))
 
 
+def threads() -> int:
+    """Return how many threads the kernel takes: `DPTEXT_THREADS`, otherwise one per core of this process."""
+    asked = os.environ.get(THREADS_SETTING, "").strip()
+    if asked.isdecimal():
+        return max(1, int(asked))
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def _asked(setting: str) -> str:
     return os.environ.get(setting, "auto").strip().lower()
 

@@ -6,6 +6,7 @@ The path that releases texts groups words, weighs each once and draws by blocks 
 alone, from its explicit weights, at its own position of its own record's stream.
 """
 
+import threading
 from fractions import Fraction
 
 import numpy as np
@@ -132,6 +133,24 @@ def test_batch_order_blocks_and_threads_change_nothing(small_vectors, options, c
     assert backwards == whole[::-1]
     for key, text, expected in zip(KEYS, TEXTS, whole, strict=True):
         assert mechanism.release_with_keys(texts([text]), record_keys([key])).text.to_pylist() == [expected]
+
+
+def test_blocks_of_words_are_drawn_side_by_side(small_vectors, monkeypatch):
+    mechanism = SanText(epsilon=4.0, vectors=small_vectors)
+    monkeypatch.setattr(distance, "CELLS", 1)
+    monkeypatch.setenv("DPTEXT_THREADS", "1")
+    expected = mechanism.release_with_keys(texts(), record_keys()).text
+    block, meeting, begun = distance.PairWeights._block, threading.Barrier(2), iter(range(2))
+
+    def met(self, rows):
+        if next(begun, None) is not None:
+            meeting.wait(timeout=60)
+        return block(self, rows)
+
+    monkeypatch.setattr(distance.PairWeights, "_block", met)
+    monkeypatch.setenv("DPTEXT_THREADS", "2")
+    assert mechanism.release_with_keys(texts(), record_keys()).text.equals(expected)
+    assert not meeting.broken
 
 
 @pytest.mark.parametrize("largest", [3, 65_534, 65_535, 65_536, 300_000])

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.device import threads
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.families.vector.vector import Draws, Indices
 from dptext_etl.sampling import epsilon_implemented, smallest_weight, weight_bits
@@ -29,6 +31,7 @@ Floats = npt.NDArray[np.float64]
 CELLS = 2**22
 """Pairs of words in memory at once."""
 
+_BLOCKS = 2  # blocks of rows that are drawn at once
 _ROUNDING = 2.0**-53
 _MARGIN = 1e-11
 """Above the rounding error of the sums that a certificate compares: a few dozen steps on numbers up to 200."""
@@ -103,13 +106,25 @@ class PairWeights:
         distinct = draws.words[ends[:-1]].astype(np.int64)
         chosen = np.empty(len(draws.words), np.uint32)
         step = max(1, CELLS // len(self.outputs))
-        for first in range(0, len(distinct), step):
+        firsts, law, every = range(0, len(distinct), step), self._kernel_weights, threads()
+        at_once = min(_BLOCKS, every, len(firsts))
+
+        def draw_block(first: int) -> None:
             rows = distinct[first : first + step]
             bounds = ends[first : first + len(rows) + 1]
             part = slice(bounds[0], bounds[-1])
             row = np.repeat(np.arange(len(rows), dtype=np.uint32), np.diff(bounds))
-            drawn = self._kernel_weights.draw(*self._block(rows), pa.array(row), *draws.take(part).arrays())
+            arrays = draws.take(part).arrays()
+            drawn = law.draw(*self._block(rows), pa.array(row), *arrays, threads=-(-every // at_once))
             chosen[part] = pa.array(drawn).to_numpy()
+
+        if at_once <= 1:
+            for first in firsts:
+                draw_block(first)
+            return chosen
+        # one block's products and copies, which are one thread's work, beside another block's draws
+        with ThreadPoolExecutor(at_once) as pool:
+            list(pool.map(draw_block, firsts))
         return chosen
 
     def worst_log_ratio(self) -> float:
