@@ -8,7 +8,9 @@ import threading
 from contextlib import suppress
 
 import pytest
+from typer.testing import CliRunner
 
+from dptext_etl.cli.app import app
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import Anchor, CommitOutcome, Ledger, Outcome, Scope
 from dptext_etl.ledger.storage.journal import BESIDE, LANES
@@ -218,7 +220,9 @@ def test_an_older_ledger_has_one_lane_until_it_is_migrated(two):
     in_lane(one, 2)
     one.reserve(["a"], cap=9)
     assert events(one, 2) == [], "writers of older versions may go on"
-    assert Ledger.migrate(one.place) == 2
+    said = CliRunner().invoke(app, ["ledger", "migrate", "--ledger", one.place, "--json"])
+    assert json.loads(said.output)["to"] == 3, said.output
+    assert Ledger.migrate(one.place) == 3
     one.reopen()
     in_lane(one, 2)
     one.reserve(["b"], cap=9)

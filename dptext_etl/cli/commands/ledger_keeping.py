@@ -34,11 +34,12 @@ def init(*, ledger: LedgerUrl, id_key: IdKey = None, as_json: Json = False) -> N
 def migrate(*, ledger: LedgerUrl, as_json: Json = False) -> None:
     """Migrate a ledger from an older schema to the current one, in one transaction; make a copy first."""
     from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.storage.schema import VERSION
+    from dptext_etl.ledger.storage.store import newest
 
     before = Ledger.migrate(ledger)
-    said = "nothing to do" if before == VERSION else f"migrated from schema {before} to {VERSION}"
-    tell({"from": before, "to": VERSION}, said, as_json=as_json)
+    after = max(before, newest(ledger))
+    said = "nothing to do" if before == after else f"migrated from schema {before} to {after}"
+    tell({"from": before, "to": after}, said, as_json=as_json)
 
 
 @commands.command(cls=Command, epilog=epilog("dptext ledger anchor --ledger ledger.db >> safe/anchors", ("anchor",)))

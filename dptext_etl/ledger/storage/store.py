@@ -269,6 +269,11 @@ def resolved(url: str) -> str:
     return found
 
 
+def newest(url: str) -> int:
+    """Return the version to which `migrate` brings a ledger at a URL: lanes are for servers alone."""
+    return VERSION if resolved(url).startswith(POSTGRES) else TABLES
+
+
 def there_is(url: str) -> bool:
     """Return whether a ledger exists at a URL. Makes none.
 
