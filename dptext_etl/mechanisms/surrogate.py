@@ -1,8 +1,8 @@
 """Surrogate replaces every text by a public text that is drawn near it, at an epsilon per text.
 
-Beyond the five papers (docs/spec/surrogate.md). The draw is subset selection (Ye and Barg 2018, "Optimal schemes for
-discrete distribution estimation under locally differential privacy"), with a corpus as the alphabet and an encoder that
-says which texts are near. What holds here:
+Beyond the five papers (docs/spec/surrogate.md#definition). The draw is subset selection (Ye and Barg 2018, "Optimal
+schemes for discrete distribution estimation under locally differential privacy"), with a corpus as the alphabet and an
+encoder that says which texts are near. What holds here:
 
 * Epsilon is per text, not per word: between any two texts of any lengths, empty ones included, the loss is at most
   epsilon. Neither the length nor anything else of the column is disclosed.

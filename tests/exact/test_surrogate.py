@@ -251,8 +251,8 @@ def test_no_draw_depends_on_other_rows_and_a_planted_dependence_is_caught(tmp_pa
 
 
 def golden():
-    """The mixtures that docs/spec/stream.md states: weights, and what is drawn by position."""
-    page = (Path(__file__).parents[2] / "docs/spec/stream.md").read_text(encoding="utf-8")
+    """The mixtures that docs/spec/stream.md#golden-vectors states: weights, and what is drawn by position."""
+    page = Path(__file__).parents[2].joinpath("docs", "spec", "stream").with_suffix(".md").read_text(encoding="utf-8")
     line = re.compile(
         r"ε (\S+), hit (\S+): d (\d+), w 2\^(\d+), W (\d+): ([ri0-9 ]+)(?:; rejected once: (\d+) -> (\w+))?"
     )
