@@ -37,6 +37,10 @@ def edited(staged, at, change):
     return replace(staged, shards=(*staged.shards[:at], changed, *staged.shards[at + 1 :]))
 
 
+def nobody(_):
+    pass
+
+
 def nothing(frames):
     return frames[1]
 
@@ -61,9 +65,9 @@ def test_executors_and_driver_say_together_what_one_process_says(spark, job):
     staged = stage(policy)
     heard = []
 
-    def both(run, candidate):
-        here = judge_here(run, candidate)
-        heard.append((engine.judge(run, candidate), here))
+    def both(run, candidate, seen):
+        here = judge_here(run, candidate, nobody)
+        heard.append((engine.judge(run, candidate, seen), here))
         return ()
 
     for defect in (nothing, again_in_another_shard, raw, unmarked):
@@ -107,7 +111,9 @@ def test_a_driver_reads_no_staged_row_and_writes_no_part(spark, make_job, monkey
         driver.setattr(Staging, "require", never)
         seen = []
         privatize_frame(frame_of(spark, job), job.policy(), progress=seen.append)
-    assert [report.rows_done for report in seen if report.phase == "publish"][-1] == 240
+    last = {report.phase: report for report in seen}
+    assert last["publish"].rows_done == 240
+    assert 240 < last["gates"].rows_done == last["gates"].rows_total
     staged = stage_frame(frame_of(spark, other), other.policy())
     publish(staged, check(staged))
     assert [name for name in job.files() if "part-" in name]

@@ -97,11 +97,9 @@ class SparkEngine(Engine["DataFrame"]):
         Args:
             staged: The staged run.
             candidate: The run as gates see it.
-            seen: Called with all rows at the end.
+            seen: Called now and then with the rows that gates have seen since.
         """
-        verdicts = judge(self._frame.sparkSession, staged, candidate)
-        seen(candidate.rows)
-        return verdicts
+        return judge(self._frame.sparkSession, staged, candidate, seen)
 
     def write(self, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
         """Let the executors write the parts.

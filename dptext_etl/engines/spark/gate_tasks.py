@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
+import pyarrow.parquet as pq
 
 from dptext_etl.checks.candidate import Candidate, batches, schema
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import feed, made
+from dptext_etl.engines.spark.board import Board
 from dptext_etl.engines.spark.cells import Pack, packed
 from dptext_etl.engines.spark.tasks import policies
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -36,6 +38,7 @@ class GateOrder:
         refs: Pinned release of each text column, by name.
         partition: Name of the partition, or None.
         staging: The run's staging folder.
+        board: The notice board.
         canaries: The canary rows of all shards, as `reload.planted` writes them, in JSON.
         id_type: Type of the record ids.
         rows: Rows of all shards, canary rows included.
@@ -46,6 +49,7 @@ class GateOrder:
     refs: tuple[tuple[str, ReleaseRef], ...]
     partition: str | None
     staging: Path
+    board: Board
     canaries: str
     id_type: pl.DataType
     rows: int
@@ -83,6 +87,7 @@ def show(order: GateOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
 
 
 def _fed(order: GateOrder, shard: StagedShard) -> tuple[dict[str, Gate], dict[str, dict[str, Any]]]:
+    """Return the gates of a shard and their states; a gate may ask the ledger as late as for its state."""
     staging, run = Staging(order.staging), _candidate(order)
     staging.require(shard)
     part = staging.path(shard)
@@ -93,7 +98,9 @@ def _fed(order: GateOrder, shard: StagedShard) -> tuple[dict[str, Gate], dict[st
         for gate in gates.values():
             gate.look_at_columns(columns)
         feed(gates.values(), batches(part))
-        return gates, {name: gate.state() for name, gate in gates.items()}
+        states = {name: gate.state() for name, gate in gates.items()}
+    order.board.done(shard.index, pq.read_metadata(part).num_rows)
+    return gates, states
 
 
 @lru_cache(maxsize=2)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
+import secrets
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -15,11 +16,13 @@ from dptext_etl.checks.candidate import schema
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import made, search
 from dptext_etl.checks.repeats import Counted
+from dptext_etl.engines.spark.board import Board
 from dptext_etl.engines.spark.carried import carried_columns
 from dptext_etl.engines.spark.cells import counts_of, gathered
 from dptext_etl.engines.spark.gate_tasks import STATES, GateOrder, keyed, show
 from dptext_etl.engines.spark.orders import over_shards, refuse
 from dptext_etl.engines.spark.tasks import written
+from dptext_etl.engines.spark.watching import watched
 from dptext_etl.errors import GateError, InputError, seam
 from dptext_etl.runner.reload import planted
 from dptext_etl.runner.shard.staging import Staging
@@ -31,18 +34,23 @@ if TYPE_CHECKING:
 _HINT = "nothing was published, and no gate has fired; the executors' logs say more"
 
 
-def judge(spark: SparkSession, staged: StagedRun, candidate: Candidate) -> tuple[Verdict, ...]:
+def judge(
+    spark: SparkSession, staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]
+) -> tuple[Verdict, ...]:
     """Judge a staged run by every gate (see `Engine.judge`).
 
     Args:
         spark: The session.
         staged: The staged run.
         candidate: The run as gates see it.
+        seen: Called now and then with the rows that gates have seen since.
     """
     order = _order(spark, staged)
     with seam("evaluating the gates", GateError, _HINT):
         gates = keyed(made(candidate, map(schema, candidate.parts)))
-        packs = gathered(over_shards(spark, staged.shards, partial(show, order)))
+        staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
+        with watched(order.board, seen):
+            packs = gathered(over_shards(spark, staged.shards, partial(show, order)))
         refuse(packs)
         states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.name == STATES}  # noqa: S301  (ours)
         for place in range(len(staged.shards)):
@@ -54,13 +62,14 @@ def judge(spark: SparkSession, staged: StagedRun, candidate: Candidate) -> tuple
 
 
 def _order(spark: SparkSession, staged: StagedRun) -> GateOrder:
-    policy = staged.policy
+    policy, staging = staged.policy, staged.layout.staging.absolute()
     return GateOrder(
         policy=written(policy),
         columns=carried_columns(spark, policy.column_policies()),
         refs=tuple(staged.refs.items()),
         partition=staged.partition,
-        staging=staged.layout.staging.absolute(),
+        staging=staging,
+        board=Board.of(staging, f"{secrets.token_hex(16)}-gates"),
         canaries=json.dumps(planted(staged.canaries)),
         id_type=staged.canaries[0].id_dtype,
         rows=sum(_rows(staged)),
