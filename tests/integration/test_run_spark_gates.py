@@ -1,9 +1,7 @@
 """Gates and publication of a Spark run: executors read the staged rows and write the parts, the driver does neither."""
 
-import datetime as dt
 import json
 from dataclasses import replace
-from decimal import Decimal
 
 import numpy as np
 import polars as pl
@@ -15,7 +13,6 @@ from dptext_etl.engines import stage
 from dptext_etl.engines.spark import cells
 from dptext_etl.engines.spark.cells import Pack, batch_of, counts_of, packed
 from dptext_etl.engines.spark.engine import SparkEngine
-from dptext_etl.engines.spark.shards import local_frame
 from dptext_etl.engines.spark.writing import PartOrder, draft
 from dptext_etl.errors import InputError
 from dptext_etl.files import sha256
@@ -39,10 +36,6 @@ def edited(staged, at, change):
 
 def nobody(_):
     pass
-
-
-def nothing(frames):
-    return frames[1]
 
 
 def again_in_another_shard(frames):
@@ -70,12 +63,12 @@ def test_executors_and_driver_say_together_what_one_process_says(spark, job):
         heard.append((engine.judge(run, candidate, seen), here))
         return ()
 
-    for defect in (nothing, again_in_another_shard, raw, unmarked):
+    for defect in (again_in_another_shard, raw, unmarked):
         check(edited(staged, 1, defect), judge=both)
         there, here = heard[-1]
         assert there == here, defect.__name__
-        assert all(verdict.passed for verdict in here) == (defect is nothing)
-    counts = {verdict.name: verdict.counts for verdict in heard[1][0]}["one_text_per_record"]
+        assert not all(verdict.passed for verdict in here)
+    counts = {verdict.name: verdict.counts for verdict in heard[0][0]}["one_text_per_record"]
     assert counts["repeated"] == 100
     assert counts["conflicting"] == 50
 
@@ -144,24 +137,3 @@ def test_digests_are_counted_across_tasks():
     assert counts_of(found) == {"gate/0:ids": counted(rows)}
     assert found[0] == Pack("states", 4, b"state")
     assert len(found) == 2
-
-
-def test_rows_of_the_driver_are_the_same_before_spark_4(spark, monkeypatch):
-    """Spark 3.5 takes no Arrow tables."""
-    import pyspark
-
-    rows = pl.DataFrame(
-        {
-            "id": [{"shop": "s1", "number": 1}, {"shop": "s2", "number": None}],
-            "when": [dt.datetime(2020, 1, 1, tzinfo=dt.UTC), None],
-            "price": [Decimal("1.25"), None],
-            "mark": [True, False],
-            "bytes": [b"a", None],
-            "nothing": pl.Series([None, None], dtype=pl.Null),
-        }
-    )
-    written = "id struct<shop string, number int>, when timestamp, price decimal(9,2), mark boolean, bytes binary"
-    schema = spark.createDataFrame([], f"{written}, nothing array<string>").schema
-    now = local_frame(spark, rows, schema).collect()
-    monkeypatch.setattr(pyspark, "__version__", "3.5.7")
-    assert local_frame(spark, rows, schema).collect() == now

@@ -23,12 +23,16 @@ _SURROUNDINGS = ("PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS", "SPARK_REMOTE", 
 _OWN: dict[str, Any] = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "OFF",
     "spark.sql.session.timeZone": "UTC",
 }
-"""Settings of a local session: nothing listens outside this machine, and no message of a library quotes a row."""
+"""Settings of a local session: nothing listens outside this machine, and no message of a library quotes a row.
+
+Java compiles quickly rather than well: it only moves rows here, and its second compiler took as much time as they did.
+"""
 JAVA = "install Java 17 or newer (on Debian: apt-get install openjdk-17-jre-headless) and set JAVA_HOME if need be"
 
 
