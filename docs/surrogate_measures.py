@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -247,9 +248,11 @@ class Kept:
 
     Attributes:
         path: The file.
+        measures: Whether a figure that is not there is measured; otherwise it is no number.
     """
 
     path: Path
+    measures: bool = True
     _figures: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -260,6 +263,8 @@ class Kept:
     def figure(self, key: Sequence[Any], measure: Callable[[], float]) -> float:
         """Return the figure of a key; measure it the first time."""
         name = json.dumps(list(key))
+        if name not in self._figures and not self.measures:
+            return math.nan
         if name not in self._figures:
             self._figures[name] = measure()
             with self.path.open("a", encoding="utf-8") as file:
