@@ -150,11 +150,13 @@ SOURCE_ROWS = {TURNS: 120_000, REVIEWS: 6_000, ARTICLES: 20_000}
 """Rows of each source that are read, drawn at random: more than a corpus of 20,000 texts needs."""
 
 
-def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet]) -> Corpus | None:
-    """Return a corpus of the page, built once per room; None where the library does not have it."""
+def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, builds: bool = True) -> Corpus | None:
+    """Return a corpus of the page, built once per room; None where it is not there and is not built."""
     if name == EVERYDAY:
         return Corpus.open(name) if name in names() else None
     made, folder = CORPORA[name], room / name.replace(" ", "-").replace(",", "")
+    if not folder.exists() and not builds:
+        return None
     if not folder.exists():
         room.mkdir(parents=True, exist_ok=True)
         source = room / f"{made.source}.parquet"

@@ -114,11 +114,10 @@ def baselines(kept: Kept, data: DataSet, place: Corpus) -> dict[str, float]:
 def section(kept: Kept, data: DataSet, sets: dict[str, DataSet], room: Path) -> list[str]:
     """Measure a data set and write its part of the page."""
     rows, best = [], dict.fromkeys(EPSILONS, 0.0)
-    first = measures.corpus(PLAN[data.name][0].corpus, DATA, room, sets)
-    assert first is not None
-    base = baselines(kept, data, first)
+    first = measures.corpus(PLAN[data.name][0].corpus, DATA, room, sets, builds=kept.measures)
+    base = {} if first is None else baselines(kept, data, first)
     for line in PLAN[data.name]:
-        place = measures.corpus(line.corpus, DATA, room, sets)
+        place = measures.corpus(line.corpus, DATA, room, sets, builds=kept.measures)
         cells = [line.title]
         for epsilon in EPSILONS:
             if place is None or epsilon not in line.epsilons:
@@ -133,6 +132,8 @@ def section(kept: Kept, data: DataSet, sets: dict[str, DataSet], room: Path) -> 
             rows.append(cells)
     header = ["corpus and encoder", *(f"ε = {epsilon:g}" for epsilon in EPSILONS)]
     told = ", ".join(f"{name} {value:.3f}" for name, value in base.items())
+    if not rows or not base:
+        return []
     size = f"{len(data.train[0]):,} texts released, {len(data.test[0]):,} raw ones for the test."
     return [f"## {data.name}", f"{size} Macro-F1: {told}.", table(header, rows), verdict(base, best)]
 
@@ -194,7 +195,8 @@ def word_mechanisms(kept: Kept, data: DataSet) -> str:
 
             found = kept.figure(("word", name, data.name, len(data.train[0]), epsilon), once)
             cells.append("" if math.isnan(found) else f"{found:.3f}")
-        rows.append(cells)
+        if any(cells[1:]):
+            rows.append(cells)
     header = ["mechanism", *(f"{e:g} per word, {e * mean:.0f} per text" for e in WORDS)]
     return table(header, rows)
 

@@ -51,7 +51,7 @@ def test_the_page_says_where_a_release_brought_nothing(utility):
 
 def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypatch):
     monkeypatch.setattr(utility, "PLAN", {"toy": [utility.Line("example", epsilons=(2.0, 16.0))]})
-    monkeypatch.setattr(utility.measures, "corpus", lambda *_: Corpus.open("example"))
+    monkeypatch.setattr(utility.measures, "corpus", lambda *_, **__: Corpus.open("example"))
     data = utility.DataSet("toy", TRAIN, TEST)
     title, sizes, table, said = utility.section(utility.Kept(tmp_path / "kept"), data, {"toy": data}, tmp_path)
     assert title == "## toy"
