@@ -110,7 +110,7 @@ def _column(name: str) -> list[str]:
         "[[column]]",
         _pair("name", name),
         "# A public text takes the place of every text. Epsilon is per text: smaller is safer and keeps less.",
-        "# A corpus of your own domain keeps much more: `dptext corpus build`.",
+        "# A corpus of your own domain reads like your texts: `dptext corpus build`.",
         f'mechanism = {{ name = "surrogate", epsilon = {EPSILON}, corpus = {_quoted(CORPUS)} }}',
     ]
 
