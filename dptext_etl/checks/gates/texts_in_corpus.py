@@ -29,6 +29,7 @@ class TextsInCorpus(Gate):
         "left out or cut, anything appended to a public text."
     )
     stages = frozenset(Stage)
+    problems: ClassVar[tuple[str, ...]] = ("outside",)
     seen: ClassVar[tuple[str, ...]] = ("_texts", "_outside", "_rows")
     order = 71
 

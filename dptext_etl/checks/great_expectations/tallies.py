@@ -193,7 +193,7 @@ def words(policy: str, column: str) -> Callable[[], Tally]:
     """
     allowed = known(policy).columns[column].mechanism.output_words()
     if allowed is None:
-        raise InputError("a faithful mechanism has no fixed output words")
+        raise InputError("the mechanism has no fixed output words")
     return partial(WordTally, column, tuple(sorted(allowed)))
 
 
