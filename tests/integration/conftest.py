@@ -13,6 +13,7 @@ from dptext_etl import Ledger, Policy, _kernel
 from dptext_etl.engines import run
 from dptext_etl.runner import RunSummary
 from dptext_etl.runner.anchoring import FILE as MEMORY
+from dptext_etl.runner.unchanged import FILE as UNCHANGED
 
 SENTINEL = "zzqsentinelqzz"
 """Stands in every raw text, and in nothing that leaves a run."""
@@ -83,12 +84,12 @@ class Job:
     def files(self, below: str = "published") -> dict[str, bytes]:
         """Every file of a folder and of what a publication puts beside it, by its path.
 
-        Not what staging remembers of its ledger, which no two ledgers share.
+        Not what staging remembers: its ledger, which no two jobs share, and the run before, which `run` alone writes.
         """
         root = self.folder / below
         beside = [root.with_name(f"{root.name}{suffix}") for suffix in (".versions", ".manifest.json")]
         found = [*root.rglob("*"), *beside[0].rglob("*"), beside[1]]
-        found = (path for path in sorted(found) if path.is_file() and path.name != MEMORY)
+        found = (path for path in sorted(found) if path.is_file() and path.name not in {MEMORY, UNCHANGED})
         return {str(path.relative_to(self.folder)): path.read_bytes() for path in found}
 
     def charged(self) -> dict[str, tuple[int, int]]:
