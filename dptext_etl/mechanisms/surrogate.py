@@ -34,7 +34,7 @@ class Surrogate(ChoiceMechanism):
     @classmethod
     def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return the corpus that a preview takes where none is given."""
-        return {} if "corpus" in given else {"corpus": "example"}
+        return {} if "corpus" in given else {"corpus": "everyday-30k"}
 
     @classmethod
     def example(cls) -> Self:
