@@ -21,9 +21,9 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import _kernel
 from dptext_etl.column import draw
 from dptext_etl.embeddings import WordVectors
+from dptext_etl.evaluation.pairs import words_of
 from dptext_etl.keys import throwaway
 from dptext_etl.mechanisms.dpmlm import DPMLM
 
@@ -88,7 +88,7 @@ def corpora(data: Path, rows: int = ROWS) -> list[Corpus]:
 
 def plain(text: str) -> str:
     """The words of a text as mechanisms see them, between blanks."""
-    return " ".join(word.lower().replace("\u2019", "'") for word, is_word in _kernel.split(text) if is_word)
+    return " ".join(words_of(text))
 
 
 def released(mechanism: DPMLM, texts: Sequence[str]) -> list[str]:

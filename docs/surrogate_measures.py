@@ -19,7 +19,7 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import _kernel, load
+from dptext_etl import load
 from dptext_etl.column import draw
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.building import Options, build
@@ -27,6 +27,7 @@ from dptext_etl.corpora.cleaning import Cleaning
 from dptext_etl.corpora.named import names
 from dptext_etl.corpora.recalibrating import encoded
 from dptext_etl.corpora.sources import Source
+from dptext_etl.evaluation.pairs import words_of
 from dptext_etl.keys import throwaway
 
 EVERYDAY = "everyday-30k"
@@ -198,7 +199,7 @@ def surrogate(place: Corpus, epsilon: float, parts: int = 1) -> Any:
 
 def plain(text: str) -> str:
     """Return the words of a text in lower case, between blanks."""
-    return " ".join(word.lower().replace("\u2019", "'") for word, is_word in _kernel.split(text) if is_word)
+    return " ".join(words_of(text))
 
 
 @cache

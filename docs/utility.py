@@ -21,10 +21,11 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl import _kernel, load
+from dptext_etl import load
 from dptext_etl.column import draw
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.evaluation import queries_needed
+from dptext_etl.evaluation.pairs import words_of
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import throwaway
 
@@ -91,11 +92,6 @@ def corpora(data: Path) -> list[Corpus]:
         Corpus(name, frame["text"].to_list(), frame["label"].to_numpy().astype(str))
         for name, frame in (("SST-2", sst), ("UCI sentences", uci))
     ]
-
-
-def words_of(text: str) -> list[str]:
-    """The words of a text as mechanisms look them up."""
-    return [word.lower().replace("\u2019", "'") for word, is_word in _kernel.split(text) if is_word]
 
 
 def released(mechanism: WordMechanism, texts: Texts) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.evaluation.measure import Attack, Measure, Score, attacks, metrics
 from dptext_etl.evaluation.pairs import RAW, RELEASED, Pairs
 
@@ -91,6 +92,7 @@ class Evidence:
         }
 
 
+@bare
 def evaluate(
     pairs: Pairs, *, column: str = "text", cost: Mapping[str, Any] | None = None, progress: Listener | None = None
 ) -> Evidence:
@@ -114,7 +116,8 @@ def evaluate(
         if progress is not None:
             left = (started - began) / number * (len(fit) - number) if number else None
             progress(number + 1, len(fit), measure.title, left)
-        scores = tuple(measure.of(pairs))
+        with seam(f"measuring: {measure.title}", InputError):
+            scores = tuple(measure.of(pairs))
         found.append(Measured(measure, scores, time.monotonic() - started))
     learnt = tuple(item for item in found if isinstance(item.measure, Attack))
     kept = tuple(item for item in found if not isinstance(item.measure, Attack))

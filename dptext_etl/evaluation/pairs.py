@@ -15,7 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import _kernel
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, bare, seam
 
 Values = npt.NDArray[np.str_]
 
@@ -87,6 +87,7 @@ def words_of(text: str) -> list[str]:
     return [word.lower().replace("\u2019", "'") for word, is_word in _kernel.split(text) if is_word]
 
 
+@bare
 def join(
     raw: pl.LazyFrame,
     released: pl.LazyFrame,

@@ -3,6 +3,7 @@
 import json
 import re
 import stat
+import traceback
 
 import numpy as np
 import polars as pl
@@ -199,6 +200,32 @@ def test_columns_that_say_nothing_get_a_sentence(tmp_path):
     for given, said in ((("--label", "stars"), "has one value"), (("--attribute", "city"), "at most 200")):
         done = dptext(*words, *NAMED, *given)
         assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_an_error_of_a_library_quotes_no_text(monkeypatch):
+    def quote(_, given):
+        raise ValueError(given.raw[0])
+
+    monkeypatch.setattr(type(metrics()[0]), "of", quote)
+    with pytest.raises(InputError, match="measuring: Labels") as caught:
+        evaluate(pairs(lambda text: text))
+    seen, error = "", caught.value
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if "dptext_etl" in frame.f_code.co_filename:
+            seen += repr(frame.f_locals)
+    assert SENTINEL not in str(error) + seen
+    assert error.__cause__ is None
+    assert error.__context__ is None
+
+
+def test_a_report_never_lies_beside_what_is_published(tmp_path):
+    words = saved(tmp_path)
+    (tmp_path / "sink").mkdir()
+    (tmp_path / "released.parquet").rename(tmp_path / "sink" / "part.parquet")
+    words[2] = tmp_path / "sink"
+    for folder in ("sink", "sink/report", "sink.versions/report"):
+        done = dptext(*words[:3], "--out", tmp_path / folder, *NAMED)
+        assert (done.exit_code, "in the published table" in done.output) == (2, True), done.output
 
 
 def test_empty_texts_are_measured():

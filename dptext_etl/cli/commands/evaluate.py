@@ -70,7 +70,7 @@ def evaluate(
     if raw.endswith(".toml"):
         found = _of_policy(Path(raw), released, partition, out, given)
     else:
-        found = iter([_of_tables(raw, released, id, text, {**given, "released_text": released_text})])
+        found = iter([_of_tables(raw, released, id, text, out=out, given={**given, "released_text": released_text})])
     progress = None if as_json else _say
     measured = [measure(pairs, column=name, cost=cost, progress=progress) for name, pairs, cost in found]
     page, facts = report.write(measured, out)
@@ -83,14 +83,16 @@ def evaluate(
 
 
 def _of_tables(
-    raw: str, released: str | None, key: str | None, text: str | None, given: Mapping[str, Any]
+    raw: str, released: str | None, key: str | None, text: str | None, *, out: Path, given: Mapping[str, Any]
 ) -> tuple[str, Pairs, dict[str, Any]]:
     from dptext_etl.errors import InputError
     from dptext_etl.evaluation import join
+    from dptext_etl.evaluation.report.folder import refuse_published
 
     missing = [name for name, value in (("RELEASED", released), ("--id", key), ("--text", text)) if value is None]
     if released is None or key is None or text is None:
         raise InputError(f"missing beside a raw table: {', '.join(missing)}", f"write, for example, `{EXAMPLE}`")
+    refuse_published(out, released)
     frame, cost = _released(released, given["released_text"] or text)
     return text, join(_table(raw), frame, id=key, text=text, **given), cost
 

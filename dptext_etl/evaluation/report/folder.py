@@ -42,7 +42,8 @@ def write(found: Sequence[Evidence], folder: Path) -> tuple[Path, Path]:
 
 def refuse_published(folder: Path, sink: str) -> None:
     """Refuse a report in the folder of a published table: figures of raw texts stay inside the boundary."""
-    if Path(sink).resolve() in (folder.resolve(), *folder.resolve().parents):
+    published = {Path(f"{sink.rstrip('/')}{suffix}").resolve() for suffix in ("", ".versions")}
+    if published & {folder.resolve(), *folder.resolve().parents}:
         raise InputError("the report would lie in the published table", "give another folder: --out FOLDER")
 
 
