@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.errors import InputError, seam
-from dptext_etl.evaluation.measure import library
+from dptext_etl.evaluation.measure import Score, library
 from dptext_etl.evaluation.pairs import Pairs, Values, words_of
+from dptext_etl.evaluation.statistics import accuracy, bootstrapped, macro_f1
 
 FOLDS = 5
 MOST_CLASSES = 200
@@ -84,6 +85,27 @@ def guess(train: Any, test: Any, truth: Values, groups: Values | None = None) ->
         blind[judged] = values[counts.argmax()]
         guessed[judged] = blind[judged] if len(values) < 2 else _fit(train[learnt], truth[learnt])(test[judged])
     return Guesses(truth, guessed, blind)
+
+
+def scores(found: Guesses, raw: Guesses, what: str, groups: Values | None) -> list[Score]:
+    """Return macro-F1 and accuracy of guesses, beside those from raw texts and those of the most frequent value.
+
+    Args:
+        found: Guesses from released texts.
+        raw: Guesses from raw texts.
+        what: What is said of a figure, with "{figure}" where its name stands.
+        groups: Person behind each row, shape (n,); None where persons are not known.
+    """
+    return [
+        Score(
+            what.format(figure=name),
+            figure(found.truth, found.guessed),
+            bootstrapped(figure, found.truth, found.guessed, groups),
+            blind=figure(found.truth, found.blind),
+            raw=figure(raw.truth, raw.guessed),
+        )
+        for name, figure in (("macro-F1", macro_f1), ("accuracy", accuracy))
+    ]
 
 
 def _counts(pairs: Pairs, which: str) -> Any:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from dptext_etl.evaluation.classifier import crossed
+from dptext_etl.evaluation.classifier import crossed, scores
 from dptext_etl.evaluation.measure import Attack, Score
 from dptext_etl.evaluation.pairs import ATTRIBUTE, RAW, RELEASED, Pairs
-from dptext_etl.evaluation.statistics import accuracy, bootstrapped, macro_f1
 
 
 class Attribute(Attack):
@@ -26,17 +25,13 @@ class Attribute(Attack):
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return macro-F1 and accuracy of both attackers, beside an attack on raw texts and the most frequent value."""
         raw = crossed(pairs, ATTRIBUTE, train=RAW, test=RAW)
-        scores = []
-        for kind, train in (("adaptive", RELEASED), ("static", RAW)):
-            found = crossed(pairs, ATTRIBUTE, train=train, test=RELEASED)
-            scores += [
-                Score(
-                    f"{kind} attacker, {name}",
-                    figure(found.truth, found.guessed),
-                    bootstrapped(figure, found.truth, found.guessed, pairs.subject),
-                    blind=figure(found.truth, found.blind),
-                    raw=figure(raw.truth, raw.guessed),
-                )
-                for name, figure in (("macro-F1", macro_f1), ("accuracy", accuracy))
-            ]
-        return scores
+        return [
+            score
+            for kind, train in (("adaptive", RELEASED), ("static", RAW))
+            for score in scores(
+                crossed(pairs, ATTRIBUTE, train=train, test=RELEASED),
+                raw,
+                f"{kind} attacker, {{figure}}",
+                pairs.subject,
+            )
+        ]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from dptext_etl.evaluation.classifier import crossed
+from dptext_etl.evaluation.classifier import crossed, scores
 from dptext_etl.evaluation.measure import Metric, Score
 from dptext_etl.evaluation.pairs import LABEL, RAW, RELEASED, Pairs
-from dptext_etl.evaluation.statistics import accuracy, bootstrapped, macro_f1
 
 
 class Downstream(Metric):
@@ -26,17 +25,13 @@ class Downstream(Metric):
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return both figures, tested on raw and on released texts."""
         raw = crossed(pairs, LABEL, train=RAW, test=RAW)
-        scores = []
-        for test in (RAW, RELEASED):
-            found = crossed(pairs, LABEL, train=RELEASED, test=test)
-            for name, figure in (("macro-F1", macro_f1), ("accuracy", accuracy)):
-                scores.append(
-                    Score(
-                        f"{name}, learnt from released texts, tested on {test} texts",
-                        figure(found.truth, found.guessed),
-                        bootstrapped(figure, found.truth, found.guessed, pairs.subject),
-                        blind=figure(found.truth, found.blind),
-                        raw=figure(raw.truth, raw.guessed),
-                    )
-                )
-        return scores
+        return [
+            score
+            for test in (RAW, RELEASED)
+            for score in scores(
+                crossed(pairs, LABEL, train=RELEASED, test=test),
+                raw,
+                f"{{figure}}, learnt from released texts, tested on {test} texts",
+                pairs.subject,
+            )
+        ]
