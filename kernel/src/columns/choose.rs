@@ -4,6 +4,8 @@
 //! A draw that does not fall to the near texts is decided before anything is scored. The others wait until there are
 //! enough of them to pass over the corpus once for all.
 
+use std::collections::HashMap;
+
 use serde::Deserialize;
 
 use crate::columns::release::Released;
@@ -26,6 +28,8 @@ const ROWS: usize = 512;
 const SCORES: usize = 24 << 20;
 /// Queries that wait for one pass over the corpus, at most.
 const WAITING: usize = 64;
+/// Draws from one text's scores from which on it pays to put all scores in order.
+const WORTH_AN_ORDER: usize = 32;
 /// Draws of one text, at most.
 const MOST_DRAWS: usize = 1024;
 
@@ -96,6 +100,8 @@ struct Waiting {
 struct Room<'c> {
     corpus: &'c Corpus,
     queries: Queries,
+    /// Numbers of the queries, by vector.
+    numbers: HashMap<Vec<i8>, usize>,
     waiting: Vec<Waiting>,
     most: usize,
     scores: Vec<i32>,
@@ -110,6 +116,7 @@ impl<'c> Room<'c> {
         Self {
             corpus,
             queries: Queries::new(Way::best(), corpus.k),
+            numbers: HashMap::new(),
             waiting: Vec::new(),
             most,
             scores: Vec::new(),
@@ -118,21 +125,42 @@ impl<'c> Room<'c> {
         }
     }
 
+    /// The number of the query for this vector, which equal texts share.
+    fn query(&mut self, vector: &[i8]) -> usize {
+        if let Some(&query) = self.numbers.get(vector) {
+            return query;
+        }
+        let query = self.queries.len();
+        self.queries.push(vector);
+        self.numbers.insert(vector.to_vec(), query);
+        query
+    }
+
     /// Lets what waits have its scores.
     fn settle(&mut self) -> Result<()> {
-        if self.queries.len() > 0 {
-            let stride = self.queries.scores(self.corpus.vectors()?, &mut self.scores);
-            for Waiting { place, rank, query } in self.waiting.drain(..) {
-                let scores = self.scores.get(query * stride..query * stride + self.corpus.len()).unwrap_or_default();
-                let index = ranks::at_rank(scores, rank, &mut self.ranks);
-                let place = self.drawn.get_mut(place);
-                let (Some(index), Some(place)) = (index, place) else {
+        if self.queries.len() == 0 {
+            return Ok(());
+        }
+        let stride = self.queries.scores(self.corpus.vectors()?, &mut self.scores);
+        self.waiting.sort_unstable_by_key(|one| one.query);
+        for alike in self.waiting.chunk_by(|one, next| one.query == next.query) {
+            let start = alike.first().map_or(0, |first| first.query * stride);
+            let scores = self.scores.get(start..start + self.corpus.len()).unwrap_or_default();
+            let ordered = alike.len() >= WORTH_AN_ORDER;
+            if ordered {
+                self.ranks.order(scores);
+            }
+            for &Waiting { place, rank, .. } in alike {
+                let index = if ordered { self.ranks.at(rank) } else { ranks::at_rank(scores, rank, &mut self.ranks) };
+                let (Some(index), Some(place)) = (index, self.drawn.get_mut(place)) else {
                     return Err(Error::internal("a rank of the corpus is not there"));
                 };
                 *place = index as u32;
             }
-            self.queries.clear();
         }
+        self.waiting.clear();
+        self.queries.clear();
+        self.numbers.clear();
         Ok(())
     }
 }
@@ -234,10 +262,7 @@ impl Corpus {
                     match mixture.draw(word, &mut more)? {
                         Chosen::Id(id) => number = id,
                         Chosen::Rank(rank) => {
-                            let query = *query.get_or_insert_with(|| {
-                                room.queries.push(&encoding.vector);
-                                room.queries.len() - 1
-                            });
+                            let query = *query.get_or_insert_with(|| room.query(&encoding.vector));
                             room.waiting.push(Waiting { place, rank: rank as usize, query });
                         }
                     }

@@ -8,6 +8,24 @@ const APART: usize = 4;
 pub struct Room {
     counts: Vec<[u32; APART]>,
     near: Vec<(u32, u32)>,
+    /// All indices of the scores that were put in order last.
+    order: Vec<u32>,
+}
+
+impl Room {
+    /// Puts all scores in order, for many ranks of the same scores.
+    pub fn order(&mut self, scores: &[i32]) {
+        let depth = |score: i32| u64::from(i32::MAX.wrapping_sub(score) as u32);
+        let mut keys = scores.iter().zip(0..).map(|(&score, at)| depth(score) << 32 | at).collect::<Vec<u64>>();
+        keys.sort_unstable();
+        self.order.clear();
+        self.order.extend(keys.into_iter().map(|key| key as u32));
+    }
+
+    /// The index at `rank` of what was put in order; none beyond the last.
+    pub fn at(&self, rank: usize) -> Option<usize> {
+        self.order.get(rank).map(|&index| index as usize)
+    }
 }
 
 /// The index at `rank`, from 0; none beyond the last.
@@ -80,6 +98,8 @@ mod tests {
                     assert_eq!(at_rank(&scores, rank, &mut room), Some(order[rank]));
                 }
                 assert_eq!(at_rank(&scores, scores.len(), &mut room), None);
+                room.order(&scores);
+                assert!((0..=scores.len()).all(|rank| room.at(rank) == order.get(rank).copied()));
             }
         }
         assert_eq!(at_rank(&[], 0, &mut room), None);
