@@ -13,7 +13,7 @@ PYTHON := $(shell command -v python3 || echo python3)
 endif
 VENV := .venv
 DRILLS := --full
-WORKERS := 2
+WORKERS := 3
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
 JAVA := command -v java >/dev/null || [[ -x "$${JAVA_HOME:-none}/bin/java" ]]

@@ -88,6 +88,7 @@ def test_the_project_materialises_all_of_itself(checkout, warm):
     assert not [note for note in raw_notes(checkout).unique() if note in done.stdout + done.stderr]
 
 
+@pytest.mark.thorough
 def test_dg_launches_a_partition(checkout, warm):
     pytest.importorskip("dagster_dg_cli", reason="dagster-dg-cli is not installed")
     chosen = ("-m", "dagster_project.definitions", "--assets", "*", "--partition", "2026-02")
