@@ -90,7 +90,7 @@ survivors: $(DONE)/kernel $(DONE)/dev ## Count what word mechanisms leave of typ
 	@$(BIN)/python docs/survivors.py
 
 docs: $(DONE)/kernel $(DONE)/dev ## Build the documentation, strictly, into site/
-	@$(BIN)/mkdocs build --strict --quiet --site-dir site
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 	@echo "documentation: site/index.html"
 
 wheel: $(DONE)/venv | require-cargo ## Build wheels and sdist into dist/, install each in an empty environment and try it

@@ -34,10 +34,13 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """List one page per mechanism in the navigation."""
     from dptext_etl import available
 
-    pages = ["mechanisms/index.md", *({name: f"mechanisms/{name}.md"} for name in available())]
-    for entry in config.nav or ():
-        if isinstance(entry, dict) and "Mechanisms" in entry:
-            entry["Mechanisms"] = pages
+    titles = ({generator("mechanism_pages", "title")(name): f"mechanisms/{name}.md"} for name in available())
+    pages = [{"All of them": "mechanisms/index.md"}, *titles]
+    for tab in config.nav or ():
+        for entries in tab.values():
+            for entry in entries if isinstance(entries, list) else ():
+                if "Mechanisms" in entry:
+                    entry["Mechanisms"] = pages
     return config
 
 
@@ -50,6 +53,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
     pages = {
         "contributing.md": (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("](docs/", "]("),
         "cli.md": generator("command_line", "command_line")(),
+        "api.md": generator("api", "python_api")(),
         **{f"mechanisms/{name}.md": generator("mechanism_pages", "mechanism")(name) for name in available()},
     }
     for path, content in pages.items():

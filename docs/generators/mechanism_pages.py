@@ -7,16 +7,38 @@ from typing import Any
 
 from generators.markdown import linked, said, shown, table
 
+NEXT = {
+    "choice": "[What it leaves](../surrogate-utility.md), and [how to build a corpus](../surrogate-corpus.md)",
+    "table": "[What word mechanisms leave](../utility.md)",
+    "vector": "[What word mechanisms leave](../utility.md)",
+    "lists": "[What word mechanisms leave](../utility.md)",
+    "score": "[How a model draws](../score.md), and [what DP-MLM leaves](../score-utility.md)",
+    "latent": "[How noise on vectors works](../latent.md), and [what it leaves](../latent-utility.md)",
+}
+"""What a reader of a mechanism's page reads next, by family."""
 
-def mechanism(name: str) -> str:
-    """Return the page of one mechanism: its own words, then its facts."""
+DOTS = '"…"'
+
+
+def title(name: str) -> str:
+    """Return the name that a mechanism has in the field: the first word of its own description."""
+    return _description(name).split(maxsplit=1)[0]
+
+
+def _description(name: str) -> str:
     from dptext_etl import load
 
-    kind = load(name)
+    return inspect.getdoc(inspect.getmodule(load(name))) or name
+
+
+def mechanism(name: str) -> str:
+    """Return the page of one mechanism: what it does, its facts, then its source and what differs from it."""
     facts = said("explain", name)
     claim, cost = facts["guarantee"], facts["spend"]
-    words = inspect.getdoc(inspect.getmodule(kind)) or ""
-    lines = [f"# {name}", linked(words), "## Guarantee"]
+    summary, _, source = _description(name).partition("\n\n")
+    lines = [f"# {title(name)}", linked(summary)]
+    lines.append(f"See it at work: `dptext preview {name}`. What it would cost: `dptext explain {name}`.")
+    lines += [f"In a policy: `{_entry(facts)}`. {NEXT[_family(name)]}.", "## Guarantee"]
     lines.append(
         table(
             ("", ""),
@@ -59,7 +81,24 @@ def mechanism(name: str) -> str:
     if facts["law"]:
         lines += law(facts)
     lines += of_models(facts)
+    lines += ["## Where it comes from, and what differs", linked(source)]
     return "\n\n".join(lines) + "\n"
+
+
+def _family(name: str) -> str:
+    """Return the room of the bases of a mechanism: where its noise enters."""
+    from dptext_etl import load
+
+    rooms = (base.__module__.split(".") for base in load(name).__mro__)
+    return next(room[2] for room in rooms if room[:2] == ["dptext_etl", "families"] and room[2] in NEXT)
+
+
+def _entry(facts: dict[str, Any]) -> str:
+    """Return the line of a policy: what is required, with dots for what only the reader can name."""
+    required = [i for i in facts["parameters"] if i["required"]]
+    given = [f"{i['name']} = {DOTS if isinstance(i['value'], str) else i['value']}" for i in required]
+    name = 'name = "' + facts["name"] + '"'
+    return f"mechanism = {{ {', '.join([name, *given])} }}"
 
 
 def of_models(facts: dict[str, Any]) -> list[str]:

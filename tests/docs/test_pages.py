@@ -59,6 +59,7 @@ def test_the_reference_pages_are_generated(site):
     assert "shard_rows" in (site / "policy.html").read_text()
     assert "dptext ledger verify" in (site / "cli.html").read_text()
     assert "Weekday" in (site / "contributing.html").read_text()
+    assert "dptext_etl.orchestration.build_definitions" in (site / "api.html").read_text()
 
 
 def test_generated_pages_link_to_the_rules(site):
