@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
 import numpy.typing as npt
 import pyarrow as pa
@@ -25,6 +25,7 @@ from dptext_etl.ledger.operations.batch import (
 from dptext_etl.ledger.operations.book import Book, found
 from dptext_etl.ledger.operations.commit import Examined, Outputs, commit, examine
 from dptext_etl.ledger.operations.foresight import Foresight
+from dptext_etl.ledger.operations.post import post
 from dptext_etl.ledger.operations.reserve import Request, foresee, reserve
 from dptext_etl.ledger.operations.settle import abort, expire
 from dptext_etl.ledger.storage.keyed_ids import keyed_ids, matrix
@@ -236,6 +237,40 @@ class Ledger(Keeper):
             return commit(book, job, ref, outputs, found)
 
         return book.store.write(records.size, move)
+
+    def post(  # noqa: PLR0917
+        self,
+        job: str,
+        ref: ReleaseRef,
+        chain: str,
+        steps: Sequence[Mapping[str, Any]],
+        ids: pa.Array,
+        digests: pa.Array,
+        *,
+        canary: Mask | None = None,
+    ) -> U8:
+        """Record what post-processing made of released texts, after it was durably staged. It spends nothing.
+
+        Args:
+            job: The name of the caller.
+            ref: The release; its records are committed.
+            chain: The hash that names the post-processings in their order (`postprocessing.chain`).
+            steps: What is said of each of them: `name`, `cfg`, `model_hash`, `training_provenance`.
+            ids: Canonical record ids, each once.
+            digests: Digests of the staged results, fixed-size binary (32).
+            canary: Marks canary rows, as they were reserved.
+
+        Returns:
+            A `CommitOutcome` per record. Never publish a row that DIVERGED: the first result under a chain is the one.
+
+        Raises:
+            LedgerError: A record is not committed, or nothing is declared of what a post-processing learnt from.
+        """
+        records = record_ids(self._book.id_key, ids, canary)
+        order, staged, book = distinct_order(records), matrix(digests, "digests"), self._book
+        if records.size != len(staged):
+            raise InputError("post-processing has one digest per record")
+        return book.store.write(records.size, lambda: post(book, job, ref, chain, steps, records, order, staged))
 
     def expire(self, job: str, *, reason: str | None = None) -> int:
         """Turn the open reservations of a job into lasting charges, and return how many records that were.

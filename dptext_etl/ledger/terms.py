@@ -41,6 +41,7 @@ class Event(StrEnum):
     FREEZE = "FREEZE"
     THAW = "THAW"
     ID_FORM = "ID_FORM"
+    POST = "POST"
 
 
 class State(IntEnum):
@@ -237,6 +238,19 @@ class Committed:
     mask: Mask
     digests: pa.Array
     idem_keys: pa.Array
+
+
+@dataclass(frozen=True)
+class Posted:
+    """What became of released texts of some records by post-processing, under one chain of it.
+
+    Attributes:
+        mask: Whether the record was post-processed, shape (records,).
+        digests: Digest of what it became, fixed-size binary (32), null where it was not.
+    """
+
+    mask: Mask
+    digests: pa.Array
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.audit.chains import Chains
 from dptext_etl.ledger.operations import forms
 from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.post import PROVENANCES
 from dptext_etl.ledger.storage.columns import Column
 from dptext_etl.ledger.storage.journal import HEAD, Entry
 from dptext_etl.ledger.storage.records import Places
@@ -75,6 +76,8 @@ class Derived:
     commit_parts: set[tuple[int, int]] = field(default_factory=set)
     tallies: dict[tuple[int, int], Counter[str]] = field(default_factory=dict)
     publications: dict[tuple[int, int, str], tuple[str, int]] = field(default_factory=dict)
+    posts: dict[int, list[int]] = field(default_factory=dict)
+    rewritten: dict[tuple[int, str], list[I64]] = field(default_factory=dict)
 
     def note(self, problem: str) -> None:
         """Add a problem, unless it is there."""
@@ -260,6 +263,25 @@ def _settle(event: Happening) -> None:
         event.derived.settled.setdefault(at, []).append((event.seq, rows, spent))
 
 
+def _post(event: Happening) -> None:
+    """Follow what post-processing made of committed rows: each row once under a chain, at no cost."""
+    event.require_usable(event.facts["release"])
+    provenances = [step["training_provenance"] for step in event.facts["steps"]]
+    if event.facts["spend"] != 0 or not provenances or not set(provenances) <= {*PROVENANCES}:
+        event.problem("it says that post-processing costs something, or not what it learnt from")
+    for at, mine in Places(event.columns["batch"], event.columns["row"]).groups():
+        batch, rows = event.derived.batches.get(at), event.columns["row"][mine]
+        if batch is None or not batch.holds(event.facts, rows):
+            event.problem(f"it speaks of rows that batch {at} did not reserve")
+            continue
+        held = event.derived.rewritten.setdefault((at, event.facts["chain"]), [])
+        every = np.concatenate([*held, rows])
+        if len(np.unique(every)) < len(every) or not (batch.states[rows] == State.COMMITTED).all():
+            event.problem(f"rows of batch {at} do not stand where they could be so rewritten")
+        held.append(rows)
+        event.derived.posts.setdefault(at, []).append(event.seq)
+
+
 def _replay(event: Happening) -> None:
     for at in event.facts["attached"]:
         event.derived.batches[at].attached = True
@@ -306,4 +328,5 @@ _STEPS: dict[Event, Step] = {
     Event.PUBLISH: _publish,
     Event.RETIRE: _retire,
     Event.ID_FORM: _id_form,
+    Event.POST: _post,
 }

@@ -18,7 +18,18 @@ from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.cap_change import CapChange, cap_change
 from dptext_etl.ledger.storage.copying import copy
 from dptext_etl.ledger.storage.keyed_ids import binaries
-from dptext_etl.ledger.terms import I64, Anchor, Committed, IdForms, Mask, ReleaseRef, Scope, State, VerifyReport
+from dptext_etl.ledger.terms import (
+    I64,
+    Anchor,
+    Committed,
+    IdForms,
+    Mask,
+    Posted,
+    ReleaseRef,
+    Scope,
+    State,
+    VerifyReport,
+)
 from dptext_etl.policy import Cap
 
 
@@ -72,6 +83,25 @@ class Reader:
         digests, identities = (np.zeros((records.size, 32), np.uint8) for _ in range(2))
         digests[mask], identities[mask] = found, keys_found
         return Committed(mask, binaries(digests, mask), binaries(identities, mask))
+
+    def posted(self, ref: ReleaseRef, chain: str, ids: pa.Array, *, canary: Mask | None = None) -> Posted:
+        """Look up what a chain of post-processing made of some records.
+
+        Args:
+            ref: The release.
+            chain: The hash that names the post-processings in their order.
+            ids: Canonical record ids, strings, no nulls.
+            canary: Marks canary rows, shape (records,).
+        """
+        records = record_ids(self._book.id_key, ids, canary)
+        with self._book.store.snapshot():
+            held = self._book.records.held(ref, records, records.order())
+            mask = held.known & (held.state == State.COMMITTED)
+            done, found = self._book.records.posted(held.places.take(mask), chain)
+        digests = np.zeros((records.size, 32), np.uint8)
+        digests[mask] = found
+        mask[mask] = done
+        return Posted(mask, binaries(digests, mask))
 
     def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
         """Return which records the release has seen, whatever became of them, shape (records,).

@@ -10,6 +10,7 @@ from dptext_etl.ledger.audit.recount import recount_balances, recount_index
 from dptext_etl.ledger.operations import forms
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.releases import NAMES
+from dptext_etl.ledger.storage.records import POSTS
 from dptext_etl.ledger.storage.units import read_limits
 from dptext_etl.ledger.terms import State, VerifyReport
 
@@ -34,6 +35,9 @@ def verify(book: Book) -> VerifyReport:
     _same(problems, "batch", _batches(derived), _stored_batches(book))
     _same(problems, "digests of batch", dict.fromkeys(derived.commit_parts, True), _stored_parts(book))
     _same(problems, "blobs of batch", derived.sealed, _stored_blobs(book))
+    noted = book.store.rows("select name, value from meta where name like ?", (f"{POSTS}%",))
+    rewritten = {f"{POSTS}{batch}": " ".join(map(str, seqs)) for batch, seqs in derived.posts.items()}
+    _same(problems, "post-processing of batch", rewritten, dict(noted))
     _scopes(book, derived)
     for release, nonce in sorted({(batch.release, batch.nonce) for batch in derived.batches.values()}):
         recount_index(book, derived, release, nonce)
@@ -118,7 +122,7 @@ def _stored_blobs(book: Book) -> dict[int, set[str]]:
     return blobs | {row[0]: blobs.get(row[0], set()) for row in book.store.rows(_SEALED)}
 
 
-_SEALED = "select seq from event where kind in ('RESERVE','COMMIT','DIVERGED','SETTLE','EXPIRE','ABORT')"
+_SEALED = "select seq from event where kind in ('RESERVE','COMMIT','DIVERGED','SETTLE','EXPIRE','ABORT','POST')"
 
 
 def _scopes(book: Book, derived: Derived) -> None:
@@ -139,4 +143,6 @@ def _counts(derived: Derived) -> dict[str, int]:
     tallies = derived.tallies.values()
     counts = {name: sum(tally[name] for tally in tallies) for name in _TALLIED}
     pending = counts["records"] - counts["committed"] - counts["expired"] - counts["aborted"]
-    return {"events": sum(derived.events.values()), "batches": len(derived.sealed), **counts, "pending": pending}
+    rewritten = sum(len(rows) for held in derived.rewritten.values() for rows in held)
+    found = {"events": sum(derived.events.values()), "batches": len(derived.sealed), **counts, "pending": pending}
+    return {**found, **({"rewritten": rewritten} if rewritten else {})}

@@ -20,7 +20,7 @@ from dptext_etl.ledger.terms import Event, Mask, ReleaseRef
 
 def releases(book: Book) -> list[dict[str, Any]]:
     """List the releases with counts and the largest spend of a record. Internal: never publish it."""
-    shown = []
+    shown, posts = [], _posts(book)
     for row in book.store.rows(
         "select release.id, dataset, col, release.release, cfg, id_type, publishable, facts, burnt,"
         " coalesce(nonce, 0), coalesce(records, 0), coalesce(canaries, 0), coalesce(committed, 0),"
@@ -38,6 +38,7 @@ def releases(book: Book) -> list[dict[str, Any]]:
             (row[0], row[9]),
         )
         most = INFINITE if row[16] is None else row[16]
+        rewritten = posts.get((row[0], row[9]))
         shown.append(
             {
                 "dataset": row[1],
@@ -54,9 +55,21 @@ def releases(book: Book) -> list[dict[str, Any]]:
                 "max_eps_pure": "inf" if most == INFINITE else most,
                 "log10_odds": "inf" if most == INFINITE else round(log10_odds(most), 3),
                 "published": [{"version": version, "rows": rows} for version, rows in published],
+                **({} if rewritten is None else {"postprocess": list(rewritten.values())}),
             }
         )
     return shown
+
+
+def _posts(book: Book) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:
+    """Add up by release and chain what post-processing rewrote; it spends nothing."""
+    found: dict[tuple[int, int], dict[str, dict[str, Any]]] = {}
+    for entry in book.journal.entries(Event.POST):
+        facts = entry.facts
+        chains = found.setdefault((facts["release"], facts["nonce"]), {})
+        said = {"chain": facts["chain"], "steps": facts["steps"], "spend": 0, "rows": 0}
+        chains.setdefault(facts["chain"], said)["rows"] += facts["rows"]
+    return found
 
 
 def jobs(book: Book) -> list[dict[str, Any]]:

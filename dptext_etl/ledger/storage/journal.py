@@ -22,7 +22,7 @@ from dptext_etl.ledger.terms import Anchor, Event
 
 LANES = 8
 """How many writers may write beside each other; lane 0 comes beside these. It never changes: numbers rely on it."""
-BESIDE = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, Event.SETTLE)
+BESIDE = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, Event.SETTLE, Event.POST)
 """Events that may be written beside others; before every other event all writers are done."""
 HEAD = "head"
 """The name of the head of lane 0 in the table `meta`; those of the others are "head/1" to "head/8"."""

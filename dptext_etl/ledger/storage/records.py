@@ -16,6 +16,9 @@ from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Recall, SortedRuns
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import I64, U8, Mask, ReleaseRef, State
 
+POSTS = "post/"
+"""What the names begin with under which `meta` says which events hold post-processed rows of a batch."""
+
 
 class Places(NamedTuple):
     """Rows of reserved batches, shape (rows,)."""
@@ -169,16 +172,39 @@ class Records:
 
     def digests(self, places: Places) -> Bytes:
         """Return the digests of committed rows, shape (rows, 32)."""
-        digests = np.zeros((len(places.batch), WIDTH), np.uint8)
+        return self._digests(places, self._commits(places))[1]
+
+    def posted(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
+        """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""
+        events = (seq for seq in self._posts(places) if self._journal.facts(seq)["chain"] == chain)
+        return self._digests(places, list(events))
+
+    def note_post(self, places: Places, seq: int) -> None:
+        """Remember which event holds the digests of post-processed rows."""
+        for batch in np.unique(places.batch).tolist():
+            name, before = f"{POSTS}{batch}", self._seqs(f"{POSTS}{batch}")
+            self._store.execute("insert or replace into meta values(?,?)", (name, " ".join(map(str, [*before, seq]))))
+
+    def _digests(self, places: Places, seqs: list[int]) -> tuple[Mask, Bytes]:
+        """Return which rows some events hold, and the digests that they hold of them."""
+        known, digests = np.zeros(len(places.batch), np.bool_), np.zeros((len(places.batch), WIDTH), np.uint8)
         order = np.lexsort((places.row, places.batch))
         keys = _key(places.batch, places.row)[order]
-        for seq in self._commits(places):
+        for seq in seqs:
             columns = self._segments.read(seq, self._journal.facts(seq), ["batch", "row", "digest"])
-            committed = _key(columns["batch"], columns["row"])
-            at = np.searchsorted(keys, committed)
-            hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == committed) if len(keys) else at < 0
-            digests[order[at[hit]]] = columns["digest"][hit]
-        return digests
+            held = _key(columns["batch"], columns["row"])
+            at = np.searchsorted(keys, held)
+            hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == held) if len(keys) else at < 0
+            known[order[at[hit]]], digests[order[at[hit]]] = True, columns["digest"][hit]
+        return known, digests
+
+    def _posts(self, places: Places) -> list[int]:
+        batches = np.unique(places.batch).tolist()
+        return sorted({seq for batch in batches for seq in self._seqs(f"{POSTS}{batch}")})
+
+    def _seqs(self, name: str) -> list[int]:
+        found = self._store.row("select value from meta where name=?", (name,))
+        return [] if found is None else [int(seq) for seq in found[0].split()]
 
     def _commits(self, places: Places) -> list[int]:
         found: set[int] = set()

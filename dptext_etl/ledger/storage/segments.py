@@ -38,6 +38,9 @@ PLACES: Layout = (("batch", 8), ("row", 4))
 SETTLED: Layout = (*PLACES, ("eps_pure", 8))
 """A reserved row, and what stays charged of its worst case."""
 
+POSTED: Layout = (*PLACES, ("digest", WIDTH))
+"""A committed row, and the digest of what post-processing made of its released text."""
+
 LAYOUTS: Mapping[str, Layout] = {
     Event.RESERVE: CHARGES,
     Event.COMMIT: OUTPUTS,
@@ -45,6 +48,7 @@ LAYOUTS: Mapping[str, Layout] = {
     Event.SETTLE: SETTLED,
     Event.EXPIRE: PLACES,
     Event.ABORT: PLACES,
+    Event.POST: POSTED,
 }
 """Events that seal a batch, and the bytes of one row: column by column, whole numbers little-endian."""
 
