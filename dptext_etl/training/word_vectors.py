@@ -72,7 +72,7 @@ def train(texts: Iterable[str], settings: Settings) -> tuple[tuple[str, ...], np
         Words, most frequent first; their vectors on a grid, of nearly equal length, shape (words, dimensions); the
         scale that gives them length 1.
     """
-    forms, tokens = _read(texts)
+    forms, tokens = read_words(texts)
     lowered: dict[str, int] = {}
     kind_of_form = np.array([lowered.setdefault(form.lower(), len(lowered)) for form in forms], dtype=np.int32)
     counts = np.bincount(tokens[tokens >= 0], minlength=len(forms))
@@ -93,7 +93,7 @@ def train(texts: Iterable[str], settings: Settings) -> tuple[tuple[str, ...], np
     return tuple(kinds[kind] for kind in chosen), grid, scale
 
 
-def _read(texts: Iterable[str]) -> tuple[list[str], Ids]:
+def read_words(texts: Iterable[str]) -> tuple[list[str], Ids]:
     """Split texts into words nearly as releases do; return the different words and the ids of the running text."""
     forms: dict[str, int] = {}
     running = array("i")

@@ -73,6 +73,9 @@ def test_a_release_that_says_nothing_gives_nothing():
     rank = found["NearestNeighbour", "mean rank of the own raw text"]
     assert rank.value == rank.blind == (ROWS + 1) / 2
     assert found["WordsKept", "words that stand anywhere in the release"].value == 0
+    for what in ("macro-F1", "accuracy", "F1 of the most frequent label, as paper 000 takes it"):
+        points = found["PointsAboveMajority", what]
+        assert points.value == 0 < points.raw
 
 
 def test_a_release_that_drops_the_city_keeps_its_use_and_stops_the_attacker():
