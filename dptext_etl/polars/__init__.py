@@ -1,6 +1,43 @@
-"""Register the namespace `.dptext` of Polars on import; `guard` refuses plans that avoid the release."""
+"""Release text columns with Polars by expressions (`privatize`, the namespace `.dptext`), or by runs (`run_frame`).
 
+Importing the package registers the namespace. `guard` refuses a plan in which raw text avoids the release; `released`
+reads a published table.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from dptext_etl.polars.functions import privatize
 from dptext_etl.polars.namespace import SPEND, DataFrameNamespace, ExprNamespace, LazyFrameNamespace
 from dptext_etl.polars.plan_guard import guard
 
-__all__ = ["SPEND", "DataFrameNamespace", "ExprNamespace", "LazyFrameNamespace", "guard"]
+if TYPE_CHECKING:
+    from dptext_etl.polars.run import released as released
+    from dptext_etl.polars.run import run_frame as run_frame
+
+_WHERE = {"released": "run", "run_frame": "run"}
+"""What is imported at its first use: an expression needs nothing of a run."""
+
+__all__ = [
+    "SPEND",
+    "DataFrameNamespace",
+    "ExprNamespace",
+    "LazyFrameNamespace",
+    "guard",
+    "privatize",
+    "released",
+    "run_frame",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

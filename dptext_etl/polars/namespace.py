@@ -18,7 +18,8 @@ write no ledger, so their output must not be published.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from os import PathLike
+from typing import TYPE_CHECKING, overload
 
 import polars as pl
 from polars.plugins import register_plugin_function
@@ -30,7 +31,7 @@ from dptext_etl.guarantee import FINE
 from dptext_etl.keys import canonical_ids
 from dptext_etl.polars.plan_marks import RELEASED, RELEASES, marks, table_marks
 from dptext_etl.polars.version import require_known_polars
-from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve, resolve_column
+from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve, resolve_column
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,45 +72,67 @@ class ExprNamespace:
         return _batches(self._expr, ids, policy.model_copy(update={"column": name}), spend=spend)
 
 
-class _Frames:
-    """Shared methods of data frames and lazy frames."""
+Whole = Policy | str | PathLike[str]
+"""A policy that names the id column and all text columns."""
 
-    def __init__(self, frame: Any) -> None:
+
+@pl.api.register_dataframe_namespace("dptext")
+class DataFrameNamespace:
+    """`pl.DataFrame.dptext`."""
+
+    def __init__(self, frame: pl.DataFrame) -> None:
         self._frame = frame
 
-    def privatize(self, policy: PolicyLike, *, id: str, spend: bool = False) -> Any:  # noqa: A002
+    @overload
+    def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> pl.DataFrame: ...
+    @overload
+    def privatize(self, policy: Whole, *, id: str | None = None, spend: bool = False) -> pl.DataFrame: ...
+    def privatize(self, policy: PolicyLike, *, id: str | None = None, spend: bool = False) -> pl.DataFrame:  # noqa: A002
+        """Release the policy's text columns of this frame (see `LazyFrameNamespace.privatize`)."""
+        return self._frame.with_columns(_released(policy, id, spend=spend))
+
+
+@pl.api.register_lazyframe_namespace("dptext")
+class LazyFrameNamespace:
+    """`pl.LazyFrame.dptext`."""
+
+    def __init__(self, frame: pl.LazyFrame) -> None:
+        self._frame = frame
+
+    @overload
+    def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> pl.LazyFrame: ...
+    @overload
+    def privatize(self, policy: Whole, *, id: str | None = None, spend: bool = False) -> pl.LazyFrame: ...
+    def privatize(self, policy: PolicyLike, *, id: str | None = None, spend: bool = False) -> pl.LazyFrame:  # noqa: A002
         """Release the policy's text columns of this frame (see `ExprNamespace.privatize`); other columns stay.
 
         Args:
-            policy: The policy of one column, with the column's name; or a policy, or the path of its file.
-            id: Column of record ids.
+            policy: A policy, or the path of its file; or the policy of one column, with the column's name.
+            id: Column of record ids; None takes that of the policy. The policy of one column names none.
             spend: Put `Struct[text, positions, epsilon, delta]` in the place of each column.
 
         Returns:
             The frame with released columns in the places of the raw ones.
 
         Raises:
-            PolicyError: The policy names no column.
+            PolicyError: The policy names no column, or no id column.
         """
-        columns = [policy] if isinstance(policy, ColumnPolicy) else resolve(policy).column_policies()
-        named = [(item.column, item) for item in columns if item.column is not None]
-        if not named:
+        return self._frame.with_columns(_released(policy, id, spend=spend))
+
+
+def _released(policy: PolicyLike, ids: str | None, *, spend: bool) -> list[pl.Expr]:
+    """Return the releases of all text columns of a policy."""
+    if isinstance(policy, ColumnPolicy):
+        if policy.column is None:
             raise PolicyError(
                 "the policy names no column", "give ColumnPolicy(column=…), or use pl.col(…).dptext.privatize"
             )
-        return self._frame.with_columns(
-            ExprNamespace(pl.col(name)).privatize(item, id=id, spend=spend) for name, item in named
-        )
-
-
-@pl.api.register_dataframe_namespace("dptext")
-class DataFrameNamespace(_Frames):
-    """`pl.DataFrame.dptext`."""
-
-
-@pl.api.register_lazyframe_namespace("dptext")
-class LazyFrameNamespace(_Frames):
-    """`pl.LazyFrame.dptext`."""
+        if ids is None:
+            raise PolicyError("the policy of one column names no id column", 'give privatize(policy, id="…")')
+        return [ExprNamespace(pl.col(policy.column)).privatize(policy, id=ids, spend=spend)]
+    whole = resolve(policy)
+    columns, ids = whole.column_policies(), whole.id if ids is None else ids
+    return [ExprNamespace(pl.col(str(item.column))).privatize(item, id=ids, spend=spend) for item in columns]
 
 
 def _chosen(expr: pl.Expr, policy: PolicyLike) -> ColumnPolicy:

@@ -36,6 +36,8 @@ _CLEANING = frozenset(
     }
 )
 """Functions of one row that clean a text, if all their other arguments are constant."""
+_NULLS = frozenset({"BooleanFunction.IsNull", "BooleanFunction.IsNotNull"})
+"""Functions that say which rows are null, and nothing else."""
 
 Columns = Mapping[str, Held]
 
@@ -76,8 +78,13 @@ class Expressions:
             return self._released(item, columns)
         if kind not in _PARTS:
             return refuse_any(columns, f"an expression of kind {kind}")
+        return self._computed(item, kind, columns)
+
+    def _computed(self, item: Any, kind: str, columns: Columns) -> Held:
         inputs = [part for name in _PARTS[kind] for part in _numbers(getattr(item, name))]
         parts = [self.held(part, columns) for part in inputs]
+        if kind == "Function" and str(item.function_data[0]) in _NULLS and self._releases.nulls_are_told(parts[0]):
+            return Held()
         how = self._cleaning(item, kind, inputs)
         return parts[0].cleaned(how) if how and parts[0].source is not None else Held.made_from(parts)
 

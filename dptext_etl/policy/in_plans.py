@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any, Self
 
 from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.guarantee import Disclosure
 from dptext_etl.policy.column_policy import ColumnPolicy
 from dptext_etl.policy.dataset_policy import Policy
 from dptext_etl.policy.resolving import PolicyLike, resolve
@@ -134,6 +135,18 @@ class Releases:
         absent = self.raw - frozenset(seen)
         return absent & self._named if self.raw & frozenset(seen) else absent
 
+    def nulls_are_told(self, text: Held) -> bool:
+        """Say whether the policy discloses which rows of a column are null, so that a plan may say so, too.
+
+        Args:
+            text: Content of the column.
+        """
+        policy = None if text.source is None or text.form else self._policy_of(text.source)
+        return policy is not None and Disclosure.NULLNESS in policy.mechanism.guarantee.disclosures
+
+    def _policy_of(self, text: str) -> ColumnPolicy | None:
+        return next((item for name, item in self._columns.items() if name.casefold() == text.casefold()), None)
+
     def require(
         self, text: Held, ids: Held, described: dict[str, Any] | None, same: Callable[[ColumnPolicy], bool]
     ) -> None:
@@ -167,7 +180,7 @@ class Releases:
     def _require_policy(self, text: str, ids: str, same: Callable[[ColumnPolicy], bool]) -> None:
         if not self._columns:
             return
-        policy = next((item for name, item in self._columns.items() if name.casefold() == text.casefold()), None)
+        policy = self._policy_of(text)
         if policy is None:
             raise GateError(f"the policy has no text column {text!r}, and the plan releases it", _TAKE)
         if ids.casefold() != str(self._id).casefold():

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 from dptext_etl.engines import run, stage
 from dptext_etl.engines.spark.engine import SparkEngine
 from dptext_etl.policy import Policy, PolicyLike
+from dptext_etl.policy.whole import whole_policy
 from dptext_etl.runner import RunSummary
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl.spark.whole import whole_policy
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

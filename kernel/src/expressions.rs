@@ -20,7 +20,7 @@ use crate::errors::{Error, Result};
 use crate::keys::secrets::{ReleaseKey, Secret};
 use crate::laws::corpus::Corpus;
 use crate::laws::law_file::LawFile;
-use crate::polars_plugin::{arguments, call, call_field, export, CallerContext, Input, SeriesExport};
+use crate::polars_plugin::{arguments, call, call_field, export, unreadable, CallerContext, Input, SeriesExport};
 use crate::text::input_policy::InputPolicy;
 use crate::threads;
 
@@ -93,6 +93,7 @@ pub unsafe extern "C" fn _polars_plugin_field_dptext_table(
     // SAFETY: Polars' promises, handed on.
     unsafe {
         call_field(fields, fields_len, output, |fields| {
+            require_types(fields.first(), fields.get(1))?;
             let name = fields.first().and_then(FFI_ArrowSchema::name).unwrap_or_default();
             let spend = arguments::<Arguments>(kwargs, kwargs_len)?.spend;
             let dtype = if spend { DataType::Struct(spend_fields()) } else { DataType::LargeUtf8 };
@@ -138,9 +139,26 @@ pub unsafe extern "C" fn _polars_plugin_field_dptext_released(
     // SAFETY: Polars' promises, handed on.
     unsafe {
         call_field(fields, fields_len, output, |fields| {
+            require_types(fields.get(2), fields.get(1))?;
             let field = fields.first().and_then(|schema| c_data::field(schema).ok());
             field.ok_or_else(|| Error::internal("the marker takes a series of texts"))
         });
+    }
+}
+
+/// Refuses columns that can hold no texts or no record ids, as soon as a plan's schema is known. A null type passes:
+/// Polars also says it of columns whose type it does not know yet.
+fn require_types(text: Option<&FFI_ArrowSchema>, id: Option<&FFI_ArrowSchema>) -> Result<()> {
+    let empty = |schema: &FFI_ArrowSchema| {
+        let field = c_data::field(schema).map_err(|_| unreadable())?;
+        Ok(Chunked { field: Arc::new(field), chunks: vec![] }.or_empty())
+    };
+    if let Some(schema) = text {
+        Strings::new(&empty(schema)?)?;
+    }
+    match id.map(empty).transpose()? {
+        Some(id) if !id.field.data_type().is_null() => ids::canonical(id, ids::Fields::ByName).map(|_| ()),
+        _ => Ok(()),
     }
 }
 

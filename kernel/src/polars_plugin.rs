@@ -82,12 +82,8 @@ impl Input {
 
     /// The column; its arrays leave the input.
     pub fn read(&mut self) -> Result<Chunked> {
-        let unreadable = |_| {
-            Error::input("a column is of a type that the kernel cannot read")
-                .hint("cast it first; texts are strings, 256-bit decimals become 128-bit ones or strings")
-        };
         // SAFETY: an export holds a valid schema until it is released.
-        let field = c_data::field(unsafe { &*self.0.field }).map_err(unreadable)?;
+        let field = c_data::field(unsafe { &*self.0.field }).map_err(|_| unreadable())?;
         if matches!(field.data_type(), DataType::FixedSizeBinary(_)) && c_data::extension(&field).is_none() {
             // Polars has no such type of its own: these are addresses, which differ in every evaluation.
             return Err(Error::input("a column holds Python objects, which have no value that stays the same")
@@ -97,7 +93,7 @@ impl Input {
         for &array in self.arrays() {
             // SAFETY: the pointer is valid and the array of the schema's type; an empty one, already released, is left
             // in its place, so nothing is released twice.
-            unsafe { column.push(FFI_ArrowArray::from_raw(array)) }.map_err(unreadable)?;
+            unsafe { column.push(FFI_ArrowArray::from_raw(array)) }.map_err(|_| unreadable())?;
         }
         Ok(column)
     }
@@ -108,6 +104,12 @@ impl Input {
         // SAFETY: the export is moved out of an input that is never used or dropped again.
         unsafe { std::ptr::read(&raw const *this.0) }
     }
+}
+
+/// What is said of a column of another type.
+pub fn unreadable() -> Error {
+    Error::input("a column is of a type that the kernel cannot read")
+        .hint("cast it first; texts are strings, 256-bit decimals become 128-bit ones or strings")
 }
 
 impl Drop for Input {

@@ -22,6 +22,9 @@ mechanism = {"name": "custext", "epsilon": 2.0}
 review = ColumnPolicy(dataset="d", column="review", release="r", mechanism=mechanism, key="env:DPTEXT_SECRET")
 out = pl.scan_parquet("raw.parquet").with_columns(pl.col("review").dptext.privatize(review, id=pl.col("id")))
 frame: pl.DataFrame = out.collect().dptext.privatize(review, id="id")
+lazy: pl.LazyFrame = out.dptext.privatize("privacy.toml")
+also: pl.Expr = dptext_etl.polars.privatize("review", review, id="id")
+rows: int = dptext_etl.polars.run_frame(lazy, "privacy.toml").rows["released"]
 register(SparkSession.builder.getOrCreate(), "private_review", review)
 defs = build_definitions("privacy.toml")
 """
@@ -43,7 +46,7 @@ def wrong(policy: ColumnPolicy, lazy: pl.LazyFrame) -> None:
 FOUND = [
     ('"ExprNamespace" has no attribute "privatise"', "attr-defined"),
     ('Argument 1 to "privatize" of "ExprNamespace" has incompatible type "int"; expected "Policy | ', "arg-type"),
-    ('Missing named argument "id" for "privatize"', "call-arg"),
+    ('No overload variant of "privatize" of "LazyFrameNamespace" matches argument type "Col', "call-overload"),
     ('Argument 1 to "build_definitions" has incompatible type "int"', "arg-type"),
     ('"Expr" has no attribute "dptxt"', "attr-defined"),
 ]

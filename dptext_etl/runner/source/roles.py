@@ -54,11 +54,28 @@ def open_table(policy: Policy, layout: Layout) -> Table[pl.LazyFrame]:
     if in_folders := [name for name in wanted_columns(policy) if name not in found and name in named]:
         beside = files.scan(as_written, all_text=all_text, paths_as=hive.PATHS)
         scanned = hive.with_columns(beside, files.paths, in_folders)
-        found = schema_of(scanned)
+    return table_of(scanned, policy, layout, files.origin)
+
+
+def table_of(
+    rows: pl.LazyFrame, policy: Policy, layout: Layout, origin: dict[str, str] | None = None
+) -> Table[pl.LazyFrame]:
+    """Project a lazy frame to the columns of a policy, and check their roles.
+
+    Args:
+        rows: The raw table; every evaluation must give the same rows in the same order.
+        policy: The policy of the run.
+        layout: The places of the run.
+        origin: Which version of which kind of table is read; None for plain files and frames.
+
+    Raises:
+        InputError: A column is missing, unnamed (strict_columns), or of a wrong type.
+    """
+    found, texts = schema_of(rows), {item.name for item in policy.columns}
     roles = Roles.of(policy, found, layout)
     chosen = (_plain(name, found[name]) if name in texts else pl.col(name) for name in wanted_columns(policy))
-    frame = in_pinned_order(scanned.select(*chosen), found, policy)
-    return Table(frame, schema_of(frame), roles.dropped, roles.id_type, files.origin)
+    frame = in_pinned_order(rows.select(*chosen), found, policy)
+    return Table(frame, schema_of(frame), roles.dropped, roles.id_type, origin)
 
 
 @dataclass(frozen=True)
@@ -143,7 +160,7 @@ def _check_writable(policy: Policy, found: pl.Schema, file_format: str) -> None:
 
 
 def _check_text(name: str, dtype: pl.DataType) -> None:
-    if dtype not in {pl.String, pl.Categorical, pl.Enum}:
+    if not isinstance(dtype, pl.String | pl.Categorical | pl.Enum):
         raise InputError(f"text column {name!r} must hold strings, got {dtype}", "cast the column, or name another")
 
 

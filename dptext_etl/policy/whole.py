@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from dptext_etl.errors import PolicyError
-from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
+from dptext_etl.policy.column_policy import ColumnPolicy
+from dptext_etl.policy.dataset_policy import Policy
+from dptext_etl.policy.resolving import PolicyLike, resolve
 
 
 def whole_policy(policy: PolicyLike, entries: Mapping[str, Any]) -> Policy:

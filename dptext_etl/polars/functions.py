@@ -1,0 +1,34 @@
+"""Release a text expression: the typed function beside the namespace `.dptext`."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from dptext_etl.polars.namespace import ExprNamespace
+from dptext_etl.policy import PolicyLike
+
+
+def privatize(
+    text: pl.Expr | str,
+    policy: PolicyLike,
+    *,
+    id: pl.Expr | str,  # noqa: A002  (the argument's name is the column's role)
+    spend: bool = False,
+) -> pl.Expr:
+    """Release a text column under differential privacy: the same expression as `pl.col(text).dptext.privatize(…)`.
+
+    Args:
+        text: The text column, by name or as an expression.
+        policy: The column's policy; if it names no column, it takes the expression's root column. Or a policy that has
+            the root column, or the path of its file.
+        id: Record ids: unique, without nulls, the same in every run.
+        spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
+
+    Returns:
+        As many strings as texts, null if the text is null; or the struct.
+
+    Raises:
+        PolicyError: The expression stands for several columns, or for another column than the policy.
+    """
+    expression = pl.col(text) if isinstance(text, str) else text
+    return ExprNamespace(expression).privatize(policy, id=id, spend=spend)
