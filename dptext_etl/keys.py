@@ -13,12 +13,14 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, KeyReferenceError
+from dptext_etl.key_providers import BUILT_IN, installed
 
 REFERENCE_FORMS = (
     '"env:NAME" (64 hex digits in an environment variable) or "file:PATH" (the same in a file of mode 0600)'
 )
 _HOW = "make a key once with `dptext key new PATH` and write file:PATH"
 _MAY_BE_A_KEY = re.compile(r"[0-9a-fA-F]{64}[^/]*/?\Z")
+_PASSWORD = re.compile(r"//[^/@]*:[^/@]*@")
 _VARIABLE = re.compile(r"[A-Za-z_][\w.-]*", re.ASCII)
 
 
@@ -29,7 +31,8 @@ def reference(value: Any) -> str:
     another machine; only then a missing key is noticed.
 
     Raises:
-        KeyReferenceError: The value is neither "env:NAME" nor "file:PATH". A key itself is refused and not quoted.
+        KeyReferenceError: The value is neither "env:NAME" nor "file:PATH", nor has the scheme of an installed provider
+            (`key_providers`). A key itself is refused and not quoted.
     """
     if not isinstance(value, str):
         msg = f"a key is given by reference, got {type(value).__name__}; allowed: {REFERENCE_FORMS}"
@@ -42,8 +45,15 @@ def reference(value: Any) -> str:
         if "SECRET" not in name.upper():
             msg = "the environment variable of a key needs SECRET in its name"
             raise KeyReferenceError(msg, "engines redact variables by that word; name it like DPTEXT_SECRET")
+    elif kind != "file" and name.strip() and kind not in BUILT_IN and kind in installed():
+        if _PASSWORD.search(name):
+            msg = "a key reference holds a password, and policies and plans show it"
+            raise KeyReferenceError(
+                msg, "name the key alone; its provider signs in by itself"
+            )
     elif kind != "file" or not name.strip():
-        msg = f"a key is given by reference, got something else; allowed: {REFERENCE_FORMS}"
+        more = "".join(f', or "{scheme}:NAME"' for scheme in sorted(installed()))
+        msg = f"a key is given by reference, got something else; allowed: {REFERENCE_FORMS}{more}"
         raise KeyReferenceError(msg, f"never write the key itself; {_HOW}")
     return value
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from dptext_etl import catalog
+from dptext_etl.key_providers import installed
 
 _PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("ledger", "id_key"))
 
@@ -48,7 +49,8 @@ def _found(reference: Any, folder: Path) -> Any:
 
 
 def _from_folder(reference: str, folder: Path) -> str:
-    if reference.startswith("env:"):
+    scheme, _, name = reference.partition(":")
+    if scheme == "env" or (name and not Path(scheme).suffix and scheme in installed()):
         return reference
     for prefix in ("file:", "sqlite:///"):
         if reference.startswith(prefix):

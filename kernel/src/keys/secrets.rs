@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{Arc, LazyLock, Mutex, OnceLock};
 
 use hmac::{Hmac, KeyInit, Mac};
 use rustix::fs::OFlags;
@@ -42,6 +42,16 @@ impl Prf {
 /// The 32 bytes K of a scope, or L of a ledger.
 pub struct Secret(Key);
 
+/// Returns the key behind a reference that is neither a variable nor a file.
+pub type Provider = fn(&str) -> Result<Secret>;
+
+static PROVIDER: OnceLock<Provider> = OnceLock::new();
+
+/// Names whom to ask for references of other schemes; the first call counts.
+pub fn ask(provider: Provider) {
+    let _ = PROVIDER.set(provider);
+}
+
 static RESOLVED: LazyLock<Mutex<HashMap<String, Arc<Secret>>>> = LazyLock::new(Mutex::default);
 
 impl Secret {
@@ -62,17 +72,22 @@ impl Secret {
         Ok(Self(key))
     }
 
-    /// The secret behind `env:NAME` or `file:PATH`, read once per process unless `reread`.
+    /// The secret behind a reference, read once per process unless `reread`. No lock is held while it is read: a
+    /// provider may take long, or need a key itself.
     pub fn resolve(reference: &str, reread: bool) -> Result<Arc<Self>> {
-        let mut resolved = RESOLVED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let resolved = || RESOLVED.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !reread {
-            if let Some(secret) = resolved.get(reference) {
+            if let Some(secret) = resolved().get(reference) {
                 return Ok(secret.clone());
             }
         }
         let secret = Arc::new(Self::read(reference)?);
-        resolved.insert(reference.to_owned(), secret.clone());
-        Ok(secret)
+        let mut resolved = resolved();
+        if reread {
+            resolved.insert(reference.to_owned(), secret.clone());
+            return Ok(secret);
+        }
+        Ok(resolved.entry(reference.to_owned()).or_insert(secret).clone())
     }
 
     fn read(reference: &str) -> Result<Self> {
@@ -83,8 +98,11 @@ impl Secret {
             .hint("take that key as known to whoever saw it; `dptext key new PATH` writes another one")),
             Some(("env", name)) => Self::from_environment(name),
             Some(("file", path)) => Self::from_file(path),
-            _ => Err(Error::key("a key reference is \"env:NAME\" or \"file:PATH\"; got something else")
-                .hint("never pass the key itself; `dptext key new PATH` writes a key file, then use \"file:PATH\"")),
+            Some((scheme, name)) if !scheme.is_empty() && !name.is_empty() => match PROVIDER.get() {
+                Some(provider) => provider(reference),
+                None => Err(no_reference()),
+            },
+            _ => Err(no_reference()),
         }
     }
 
@@ -190,6 +208,11 @@ impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(...)")
     }
+}
+
+fn no_reference() -> Error {
+    Error::key("a key reference is \"env:NAME\" or \"file:PATH\"; got something else")
+        .hint("never pass the key itself; `dptext key new PATH` writes a key file, then use \"file:PATH\"")
 }
 
 /// Refuses a key file that others than this process's user can read.

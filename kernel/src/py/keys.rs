@@ -8,7 +8,8 @@ use pyo3::types::PyBytes;
 
 use super::arrow_ffi::Text;
 use super::{attached, detached};
-use crate::keys::secrets::{ReleaseKey, Secret};
+use crate::errors::{Error, Result};
+use crate::keys::secrets::{ask, ReleaseKey, Secret};
 
 /// A secret of 32 bytes.
 #[pyclass(frozen, name = "Secret", module = "dptext_etl._kernel")]
@@ -22,7 +23,7 @@ impl PySecret {
         attached(py, Secret::random).map(|secret| Self(Arc::new(secret)))
     }
 
-    /// The secret behind "env:NAME" or "file:PATH", read once per process unless `reread`.
+    /// The secret behind a reference ("env:NAME", "file:PATH", or a provider's), read once per process unless `reread`.
     #[staticmethod]
     #[pyo3(signature = (reference, *, reread=false))]
     fn resolve(py: Python<'_>, reference: &str, reread: bool) -> PyResult<Self> {
@@ -91,7 +92,27 @@ fn fingerprint<'py>(py: Python<'py>, secret: &PySecret, text: Option<Text>) -> P
         .map(|print| PyBytes::new(py, print.as_slice()))
 }
 
+/// The key that a provider of `dptext_etl.key_providers` holds; the interpreter's lock is taken for it.
+fn provided(reference: &str) -> Result<Secret> {
+    Python::attach(|py| {
+        let key =
+            py.import("dptext_etl.key_providers").and_then(|module| module.call_method1("provided", (reference,)));
+        let key = key.map_err(|failure| {
+            let said = |name: &str| failure.value(py).getattr(name).and_then(|part| part.extract::<String>());
+            match (said("message"), said("hint")) {
+                (Ok(message), Ok(hint)) => Error::key(message).hint(hint),
+                _ => {
+                    Error::key("a key provider failed").hint("what it said is not shown, because it may hold a secret")
+                }
+            }
+        })?;
+        let bytes = key.cast::<PyBytes>().map_err(|_| Error::key("a key provider returned no bytes"))?;
+        Secret::from_bytes(bytes.as_bytes())
+    })
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    ask(provided);
     module.add_class::<PySecret>()?;
     module.add_class::<PyReleaseKey>()?;
     module.add_function(wrap_pyfunction!(fingerprint, module)?)

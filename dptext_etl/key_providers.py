@@ -1,0 +1,53 @@
+"""Get keys from where a plug-in keeps them: a vault, a key service of a cloud; `env:` and `file:` need none of this.
+
+A distribution brings a provider by an entry point of the group `dptext_etl.keys`. The entry point's name is the scheme
+of the references ("vault:NAME"), and its object is called with NAME and returns the 32 bytes of the key.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib.metadata import EntryPoint, entry_points
+
+from dptext_etl.errors import KeyReferenceError, seam
+
+GROUP = "dptext_etl.keys"
+BUILT_IN = ("env", "file")
+SECRET_BYTES = 32
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.ASCII)
+_DIGITS = re.compile(r"[0-9a-fA-F]{64}", re.ASCII)
+
+
+def installed() -> dict[str, EntryPoint]:
+    """Return the installed providers of keys by their schemes; none takes the place of a built-in one."""
+    found = entry_points(group=GROUP)
+    return {point.name: point for point in found if point.name not in BUILT_IN and _SCHEME.fullmatch(point.name)}
+
+
+def provided(reference: str) -> bytes:
+    """Return the key that a provider holds under a reference; the kernel calls it, once per process and reference.
+
+    Args:
+        reference: The scheme of a provider, a colon, and a name that the provider knows.
+
+    Raises:
+        KeyReferenceError: There is no such provider, it failed, or what it returned is no key. What the provider said
+            is dropped, because it may hold a secret.
+    """
+    scheme, _, name = reference.partition(":")
+    point = installed().get(scheme)
+    if point is None:
+        msg = "no provider of keys is installed here for the scheme of this reference"
+        raise KeyReferenceError(
+            msg, f"known: {', '.join([*BUILT_IN, *sorted(installed())])}; install it on workers, too"
+        )
+    with seam(
+        f"the key provider {scheme!r}", KeyReferenceError, "call it yourself to see why; its words are not shown"
+    ):
+        key = point.load()(name)
+    if isinstance(key, str) and _DIGITS.fullmatch(key.strip()):
+        return bytes.fromhex(key.strip())
+    if not isinstance(key, bytes) or len(key) != SECRET_BYTES:
+        msg = f"the key provider {scheme!r} returned {type(key).__name__}, which is no key"
+        raise KeyReferenceError(msg, "a key is 32 bytes, or a string of 64 hex digits")
+    return key
