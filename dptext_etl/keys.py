@@ -48,9 +48,7 @@ def reference(value: Any) -> str:
     elif kind != "file" and name.strip() and kind not in BUILT_IN and kind in installed():
         if _PASSWORD.search(name):
             msg = "a key reference holds a password, and policies and plans show it"
-            raise KeyReferenceError(
-                msg, "name the key alone; its provider signs in by itself"
-            )
+            raise KeyReferenceError(msg, "name the key alone; its provider signs in by itself")
     elif kind != "file" or not name.strip():
         more = "".join(f', or "{scheme}:NAME"' for scheme in sorted(installed()))
         msg = f"a key is given by reference, got something else; allowed: {REFERENCE_FORMS}{more}"

@@ -13,7 +13,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-SMALL = {  # three workers share the machine, no test asks the network for a model, a key is there that nothing else uses
+SMALL = {  # three workers share the machine, no test asks the network, a key is there that nothing else uses
     "OMP_NUM_THREADS": "1",
     "TOKENIZERS_PARALLELISM": "false",
     "HF_HUB_OFFLINE": "1",

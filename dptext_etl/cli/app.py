@@ -27,6 +27,7 @@ from dptext_etl.cli.commands import (
     privatize,
     run,
     schema,
+    statement,
     train,
 )
 
@@ -70,6 +71,7 @@ for module in (
     forget,
     audit,
     evaluate,
+    statement,
     calibrate,
     mechanisms,
     explain,

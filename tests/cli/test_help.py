@@ -41,6 +41,7 @@ def test_the_commands_are_those_of_the_issue():
         "forget",
         "audit",
         "evaluate",
+        "statement",
         "calibrate",
         "preview",
         "demo",

@@ -22,7 +22,9 @@ LEFT_OUT = ("tests/docs/test_specification.py", "models/")
 ANCHOR = re.compile(r"\{:? ?#([a-z0-9-]+) ?\}")
 LINK = re.compile(r"\]\(([^)\s]*)\)")
 CITED = re.compile(r"docs/spec/([\w.-]*\w)?(?:#([\w-]*))?")
-ELSEWHERE = re.compile(r"(?<![\w-])(?<!mechanisms/)(?:privacy|amendments|stream|surrogate|anchors|peers|ecosystem)\.md\b|shared/spec")
+ELSEWHERE = re.compile(
+    r"(?<![\w-])(?<!mechanisms/)(?:privacy|amendments|stream|surrogate|anchors|peers|ecosystem)\.md\b|shared/spec"
+)
 NUMBERED = re.compile(
     r"\b[Aa]mendments? *A?\d|(?<![\w#-])A(?:[1-9]|1\d|2[0-7])[a-c]?(?![\w-])"  # one amendment
     r"|\.md`?,? +(?:sections? )?\d|\bspec(?:ification)?,? +(?:section )?\d|\bDESIGN\b"  # a section of a page

@@ -9,40 +9,24 @@ from dptext_etl.evaluation.evidence import INSIDE, Evidence, Measured
 from dptext_etl.evaluation.measure import Attack, Score
 from dptext_etl.evaluation.report.bars import LEGEND, bar
 from dptext_etl.evaluation.report.summary import in_short
+from dptext_etl.html import document
 
 STYLE = """
-:root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --line: #d5d9de; --soft: #5a6472; --bar: #2f6fab;
-  --raw: #b3541e; --warn: #fff3cd; --warn-ink: #5c4400 }
-@media (prefers-color-scheme: dark) { :root { --ink: #e6e9ed; --paper: #14171b; --line: #363c44; --soft: #9aa4b1;
-  --bar: #6aa9e0; --raw: #e8955f; --warn: #3b3111; --warn-ink: #f0dd9a } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(--paper); max-width: 64rem;
-  margin: 0 auto; padding: 1rem }
-h1 { font-size: 1.6rem } h2 { font-size: 1.25rem; margin-top: 2rem } h3 { font-size: 1rem; margin: 1.5rem 0 0 }
 p.says { color: var(--soft); margin: .2rem 0 .5rem; max-width: 48rem }
-.inside { background: var(--warn); color: var(--warn-ink); padding: .6rem .8rem; border-radius: .4rem }
-.scroll { overflow-x: auto }
-table { border-collapse: collapse; width: 100% } th, td { text-align: left; padding: .3rem .8rem .3rem 0;
-  border-bottom: 1px solid var(--line); vertical-align: top }
 td.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap } td.what { min-width: 14rem }
 svg { display: block; width: 12rem; height: 1.2rem } svg .axis { stroke: var(--line) } svg .bar { fill: var(--bar) }
 svg .whisker { stroke: var(--ink) } svg .blind { stroke: var(--soft); stroke-dasharray: 2 2 }
 svg .raw { stroke: var(--raw) }
 @media (max-width: 40rem) { svg { width: 5rem } td.what { min-width: 8rem }
   .figures td:nth-child(3), .figures th:nth-child(3) { display: none } }
-@media print { body { max-width: none } .scroll { overflow: visible } }
 """
 
 
 def page(found: Sequence[Evidence]) -> str:
     """Return the page of some columns."""
-    parts = [_column(item) for item in found]
-    title = "Evidence: " + ", ".join(escape(item.column) for item in found)
-    return (
-        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<style>{STYLE}</style></head><body><h1>{title}</h1>"
-        f'<p class="inside">{escape(INSIDE)}</p>{"".join(parts)}</body></html>\n'
-    )
+    title = "Evidence: " + ", ".join(item.column for item in found)
+    body = f'<p class="inside">{escape(INSIDE)}</p>{"".join(map(_column, found))}'
+    return document(title, body, STYLE)
 
 
 def _column(found: Evidence) -> str:

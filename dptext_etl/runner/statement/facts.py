@@ -1,0 +1,146 @@
+"""Collect what a statement says, from the manifest of a published table and from its ledger; no text is read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import dptext_etl
+from dptext_etl.accounting import log10_odds
+from dptext_etl.checks import catalog
+from dptext_etl.errors import InputError, bare
+from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
+from dptext_etl.ledger import Ledger
+from dptext_etl.ledger.terms import Scope
+from dptext_etl.policy import Policy
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Manifest
+
+FORMAT = "dptext-statement/1"
+
+
+@bare
+def facts(
+    sink: str | None = None, policy: Policy | None = None, partition: str | None = None, *, public: bool = False
+) -> dict[str, Any]:
+    """Return what there is to say of the current version of a published table.
+
+    Args:
+        sink: Folder or object-store URL of the published table; None takes the policy's.
+        policy: The policy that it was published under. Without it no ledger is read: what was charged, caps and what is
+            left of them are missing.
+        partition: The partition, if the policy cuts its tables.
+        public: Leave out amounts that depend on texts: what was charged, and what is left of caps.
+
+    Raises:
+        InputError: Nothing is published there, or neither sink nor policy is given.
+        LedgerError: The ledger cannot be read.
+    """
+    if sink is None and policy is None:
+        raise InputError("neither a published table nor a policy is given", "name one of them")
+    if sink is None:
+        assert policy is not None  # noqa: S101  (said above)
+        layout = Layout.of(policy, partition)
+    else:
+        layout = Layout.of_sink(sink, policy.storage_options if policy else {})
+    manifest = Manifest.read(layout)
+    if manifest is None:
+        raise InputError("nothing is published there", "give the folder that `dptext run` published, or its policy")
+    texts = {column["name"] for column in manifest.columns}
+    found: dict[str, Any] = {
+        "format": FORMAT,
+        "dataset": manifest.dataset,
+        "release": manifest.release,
+        "partition": manifest.partition,
+        "version": manifest.version,
+        "rows": manifest.rows,
+        "files": len(manifest.parts),
+        "id": manifest.id,
+        "in_clear": [name for name in manifest.schema if name not in texts],
+        "manifest_sha256": manifest.digest,
+        "sink": sink or layout.sink,
+        "gates": [{"name": name, "catches": _catches(name)} for name in manifest.gates],
+        "columns": [_column(column) for column in manifest.columns],
+        "caps": [],
+        "public": public,
+        "written_by": f"dptext_etl {dptext_etl.__version__}",
+    }
+    if policy is not None:
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+            _add_claims(found, ledger.export())
+            if not public:
+                _add_charges(found, ledger.show())
+                ours = [pinned for pinned in ledger.caps() if manifest.dataset in pinned["datasets"]]
+                found["caps"] = [_cap(ledger, pinned) for pinned in ours]
+    found["lacks"] = [] if policy else ["what the ledger holds: give the policy, `--policy POLICY`"]
+    return found
+
+
+def _column(claim: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the manifest says of a text column, in words beside the names."""
+    worst = claim["largest_epsilon"]
+    return {
+        **claim,
+        "meaning": GuaranteeClass(claim["class"]).meaning,
+        "disclosures": {name: Disclosure(name).meaning for name in claim["disclosures"]},
+        "worst_case": {
+            "epsilon": worst,
+            "delta": claim["largest_delta"],
+            "words": claim["longest_text_words"],
+            "log10_odds": _odds(worst),
+        },
+    }
+
+
+def _add_claims(found: dict[str, Any], exported: Mapping[str, Any]) -> None:
+    """Add what the ledger pinned for each column: neighbours, configuration, hashes of public inputs."""
+    releases = exported["datasets"].get(found["dataset"], {}).get("releases", [])
+    for column in found["columns"]:
+        for release in releases:
+            if (release["column"], release["release"]) == (column["name"], found["release"]):
+                wanted = ("neighbours", "configuration", "artifact_hashes", "burnt")
+                column |= {name: release[name] for name in wanted if name in release}
+
+
+def _add_charges(found: dict[str, Any], releases: list[dict[str, Any]]) -> None:
+    """Add the largest charge of a record, and how many records were charged."""
+    for column in found["columns"]:
+        for release in releases:
+            named = (release["dataset"], release["column"], release["release"])
+            if named == (found["dataset"], column["name"], found["release"]):
+                largest = _units(release["max_eps_pure"])
+                column["charged"] = {
+                    "largest_epsilon": largest,
+                    "records": release["committed"],
+                    "log10_odds": _odds(largest),
+                    "by": "draws made" if release["expost"] else "worst case of the record's own length",
+                }
+
+
+def _cap(ledger: Ledger, pinned: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a cap, and how much of it is left to the unit that has least."""
+    kind, _, name = pinned["scope"].partition(":")
+    scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
+    held = ledger.remaining(scope).as_dict()
+    return {
+        "scope": held["scope"],
+        "unit": held["unit"],
+        "limits": {name: _units(amount) for name, amount in held["limits"].items()},
+        "units": held["units"],
+        "at_the_cap": held["exhausted"],
+        "most_used": {name: _units(at["max"]) for name, at in held["used"].items() if at},
+        "least_left": {name: _units(at["min"]) for name, at in held["left"].items() if at},
+    }
+
+
+def _catches(gate: str) -> str:
+    """Say what a gate finds; nothing of one that this version does not know."""
+    return catalog.load(gate).catches if gate in catalog.available() else ""
+
+
+def _units(amount: float | str) -> float | str:
+    return amount if isinstance(amount, str) else amount / MICRO
+
+
+def _odds(epsilon: float | str) -> float | str:
+    return "inf" if isinstance(epsilon, str) else round(log10_odds(round(epsilon * MICRO)), 1)

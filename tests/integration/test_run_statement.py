@@ -1,0 +1,88 @@
+"""The page to sign: what a release holds, promises and cost, from its manifest and its ledger alone."""
+
+import json
+import re
+
+import pytest
+
+from dptext_etl.runner.statement.sections import meaning_of
+from tests.cli.saying import dptext
+
+POLICY = """
+dataset = "reviews"
+release = "2026-11"
+source = "raw.parquet"
+sink = "published"
+id = "id"
+subject = "user_id"
+keep = ["stars"]
+key = "file:noise.key"
+ledger = {{ url = "sqlite:///ledger.db" }}
+
+[[column]]
+name = "review"
+mechanism = {{ name = "custext", epsilon = 2.0, k = 5, vectors = "{vectors}" }}
+allow = ["cluster"]
+"""
+
+
+@pytest.fixture
+def released(job):
+    job.run()
+    path = job.folder / "privacy.toml"
+    path.write_text(POLICY.format(vectors=job.vectors))
+    return path
+
+
+def test_both_forms_say_what_ledger_and_manifest_hold(released, tmp_path, sentinel):
+    done = dptext("statement", released, "--out", tmp_path / "out")
+    assert done.exit_code == 0, done.output
+    facts = json.loads(dptext("statement", released, "--json").stdout)
+    review = next(column for column in facts["columns"] if column["name"] == "review")
+    ledger = json.loads(dptext("ledger", "show", "--ledger", released.parent / "ledger.db", "--json").stdout)
+    shown = next(release for release in ledger["releases"] if release["column"] == "review")
+    charged = review["charged"]["largest_epsilon"]
+    assert charged == shown["max_eps_pure"] / 1e6 < review["worst_case"]["epsilon"] == 20_000
+    assert set(review["disclosures"]) == {"cluster", "length", "nullness"}
+    assert {"id", "stars"} <= set(facts["in_clear"])
+    written, page = ((tmp_path / "out" / f"statement.{form}").read_text() for form in ("md", "html"))
+    for said in (
+        f"ε {charged:g}",
+        "ε 20,000",
+        "the output set of every word",
+        facts["manifest_sha256"],
+        "rows_ledgered",
+    ):
+        assert said in written
+        assert said in page
+    assert not re.findall(r"<(?:script|link|img)|https?:", page)
+    assert sentinel not in written + page + json.dumps(facts)
+
+
+def test_readers_outside_see_no_amount_that_depends_on_texts(released, tmp_path):
+    facts = json.loads(dptext("statement", released, "--public", "--json").stdout)
+    assert "charged" not in facts["columns"][0]
+    assert facts["caps"] == []
+    dptext("statement", released, "--public", "--out", tmp_path / "out")
+    assert "inside your boundary: what records" not in (tmp_path / "out" / "statement.md").read_text()
+
+
+def test_a_published_table_alone_says_what_is_missing(released):
+    facts = json.loads(dptext("statement", released.parent / "published", "--json").stdout)
+    assert facts["columns"][0]["worst_case"]["epsilon"] == 20_000
+    assert "ledger" in facts["lacks"][0]
+
+
+def test_where_nothing_is_published(tmp_path):
+    done = dptext("statement", tmp_path / "nothing")
+    assert done.exit_code == 2
+    assert "nothing is published there" in done.output
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "said"),
+    [(4.0, "35.5 %"), (0.0, "factor of 1 "), (30.0, "says nothing in practice"), ("inf", "No bound")],
+)
+def test_an_epsilon_in_words(epsilon, said):
+    """A prior of 1 %: odds of 1 to 99 times e^4 are 0.551, a chance of 35.5 %."""
+    assert said in meaning_of(epsilon)
