@@ -1,0 +1,7 @@
+"""Divide a budget among the draws of a text by public scores of its words (paper 001), under Theorem A."""
+
+from dptext_etl.allocation.allocation import Allocation
+from dptext_etl.allocation.score import Score
+from dptext_etl.allocation.spread import spread
+
+__all__ = ["Allocation", "Score", "spread"]

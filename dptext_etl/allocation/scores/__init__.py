@@ -1,0 +1,1 @@
+"""One score per file; its file name is its name."""
