@@ -195,6 +195,24 @@ def choose_scores(
     Weights are those of `dptext_etl.sampling.integer_weights`; `least` is the smallest of any id.
     """
 
+def choose_scores_each(
+    scores: _Arrow,
+    m: int,
+    epsilons: _Arrow,
+    low: float,
+    high: float,
+    leasts: _Arrow,
+    record_keys: _Arrow,
+    records: _Arrow,
+    positions: _Arrow,
+    purpose: int = 1,
+    threads: int | None = None,
+) -> Column:
+    """Return one id (uint32) per row as `choose_scores` does, each row at its own epsilon and least weight.
+
+    Epsilons are float64, least weights uint64, one per row.
+    """
+
 def score_weights(
     scores: _Arrow, m: int, epsilon: float, low: float, high: float, least: int, threads: int | None = None
 ) -> Column: ...

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from decimal import ROUND_CEILING, Decimal, localcontext
-from functools import cache
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +35,7 @@ def weight_bits(m: int) -> int:
     return min(46, 62 - (m - 1).bit_length())
 
 
-@cache
+@lru_cache(maxsize=65_536)
 def smallest_weight(epsilon: float, m: int) -> int:
     """Return wmin, the smallest weight in a set of `m` members: S * exp(-epsilon / 2), rounded up."""
     with localcontext() as context:

@@ -29,6 +29,7 @@ TOKEN = 1
 """Purpose number of draws of words (docs/spec/stream.md#purposes)."""
 
 Choices = npt.NDArray[np.uint32]
+_Bounds = tuple[float | npt.NDArray[np.float64], float, float]
 
 _ONE_LEVEL, _BLOCK = 4096, 256
 _CELLS_AT_ONCE = 2**24  # needs about 400 MB of intermediate numbers on a device
@@ -69,7 +70,7 @@ def choose(
     scores: Any,
     slots: Slots,
     *,
-    epsilon: float,
+    epsilon: float | npt.NDArray[np.float64],
     low: float,
     high: float,
     purpose: int = TOKEN,
@@ -81,7 +82,7 @@ def choose(
         scores: Shape (n, m), a numpy array or a torch tensor, any floats; NaN counts as `low`, the others are clipped
             to `[low, high]`.
         slots: n slots.
-        epsilon: Epsilon per draw, above 0.
+        epsilon: Epsilon per draw, above 0; or one of each draw, shape (n,), where a budget is divided among them.
         low: Public lower bound of the scores.
         high: Public upper bound of the scores, above `low`.
         purpose: Purpose number of the stream (plus 256 per pass).
@@ -96,18 +97,27 @@ def choose(
         PolicyError: Epsilon or the range of scores is not allowed.
     """
     n, m = scores.shape
-    if not (0 < epsilon < math.inf and 0 < high - low < math.inf):
-        msg = f"epsilon is finite and above 0, low is below high; got {epsilon}, {low} and {high}"
+    least_epsilon, most_epsilon = np.min(epsilon, initial=math.inf), np.max(epsilon, initial=0.0)
+    if (n and not 0 < least_epsilon <= most_epsilon < math.inf) or not 0 < high - low < math.inf:
+        msg = f"epsilon is finite and above 0, low is below high; got {least_epsilon}, {low} and {high}"
         raise PolicyError(msg)
     if n != len(slots):
         msg = f"every row of scores has a slot of its own; got {n} rows and {len(slots)} slots"
         raise InputError(msg)
+    if isinstance(epsilon, np.ndarray) and epsilon.shape != (n,):
+        msg = f"every row of scores has an epsilon of its own; got {n} rows and {len(epsilon)} epsilons"
+        raise InputError(msg)
     if on_device is None:
         on_device = not isinstance(scores, np.ndarray) and scores.is_cuda
     if on_device:
-        return _choose_on_device(scores, slots, (float(epsilon), low, high), purpose)
-    parameters = m, epsilon, low, high, smallest_weight(float(epsilon), m)
-    drawn = _kernel.choose_scores(_flat(scores), *parameters, *slots.arrays(), purpose)
+        return _choose_on_device(scores, slots, (epsilon, low, high), purpose)
+    if isinstance(epsilon, np.ndarray):
+        least = pa.array([smallest_weight(one, m) for one in epsilon.tolist()], pa.uint64())
+        of_each = m, pa.array(epsilon, pa.float64()), low, high, least
+        drawn = _kernel.choose_scores_each(_flat(scores), *of_each, *slots.arrays(), purpose)
+    else:
+        parameters = m, epsilon, low, high, smallest_weight(float(epsilon), m)
+        drawn = _kernel.choose_scores(_flat(scores), *parameters, *slots.arrays(), purpose)
     return np.asarray(pa.array(drawn).to_numpy())
 
 
@@ -144,12 +154,12 @@ def bernoulli(slots: Slots, chance: Fraction, *, purpose: int) -> npt.NDArray[np
     return successes
 
 
-def weights(scores: Any, epsilon: float, low: float, high: float) -> Weights:
+def weights(scores: Any, epsilon: float | npt.NDArray[np.float64], low: float, high: float) -> Weights:
     """Return the integer weights from which `choose` draws on a host.
 
     Args:
         scores: Shape (n, m), a numpy array or a torch tensor, any floats.
-        epsilon: Epsilon per draw, above 0.
+        epsilon: Epsilon per draw, above 0; or one of each draw, shape (n,).
         low: Public lower bound of the scores.
         high: Public upper bound of the scores, above `low`.
 
@@ -157,6 +167,9 @@ def weights(scores: Any, epsilon: float, low: float, high: float) -> Weights:
         Weights, uint64, shape (n, m).
     """
     n, m = scores.shape
+    if isinstance(epsilon, np.ndarray):
+        rows = [weights(scores[at : at + 1], one, low, high) for at, one in enumerate(epsilon.tolist())]
+        return np.concatenate([np.zeros((0, m), np.uint64), *rows])
     made = _kernel.score_weights(_flat(scores), m, epsilon, low, high, smallest_weight(float(epsilon), m))
     return np.asarray(pa.array(made).to_numpy()).reshape(n, m)
 
@@ -170,29 +183,35 @@ def _flat(scores: Any) -> pa.Array:
     return pa.array(np.ascontiguousarray(scores, np.float64 if wide else np.float32).reshape(-1))
 
 
-def _choose_on_device(scores: torch.Tensor, slots: Slots, bounds: tuple[float, float, float], purpose: int) -> Choices:
+def _choose_on_device(scores: torch.Tensor, slots: Slots, bounds: _Bounds, purpose: int) -> Choices:
     """Draw as the kernel does: with the same integers, two levels, and weights that differ at most in the last unit."""
     import torch
 
     rows = max(1, _CELLS_AT_ONCE // scores.shape[1])
+    epsilon, low, high = bounds
+    each = np.broadcast_to(np.float64(epsilon), len(slots))
     with torch.no_grad():
-        parts = [
-            _draw_on_device(_weigh_on_device(scores[at : at + rows], bounds), slots.take(slice(at, at + rows)), purpose)
-            for at in range(0, len(slots), rows)
-        ]
+        parts = []
+        for some in (slice(at, at + rows) for at in range(0, len(slots), rows)):
+            padded = _weigh_on_device(scores[some], (each[some], low, high))
+            parts.append(_draw_on_device(padded, slots.take(some), purpose))
     return np.concatenate([np.zeros(0, np.uint32), *parts])
 
 
-def _weigh_on_device(scores: torch.Tensor, bounds: tuple[float, float, float]) -> torch.Tensor:
+def _weigh_on_device(scores: torch.Tensor, bounds: _Bounds) -> torch.Tensor:
     """Return integer weights, int64, padded with ids of weight 0 to whole blocks of 256."""
     import torch
 
     (n, m), (epsilon, low, high) = scores.shape, bounds
-    top, least = float(2 ** weight_bits(m)), float(smallest_weight(epsilon, m))
+    each = np.broadcast_to(np.float64(epsilon), n)
+    top, device = float(2 ** weight_bits(m)), scores.device
+    least = torch.tensor([float(smallest_weight(one, m)) for one in each.tolist()], dtype=torch.float64, device=device)
+    half = torch.tensor((each / 2).tolist(), dtype=torch.float64, device=device)
     clipped = scores.to(torch.float64, copy=True)
     clipped.masked_fill_(clipped.isnan(), low).clamp_(low, high)
     away = clipped.amax(dim=1, keepdim=True) - clipped
-    exact = away.mul_(-epsilon / 2).div_(high - low).exp_().mul_(top).floor_().clamp_(least, top)
+    exact = away.mul_(-half[:, None]).div_(high - low).exp_().mul_(top).floor_().clamp_(max=top)
+    exact = torch.maximum(exact, least[:, None])
     padded = torch.zeros((n, m + -m % _BLOCK), dtype=torch.int64, device=scores.device)
     padded[:, :m] = exact
     return padded

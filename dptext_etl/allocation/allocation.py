@@ -96,9 +96,7 @@ class Allocation(BaseModel):
         """Return the average score of each token; equal ones where a score fails."""
         try:
             columns = [one.of(tokens) for one in self.scorers]
-            if any(len(column) != len(tokens) for column in columns):
-                raise ValueError("a score per token")
-            return [_mean(each) for each in zip(*columns, strict=True)]
+            return [_mean(each[1:]) for each in zip(tokens, *columns, strict=True)]
         except Exception:  # noqa: BLE001  (tools fail in any way, and none may quote or drop a text)
             log.warning("the scores failed on a text: its budget is divided evenly, at the same spend")
             return [1.0] * len(tokens)
@@ -122,6 +120,6 @@ def _micro(amount: float) -> int:
     return int(exact(amount) * MICRO)
 
 
-def _mean(numbers: Sequence[float]) -> float:
+def _mean(numbers: Sequence[Any]) -> float:
     usable = [1.0 if math.isnan(number) else min(1.0, max(0.0, number)) for number in numbers]
     return math.fsum(usable) / len(usable)

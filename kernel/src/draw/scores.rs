@@ -204,13 +204,28 @@ pub fn choose<T: Real>(
     purpose: u32,
     threads: usize,
 ) -> Result<Vec<u32>> {
+    choose_each(std::slice::from_ref(law), scores, draws, purpose, threads)
+}
+
+/// One id per row of scores, each by a law of its own, or all by one; laws differ in epsilon alone.
+pub fn choose_each<T: Real>(
+    laws: &[Law],
+    scores: &[T],
+    draws: &Occurrences<'_>,
+    purpose: u32,
+    threads: usize,
+) -> Result<Vec<u32>> {
     draws.refuse_repeats()?;
-    let row = rows(law, scores, draws.len())?;
+    let Some(one) = laws.first() else { return Ok(Vec::new()) };
+    if laws.len() > 1 && (laws.len() != draws.len() || laws.iter().any(|law| law.m != one.m)) {
+        return Err(Error::input("every draw has an epsilon of its own, over one output set"));
+    }
+    let (law, row) = (one, rows(one, scores, draws.len())?);
     let parts = threads::over_rows(draws.len(), (CELLS_AT_ONCE / law.m).max(1), threads, |some| {
         let (mut ends, mut slot) = (Zeroizing::new(Vec::new()), Zeroizing::new([0u64; 2]));
         let slot = slot.get_mut(..law.width()).unwrap_or_default();
         some.map(|at| {
-            let scores = row(at)?;
+            let (scores, law) = (row(at)?, laws.get(at).unwrap_or(one));
             let best = law.ends(scores, &mut ends);
             let (key, position) = draws.get(at)?;
             let stream = Stream::new(key, purpose)?;
@@ -286,6 +301,22 @@ mod tests {
                 assert_eq!(drawn as usize, expected, "m {m}, epsilon {epsilon}");
             }
         }
+    }
+
+    #[test]
+    fn rows_with_epsilons_of_their_own_draw_as_each_would_alone() {
+        let (keys, m) = ([KEY], 300);
+        let epsilons = [0.5, 40.0, 2.0, 250.0, 1e-6, 12.0];
+        let (laws, row) = (epsilons.map(|epsilon| law(m, epsilon)), scores(m));
+        let (records, positions) = (vec![0; epsilons.len()], (0..epsilons.len() as u64).collect::<Vec<_>>());
+        let draws = Occurrences::new(&keys, &records, &positions).unwrap();
+        let drawn = choose_each(&laws, &row.repeat(epsilons.len()), &draws, 1, 2).unwrap();
+        for (at, law) in laws.iter().enumerate() {
+            let (records, positions) = ([0], [at as u64]);
+            let alone = Occurrences::new(&keys, &records, &positions).unwrap();
+            assert_eq!(choose(law, &row, &alone, 1, 1).unwrap(), [drawn[at]]);
+        }
+        assert!(choose_each(&laws[..3], &row.repeat(epsilons.len()), &draws, 1, 1).is_err());
     }
 
     #[test]

@@ -40,6 +40,40 @@ fn choose_scores(
     })
 }
 
+/// One id per row of `m` scores, each at an epsilon and a least weight of its own.
+#[pyfunction]
+#[pyo3(signature = (scores, m, epsilons, low, high, leasts, record_keys, records, positions, purpose=1, threads=None))]
+#[allow(clippy::too_many_arguments)]
+fn choose_scores_each(
+    py: Python<'_>,
+    scores: Chunks,
+    m: usize,
+    epsilons: Chunks,
+    low: f64,
+    high: f64,
+    leasts: Chunks,
+    record_keys: Chunks,
+    records: Chunks,
+    positions: Chunks,
+    purpose: u32,
+    threads: Option<usize>,
+) -> PyResult<Column> {
+    detached(py, || {
+        let (each, least) = (numbers::<f64>(&epsilons, "epsilons")?, numbers::<u64>(&leasts, "least weights")?);
+        let draws = occurrences(&record_keys, &records, &positions)?;
+        if each.len() != draws.len() || least.len() != draws.len() {
+            return Err(Error::input("every draw has an epsilon and a least weight of its own"));
+        }
+        let laws = each.iter().zip(least).map(|(&epsilon, &least)| Law::new(m, epsilon, low, high, least));
+        let (laws, threads) = (laws.collect::<Result<Vec<_>>>()?, threads::count(threads)?);
+        let chosen = match numbers::<f32>(&scores, "scores") {
+            Ok(scores) => scores::choose_each(&laws, scores, &draws, purpose, threads),
+            Err(_) => scores::choose_each(&laws, numbers::<f64>(&scores, "scores")?, &draws, purpose, threads),
+        }?;
+        Ok(column(chosen))
+    })
+}
+
 /// The integer weights that `choose_scores` draws from, row after row.
 #[pyfunction]
 #[pyo3(signature = (scores, m, epsilon, low, high, least, threads=None))]
@@ -137,6 +171,7 @@ fn noisy_latents(
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(choose_scores, module)?)?;
+    module.add_function(wrap_pyfunction!(choose_scores_each, module)?)?;
     module.add_function(wrap_pyfunction!(score_weights, module)?)?;
     module.add_function(wrap_pyfunction!(bounded, module)?)?;
     module.add_function(wrap_pyfunction!(noisy_latents, module)?)
