@@ -78,6 +78,11 @@ class Mechanism(BaseModel, ABC):
     """Those of `artifact_fields` whose names may look like paths, as names of models on a hub do. A policy takes such a
     name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
 
+    divides: ClassVar[bool] = False
+    """True if it has a field `allocation`: one budget of a record, divided among its draws."""
+    cannot_divide: ClassVar[str] = "its draws are none of an exponential mechanism over one public output set"
+    """Why it has none."""
+
     epsilon: Epsilon
     mode: Mode = "strict"
     n_max: PositiveInt = DEFAULT_N_MAX
@@ -103,6 +108,16 @@ class Mechanism(BaseModel, ABC):
         state = super().__getstate__()
         fields = type(self).model_fields
         return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _budgets_are_not_divided(cls, values: Any) -> Any:
+        if not cls.divides and isinstance(values, dict) and values.get("allocation") is not None:
+            raise ValueError(
+                f"no allocation divides the budget of a text here: {cls.cannot_divide}; take dpmlm, dp_prompt, "
+                'dp_paraphrase, custext, santext or diffractor (variant "tem"), which divide it under a theorem'
+            )
+        return values
 
     @model_validator(mode="after")
     def _delta_fits_the_records(self) -> Self:
@@ -175,6 +190,10 @@ class Mechanism(BaseModel, ABC):
         A setting of the machine, never of a release: it enters no configuration.
         """
         return None
+
+    def unit_of(self, draw: str) -> str:
+        """Return what `epsilon` is the price of, by the name of what one draw releases."""
+        return draw
 
     @property
     @abstractmethod
@@ -287,4 +306,9 @@ def _written(value: Any) -> Any:
         return sorted(_written(item) for item in value)
     if isinstance(value, (list, tuple)):
         return [_written(item) for item in value]
+    if isinstance(value, BaseModel):
+        fields = type(value).model_fields
+        named: frozenset[str] = getattr(value, "artifact_fields", frozenset())
+        given = {name: getattr(value, name) for name in fields if name not in named}
+        return {name: _written(item) for name, item in given.items() if item != fields[name].default}
     return value

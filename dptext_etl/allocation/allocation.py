@@ -1,6 +1,11 @@
 """Describe how the budget of a record is divided among its draws.
 
-Specification: docs/spec/privacy.md#allocation, docs/spec/privacy.md#budget-distribution.
+Four ways are sound, and a policy takes one of them (docs/spec/privacy.md#allocation-allowed):
+
+* `scores` alone: by the words of the text itself, between texts with as many draws over one output set (Theorem A).
+* `scores` and `first`: by the words of a first release of the text, which costs `first`.
+* `template`: by the position of a draw, whatever the text.
+* `scores`, `templates` and `choosing`: by one of several public templates, drawn near what the scores ask for.
 """
 
 from __future__ import annotations
@@ -8,34 +13,48 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import cached_property
-from typing import Any, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from dptext_etl.allocation import score
-from dptext_etl.allocation.spread import spread
+from dptext_etl.allocation.spread import FLOOR, spread
 from dptext_etl.artifacts import Artifact
 from dptext_etl.guarantee import MICRO, exact
 from dptext_etl.mechanism import Epsilon
 
 log = logging.getLogger("dptext_etl.allocation")
 
+Template = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], Field(min_length=1)]
+"""Shares of the draws by their positions; the last one counts for all positions beyond."""
+
 
 class Allocation(BaseModel):
     """How the budget of a record is divided among its draws.
 
     Attributes:
-        scores: Names of the scores whose average divides the budget, by the words of the text.
         total: Epsilon of all draws of a record together: a public constant, never an average over private texts.
+        scores: Names of the scores whose average divides the budget.
+        first: Epsilon of a first release of the whole record, from whose words the scores are taken.
+        template: Shares by position, the last of which counts for all positions beyond; "uniform" for equal ones.
+        templates: Public templates, one of which is chosen.
+        choosing: Epsilon of that choice.
         eps_lo: Least epsilon of a draw; None takes a tenth of an even share.
         eps_hi: Largest epsilon of a draw; None takes four even shares, which keeps rho small.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
+    artifact_fields: ClassVar[frozenset[str]] = frozenset()
+    """Fields that name public files; their hashes enter the configuration, not the names."""
 
-    scores: tuple[str, ...]
     total: Epsilon
+    scores: tuple[str, ...] = ()
+    first: Epsilon | None = None
+    template: Template | None = None
+    templates: tuple[Template, ...] = ()
+    choosing: Epsilon | None = None
     eps_lo: Epsilon | None = None
     eps_hi: Epsilon | None = None
 
@@ -45,20 +64,66 @@ class Allocation(BaseModel):
         fields = type(self).model_fields
         return {**state, "__dict__": {name: value for name, value in state["__dict__"].items() if name in fields}}
 
+    @field_validator("template", mode="before")
+    @classmethod
+    def _uniform_is_one_share(cls, given: Any) -> Any:
+        return (1.0,) if given == "uniform" else given
+
     @field_validator("scores")
     @classmethod
     def _scores_are_known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         known = score.available()
-        if not names or len(set(names)) < len(names) or not set(names) <= set(known):
-            raise ValueError(f"scores are one or more of {', '.join(known)}, each once")
+        if len(set(names)) < len(names) or not set(names) <= set(known):
+            raise ValueError(f"scores are some of {', '.join(known)}, each once")
         return names
 
     @model_validator(mode="after")
-    def _bounds_are_in_order(self) -> Self:
+    def _one_way(self) -> Self:
+        if (self.template is None) == (not self.scores):
+            raise ValueError("the budget is divided by scores, or by a template: give one of them")
+        if (self.choosing is not None) != (len(self.templates) > 1) or len(self.templates) == 1:
+            raise ValueError("choosing is the price of a choice among two or more templates: give both or neither")
+        if self.first is not None and (self.templates or self.template):
+            raise ValueError("first is a first release whose words are scored: it goes with scores alone")
+        if self.templates and self.template:
+            raise ValueError("a template is given, or chosen among templates by scores")
+        for shares in (self.template or (), *self.templates):
+            if shares and min(shares) < FLOOR * max(shares):
+                raise ValueError("the shares of a template differ by a factor of a million at most")
         low, high = self.eps_lo or 0.0, math.inf if self.eps_hi is None else self.eps_hi
         if not low <= min(high, self.total):
             raise ValueError("eps_lo is at most eps_hi and at most total")
         return self
+
+    @property
+    def source(self) -> Literal["text", "first", "template", "chosen"]:
+        """Return what divides the budget: the text itself, its first release, a public template, or a chosen one."""
+        if self.template is not None:
+            return "template"
+        if self.templates:
+            return "chosen"
+        return "text" if self.first is None else "first"
+
+    @property
+    def beside(self) -> Fraction:
+        """Return the epsilon of what a record draws beside `total`: a first release, or the choice of a template."""
+        return exact(self.first or self.choosing or 0.0)
+
+    @property
+    def epsilon(self) -> float:
+        """Return the epsilon of a record."""
+        return float(exact(self.total) + self.beside)
+
+    def scaled(self, epsilon: float) -> Self:
+        """Return the same division of another budget: every epsilon in it grows alike, rounded down to millionths.
+
+        Args:
+            epsilon: Epsilon of a record.
+        """
+        factor = exact(epsilon) / exact(self.epsilon)
+        names = ("total", "first", "choosing", "eps_lo", "eps_hi")
+        given = {name: getattr(self, name) for name in type(self).model_fields}
+        return type(self)(**given | {n: _down(given[n], factor) for n in names if given[n] is not None})
 
     def bounds(self, draws: int) -> tuple[int, int]:
         """Return the least and the largest epsilon of a draw, in millionths, rounded down.
@@ -66,17 +131,43 @@ class Allocation(BaseModel):
         Args:
             draws: Largest number of draws of the record, at least 1.
         """
-        total = _micro(self.total)
-        high = min(total, 4 * total // draws if self.eps_hi is None else _micro(self.eps_hi))
-        low = total // (10 * draws) if self.eps_lo is None else _micro(self.eps_lo)
+        total = in_millionths(self.total)
+        high = min(total, 4 * total // draws if self.eps_hi is None else in_millionths(self.eps_hi))
+        low = total // (10 * draws) if self.eps_lo is None else in_millionths(self.eps_lo)
         return min(low, high), high
+
+    def even(self, draws: int) -> int:
+        """Return the epsilon of each draw of the first release, in millionths, rounded down; 0 without one.
+
+        Args:
+            draws: Largest number of draws of the record, at least 1.
+        """
+        return in_millionths(self.first or 0.0) // draws
+
+    @property
+    def largest(self) -> float:
+        """Return the largest epsilon of any draw of what is released, whatever the number of draws."""
+        return self.total if self.eps_hi is None else min(self.eps_hi, self.total)
+
+    def problem(self, draws: int) -> str | None:
+        """Return what is wrong with the budget of so many draws; None if every draw gets a part of it.
+
+        Args:
+            draws: Largest number of draws of any record.
+        """
+        low, _ = self.bounds(draws)
+        if draws * low > in_millionths(self.total):
+            return f"eps_lo times {draws} draws, the most of any text, exceeds total: lower eps_lo or the longest text"
+        if low < 1 or (self.first is not None and self.even(draws) < 1):
+            return f"a millionth is the least epsilon of a draw, and a text may take {draws} draws: raise the budget"
+        return None
 
     def over(
         self, tokens: Sequence[str], places: Sequence[int | None] | None = None, *, draws: int | None = None
     ) -> list[int]:
-        """Return the epsilon of each draw of a text, in millionths; their sum is at most `total`.
+        """Return the epsilon of each draw of a text by its words, in millionths; their sum is at most `total`.
 
-        Where a score fails on a text, the budget is divided evenly: no allocation has another cost.
+        Where a score fails on a text, the budget is divided evenly: no division has another cost.
 
         Args:
             tokens: The words of the text, in order.
@@ -86,11 +177,26 @@ class Allocation(BaseModel):
         wanted = range(len(tokens)) if places is None else places
         if not len(wanted):
             return []
-        low, high = self.bounds(draws or len(wanted))
         rated = self.rated(tokens)
         known = [rated[place] for place in wanted if place is not None]
         usual = sum(known) / len(known) if known else 1.0
-        return spread([usual if place is None else rated[place] for place in wanted], _micro(self.total), low, high)
+        return self._spread([usual if place is None else rated[place] for place in wanted], draws)
+
+    def by_position(self, shares: Template, count: int, *, draws: int | None = None) -> list[int]:
+        """Return the epsilon of each draw by its position, in millionths; their sum is at most `total`.
+
+        Args:
+            shares: A template.
+            count: Number of draws.
+            draws: Largest number of draws of the record, for the bounds; by default `count`.
+        """
+        least, last = min(shares), len(shares) - 1
+        return self._spread([least / shares[min(at, last)] for at in range(count)], draws)
+
+    def _spread(self, rated: Sequence[float], draws: int | None) -> list[int]:
+        if not rated:
+            return []
+        return spread(rated, in_millionths(self.total), *self.bounds(draws or len(rated)))
 
     def rated(self, tokens: Sequence[str]) -> list[float]:
         """Return the average score of each token; equal ones where a score fails."""
@@ -110,14 +216,14 @@ class Allocation(BaseModel):
         """Return the public files that the scores depend on, by role."""
         return {role: item for one in self.scorers for role, item in one.artifacts().items()}
 
-    def described(self) -> dict[str, Any]:
-        """Return all that decides about a division beside the tools' files, as plain data for the configuration."""
-        return self.model_dump(mode="json", exclude_defaults=True)
 
-
-def _micro(amount: float) -> int:
-    """Return an amount in millionths, rounded down."""
+def in_millionths(amount: float) -> int:
+    """Return an epsilon in millionths, rounded down."""
     return int(exact(amount) * MICRO)
+
+
+def _down(amount: float, factor: Fraction) -> float:
+    return int(exact(amount) * factor * MICRO) / MICRO
 
 
 def _mean(numbers: Sequence[Any]) -> float:

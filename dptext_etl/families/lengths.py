@@ -96,11 +96,13 @@ class HideableLength(WordByWord):
         """Return the claim between any two texts if the length is hidden, otherwise if disclosures are equal."""
         told = {Disclosure.NULLNESS} | self.word_disclosures
         if self.hides_length:
-            return Guarantee(GuaranteeClass.PURE_LDP, frozenset(told), "any two texts of one record", "word")
+            return Guarantee(
+                GuaranteeClass.PURE_LDP, frozenset(told), "any two texts of one record", self.unit_of("word")
+            )
         told |= {Disclosure.LENGTH} | (self.faithful_disclosures if self.mode == "faithful" else frozenset())
         return Guarantee(
             guarantee_class=GuaranteeClass.COND_PURE,
             disclosures=frozenset(told),
             neighbours="two texts of one record that agree on everything disclosed and differ in any words",
-            unit="word",
+            unit=self.unit_of("word"),
         )

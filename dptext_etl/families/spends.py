@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
-from dptext_etl.guarantee import Guarantee, Spend, micro
+from dptext_etl import sampling
+from dptext_etl.accounting import allocated_epsilon, allocated_rho
+from dptext_etl.allocation import Allocation
+from dptext_etl.guarantee import MICRO, Guarantee, Spend, exact, micro
 
 _STATED = Fraction(1, 10**12)
 """Above the rounding error of a computed exact parameter."""
@@ -47,6 +51,44 @@ def spend_of_draws(
         n_worst=positions,
         assumptions=guarantee.assumptions,
     )
+
+
+def spend_of_allocation(
+    guarantee: Guarantee,
+    allocation: Allocation,
+    draws: int,
+    outputs: int,
+    *,
+    positions: int,
+    beside: Fraction = Fraction(0),
+) -> Spend:
+    """Return the cost of draws that divide one budget, whatever divides it (docs/spec/privacy.md#theorem-a).
+
+    A first release adds the cost of its even draws, the choice of a template that of one draw.
+
+    Args:
+        guarantee: The claim.
+        allocation: How the budget is divided.
+        draws: Largest number of draws of the record, at least 0.
+        outputs: Size of the largest output set.
+        positions: Number of positions that the charge counts.
+        beside: Pure epsilon of other draws (a noisy length).
+    """
+    if not draws:
+        return spend_of_draws(guarantee, 0, Fraction(0), None, positions=positions)
+    pure = exact(allocation.total) + allocation.beside + beside
+    tight = allocated_epsilon(allocation.total, draws, outputs, sampling.weight_bits(outputs))
+    rho = allocated_rho(allocation.total, Fraction(allocation.bounds(draws)[1], MICRO)) + beside * beside / 2
+    if allocation.first is not None:
+        each = Fraction(allocation.even(draws), MICRO)
+        tight += draws * sampling.epsilon_implemented(float(each), outputs)
+        rho += draws * each * each / 8
+    elif allocation.choosing is not None:
+        tight += sampling.epsilon_implemented(allocation.choosing, len(allocation.templates))
+        rho += exact(allocation.choosing) ** 2 / 8
+    made = spend_of_draws(guarantee, 1, pure, None, positions=positions)
+    realised = micro(exact(tight) + (draws + 2) * _STATED + beside)
+    return replace(made, eps_tight=min(made.eps_tight, realised), rho=micro(rho))
 
 
 def unbounded(guarantee: Guarantee, positions: int) -> Spend:

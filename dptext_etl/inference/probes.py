@@ -22,19 +22,17 @@ SHORT = " ".join(WORDS)
 class Undrawn:
     """Sample without drawing: a probe releases nothing and takes no integer of any stream."""
 
-    def choose(self, scores: Any, slots: Slots, *, epsilon: float, low: float, high: float) -> Choices:  # noqa: ARG002
+    def choose(self, scores: Any, slots: Slots, **law: Any) -> Choices:  # noqa: ARG002
         """Return the first output for every slot.
 
         Args:
             scores: Unused.
             slots: n slots.
-            epsilon: Unused.
-            low: Unused.
-            high: Unused.
+            law: Unused.
         """
         return np.zeros(len(slots), np.uint32)
 
-    def choose_uniform(self, slots: Slots, m: int) -> Choices:  # noqa: ARG002
+    def choose_uniform(self, slots: Slots, m: int, **stream: Any) -> Choices:  # noqa: ARG002
         """Return the first output for every slot."""
         return np.zeros(len(slots), np.uint32)
 

@@ -15,6 +15,7 @@ docs/spec/privacy.md#fail-closed, docs/spec/privacy.md#batch-independence):
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -28,8 +29,10 @@ from pydantic import Field, PositiveInt, field_validator
 
 from dptext_etl import device, scoring
 from dptext_etl.accounting import Draws
+from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import ArtifactError, PolicyError
+from dptext_etl.families.score.marking import marked_along
 from dptext_etl.families.score.score import SCORES_LOCAL, ScoreMechanism
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
 from dptext_etl.inference import language_model
@@ -90,9 +93,9 @@ class GenerativeMechanism(ScoreMechanism):
 
     @property
     def temperature(self) -> float:
-        """Return the divisor of clipped scores: 2 (high - low) / epsilon."""
+        """Return the divisor of clipped scores: 2 (high - low) / epsilon; the least one, where a budget is divided."""
         low, high = self.clip_range
-        return 2 * (high - low) / self.epsilon
+        return 2 * (high - low) / self.largest_epsilon
 
     @property
     def guarantee(self) -> Guarantee:
@@ -103,14 +106,22 @@ class GenerativeMechanism(ScoreMechanism):
             guarantee_class=GuaranteeClass.COND_PURE if faithful else GuaranteeClass.PURE_LDP,
             disclosures=frozenset(disclosures),
             neighbours="any two texts of one record" + (" whose prompts have equally many tokens" if faithful else ""),
-            unit="token",
+            unit=self.unit_of("token"),
         )
         return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})
 
     @property
     def refundable(self) -> bool:
-        """Return True: the answer itself shows the number of its draws (docs/spec/privacy.md#generative-expost)."""
-        return True
+        """Return True: the answer itself shows the number of its draws (docs/spec/privacy.md#generative-expost).
+
+        A divided budget is charged whole: what the draws took of it is known to nobody.
+        """
+        return self.allocation is None
+
+    @property
+    def most_draws(self) -> int:
+        """Return the largest number of draws of any answer."""
+        return self.l_max if self.mode == "strict" else self.input_limit or self.default_limit
 
     @property
     def most_positions(self) -> int:
@@ -122,11 +133,13 @@ class GenerativeMechanism(ScoreMechanism):
         return self.spend_of(positions, self.guarantee, positions=positions)
 
     def draws(self, positions: int) -> Draws | None:
-        """Return one range-bounded draw per position."""
-        return Draws(self.epsilon, positions)
+        """Return one range-bounded draw per position; None if one budget is divided among them."""
+        return Draws(self.epsilon, positions) if self.allocation is None else None
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of `l_max` draws per text; in faithful mode, of one draw per token of its prompt."""
+        if self.allocation is not None:
+            return super().cost_factors(positions)
         count = "l_max" if self.mode == "strict" else "n"
         return {count: positions, "ε": exact(self.epsilon)}
 
@@ -176,12 +189,30 @@ class GenerativeMechanism(ScoreMechanism):
             positions = pa.array(np.where(present, self.l_max, 0).astype(np.uint32))
         else:
             positions = self._lengths(texts, prompts)
+        longest = positions.to_numpy()
         limits: dict[str, Any] = {"most": self.most_positions, "epsilon": self.epsilon, "clip": self.clip_range}
-        generation = Generation(generator, sampler, record_keys, positions.to_numpy(), **limits)
-        generation.run(prompts, listener)
-        written = [generator.text(generation.outputs(row)) if present[row] else None for row in range(len(texts))]
+
+        def once(epsilons: Sequence[Epsilons] | None = None, purpose: int = scoring.TOKEN) -> Generation:
+            how = {**limits, "epsilons": epsilons, "purpose": purpose}
+            generation = Generation(generator, sampler, record_keys, longest, **how)
+            generation.run(prompts, listener)
+            return generation
+
+        def words(generation: Generation) -> list[Marked]:
+            answers = [generator.text(generation.outputs(row)) for row in range(len(texts))]
+            return [marked_along(text, int(steps), self.n_max) for text, steps in zip(answers, longest, strict=True)]
+
+        if self.allocation is None:
+            passes = [once()]
+        else:
+            of_texts = zip(_filled(texts), longest, strict=True)
+            given = [marked_along(text, int(steps), self.n_max) for text, steps in of_texts]
+            passes = draw_in_passes(self.allocation, given, record_keys, sampler, once=once, words=words)
+        last, failed = passes[-1], sum(generation.failed for generation in passes)
+        written = [generator.text(last.outputs(row)) if present[row] else None for row in range(len(texts))]
         text = pa.array(written, pa.large_string())
-        return Released(text, positions, pa.array(generation.steps), pa.array(generation.failed))
+        steps = pa.array(last.steps) if self.refundable else None
+        return Released(text, positions, steps, pa.array(failed, pa.uint32()))
 
     def probe(self) -> None:
         """Score two steps of the answer to a short public text, and of that to one that fills the longest prompt.

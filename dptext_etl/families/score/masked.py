@@ -19,8 +19,8 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Self
+from functools import cached_property, partial
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,14 +29,16 @@ from pydantic import Field, PositiveInt, model_validator
 
 from dptext_etl import _kernel, scoring
 from dptext_etl.accounting import Draws
+from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
 from dptext_etl.families.parts import parts
+from dptext_etl.families.score.marking import marked, marked_again
 from dptext_etl.families.score.masked_outputs import MaskedOutputs
 from dptext_etl.families.score.score import SCORES_LOCAL
 from dptext_etl.families.words import STRICT_INPUT
 from dptext_etl.guarantee import Guarantee, Spend
 from dptext_etl.inference import language_model
 from dptext_etl.inference.masked.scorer import Adjustment, Lexicon, MaskedScorer
-from dptext_etl.inference.masked.steps import DrawParameters, Progress, Scorer, Script, draw
+from dptext_etl.inference.masked.steps import Drawn, DrawParameters, Progress, Scorer, Script, draw
 from dptext_etl.inference.masked.texts import Read, read_faithful, read_strict, write_faithful, write_strict
 from dptext_etl.inference.probes import WORDS, Undrawn, refuse
 from dptext_etl.inference.sampler import Sampler
@@ -49,6 +51,17 @@ AT_ONCE = 2**20
 """Words that are processed at once."""
 _SCORERS: dict[tuple[Any, ...], MaskedScorer] = {}
 _SCORERS_HELD = 2
+
+
+class _Work(NamedTuple):
+    """Texts to draw, with what draws them."""
+
+    scorer: Scorer
+    sampler: Sampler
+    scripts: Sequence[Script]
+    keys: pa.Array
+    block: int
+    progress: Progress | None = None
 
 
 class MaskedMechanism(MaskedOutputs):
@@ -107,9 +120,15 @@ class MaskedMechanism(MaskedOutputs):
         beside = self._length_cost if positions else Fraction(0)
         return self.spend_of(positions * self.draws_per_position, self.guarantee, positions=positions, beside=beside)
 
+    @property
+    def most_draws(self) -> int:
+        """Return the largest number of draws of any text in one pass."""
+        return self.n_max * self.draws_per_position
+
     def draws(self, positions: int) -> Draws | None:
         """Return the largest number of draws as range-bounded draws; None if a length is drawn as well."""
-        return None if self.length == "noisy" else Draws(self.epsilon, positions * self.draws_per_position)
+        plain = self.length != "noisy" and self.allocation is None
+        return Draws(self.epsilon, positions * self.draws_per_position) if plain else None
 
     def input_policy(self) -> dict[str, Any]:
         """Return the input policy: every word takes a draw, and faithful mode keeps capitals and punctuation."""
@@ -145,15 +164,15 @@ class MaskedMechanism(MaskedOutputs):
         counts = np.diff(offsets)
         released: list[str | None] = []
         steps, failed = np.zeros(len(texts), np.uint32), np.zeros(len(texts), np.uint32)
-        parameters = DrawParameters(self.epsilon, *self.score_range)
         for first, last in parts(offsets, AT_ONCE):
             some, keys = texts.slice(first, last - first), record_keys.slice(first, last - first)
             values, size = some.to_pylist(), self._block_size(counts[first:last])
             reads = [self._read(text, int(count)) for text, count in zip(values, counts[first:last], strict=True)]
             scripts = self.scripts(reads, counts[first:last], keys)
-            chosen = draw(scorer, sampler, scripts, keys, parameters=parameters, block=size, progress=progress)
+            passes = self._passes(_Work(scorer, sampler, scripts, keys, size, progress), counts[first:last])
+            chosen = passes[-1]
             steps[first:last] = [script.draws for script in scripts]
-            failed[first:last] = [drawn.failed for drawn in chosen]
+            failed[first:last] = [sum(drawn.failed for drawn in each) for each in zip(*passes, strict=True)]
             released.extend(
                 None if text is None else self._written(text, script, drawn.outputs)
                 for text, script, drawn in zip(values, scripts, chosen, strict=True)
@@ -162,6 +181,30 @@ class MaskedMechanism(MaskedOutputs):
             log.warning("the model failed on %d draws: they are uniform, at the same spend", failed.sum())
         made = pa.array(steps) if self.refundable else None
         return Released(pa.array(released, pa.large_string()), self.positions(texts), made, pa.array(failed))
+
+    def _draw_once(
+        self, work: _Work, epsilons: Sequence[Epsilons] | None = None, purpose: int = scoring.TOKEN
+    ) -> list[Drawn]:
+        """Draw all positions once, each at `epsilon` or at an epsilon of its own."""
+        scorer, sampler, scripts, keys, block, progress = work
+        how: dict[str, Any] = {"block": block, "epsilons": epsilons, "progress": progress}
+        return draw(
+            scorer, sampler, scripts, keys, parameters=DrawParameters(self.epsilon, *self.score_range, purpose), **how
+        )
+
+    def _passes(self, work: _Work, counts: npt.NDArray[np.int64]) -> list[list[Drawn]]:
+        """Draw all positions, in two passes where the first divides the budget; each has the same positions."""
+        if self.allocation is None:
+            return [self._draw_once(work)]
+        most = (counts * self.draws_per_position).tolist()
+        of_words = [marked(script, script.words, limit) for script, limit in zip(work.scripts, most, strict=True)]
+
+        def of_drawn(drawn: list[Drawn]) -> list[Marked]:
+            found = zip(work.scripts, drawn, most, strict=True)
+            return [marked_again(script, [self.output_texts[at] for at in one.outputs], n) for script, one, n in found]
+
+        once = partial(self._draw_once, work)
+        return draw_in_passes(self.allocation, of_words, work.keys, work.sampler, once=once, words=of_drawn)
 
     def probe(self) -> None:
         """Score masks of a short public text, and of one that fills the window.
@@ -173,13 +216,11 @@ class MaskedMechanism(MaskedOutputs):
 
     def probe_with(self, scorer: Scorer) -> None:
         """Probe another scorer: for tests; everything else calls `probe`."""
-        parameters, keys = DrawParameters(self.epsilon, *self.score_range), pa.array([bytes(32)] * 2, pa.binary(32))
+        keys = pa.array([bytes(32)] * 2, pa.binary(32))
         beyond = WORDS * (self.window // len(WORDS))
         kept = [False] * len(WORDS) + [True] * len(beyond)
         scripts = [Script.plain(WORDS), Script.plain(WORDS + beyond, kept)]
-        if any(
-            drawn.failed for drawn in draw(scorer, Undrawn(), scripts, keys, parameters=parameters, block=len(WORDS))
-        ):
+        if any(drawn.failed for drawn in self._draw_once(_Work(scorer, Undrawn(), scripts, keys, len(WORDS)))):
             refuse()
 
     def _block_size(self, counts: npt.NDArray[np.int64]) -> int:

@@ -111,4 +111,4 @@ class MaskedOutputs(ScoreMechanism, HideableLength):
     def _most(self) -> Fraction:
         """Return the largest probability under the sampler's integers (docs/spec/privacy.md#exponential-mechanism)."""
         top = 2 ** sampling.weight_bits(self.outputs)
-        return Fraction(top, top + (self.outputs - 1) * sampling.smallest_weight(self.epsilon, self.outputs))
+        return Fraction(top, top + (self.outputs - 1) * sampling.smallest_weight(self.largest_epsilon, self.outputs))

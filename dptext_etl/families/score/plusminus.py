@@ -49,6 +49,8 @@ class PlusMinusMechanism(MaskedMechanism):
     def _plans_are_of_plusminus(self) -> Self:
         fields = type(self).model_fields
         changed = any(getattr(self, name) != fields[name].default for name in ("addition", "deletion", "delta"))
+        if self.delta is not None and self.allocation is not None:
+            raise ValueError("delta bounds how many draws are likely, but an allocation costs the same for any number")
         if self.variant == "plain" and changed:
             raise ValueError('addition, deletion and delta are for variant "plusminus"')
         if self.delta is None and self.n_rec is not None:
@@ -73,7 +75,7 @@ class PlusMinusMechanism(MaskedMechanism):
     @property
     def refundable(self) -> bool:
         """Return True for "plusminus": the plan decides the number of draws, independently of the text."""
-        return self.variant == "plusminus"
+        return self.variant == "plusminus" and self.allocation is None
 
     @property
     def draws_per_position(self) -> int:
@@ -82,7 +84,7 @@ class PlusMinusMechanism(MaskedMechanism):
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors, with two draws per word for "plusminus"."""
-        twice: dict[str, float | Fraction] = {"2": 2} if self.variant == "plusminus" else {}
+        twice: dict[str, float | Fraction] = {"2": 2} if self.refundable else {}
         return {**twice, **super().cost_factors(positions)}
 
     @property

@@ -20,8 +20,9 @@ from dptext_etl import device, sampling
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
+from dptext_etl.families.allocated import Allocated
 from dptext_etl.families.model import ModelMechanism
-from dptext_etl.families.spends import spend_of_draws
+from dptext_etl.families.spends import spend_of_allocation, spend_of_draws
 from dptext_etl.guarantee import Guarantee, Spend, exact
 from dptext_etl.inference.example_model import CLIPS, PREFIX
 from dptext_etl.inference.sampler import Clip
@@ -34,7 +35,7 @@ Specification: docs/spec/privacy.md#scores-local.
 The bound of each record does not need it; the parallel composition of releases of different subjects does."""
 
 
-class ScoreMechanism(ModelMechanism):
+class ScoreMechanism(Allocated, ModelMechanism):
     """A mechanism that draws outputs by a language model's clipped scores.
 
     Attributes:
@@ -110,20 +111,19 @@ class ScoreMechanism(ModelMechanism):
 
         Specification: docs/spec/privacy.md#epsilon-implemented.
         """
-        return sampling.epsilon_implemented(self.epsilon, self.outputs)
+        return sampling.epsilon_implemented(self.largest_epsilon, self.outputs)
 
     def described(self) -> dict[str, dict[str, Any]]:
         """Return facts about one draw: its output set, its range of scores, and its largest probability."""
         low, high = self.score_range
-        facts = {
-            "epsilon": self.epsilon,
-            "epsilon, tight": self.epsilon_tight,
-            "outputs": self.outputs,
-            "scores are clipped to": f"{low:.6g} to {high:.6g}",
-            "temperature": 2 * (high - low) / self.epsilon,
-            "most probable output, at most": extremes.range_bounded(self.epsilon, self.outputs),
-        }
-        return {"draw": facts}
+        most = extremes.range_bounded(self.largest_epsilon, self.outputs)
+        facts = {"outputs": self.outputs, "scores are clipped to": f"{low:.6g} to {high:.6g}"}
+        if self.allocation is not None:
+            shared = {"epsilon, at most": self.largest_epsilon}
+            return {"draw": shared | facts | {"most probable output, at most": most}}
+        one = {"epsilon": self.epsilon, "epsilon, tight": self.epsilon_tight}
+        after = {"temperature": 2 * (high - low) / self.epsilon, "most probable output, at most": most}
+        return {"draw": one | facts | after}
 
     def spend_of(self, draws: int, guarantee: Guarantee, *, positions: int, beside: Fraction = Fraction(0)) -> Spend:
         """Return the cost of a number of adaptive draws.
@@ -134,5 +134,8 @@ class ScoreMechanism(ModelMechanism):
             positions: Number of positions that the charge counts.
             beside: Pure epsilon of other draws (a noisy length).
         """
+        if self.allocation is not None:
+            arguments = guarantee, self.allocation, draws, self.outputs
+            return spend_of_allocation(*arguments, positions=positions, beside=beside)
         tight = Fraction(self.epsilon_tight) if draws else None
         return spend_of_draws(guarantee, draws, exact(self.epsilon), tight, positions=positions, beside=beside)

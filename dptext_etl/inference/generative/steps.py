@@ -27,7 +27,7 @@ import pyarrow as pa
 from dptext_etl.inference.memory import out_of_memory
 from dptext_etl.inference.numbers import without_numbers
 from dptext_etl.inference.sampler import Sampler
-from dptext_etl.scoring import Choices, Slots
+from dptext_etl.scoring import TOKEN, Choices, Slots
 
 log = logging.getLogger("dptext_etl.generation")
 
@@ -93,6 +93,8 @@ class Generation:
         most: Largest number of draws of any text, which every batch reserves.
         epsilon: Epsilon per draw.
         clip: Public range of the scores.
+        epsilons: Epsilon of each draw of each text, as many as `longest` says, if not all take `epsilon`.
+        purpose: Purpose number of the stream (plus 256 per pass).
     """
 
     def __init__(
@@ -105,10 +107,13 @@ class Generation:
         most: int,
         epsilon: float,
         clip: tuple[float, float],
+        epsilons: Sequence[npt.NDArray[np.float64]] | None = None,
+        purpose: int = TOKEN,
     ) -> None:
         self._generator, self._sampler, self._keys = generator, sampler, keys
         self._longest, self._most = longest, most
-        self._law = {"epsilon": epsilon, "low": clip[0], "high": clip[1]}
+        self._epsilon, self._epsilons, (self._low, self._high) = epsilon, epsilons, clip
+        self._stream = {} if purpose == TOKEN else {"purpose": purpose}
         self._rows: dict[int, int] = {}
         self._ends = np.array(sorted(generator.ends), np.int64)
         self.steps = np.zeros(len(longest), np.uint32)
@@ -182,7 +187,7 @@ class Generation:
             due = np.flatnonzero(~self._ended[members] & (self.steps[members] == step))
             if len(due):
                 scores = scores_of(batch, rows, self._generator.outputs)[due]
-                chosen = self._sampler.choose(scores, self._slots(members[due]), **self._law)
+                chosen = self._choose(scores, members[due], step)
                 self.failed[members[due]] += without_numbers(scores)
                 self._record(members[due], chosen)
             step += 1
@@ -192,6 +197,13 @@ class Generation:
             known = np.flatnonzero(self.steps[members] >= step)
             again[known] = self._drawn[members[known], step - 1]
             batch.append(again)
+
+    def _choose(self, scores: Any, records: npt.NDArray[np.int64], step: int) -> Choices:
+        epsilon: float | npt.NDArray[np.float64] = self._epsilon
+        if self._epsilons is not None:
+            epsilon = np.array([self._epsilons[record][step] for record in records])
+        slots, low, high = self._slots(records), self._low, self._high
+        return self._sampler.choose(scores, slots, epsilon=epsilon, low=low, high=high, **self._stream)
 
     def _slots(self, records: npt.NDArray[np.int64]) -> Slots:
         return Slots(self._keys, records.astype(np.uint32), self.steps[records].astype(np.uint64))
@@ -205,7 +217,8 @@ class Generation:
     def _finish_uniformly(self, records: npt.NDArray[np.int64]) -> None:
         while len(records):
             self.failed[records] += 1
-            self._record(records, self._sampler.choose_uniform(self._slots(records), self._generator.outputs))
+            slots, outputs = self._slots(records), self._generator.outputs
+            self._record(records, self._sampler.choose_uniform(slots, outputs, **self._stream))
             records = records[~self._ended[records]]
 
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 from dptext_etl.inference.memory import out_of_memory
 from dptext_etl.inference.numbers import without_numbers
 from dptext_etl.inference.sampler import Sampler
-from dptext_etl.scoring import Choices, Slots
+from dptext_etl.scoring import TOKEN, Choices, Slots
 
 log = logging.getLogger("dptext_etl.score")
 
@@ -41,11 +41,12 @@ _EVERY = 30.0  # seconds between two lines of the log
 
 
 class DrawParameters(NamedTuple):
-    """Parameters of one draw: epsilon, and the public range of its scores."""
+    """Parameters of one draw: epsilon, the public range of its scores, and the purpose of its stream."""
 
     epsilon: float
     low: float
     high: float
+    purpose: int = TOKEN
 
 
 class Item(NamedTuple):
@@ -167,6 +168,7 @@ def draw(
     *,
     parameters: DrawParameters,
     block: int,
+    epsilons: Sequence[npt.NDArray[np.float64]] | None = None,
     progress: Progress | None = None,
 ) -> list[Drawn]:
     """Draw every position of every text.
@@ -181,6 +183,7 @@ def draw(
         keys: Record keys, fixed-size binary of 32 bytes, one per text.
         parameters: Parameters of one draw.
         block: Number of positions that are drawn together; 1 draws one after the other.
+        epsilons: Epsilon of each draw of each text, if not all take that of the parameters.
         progress: Called after every batch.
 
     Returns:
@@ -191,9 +194,8 @@ def draw(
     waiting = [slice(0, len(scripts))]
     while waiting:
         some = waiting.pop()
-        drawing = _Drawing(
-            scorer, sampler, scripts[some], keys[some], parameters=parameters, block=block, report=report
-        )
+        law = _Law(sampler, parameters, None if epsilons is None else np.concatenate([[], *epsilons[some]]))
+        drawing = _Drawing(scorer, law, scripts[some], keys[some], block=block, report=report)
         if drawing.run() or some.stop - some.start < 2:
             drawn.extend(drawing.finished())
             continue
@@ -202,27 +204,41 @@ def draw(
     return drawn
 
 
+class _Law(NamedTuple):
+    """How outputs are drawn from scores: one epsilon for all draws, or one of each."""
+
+    sampler: Sampler
+    parameters: DrawParameters
+    epsilons: npt.NDArray[np.float64] | None
+
+    def choose(self, scores: Any, slots: Slots, places: Numbers) -> Choices:
+        one, low, high, _ = self.parameters
+        epsilon = one if self.epsilons is None else self.epsilons[places]
+        return self.sampler.choose(scores, slots, epsilon=epsilon, low=low, high=high, **self._stream)
+
+    def choose_uniform(self, slots: Slots, m: int) -> Choices:
+        return self.sampler.choose_uniform(slots, m, **self._stream)
+
+    @property
+    def _stream(self) -> dict[str, int]:
+        purpose = self.parameters.purpose
+        return {} if purpose == TOKEN else {"purpose": purpose}
+
+
 class _Drawing:
     """Hold the drawn outputs of texts, and the number of answers that each block waits for."""
 
     def __init__(
         self,
         scorer: Scorer,
-        sampler: Sampler,
+        law: _Law,
         scripts: Sequence[Script],
         keys: pa.Array,
         *,
-        parameters: DrawParameters,
         block: int,
         report: _Report,
     ) -> None:
-        self._scorer, self._sampler, self._keys, self._parameters, self._block = (
-            scorer,
-            sampler,
-            keys,
-            parameters,
-            block,
-        )
+        self._scorer, self._law, self._keys, self._block = scorer, law, keys, block
         counts = [script.draws for script in scripts]
         self._counts = np.array(counts, np.int64)
         self._starts = np.concatenate([[0], np.cumsum(self._counts)]).astype(np.int64)
@@ -270,7 +286,7 @@ class _Drawing:
     def _choose(self, records: Numbers, draws: Numbers, scores: Any) -> None:
         slots = Slots(self._keys, records.astype(np.uint32), draws.astype(np.uint64))
         if scores is None or tuple(scores.shape) != (len(records), self._scorer.outputs):
-            chosen = self._sampler.choose_uniform(slots, self._scorer.outputs)
+            chosen = self._law.choose_uniform(slots, self._scorer.outputs)
             np.add.at(self._failed, records, 1)
         else:
             chosen = self._chosen(scores, slots)
@@ -284,8 +300,7 @@ class _Drawing:
     def _chosen(self, scores: Any, slots: Slots) -> Choices:
         """Draw; if memory runs out, draw half of them at a time, which gives the same outputs."""
         try:
-            each = self._parameters
-            return self._sampler.choose(scores, slots, epsilon=each.epsilon, low=each.low, high=each.high)
+            return self._law.choose(scores, slots, self._starts[slots.records] + slots.positions.astype(np.int64))
         except Exception as exc:
             if not out_of_memory(exc) or len(slots) == 1:
                 raise
@@ -312,7 +327,7 @@ class _Drawing:
             records = np.searchsorted(self._starts, places, side="right") - 1
             np.add.at(self._failed, records, 1)
             slots = Slots(self._keys, records.astype(np.uint32), (places - self._starts[records]).astype(np.uint64))
-            self._drawn[places] = self._sampler.choose_uniform(slots, self._scorer.outputs)
+            self._drawn[places] = self._law.choose_uniform(slots, self._scorer.outputs)
 
 
 class _Report:
