@@ -15,12 +15,13 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 from functools import cached_property
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from dptext_etl.allocation import score
 from dptext_etl.allocation.spread import FLOOR, spread
+from dptext_etl.allocation.tools import Tools
 from dptext_etl.artifacts import Artifact
 from dptext_etl.guarantee import MICRO, exact
 from dptext_etl.mechanism import Epsilon
@@ -31,7 +32,7 @@ Template = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], .
 """Shares of the draws by their positions; the last one counts for all positions beyond."""
 
 
-class Allocation(BaseModel):
+class Allocation(Tools):
     """How the budget of a record is divided among its draws.
 
     Attributes:
@@ -44,10 +45,6 @@ class Allocation(BaseModel):
         eps_lo: Least epsilon of a draw; None takes a tenth of an even share.
         eps_hi: Largest epsilon of a draw; None takes four even shares, which keeps rho small.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)
-    artifact_fields: ClassVar[frozenset[str]] = frozenset()
-    """Fields that name public files; their hashes enter the configuration, not the names."""
 
     total: Epsilon
     scores: tuple[str, ...] = ()
@@ -79,6 +76,8 @@ class Allocation(BaseModel):
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
+        if self.printed and "ic" in self.scores and self.information == "english":
+            raise ValueError('the printed score ic is made of WordNet\'s counts: set information = "wordnet:FOLDER"')
         if (self.template is None) == (not self.scores):
             raise ValueError("the budget is divided by scores, or by a template: give one of them")
         if (self.choosing is not None) != (len(self.templates) > 1) or len(self.templates) == 1:

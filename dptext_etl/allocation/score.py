@@ -1,5 +1,7 @@
-"""Define a score: a public tool that says how sensitive each word of a text is, from 0 to 1.
+"""Define what the scores of words have in common, and find them by their files.
 
+Paper 001, section 3.2: a score says how much a word needs protection. What a score computes never decides about the
+guarantee: Theorem A holds whatever the scores are (docs/spec/privacy.md#theorem-a).
 One file each stands in `dptext_etl/allocation/scores/`; the file name is the score's name, and no list is edited.
 """
 
@@ -11,33 +13,61 @@ import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.allocation.tools import Tools
 from dptext_etl.artifacts import Artifact
+from dptext_etl.errors import PolicyError
 
-if TYPE_CHECKING:
-    from dptext_etl.allocation.allocation import Allocation
-
+Scores = npt.NDArray[np.float64]
 _FOLDER = "dptext_etl.allocation.scores"
 
 
 class Score(ABC):
-    """A public tool that says how sensitive each word of a text is: 1 asks for the least budget, 0 for the most.
+    """A number from 0 to 1 for each word of a text: 1 asks for most protection, so for the least epsilon.
+
+    Attributes:
+        title: What the paper calls it.
 
     Args:
-        allocation: What asks for it; it names the tools' files.
+        tools: The public tools that it may use.
     """
 
-    def __init__(self, allocation: Allocation) -> None:
-        self.allocation = allocation
+    title: ClassVar[str]
 
-    @abstractmethod
-    def of(self, tokens: Sequence[str]) -> Sequence[float]:
-        """Return one number from 0 to 1 per token, a function of these tokens and of public files alone.
+    def __init__(self, tools: Tools) -> None:
+        self.tools = tools
+
+    def of(self, tokens: Sequence[str]) -> Scores:
+        """Score the words of a text.
 
         Args:
-            tokens: The words of one text, in order.
+            tokens: All words that are drawn, in their order, n of them. None is exempt.
+
+        Returns:
+            Numbers from 0 to 1, shape (n,), a function of these words and of public files alone.
+
+        Raises:
+            PolicyError: A library or data that the score needs is not here.
         """
+        if not len(tokens):
+            return np.zeros(0)
+        if not self.tools.printed:
+            return np.asarray(np.clip(np.nan_to_num(self.said(tokens)), 0.0, 1.0))
+        found = np.maximum(np.nan_to_num(self.printed(tokens)), 0.0)
+        total = found.sum()
+        return np.asarray(found / total if total > 0 else np.full(len(tokens), 1.0 / len(tokens)))
+
+    @abstractmethod
+    def said(self, tokens: Sequence[str]) -> Scores:
+        """Compute what the paper's text says, from 0 to 1, shape (n,), for one word or more."""
+
+    def printed(self, tokens: Sequence[str]) -> Scores:
+        """Compute what the paper prints, on any scale; its code divides by the sum. By default, what its text says."""
+        return self.said(tokens)
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the public files that the score depends on, by role."""
@@ -46,21 +76,28 @@ class Score(ABC):
 
 @cache
 def available() -> tuple[str, ...]:
-    """Return the names of all scores: those of the files in the folder of scores."""
+    """Return the names of all scores, sorted.
+
+    >>> available()
+    ('ic', 'ner', 'pos', 'sd', 'wi')
+    """
     folder = importlib.import_module(_FOLDER)
     return tuple(sorted(found.name for found in pkgutil.iter_modules(folder.__path__)))
 
 
 @cache
 def load(name: str) -> type[Score]:
-    """Return the one score that the file of this name holds."""
+    """Return the one score that the file of this name holds.
+
+    Raises:
+        PolicyError: There is no such score.
+    """
+    if name not in available():
+        raise PolicyError("there is no score of that name", f"scores: {', '.join(available())}")
     module = importlib.import_module(f"{_FOLDER}.{name}")
     (found,) = (
         item
-        for item in vars(module).values()
-        if inspect.isclass(item)
-        and issubclass(item, Score)
-        and item.__module__ == module.__name__
-        and not inspect.isabstract(item)
+        for _, item in inspect.getmembers(module, inspect.isclass)
+        if issubclass(item, Score) and item.__module__ == module.__name__
     )
     return found

@@ -29,7 +29,7 @@ from dptext_etl.embeddings.grid import write_grid
 Ids = npt.NDArray[np.int32]
 Reals = npt.NDArray[np.float32]
 
-_TOKEN = re.compile(r"\w+(?:'\w+)*")
+TOKEN = re.compile(r"\w+(?:'\w+)*")
 _WORD = re.compile(r"[a-zà-öø-ÿ]+(?:'[a-zà-öø-ÿ]+)*")
 _END = -1  # mark between two texts
 
@@ -98,7 +98,7 @@ def read_words(texts: Iterable[str]) -> tuple[list[str], Ids]:
     forms: dict[str, int] = {}
     running = array("i")
     for text in texts:
-        running.extend([forms.setdefault(form, len(forms)) for form in _TOKEN.findall(text.replace("\u2019", "'"))])
+        running.extend([forms.setdefault(form, len(forms)) for form in TOKEN.findall(text.replace("\u2019", "'"))])
         running.append(_END)
     return list(forms), np.array(running, dtype=np.int32)
 

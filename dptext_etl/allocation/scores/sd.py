@@ -1,0 +1,32 @@
+"""Score words by what their text loses without them, paper 001, section 3.2.5 and Algorithm 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from dptext_etl.allocation import likeness
+from dptext_etl.allocation.score import Score, Scores
+from dptext_etl.artifacts import Artifact
+
+
+class SentenceDifference(Score):
+    """1 - cosine of a text and the same text without the word, divided by the largest of the text.
+
+    "Words whose removal causes a more significant drop in similarity are considered more important." The paper's
+    Algorithm 3 prints the cosine itself, the other way round; its code has 1 - cosine.
+    """
+
+    title: ClassVar[str] = "Sentence Difference"
+
+    def said(self, tokens: Sequence[str]) -> Scores:
+        """Return differences over the largest one."""
+        return likeness.relative(1.0 - likeness.rests_to_text(tokens, self.tools.encoder))
+
+    def printed(self, tokens: Sequence[str]) -> Scores:
+        """Return the cosine, as Algorithm 3 prints it."""
+        return likeness.rests_to_text(tokens, self.tools.encoder)
+
+    def artifacts(self) -> dict[str, Artifact]:
+        """Return the files of the encoder."""
+        return likeness.artifacts(self.tools.encoder)

@@ -1,0 +1,28 @@
+"""Score words by how little they are like the rest of their text, paper 001, section 3.2.4 and Algorithm 2."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from dptext_etl.allocation import likeness
+from dptext_etl.allocation.score import Score, Scores
+from dptext_etl.artifacts import Artifact
+
+
+class WordImportance(Score):
+    """1 - cosine of a word and the text without it, divided by the largest of the text.
+
+    "The lower the similarity between these two entities, the greater the importance of the word." The paper's code
+    takes |cosine of the word and the whole text| instead: the other way round.
+    """
+
+    title: ClassVar[str] = "Word Importance"
+
+    def said(self, tokens: Sequence[str]) -> Scores:
+        """Return differences over the largest one."""
+        return likeness.relative(1.0 - likeness.words_to_rest(tokens, self.tools.encoder))
+
+    def artifacts(self) -> dict[str, Artifact]:
+        """Return the files of the encoder."""
+        return likeness.artifacts(self.tools.encoder)

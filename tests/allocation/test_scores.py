@@ -1,0 +1,191 @@
+"""Every word gets a score from 0 to 1, in the direction that the paper's text says; tools are public and offline."""
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dptext_etl.allocation import likeness, score, spread, tagging
+from dptext_etl.allocation.information import OwnTable
+from dptext_etl.allocation.tools import Tools
+from dptext_etl.errors import ArtifactError, PolicyError
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "nltk_data"
+FOX = ("The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog")
+PRINTED = (2.17, 1.01, 0.43, 0.38, 0.38, 1.49, 2.07, 0.79, 0.28)
+"""Figure 1 of paper 001."""
+
+
+def of(name, tokens, **tools):
+    if name in {"pos", "ner"}:
+        pytest.importorskip("nltk", reason="nltk is not installed (extra: eval)")
+    return dict(zip(tokens, score.load(name)(Tools(**tools)).of(tokens).tolist(), strict=True))
+
+
+def test_the_papers_figure_is_a_division_by_its_implied_scores():
+    implied = (0.0307, 0.0659, 0.1547, 0.1751, 0.1751, 0.0447, 0.0321, 0.0842, 0.2376)
+    assert sum(PRINTED) == pytest.approx(9.0)
+    parts = spread(implied, 9_000_000, 1, 9_000_000)
+    assert [part / 1e6 for part in parts] == pytest.approx(PRINTED, abs=0.006)
+
+
+@pytest.mark.parametrize("name", score.available())
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    tokens=st.lists(
+        st.one_of(
+            st.sampled_from(["n't", "$5.00", "anna@x.org", "555-0134", "fair-trade", "<mask>", "😀", "", " ", "The"]),
+            st.text(max_size=6),
+        ),
+        min_size=1,
+        max_size=8,
+    )
+)
+def test_no_word_is_exempt_whatever_it_is(name, tokens):
+    if name in {"pos", "ner"}:
+        pytest.importorskip("nltk", reason="nltk is not installed (extra: eval)")
+    found = score.load(name)(Tools()).of(tokens)
+    assert found.shape == (len(tokens),)
+    assert np.isfinite(found).all()
+    assert ((found >= 0) & (found <= 1)).all()
+
+
+@pytest.mark.parametrize("name", score.available())
+def test_a_text_without_words_has_no_scores(name):
+    assert score.load(name)(Tools()).of(()).shape == (0,)
+
+
+def test_rare_words_tell_more_than_frequent_ones():
+    """The paper takes counts for information: there it is the other way round."""
+    found = of("ic", ("the", "dog", "jumps", "lazy", "Zbigniew", "!"))
+    assert found["!"] == 0.0
+    assert 0.0 < found["the"] < found["dog"] < found["lazy"] < found["Zbigniew"] == 1.0
+    counts = json.loads((Path(tagging.OWN).parent / "english-counts.json").read_text())
+    most, rare = 2 * counts["per"], min(counts["words"].values())
+    assert OwnTable().one("Dog") == pytest.approx(np.log(counts["per"] / counts["words"]["dog"]) / np.log(most / rare))
+
+
+def test_classes_of_words_have_the_weights_of_the_paper():
+    found = of("pos", ("She", "quickly", "bought", "3", "red", "cars", "of"))
+    assert [round(15 * value, 6) for value in found.values()] == [7, 5, 15, 2, 5, 14, 0.1]
+
+
+def test_names_and_numbers_are_found():
+    """The paper's code never does: it asks for a 1 among pairs."""
+    found = of("ner", ("Please", "call", "John", "Smith", "of", "Santa", "Fe", "on", "555", "0134", "a@x.org"))
+    assert {word for word, value in found.items() if value} >= {
+        "John",
+        "Smith",
+        "Santa",
+        "Fe",
+        "555",
+        "0134",
+        "a@x.org",
+    }
+    assert not {"call", "of", "on"} & {word for word, value in found.items() if value}
+    assert not any(of("ner", FOX).values())
+
+
+def test_what_a_text_would_lose_counts():
+    text = ("the", "cat", "of", "the", "astronomer", "and", "her", "telescope")
+    found = of("sd", text)
+    assert max(found, key=found.get) in {"cat", "astronomer", "telescope"}
+    assert found["the"] < found["astronomer"]
+    turned = of("sd", text, printed=True)
+    assert turned["the"] > turned["astronomer"], "the printed Algorithm 3 has the sign the other way round"
+
+
+def test_a_word_unlike_the_rest_is_important():
+    found = of("wi", ("rain", "snow", "wind", "storm", "violin"))
+    assert max(found, key=found.get) == "violin"
+    assert of("wi", ("zzqx", "rain", "snow"))["zzqx"] == 1.0, "a word without a vector is like nothing"
+
+
+def test_texts_without_a_word_are_differences_of_sums():
+    """Against the encoder itself, text by text."""
+    text = ["rain", "and", "a", "violin", "zzqx"]
+    encoder, _ = likeness._words()
+    each = encoder.sums(text)
+    for place in range(len(text)):
+        rest = encoder.sums([" ".join(text[:place] + text[place + 1 :])])[0]
+        assert (each.sum(axis=0) - each[place] == rest).all()
+
+
+def test_the_printed_variants_add_up_to_one():
+    for name in ("wi", "sd", "pos", "ner"):
+        assert sum(of(name, FOX[:6], printed=True).values()) == pytest.approx(1.0)
+    with pytest.raises(PolicyError, match="WordNet's counts"):
+        of("ic", FOX, printed=True)
+
+
+@pytest.mark.thorough  # NLTK reads all of WordNet
+@pytest.mark.skipif(not SHARED.exists(), reason="NLTK's data lie not beside this checkout")
+def test_wordnet_says_how_much_a_word_tells_and_the_papers_counts_say_the_opposite():
+    pytest.importorskip("nltk")
+    place = f"wordnet:{SHARED}"
+    words = ("person", "dog", "armadillo", "quickly", "zzqx")
+    told = of("ic", words, information=place)
+    assert told["person"] < told["dog"] < told["armadillo"] <= told["zzqx"] == 1.0
+    assert 0 < told["quickly"] < 1, "an adverb is neither exempt nor unknown"
+    counted = of("ic", words, information=place, printed=True)
+    assert counted["person"] > counted["dog"] > counted["armadillo"] > counted["zzqx"] == counted["quickly"]
+    files = score.load("ic")(Tools(information=place)).artifacts()
+    assert set(files) == {"word_counts", "wordnet", "wordnet_counts"}
+
+
+@pytest.mark.skipif(not SHARED.exists(), reason="NLTK's data lie not beside this checkout")
+def test_nltks_own_tagger_is_read_from_a_folder():
+    found = of("pos", FOX, tagger=f"nltk:{SHARED}")
+    assert round(15 * found["jumps"]) == 15
+    assert len(score.load("pos")(Tools(tagger=f"nltk:{SHARED}")).artifacts()) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "tools"),
+    [
+        ("pos", {"tagger": "elsewhere"}),
+        ("pos", {"tagger": "spacy:no_such_pipeline"}),
+        ("ic", {"information": "elsewhere"}),
+        ("ic", {"information": "wordnet:nowhere"}),
+        ("wi", {"encoder": "sentence-transformers:nowhere"}),
+        ("pos", {"tagger": "nltk:nowhere"}),
+    ],
+)
+def test_a_tool_that_is_not_here_is_an_error_with_a_hint(name, tools):
+    with pytest.raises(PolicyError) as caught:
+        of(name, ("sentinel",), **tools)
+    assert caught.value.hint
+    assert "sentinel" not in str(caught.value)
+
+
+def test_a_tagger_with_other_content_is_refused_by_its_hash(tmp_path, monkeypatch):
+    other = tmp_path / "english-tags.json"
+    other.write_text("{}")
+    monkeypatch.setattr(tagging, "OWN", other)
+    first = tagging.artifacts("english")["tagger"].sha256
+    monkeypatch.undo()
+    assert tagging.artifacts("english")["tagger"].sha256 != first
+    with pytest.raises(ArtifactError):
+        tagging.NltkTagger.read(other)
+
+
+def test_a_file_is_all_that_a_score_needs(tmp_path, monkeypatch):
+    room = importlib.import_module("dptext_etl.allocation.scores")
+    (tmp_path / "length.py").write_text(
+        "import numpy as np\nfrom dptext_etl.allocation.score import Score\n\n\nclass Length(Score):\n"
+        "    title = 'Length'\n\n    def said(self, tokens):\n        return np.array([len(t) / 9 for t in tokens])\n"
+    )
+    monkeypatch.setattr(room, "__path__", [*room.__path__, str(tmp_path)])
+    score.available.cache_clear()
+    try:
+        assert "length" in score.available()
+        assert of("length", ("abc", "abcdefghi")) == {"abc": pytest.approx(1 / 3), "abcdefghi": 1.0}
+    finally:
+        score.available.cache_clear()
+        score.load.cache_clear()
+        sys.modules.pop("dptext_etl.allocation.scores.length", None)
