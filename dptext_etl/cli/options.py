@@ -54,3 +54,9 @@ IdKey = Annotated[
         metavar="REF", help="Key of the ledger's ids (env:NAME or file:PATH); by default the file beside the ledger."
     ),
 ]
+AllocationScores = Annotated[
+    str | None,
+    typer.Option(
+        "--allocation", metavar="SCORES", help="Divide one budget by these scores of words, such as ic,pos,ner,wi,sd."
+    ),
+]

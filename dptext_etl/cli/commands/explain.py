@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import Json, MechanismName, Parameters
+from dptext_etl.cli.options import AllocationScores, Json, MechanismName, Parameters
 
 if TYPE_CHECKING:
     from dptext_etl.mechanism import Mechanism
 
 WORD = "good"
+TEXT = "My daughter Anna met Doctor Miller in Boston, and he changed her medicine again."
 _SHOWN = 8
 _VACUOUS = 13
 
@@ -30,6 +31,7 @@ KEYS = (
     "lengths",
     "law",
     "example",
+    "allocation",
     "draw",
     "noise",
     "computing",
@@ -44,22 +46,28 @@ def explain(
     *,
     word: Annotated[str, typer.Option(help="A public word for the worked example.")] = WORD,
     words: Annotated[int, typer.Option(min=1, help="Length of a text in words, for its cost.")] = 100,
+    allocation: AllocationScores = None,
+    total: Annotated[float, typer.Option(help="Epsilon of a whole text, with --allocation.")] = 100.0,
+    text: Annotated[str, typer.Option(help="A public sentence for --allocation. Never give real data.")] = TEXT,
     as_json: Json = False,
 ) -> None:
     """State a mechanism's guarantee: the unit of epsilon, the neighbours, the disclosures, and the cost of a release.
 
     Required parameters that are not given take the values of the mechanism's own small example. If the usual model is
     not on this machine, the example's small model replaces it: numbers that depend on the model are then those of the
-    small model.
+    small model. With --allocation, a public sentence shows how one budget is divided among its words.
     """
     from dptext_etl import catalog
     from dptext_etl.cli import lean, parameters
-    from dptext_etl.cli.render import mechanism_facts, model_facts, terminal, word_facts
+    from dptext_etl.cli.render import divided, mechanism_facts, model_facts, terminal, word_facts
     from dptext_etl.families.words import WordMechanism
 
     lean.without_pandas()
     kind = catalog.load(name)
-    mechanism, note = _explained(kind, name, parameters.parse(kind, name, parameter))
+    given = parameters.parse(kind, name, parameter)
+    if allocation is not None:
+        given["allocation"] = divided.asked(allocation, total)
+    mechanism, note = _explained(kind, name, given)
     found: dict[str, Any] = {
         "name": name,
         "summary": mechanism_facts.summary(kind),
@@ -77,6 +85,8 @@ def explain(
         found["lengths"] = word_facts.lengths(mechanism)
         found["law"] = word_facts.distribution(mechanism)
         found["example"] = word_facts.worked(mechanism, word_facts.known(mechanism, word) if word == WORD else word)
+    if allocation is not None:
+        found["allocation"] = divided.facts(mechanism.allocation, text)
     found |= {**model_facts.of(mechanism, words), "note": note}
     if mechanism.computing is not None:
         found["computing"] = mechanism.computing.as_dict()
@@ -111,7 +121,7 @@ def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple
 
 
 def _show(found: dict[str, Any]) -> None:
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli.render import divided, terminal
     from dptext_etl.device import Computing
 
     claim, cost = found["guarantee"], found["spend"]
@@ -164,6 +174,8 @@ def _show(found: dict[str, Any]) -> None:
         terminal.table(("records", "delta", "epsilon", "rule"), [item.values() for item in found["conversions"]])
     if found["note"]:
         terminal.say(f"\n{found['note']}.")
+    if found["allocation"]:
+        divided.show(found["allocation"])
     if found["law"]:
         _show_lengths(found["lengths"])
         _show_distribution(found["law"])

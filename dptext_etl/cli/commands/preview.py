@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import Device, Dtype, Json, MechanismName, Parameters
+from dptext_etl.cli.options import AllocationScores, Device, Dtype, Json, MechanismName, Parameters
 
 EXAMPLE = "dptext preview custext --epsilon 1 --epsilon 4"
 KEYS = (
@@ -26,6 +26,7 @@ def preview(
         list[str] | None,
         typer.Option(metavar="TEXT", help="A public or invented sentence instead of ours. Never give real data."),
     ] = None,
+    allocation: AllocationScores = None,
     device: Device = None,
     dtype: Dtype = None,
     as_json: Json = False,
@@ -34,11 +35,12 @@ def preview(
 
     A preview draws with a key that is thrown away, and charges no ledger. So it takes no table and no policy: previews
     of real texts would spend their budget without a record. To try your own data, run `dptext privatize`. A mechanism
-    with a language model takes one that is on this machine, or says how to get one; a preview downloads nothing.
+    with a language model takes one that is on this machine, or says how to get one; a preview downloads nothing. With
+    --allocation an epsilon is that of a whole text, and colours show which words get how much of it.
     """
     from dptext_etl import catalog, column, keys
     from dptext_etl.cli import lean, parameters, samples
-    from dptext_etl.cli.render import terminal
+    from dptext_etl.cli.render import divided, terminal
     from dptext_etl.cli.running import compute_on
 
     compute_on(device, dtype)
@@ -51,7 +53,10 @@ def preview(
     texts = list(public_text or samples.PUBLIC)
     shown: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
     for number, value in enumerate(epsilon or kind.shown_epsilons):
-        mechanism = catalog.build({"name": name, **taken, **given, "epsilon": value})
+        budget = {"epsilon": value} if allocation is None else {"allocation": divided.asked(allocation, value)}
+        mechanism = catalog.build({"name": name, **taken, **given, **budget})
+        if allocation is not None and number == 0:
+            shown = [{**row, "allocation": divided.facts(mechanism.allocation, row["before"])} for row in shown]
         if number == 0:
             column.probe(mechanism)
         released = column.draw(mechanism, *_rows(texts), keys.throwaway(mechanism.cfg()))
@@ -65,10 +70,14 @@ def preview(
         return
     for row in shown:
         terminal.heading(row["before"])
+        if allocation is not None:
+            divided.line(row["allocation"])
         terminal.table(
             ("epsilon", "after", "spent", "odds"),
             [(item["epsilon"], item["text"], item["spend"], f"10^{item['log10_odds']:.1f}") for item in row["after"]],
         )
+    if allocation is not None:
+        terminal.say(f"\n{divided.LEGEND}.")
     if taken:
         terminal.say(
             "\nParameters taken from this machine: " + ", ".join(f"{key} = {value}" for key, value in taken.items())
