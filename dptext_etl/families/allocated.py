@@ -9,6 +9,7 @@ range-bounded over one public output set may divide the budget by the text itsel
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any, ClassVar, Self
 
@@ -16,7 +17,7 @@ from pydantic import ValidationError, model_validator
 
 from dptext_etl.allocation import Allocation
 from dptext_etl.artifacts import Artifact
-from dptext_etl.guarantee import exact
+from dptext_etl.guarantee import Spend, exact
 from dptext_etl.mechanism import Mechanism
 
 _ROLE = "allocation/"
@@ -70,6 +71,13 @@ class Allocated(Mechanism):
     def largest_epsilon(self) -> float:
         """Return the largest epsilon of one draw of what is released."""
         return self.epsilon if self.allocation is None else self.allocation.largest
+
+    def worst_case(self, positions: int | None = None) -> Spend:
+        """Return the cost to reserve; for any text, rho is that of the text in which one draw may take most."""
+        found = super().worst_case(positions)
+        if positions is not None or self.allocation is None:
+            return found
+        return replace(found, rho=max(found.rho, super().worst_case(min(1, self.most_positions)).rho))
 
     def unit_of(self, draw: str) -> str:
         """Return "record" where one budget is divided, and what a draw releases otherwise."""

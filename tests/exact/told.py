@@ -1,0 +1,51 @@
+"""Divisions of budgets that a test dictates, and a sampler that is forced through every pass."""
+
+from fractions import Fraction
+
+import numpy as np
+
+from dptext_etl import scoring
+from dptext_etl.allocation import Allocation, score
+
+MICRO = 1_000_000
+
+
+def scores_exist(monkeypatch):
+    """Let an allocation name a score, whichever ones there are: what it computes is dictated."""
+    monkeypatch.setattr(score, "available", lambda: ("told",))
+
+
+class Told(Allocation):
+    """An allocation whose divisions are dictated: {words: epsilons}; everything else is the real one."""
+
+    told: dict[tuple[str, ...], tuple[float, ...]] = {}
+    scores: tuple[str, ...] = ("told",)
+
+    def over(self, tokens, places=None, *, draws=None):
+        parts = [int(round(part * MICRO)) for part in self.told[tuple(tokens)]]
+        assert sum(parts) <= round(self.total * MICRO)
+        return parts
+
+
+class Forced:
+    """A sampler that draws what it is told in each purpose, and multiplies up the exact probability of that."""
+
+    def __init__(self, by_purpose):
+        self.by_purpose, self.probability, self.used = by_purpose, Fraction(1), set()
+
+    def choose(self, scores, slots, *, epsilon, low, high, purpose=scoring.TOKEN):
+        weights = scoring.weights(np.asarray(scores), epsilon, low, high)
+        return self._take(slots, [(list(map(int, row)), sum(map(int, row))) for row in weights], purpose)
+
+    def choose_uniform(self, slots, m, *, purpose=scoring.TOKEN):
+        return self._take(slots, [([1] * m, m)] * len(slots), purpose)
+
+    def _take(self, slots, laws, purpose):
+        chosen = []
+        for (row, total), record, position in zip(laws, slots.records, slots.positions, strict=True):
+            assert (purpose, record, position) not in self.used, "two draws never share a slot"
+            self.used.add((purpose, record, position))
+            output = self.by_purpose[purpose][int(position)]
+            self.probability *= Fraction(row[output], total)
+            chosen.append(output)
+        return np.array(chosen, np.uint32)
