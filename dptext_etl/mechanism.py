@@ -81,7 +81,7 @@ class Mechanism(BaseModel, ABC):
     divides: ClassVar[bool] = False
     """True if it has a field `allocation`: one budget of a record, divided among its draws."""
     cannot_divide: ClassVar[str] = "its draws are none of an exponential mechanism over one public output set"
-    """Why it has none."""
+    """Why it has none; with the nearest sound way, if there is one."""
 
     epsilon: Epsilon
     mode: Mode = "strict"
@@ -113,10 +113,7 @@ class Mechanism(BaseModel, ABC):
     @classmethod
     def _budgets_are_not_divided(cls, values: Any) -> Any:
         if not cls.divides and isinstance(values, dict) and values.get("allocation") is not None:
-            raise ValueError(
-                f"no allocation divides the budget of a text here: {cls.cannot_divide}; take dpmlm, dp_prompt, "
-                'dp_paraphrase, custext, santext or diffractor (variant "tem"), which divide it under a theorem'
-            )
+            raise ValueError(f"no allocation divides the budget of a text here: {cls.cannot_divide}")
         return values
 
     @model_validator(mode="after")

@@ -93,9 +93,14 @@ class WordMechanism(HideableLength):
         return {**STRICT_INPUT, "numbers": self.unknown, "oov": self.unknown, **self._length_policy()}
 
     @property
+    def unit_epsilon(self) -> float:
+        """Return the parameter of one draw, in the unit of the mechanism's distances if it has any."""
+        return self.epsilon
+
+    @property
     def epsilon_per_word(self) -> Exact:
         """Return the pure parameter of one draw between any two words with equal disclosures."""
-        return Fraction(repr(self.epsilon))
+        return Fraction(repr(self.unit_epsilon))
 
     @property
     def epsilon_table(self) -> float | None:

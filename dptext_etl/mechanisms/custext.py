@@ -12,6 +12,8 @@ Where the paper is wrong, and what holds here (docs/spec/privacy.md#custext):
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
@@ -20,12 +22,15 @@ import numpy.typing as npt
 from pydantic import Field, model_validator
 from safetensors.numpy import load_file
 
+from dptext_etl import _kernel
 from dptext_etl.artifacts import save_tensors, store
 from dptext_etl.embeddings import FreeWords, Metric, WordVectors, stopwords
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.allocated_words import AllocatedWords, Indices, Scored
 from dptext_etl.families.table import TableMechanism, TableParts
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.sampling import integer_weights
+from dptext_etl.scoring import Slots
 
 Sets = list[npt.NDArray[np.int64]]
 
@@ -33,9 +38,13 @@ PAPER_N_MAX = 128
 _SETS = "dptext-sets/1"
 _BLOCK = 64  # rows of estimates made at once
 _CELLS = 2**15  # scores turned into weights at once
+SCORED = 2**16
+"""Scores that are drawn from at once, where a budget is divided."""
+ONE_LEVEL = 4_096
+"""Largest set that is drawn from in one level."""
 
 
-class CusText(TableMechanism):
+class CusText(AllocatedWords, TableMechanism):
     """CusText and CusText+ (Chen et al. 2023).
 
     Attributes:
@@ -89,7 +98,7 @@ class CusText(TableMechanism):
         return {
             "mechanism": "custext",
             "version": self.version,
-            "epsilon": repr(self.epsilon),
+            "epsilon": repr(self.unit_epsilon),
             "k": self.k,
             "norm": self.norm,
             "metric": self.metric,
@@ -100,6 +109,12 @@ class CusText(TableMechanism):
 
     def parts(self) -> TableParts:
         """Partition the vocabulary greedily in public order, and compute each set's weights (algorithms 1 and 2)."""
+        vectors, sets = self._vectors_and_sets()
+        kept = stopwords(self.stopwords).words if self.variant == "plus" else ()
+        return TableParts.partition(vectors.words, sets, self._weights(vectors, sets), kept=kept)
+
+    def _vectors_and_sets(self) -> tuple[WordVectors, Sets]:
+        """Return the vocabulary and its partition, the remainder treated as the mode says."""
         vectors = WordVectors.load(self.vectors, limit=self.limit)
         if self.k > len(vectors.words):
             raise PolicyError(f"k is {self.k}, but the vocabulary has {len(vectors.words)} words", "lower k")
@@ -110,8 +125,7 @@ class CusText(TableMechanism):
                 sets[-1] = np.concatenate([sets[-1], remainder])
             elif len(sets[-1]) == 1:  # a set of one would release its word; faithful mode counts this word as unknown
                 vectors, sets = _without_last(vectors, sets)
-        kept = stopwords(self.stopwords).words if self.variant == "plus" else ()
-        return TableParts.partition(vectors.words, sets, self._weights(vectors, sets), kept=kept)
+        return vectors, sets
 
     def _sets(self, vectors: WordVectors) -> Sets:
         """Return the partition, which is stored once per vocabulary, k and metric, for all epsilons."""
@@ -133,13 +147,76 @@ class CusText(TableMechanism):
         for places in by_size.values():
             step = max(1, _CELLS // len(sets[places[0]]) ** 2)
             for chunk in (places[start : start + step] for start in range(0, len(places), step)):
-                closeness = vectors.closeness_within(np.stack([sets[at] for at in chunk]), self.metric)
-                axes = (1, 2) if self.norm == "cluster" else 2
-                low, high = closeness.min(axis=axes, keepdims=True), closeness.max(axis=axes, keepdims=True)
-                spread = np.where(high > low, high - low, 1.0)
-                for at, rows in zip(chunk, integer_weights((closeness - low) / spread, self.epsilon), strict=True):
+                scores = self._scores(vectors, np.stack([sets[at] for at in chunk]))
+                for at, rows in zip(chunk, integer_weights(scores, self.unit_epsilon), strict=True):
                     weights[at] = rows
         return weights
+
+    def _scores(self, vectors: WordVectors, sets: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Return the scores of all pairs within sets of one size, from 0 to 1, shape (sets, members, members)."""
+        closeness = vectors.closeness_within(sets, self.metric)
+        axes = (1, 2) if self.norm == "cluster" else 2
+        low, high = closeness.min(axis=axes, keepdims=True), closeness.max(axis=axes, keepdims=True)
+        scores: npt.NDArray[np.float64] = (closeness - low) / np.where(high > low, high - low, 1.0)
+        return scores
+
+    @property
+    def score_bounds(self) -> tuple[float, float]:
+        """Return 0 and 1."""
+        return 0.0, 1.0
+
+    @property
+    def largest_set(self) -> int:
+        """Return the size of the largest set of the partition."""
+        return self._mapped.max_set
+
+    @property
+    def uniform_ids(self) -> npt.NDArray[np.int64]:
+        """Return the whole vocabulary."""
+        return np.arange(len(self.output_names))
+
+    @cached_property
+    def output_names(self) -> tuple[str, ...]:
+        """Return the vocabulary in public order."""
+        return tuple(self._mapped.input_words())
+
+    @property
+    def kept_in_clear(self) -> frozenset[str]:
+        """Return the stopwords of "plus"."""
+        return frozenset(self._mapped.kept_words())
+
+    @cached_property
+    def reader(self) -> _kernel.Vocabulary:
+        """Return the reader of texts over the vocabulary."""
+        return _kernel.Vocabulary(self.output_names, sorted(self.kept_in_clear))
+
+    @cached_property
+    def _placed(self) -> tuple[WordVectors, Sets, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the vectors, the sets, and for every word its set and its place in it."""
+        vectors, sets = self._vectors_and_sets()
+        sizes = np.array([len(members) for members in sets])
+        if sizes.min() <= ONE_LEVEL < sizes.max():
+            said = f"sets of {sizes.min()} and of {sizes.max()} words share no width of a draw"
+            raise PolicyError(said, "take another k, or no allocation")
+        order = np.concatenate(sets)
+        of_word, place = np.empty((2, len(order)), np.int64)
+        of_word[order] = np.repeat(np.arange(len(sets)), sizes)
+        place[order] = np.concatenate([np.arange(size) for size in sizes])
+        return vectors, sets, of_word, place
+
+    def scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:  # noqa: ARG002
+        """Score the members of each word's set; sets of one size together."""
+        vectors, sets, of_word, place = self._placed
+        mine = of_word[words]
+        sizes = np.array([len(sets[number]) for number in mine], np.int64)
+        for size in np.unique(sizes):
+            group = np.flatnonzero(sizes == size)
+            step = max(1, SCORED // int(size))
+            for at in (group[first : first + step] for first in range(0, len(group), step)):
+                distinct, row = np.unique(mine[at], return_inverse=True)
+                members = np.stack([sets[number] for number in distinct])
+                scores = self._scores(vectors, members)[row, place[words[at]]]
+                yield Scored(at, scores, members[row])
 
     @classmethod
     def example(cls) -> Self:

@@ -19,29 +19,40 @@ Word-Level Metric Differential Privacy" (section 3). What holds here (docs/spec/
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from fractions import Fraction
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+import numpy as np
+import numpy.typing as npt
 from pydantic import Field, field_validator, model_validator
 
+from dptext_etl import _kernel
+from dptext_etl.allocation import Allocation
 from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, NeighbourLists, stopwords
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.allocated_words import AllocatedWords, Indices, Scored
 from dptext_etl.families.lists.geometric import GeometricDistribution
 from dptext_etl.families.lists.listed import ListMechanism, PlaceDistribution
 from dptext_etl.families.lists.tem import TemDistribution
 from dptext_etl.families.spends import unbounded
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
+from dptext_etl.scoring import Slots, choose_uniform
 
+LIST = 2
+"""Purpose number of the choice of a list (docs/spec/stream.md#purposes)."""
+SCORED = 2**22
+"""Scores that are drawn from at once, where a budget is divided."""
 _RATE = 2**48  # largest numerator and denominator of a discrete Laplace rate in the kernel
 _SLACK = 1 + 1e-12  # above the rounding error of the logarithms in a computed loss
 _FROM_FILE = ("vectors", "walks", "metric", "limit")
 
 
-class Diffractor(ListMechanism):
+class Diffractor(AllocatedWords, ListMechanism):
     """1-Diffractor (Meisenbacher et al. 2024) with the truncated exponential or the geometric mechanism.
 
     Attributes:
@@ -130,7 +141,7 @@ class Diffractor(ListMechanism):
 
     @property
     def _rate(self) -> Fraction:
-        return Fraction(repr(self.epsilon))
+        return Fraction(repr(self.unit_epsilon))
 
     @property
     def _even(self) -> bool:
@@ -160,7 +171,7 @@ class Diffractor(ListMechanism):
         places (docs/spec/privacy.md#metric-certificate). It holds between words on the lists (under "tem", an unknown
         word has distance gamma from every word), and is not made for a noisy length.
         """
-        if not self._even or self.length == "noisy":
+        if not self._even or self.length == "noisy" or self.allocation is not None:
             return None
         reach = self.places - 1
         if self.variant == "geometric":
@@ -173,10 +184,60 @@ class Diffractor(ListMechanism):
         """Return the spend of word mechanisms; it is unbounded if the lists hold different words."""
         return super().spend(positions) if self._even else unbounded(self.guarantee, positions)
 
+    def refuses(self, allocation: Allocation) -> str | None:
+        """Return why the budget cannot be divided: steps of another scale are recognised, or as for other words."""
+        if self.variant == "geometric":
+            return (
+                'steps of variant "geometric" have no least probability, so two scales of one word are told apart '
+                'without a bound; take variant "tem", whose budget is divided under a theorem'
+            )
+        return super().refuses(allocation)
+
+    @property
+    def score_bounds(self) -> tuple[float, float]:
+        """Return minus gamma, and 0."""
+        return -float(self.gamma), 0.0
+
+    @property
+    def largest_set(self) -> int:
+        """Return the number of words on a list."""
+        return self.places
+
+    @property
+    def uniform_ids(self) -> npt.NDArray[np.int64]:
+        """Return all words of the lists."""
+        return np.arange(self.places)
+
+    @cached_property
+    def output_names(self) -> tuple[str, ...]:
+        """Return the words of the lists by their numbers."""
+        return tuple(self._mapped.input_words())
+
+    @cached_property
+    def reader(self) -> _kernel.Vocabulary:
+        """Return the reader of texts over the words of the lists."""
+        return _kernel.Vocabulary(self.output_names)
+
+    def scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:
+        """Score the places of a list by minus their distance, at most gamma; the list of each draw is uniform."""
+        lists = np.zeros(len(words), np.uint32)
+        if len(self._orders) > 1:
+            lists = choose_uniform(slots, len(self._orders), purpose=LIST + offset)
+        step = max(1, SCORED // self.places)
+        for number, order in enumerate(self._orders):
+            place = np.empty(self.places, np.int64)
+            place[order] = np.arange(self.places)
+            mine = np.flatnonzero(lists == number)
+            for at in (mine[first : first + step] for first in range(0, len(mine), step)):
+                gaps = np.abs(np.arange(self.places) - place[words[at]][:, None])
+                yield Scored(at, -np.minimum(gaps, self.gamma).astype(np.float64), order)
+
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of n draws, each between the two places with the largest loss."""
         if not self._even:
             return {"∞": math.inf}
+        if self.allocation is not None:
+            return super().cost_factors(positions)
         apart = {"gamma": self.gamma} if self.variant == "tem" else {"(N-1)": self.places - 1}
         return super().cost_factors(positions) | apart
 
@@ -203,7 +264,7 @@ class Diffractor(ListMechanism):
             "mechanism": self.name,
             "version": self.version,
             "variant": self.variant,
-            "epsilon": repr(self.epsilon),
+            "epsilon": repr(self.unit_epsilon),
             "gamma": self.gamma if self.variant == "tem" else None,
             "lists": self.neighbour_lists().content,
             "pad": self.hides_length,
@@ -218,7 +279,7 @@ class Diffractor(ListMechanism):
         """
         if self.variant == "geometric":
             return GeometricDistribution(self._rate)
-        weights = TemDistribution.of(self.epsilon, self.gamma, places)
+        weights = TemDistribution.of(self.unit_epsilon, self.gamma, places)
         if weights.loss(places)[0] > float(self._rate * self.gamma) * _SLACK:
             raise PolicyError("the weights have a loss above epsilon * gamma per word", "take another epsilon or gamma")
         return weights

@@ -60,6 +60,10 @@ class Madlib(VectorMechanism):
     """
 
     reproducible: ClassVar[bool] = True
+    cannot_divide: ClassVar[str] = (
+        "its noise has no least probability, so two scales of one word are told apart without a bound; take santext, "
+        'or diffractor with variant "tem", whose budgets are divided under a theorem'
+    )
 
     @property
     def unknown(self) -> Literal["uniform", "drop"]:

@@ -19,6 +19,7 @@ UMLDP).
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -28,8 +29,11 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field, model_validator
 
+from dptext_etl import _kernel
+from dptext_etl.allocation import Allocation
 from dptext_etl.artifacts import Artifact
 from dptext_etl.embeddings import stopwords
+from dptext_etl.families.allocated_words import AllocatedWords, Scored
 from dptext_etl.families.spends import unbounded
 from dptext_etl.families.vector import Draws, Indices
 from dptext_etl.families.vector.distance_words import DistanceMechanism
@@ -40,9 +44,10 @@ PLAN = 3
 """Purpose number of SanText+'s Bernoulli trials (docs/spec/stream.md#purposes)."""
 
 PAPER_EPSILON = 15.0
+_ROWS = 256  # words whose outputs are scored at once, where a budget is divided
 
 
-class SanText(DistanceMechanism):
+class SanText(AllocatedWords, DistanceMechanism):
     """SanText and SanText+ (Yue et al. 2021).
 
     Attributes:
@@ -146,6 +151,44 @@ class SanText(DistanceMechanism):
         slots = Slots(others.keys, others.records, others.positions)
         drawn[~drawn] = bernoulli(slots, exact(self.p), purpose=PLAN)
         return drawn
+
+    def refuses(self, allocation: Allocation) -> str | None:
+        """Return why the budget cannot be divided: words are shown, or as for other words."""
+        if self.shows_words:
+            return 'words that are not sensitive may be shown, which no budget bounds: take p = 1, or variant "plain"'
+        return super().refuses(allocation)
+
+    @property
+    def score_bounds(self) -> tuple[float, float]:
+        """Return minus the diameter, and 0."""
+        return -self.diameter, 0.0
+
+    @property
+    def largest_set(self) -> int:
+        """Return the number of words that can be drawn."""
+        return len(self._output_ids)
+
+    @property
+    def uniform_ids(self) -> npt.NDArray[np.int64]:
+        """Return the words that can be drawn."""
+        return self._output_ids
+
+    @property
+    def reader(self) -> _kernel.Vocabulary:
+        """Return the reader of texts over the vocabulary."""
+        return self._vocabulary
+
+    @property
+    def output_names(self) -> Sequence[str]:
+        """Return the vocabulary in public order."""
+        return self.words.words
+
+    def scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:  # noqa: ARG002
+        """Score the words that can be drawn by minus their distance."""
+        vectors, outputs = self.words, self._output_ids
+        for at in np.split(np.arange(len(words)), range(_ROWS, len(words), _ROWS)):
+            squared = vectors.squared_distances(words[at].astype(np.int64), outputs)
+            yield Scored(at, -np.sqrt(squared.astype(np.float64)) * vectors.scale, outputs)
 
     @property
     def guarantee(self) -> Guarantee:

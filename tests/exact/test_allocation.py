@@ -73,7 +73,9 @@ def test_the_worst_pair_of_divisions_attains_the_accounted_epsilon(total, divisi
     assert worst(*laws) <= accounted + 1e-9 <= total
     if expected is not None:
         assert accounted == pytest.approx(expected, abs=5e-3 if total > 100 else 5e-7)
-    assert accounted > 2 * epsilon_implemented(total / 2, 4), "what depends on the text costs more than a fixed division"
+    assert accounted > 2 * epsilon_implemented(total / 2, 4), (
+        "what depends on the text costs more than a fixed division"
+    )
 
 
 @pytest.mark.parametrize("total", [0.7, 6.0, 40.0, 130.0])
@@ -133,7 +135,9 @@ def test_two_passes_cost_the_sum_and_the_second_sees_only_what_the_first_release
     made = masked(Told(total=4.0, first=1.0, told=after, eps_lo=LEAST))  # a raw word in `over` is a KeyError
     favoured = lambda *seen: favours(*seen, outputs=outputs)  # noqa: E731
     laws = [law_of(made, [word] * 2, favoured, outputs, (1, 257)) for word in ("good", "film")]
-    least = 2 * epsilon_implemented(0.5, outputs) + epsilon_implemented(3.5, outputs) + epsilon_implemented(0.5, outputs)
+    least = (
+        2 * epsilon_implemented(0.5, outputs) + epsilon_implemented(3.5, outputs) + epsilon_implemented(0.5, outputs)
+    )
     assert worst(*laws) == pytest.approx(least, abs=1e-9), "the worst path of both passes"
     accounted = 2 * epsilon_implemented(0.5, made.outputs) + allocated_epsilon(4.0, 2, made.outputs, BITS)
     cost = made.spend(2)

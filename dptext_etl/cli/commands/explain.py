@@ -60,6 +60,7 @@ def explain(
     from dptext_etl import catalog
     from dptext_etl.cli import lean, parameters
     from dptext_etl.cli.render import divided, mechanism_facts, model_facts, terminal, word_facts
+    from dptext_etl.families.allocated import Allocated
     from dptext_etl.families.words import WordMechanism
 
     lean.without_pandas()
@@ -83,9 +84,10 @@ def explain(
     }
     if isinstance(mechanism, WordMechanism):
         found["lengths"] = word_facts.lengths(mechanism)
+    if isinstance(mechanism, WordMechanism) and not mechanism.contextual:
         found["law"] = word_facts.distribution(mechanism)
         found["example"] = word_facts.worked(mechanism, word_facts.known(mechanism, word) if word == WORD else word)
-    if allocation is not None:
+    if isinstance(mechanism, Allocated) and mechanism.allocation is not None:
         found["allocation"] = divided.facts(mechanism.allocation, text)
     found |= {**model_facts.of(mechanism, words), "note": note}
     if mechanism.computing is not None:

@@ -42,6 +42,7 @@ def preview(
     from dptext_etl.cli import lean, parameters, samples
     from dptext_etl.cli.render import divided, terminal
     from dptext_etl.cli.running import compute_on
+    from dptext_etl.families.allocated import Allocated
 
     compute_on(device, dtype)
     lean.without_pandas()
@@ -55,7 +56,7 @@ def preview(
     for number, value in enumerate(epsilon or kind.shown_epsilons):
         budget = {"epsilon": value} if allocation is None else {"allocation": divided.asked(allocation, value)}
         mechanism = catalog.build({"name": name, **taken, **given, **budget})
-        if allocation is not None and number == 0:
+        if number == 0 and isinstance(mechanism, Allocated) and mechanism.allocation is not None:
             shown = [{**row, "allocation": divided.facts(mechanism.allocation, row["before"])} for row in shown]
         if number == 0:
             column.probe(mechanism)

@@ -43,6 +43,7 @@ class ChoiceParameters(InKernel):
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
     hub_fields: ClassVar[frozenset[str]] = frozenset({"corpus"})
     shown_epsilons: ClassVar[tuple[float, ...]] = (1.0, 2.0, 4.0, 6.0, 8.0)
+    cannot_divide: ClassVar[str] = "a text is one draw of a whole public text; parts and surrogates share it evenly"
 
     n_max: Annotated[PositiveInt, Field(le=MOST_WORDS)] = DEFAULT_N_MAX
     corpus: str

@@ -32,9 +32,13 @@ class MappedMechanism(WordMechanism, InKernel):
     epsilon.
     """
 
-    reproducible: ClassVar[bool] = True
     format: ClassVar[str] = TABLE_FORMAT
     """The layout of the file."""
+
+    @property
+    def reproducible(self) -> bool:  # type: ignore[override]
+        """Return True unless the law of a word depends on its text, which tools score in floats."""
+        return not self.contextual
 
     @abstractmethod
     def table_description(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import math
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -37,7 +37,10 @@ class DistanceMechanism(VectorMechanism):
         epsilon: Epsilon per word and unit of distance; a draw costs at most epsilon times the vocabulary's diameter.
     """
 
-    reproducible: ClassVar[bool] = True
+    @property
+    def reproducible(self) -> bool:  # type: ignore[override]
+        """Return True unless the law of a word depends on its text, which tools score in floats."""
+        return not self.contextual
 
     def input_policy(self) -> dict[str, Any]:
         """Return the input policy of word mechanisms; faithful mode draws unknown words uniformly as well."""
@@ -81,7 +84,7 @@ class DistanceMechanism(VectorMechanism):
         """Return the integer weights of every word over the outputs."""
         words, chosen = self.words, self._output_ids
         outputs = words if len(chosen) == len(words) else words.take(words.words[at] for at in chosen)
-        return PairWeights(words, outputs, self.epsilon, self.diameter)
+        return PairWeights(words, outputs, self.unit_epsilon, self.diameter)
 
     def choose(self, draws: Draws) -> Indices:
         """Draw an output for every word; unknown ones uniformly."""
@@ -154,7 +157,7 @@ class DistanceMechanism(VectorMechanism):
             "format": "dptext-santext-fact/1",
             "fact": fact,
             "version": self.version,
-            "epsilon": repr(self.epsilon),
+            "epsilon": repr(self.unit_epsilon),
             "vectors": self.words.artifact.sha256,
             "padded": self.hides_length,
             "outputs": self._output_ids.tolist() if not self.draws_from_all else "all",

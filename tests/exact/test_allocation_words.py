@@ -1,0 +1,143 @@
+"""Budgets divided among words that are drawn from integer weights: CusText, SanText and TEM, by exact enumeration.
+
+Specification: docs/spec/privacy.md#allocation-by-mechanism, docs/spec/privacy.md#e13.
+"""
+
+import itertools
+import math
+
+import pyarrow as pa
+import pytest
+
+from dptext_etl.accounting import allocated_epsilon
+from dptext_etl.allocation import Allocation
+from dptext_etl.errors import PolicyError
+from dptext_etl.guarantee import Disclosure, GuaranteeClass
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.mechanisms.diffractor import Diffractor
+from dptext_etl.mechanisms.santext import SanText
+
+from .told import Forced, Told, scores_exist
+
+TEXTS = pa.array(["the good film about a doctor zzzqq 7", "The Old town; people of", None, "", "state " * 40])
+KEYS = pa.array([bytes([number] * 32) for number in range(len(TEXTS))], pa.binary(32))
+LEAST = 1e-6
+KINDS = {
+    "custext": (CusText, {"limit": 12, "k": 3}),
+    "santext": (SanText, {"limit": 3}),
+    "tem": (Diffractor, {"limit": 3, "gamma": 1}),
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(CusText, {"limit": 500}), (Diffractor, {"limit": 500}), (Diffractor, {"limit": 500, "walks": 3})],
+)
+def test_where_every_draw_has_the_epsilon_of_a_table_bytes_are_the_tables(kind, options):
+    """Weights that are made draw by draw, slots and lists are those of the stored table."""
+    plain = kind(epsilon=2.0, **options)
+    each = float(plain.epsilon_per_word)
+    for row, words in enumerate([8, 5, 1, 1, 40]):
+        even = kind(allocation=Allocation(total=each * words, template="uniform"), **options)
+        text, key = TEXTS.slice(row, 1), KEYS.slice(row, 1)
+        assert even.release_divided(even.allocation, text, key) == plain.release_with_keys(text, key)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_no_pair_of_divisions_exceeds_what_is_charged(name, monkeypatch):
+    scores_exist(monkeypatch)
+    kind, options = KINDS[name]
+    plain = kind(epsilon=1.0, **options)
+    words, _ = plain.transition(plain.input_words()[0])
+    words, total = [word for word in words if plain.transition(word)[0] == words][:3], 8.0
+    divisions = [(4.0, 4.0), (total - LEAST, LEAST), (LEAST, total - LEAST), (1.0, 7.0)]
+    laws, bound = [], math.inf
+    for text, division in itertools.product(itertools.product(words, repeat=2), divisions):
+        allocation = Told(total=total, told={text: division}, eps_lo=LEAST)
+        made = kind(allocation=allocation, **options)
+        law = {}
+        for transcript in itertools.product(range(made.largest_set), repeat=2):
+            forced = Forced({1: transcript})
+            made.release_divided(allocation, pa.array([" ".join(text)]), KEYS.slice(0, 1), forced)
+            law[transcript] = forced.probability
+        assert sum(law.values()) == 1
+        laws.append(law)
+        bound = made.spend(2).eps_tight / 1e6
+    assert bound <= allocated_epsilon(total, 2, 3, 46) + 2e-6 <= total + 2e-6
+    found = max(
+        abs(math.log(one[y]) - math.log(other[y])) for one, other in itertools.combinations(laws, 2) for y in one
+    )
+    assert found <= bound
+    assert found > total / 2, "the divisions are far apart"
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_its_claim_is_that_of_one_budget(name, monkeypatch):
+    scores_exist(monkeypatch)
+    kind, options = KINDS[name]
+    made = kind(allocation=Told(total=8.0, eps_hi=5.0), **options)
+    for words in (1, 2, 30):
+        cost = made.spend(words)
+        assert (cost.eps_pure, cost.rho, cost.eps_metric) == (8_000_000, 5_000_000, math.inf)
+        assert cost.guarantee_class is GuaranteeClass.COND_PURE
+    assert made.spend(0).eps_pure == 0
+    assert made.metric_claim is None, "one word may get two epsilons in two texts"
+    assert (Disclosure.CLUSTER in made.guarantee.disclosures) is (name == "custext")
+    assert (made.reproducible, made.runs_in_kernel, made.contextual) == (False, False, True)
+    with pytest.raises(PolicyError, match="whole texts"):
+        made.transition(made.input_words()[0])
+    dearest = kind(epsilon=made.unit_epsilon, **options)
+    for word in made.input_words():
+        assert made.survival(word) == dearest.survival(word)
+
+
+def test_a_first_release_divides_the_second_and_draws_from_other_streams(monkeypatch):
+    scores_exist(monkeypatch)
+    seen = []
+
+    class Watching(Told):
+        def over(self, tokens, places=None, *, draws=None):
+            seen.append(list(tokens))
+            return [1_000_000] * len(places)
+
+    allocation = Watching(total=40.0, first=8.0)
+    made = CusText(allocation=allocation, limit=500)
+    drawn = {}
+
+    class Noting:
+        def choose(self, scores, slots, *, purpose=1, **law):
+            drawn.setdefault(purpose, []).append(law["epsilon"])
+            from dptext_etl import scoring
+
+            return scoring.choose(scores, slots, purpose=purpose, **law)
+
+    released = made.release_divided(allocation, TEXTS.slice(0, 1), KEYS.slice(0, 1), Noting())
+    even = CusText(allocation=Allocation(total=8.0, template="uniform"), limit=500)
+    first = even.release_divided(even.allocation, TEXTS.slice(0, 1), KEYS.slice(0, 1)).text[0].as_py()
+    assert seen == [first.split()], "only what the first pass released is scored"
+    assert set(drawn) == {1, 257}
+    assert {float(epsilon) for part in drawn[1] for epsilon in part} == {1.0}
+    assert {float(epsilon) for part in drawn[257] for epsilon in part} == {1.0}
+    assert released.text[0].as_py() != first
+    assert made.spend(8).eps_pure == 48_000_000
+    assert made.epsilon == 48.0
+
+
+REFUSED = [
+    ("madlib", {}, 'variant "tem"'),
+    ("surrogate", {}, "one draw of a whole public text"),
+    ("adept", {"model": "example-lstm"}, "one epsilon per record"),
+    ("dpbart", {"model": "example-bart"}, "one epsilon per record"),
+    ("diffractor", {"variant": "geometric"}, 'variant "tem"'),
+    ("santext", {"variant": "plus"}, "p = 1"),
+    ("custext", {"mode": "faithful"}, "faithful"),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "said"), REFUSED)
+def test_where_no_theorem_holds_the_reason_and_a_sound_way_are_said(name, options, said, monkeypatch):
+    from dptext_etl import catalog
+
+    scores_exist(monkeypatch)
+    with pytest.raises(PolicyError, match=said):
+        catalog.build({"name": name, "epsilon": 5.0, **options, "allocation": {"scores": ["told"], "total": 5.0}})
