@@ -89,10 +89,10 @@ class Allocated(Mechanism):
 
     def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
         """Copy; another epsilon alone divides another budget in the same way."""
-        if not update or self.allocation is None:
-            return super().model_copy(update=update, deep=deep)
+        if not update:
+            return super().model_copy(deep=deep)
         changed = dict(update)
-        if "epsilon" in changed and "allocation" not in changed:
+        if self.allocation is not None and "epsilon" in changed and "allocation" not in changed:
             changed["allocation"] = self.allocation.scaled(changed["epsilon"])
             changed["epsilon"] = changed["allocation"].epsilon
         elif changed.get("allocation") is not None and "epsilon" not in changed:

@@ -25,12 +25,20 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(params=available())
+DIVIDED = " divided"
+"""A mechanism under this name divides one budget of a record among its draws, by the words of the text itself."""
+
+
+@pytest.fixture(params=[*available(), *(name + DIVIDED for name in available() if load(name).divides)])
 def mechanism(request):
-    kind = load(request.param)
+    kind = load(request.param.removesuffix(DIVIDED))
     if kind.accelerated:
         pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
-    return kind.example()
+    made = kind.example()
+    if request.param.endswith(DIVIDED):
+        budget = {"scores": ("ic", "pos"), "total": 40.0, "eps_hi": 25.0}
+        return made.model_copy(update={"allocation": budget})
+    return made
 
 
 @pytest.fixture

@@ -133,7 +133,7 @@ def test_two_passes_cost_the_sum_and_the_second_sees_only_what_the_first_release
     words = made.output_texts[:outputs]
     after = {pair: (3.0, 1.0) if pair[0] == words[0] else (0.5, 3.5) for pair in itertools.product(words, repeat=2)}
     made = masked(Told(total=4.0, first=1.0, told=after, eps_lo=LEAST))  # a raw word in `over` is a KeyError
-    favoured = lambda *seen: favours(*seen, outputs=outputs)  # noqa: E731
+    favoured = lambda *seen: favours(*seen, outputs=outputs)
     laws = [law_of(made, [word] * 2, favoured, outputs, (1, 257)) for word in ("good", "film")]
     least = (
         2 * epsilon_implemented(0.5, outputs) + epsilon_implemented(3.5, outputs) + epsilon_implemented(0.5, outputs)

@@ -1,8 +1,10 @@
 """Divisions of budgets that a test dictates, and a sampler that is forced through every pass."""
 
+from collections.abc import Mapping
 from fractions import Fraction
 
 import numpy as np
+from pydantic import Field
 
 from dptext_etl import scoring
 from dptext_etl.allocation import Allocation, score
@@ -18,11 +20,11 @@ def scores_exist(monkeypatch):
 class Told(Allocation):
     """An allocation whose divisions are dictated: {words: epsilons}; everything else is the real one."""
 
-    told: dict[tuple[str, ...], tuple[float, ...]] = {}
+    told: Mapping[tuple[str, ...], tuple[float, ...]] = Field(default_factory=dict)
     scores: tuple[str, ...] = ("told",)
 
     def over(self, tokens, places=None, *, draws=None):
-        parts = [int(round(part * MICRO)) for part in self.told[tuple(tokens)]]
+        parts = [round(part * MICRO) for part in self.told[tuple(tokens)]]
         assert sum(parts) <= round(self.total * MICRO)
         return parts
 
