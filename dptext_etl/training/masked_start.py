@@ -51,7 +51,7 @@ def started(config: RobertaConfig, tokenizer: Tokenizer, counts: Counter[str], s
             torch.nn.init.normal_(embeddings.word_embeddings.weight, std=each)
             torch.nn.init.normal_(embeddings.token_type_embeddings.weight, std=each / 2)
             _sinusoids(embeddings.position_embeddings.weight, config.pad_token_id + 1, each / 2)
-            _words(embeddings.word_embeddings.weight, tokenizer)
+            write_vectors(embeddings.word_embeddings.weight, tokenizer, _LENGTH)
             torch.nn.init.eye_(model.lm_head.dense.weight)
             model.lm_head.layer_norm.weight.fill_(_SHARP / _LENGTH)
             model.lm_head.bias.copy_(torch.from_numpy(_log_shares(tokenizer, counts)))
@@ -81,8 +81,14 @@ def _sinusoids(weight: torch.Tensor, first: int, size: float) -> None:
     weight[first:] = torch.from_numpy(both * size * math.sqrt(2)).to(weight.dtype)
 
 
-def _words(weight: torch.Tensor, tokenizer: Tokenizer) -> None:
-    """Write centred word vectors of equal length into the embeddings of the words that have a vector."""
+def write_vectors(weight: torch.Tensor, tokenizer: Tokenizer, length: float) -> None:
+    """Write centred word vectors of equal length into the embeddings of the words that have a vector.
+
+    Args:
+        weight: Embeddings, shape (entries, width); coordinates beyond those of a vector stay.
+        tokenizer: Tokenizer with these entries.
+        length: Euclidean length of the vectors.
+    """
     import torch
 
     vectors, entries = WordVectors.load(), tokenizer.get_vocab()
@@ -91,7 +97,7 @@ def _words(weight: torch.Tensor, tokenizer: Tokenizer) -> None:
         return
     known = vectors.take(shared).vectors.astype(np.float32)
     known -= known.mean(axis=0)
-    known *= _LENGTH / np.maximum(np.linalg.norm(known, axis=1, keepdims=True), 1e-6)
+    known *= length / np.maximum(np.linalg.norm(known, axis=1, keepdims=True), 1e-6)
     width = min(known.shape[1], weight.shape[1])
     weight[torch.tensor([entries[word] for word in shared]), :width] = torch.from_numpy(known[:, :width])
 

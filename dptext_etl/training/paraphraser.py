@@ -205,7 +205,7 @@ def train(
             model, loss_at, schedule, checkpoint, resumable.Reports("paraphraser", every=every, listener=listener)
         )
         after = examined()
-    _write(out, model, base)
+    write(out, model, base)
     facts: dict[str, Any] = {**about, "steps": done, "loss_before": before, "loss_after": after}
     if clip:
         facts["clip"] = _clip(out, settings.template, [one for one, _ in pairs.train[:_CLIPPED]], pairs)
@@ -225,7 +225,7 @@ def _trainable(folder: Path) -> Any:
     )
 
 
-def _write(out: Path, model: Any, base: Mapping[str, Artifact]) -> None:
+def write(out: Path, model: Any, base: Mapping[str, Artifact]) -> None:
     """Write the model in the format of transformers, with the tokenizer of its base."""
     model.save_pretrained(out)
     for role, item in base.items():

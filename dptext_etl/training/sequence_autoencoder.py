@@ -146,7 +146,7 @@ def new_model(tokenizer: Any, settings: Settings) -> Any:
     )
     model = BartForConditionalGeneration(config)
     with torch.no_grad():
-        waves = std * _sinusoids(config.max_position_embeddings, settings.width)
+        waves = std * sinusoids(config.max_position_embeddings, settings.width)
         for side in (model.model.encoder, model.model.decoder):
             side.embed_positions.weight[2:].copy_(waves)
         attention = model.model.decoder.layers[0].encoder_attn
@@ -235,7 +235,8 @@ def _sizes(settings: Settings) -> dict[str, int]:
     return {"layers": settings.layers, "attention_heads": settings.heads, "ffn_dim": settings.inner}
 
 
-def _sinusoids(count: int, width: int) -> Tensor:
+def sinusoids(count: int, width: int) -> Tensor:
+    """Return positions as sinusoids whose root mean square is 1, shape (count, width)."""
     place = torch.arange(count)[:, None] / 10_000 ** (torch.arange(0, width, 2)[None, :] / width)
     return torch.stack([place.sin(), place.cos()], dim=-1).reshape(count, width) * 2**0.5
 

@@ -102,6 +102,14 @@ def batch(rows: Rows, size: int, seed: int, step: int) -> Rows:
     return rows[draw.integers(0, len(rows), size=size)]
 
 
+def stacked(rows: Sequence[Sequence[int]], padding: int) -> npt.NDArray[np.int64]:
+    """Stack rows of different lengths, padded on the right to the longest, shape (rows, longest)."""
+    filled = np.full((len(rows), max(map(len, rows))), padding, np.int64)
+    for place, row in enumerate(rows):
+        filled[place, : len(row)] = row
+    return filled
+
+
 def random_rows(shape: tuple[int, int], ids: range, marks: tuple[int, int], draw: np.random.Generator) -> Rows:
     """Draw rows of uniform ids and uniform lengths; they teach the model to copy tokens that it never saw.
 

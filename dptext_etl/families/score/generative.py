@@ -36,7 +36,7 @@ from dptext_etl.families.score.marking import marked_along
 from dptext_etl.families.score.score import SCORES_LOCAL, ScoreMechanism
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
 from dptext_etl.inference import language_model
-from dptext_etl.inference.generative.prompts import FIELD, Prompts
+from dptext_etl.inference.generative.prompts import FIELD, SPARE, Prompts
 from dptext_etl.inference.generative.steps import Generation, Generator, Listener, probe_scores
 from dptext_etl.inference.probes import SHORT, WORDS, refuse
 from dptext_etl.inference.sampler import Sampler
@@ -285,6 +285,8 @@ class GenerativeMechanism(ScoreMechanism):
             most = None if taken is None else taken - self.l_max if self.continues else taken
             if taken is not None and self.l_max >= taken:
                 raise PolicyError(f"l_max is {self.l_max}; this model takes {taken} tokens in all", "lower l_max")
+        if most is not None and not self.continues and isinstance(self._settings.get(_TABLE), int):
+            most -= SPARE  # a padded prompt needs a place for each of its tokens
         if self.input_limit is None:
             return self.default_limit if most is None else min(self.default_limit, most)
         if most is not None and self.input_limit > most:
@@ -318,7 +320,8 @@ class GenerativeMechanism(ScoreMechanism):
         return pa.array(counts, pa.uint32())
 
 
-_PLACES = ("n_positions", "max_position_embeddings", "n_ctx")
+_TABLE = "max_position_embeddings"
+_PLACES = ("n_positions", _TABLE, "n_ctx")
 """Names in model configurations for the largest number of tokens."""
 
 

@@ -16,11 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.errors import PolicyError, seam
-from dptext_etl.inference.generative.prompts import Prompts
+from dptext_etl.inference.generative.prompts import SPARE, Prompts
 from dptext_etl.inference.generative.steps import Batch, Prompt
 
 SHORTEST_BUCKET = 32
-_SPARE = 8  # padding tokens of the longest prompts
 _CPU_ROWS = 16
 """Rows on a GPU: enough to read the weights once for many texts; more rows would only slow down small tables."""
 _CUDA_ROWS, _CUDA_TOKENS = 256, 2**16
@@ -73,7 +72,7 @@ class ModelGenerator:
 
     def bucket(self, length: int) -> int:
         """Return the next power of two above a length, at most that of the longest prompt; one token is padding."""
-        return min(max(SHORTEST_BUCKET, 1 << length.bit_length()), self._prompts.limit + _SPARE)
+        return min(max(SHORTEST_BUCKET, 1 << length.bit_length()), self._prompts.limit + SPARE)
 
     def rows(self, bucket: int) -> int:
         """Return the number of rows of a batch, a power of two; on a GPU there are enough rows to use it fully."""

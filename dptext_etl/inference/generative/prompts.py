@@ -19,6 +19,8 @@ from dptext_etl.inference.generative.steps import Prompt
 
 FIELD = "{text}"
 """Place of the text in a template."""
+SPARE = 8
+"""Padding tokens of the longest prompts."""
 _LEAST_TEXT = 8  # smallest number of a text's tokens that must fit into a prompt
 _WORD = re.compile(r"\S+")
 

@@ -1,0 +1,138 @@
+"""Make the models that `training.denoiser` trains: their settings, and weights that save most of the training.
+
+A transformer with random weights needs thousands of steps until it copies at all. Here embeddings start as word
+vectors, and the encoder-decoder's attention starts at the word to copy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+
+from dptext_etl.inference.generative.prompts import FIELD
+from dptext_etl.training.calibration import TEMPLATES
+from dptext_etl.training.corruption import Recipe
+from dptext_etl.training.masked_start import write_vectors
+from dptext_etl.training.sequence_autoencoder import sinusoids
+from dptext_etl.training.vocabulary import END, PADDING, START
+
+Kind = Literal["seq2seq", "causal"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hold the settings of a training; the models that ship were made with the defaults.
+
+    Attributes:
+        kind: "seq2seq" for DP-Prompt and rewriting again, "causal" for DP-Paraphrase.
+        vocabulary: Number of entries of the tokenizer; most of them are whole words.
+        pieces: Number of these entries that are pieces of words.
+        words: Largest number of words of a text.
+        places: Largest number of tokens that the model reads.
+        width: Width of the model.
+        layers: Layers; of the encoder, and of the decoder.
+        heads: Attention heads per layer.
+        inner: Width of the feed-forward layers.
+        recipe: How texts are spoilt.
+        rows: Pairs per batch.
+        steps: Largest number of steps.
+        rate: Learning rate at its peak.
+        warmup: Steps until the peak.
+        minutes: Time limit in minutes.
+        seed: Seed of weights and pairs.
+    """
+
+    kind: Kind = "seq2seq"
+    vocabulary: int = 6_000
+    pieces: int = 800
+    words: int = 30
+    places: int = 256
+    width: int = 128
+    layers: int = 2
+    heads: int = 4
+    inner: int = 384
+    recipe: Recipe = field(default_factory=Recipe)
+    rows: int = 64
+    steps: int = 1_600
+    rate: float = 2.5e-3
+    warmup: int = 100
+    minutes: float | None = None
+    seed: int = 17
+
+    @property
+    def template(self) -> str:
+        """Return the prompt of the mechanism that the model is for."""
+        return TEMPLATES[self.kind]
+
+
+def new_model(tokenizer: Any, settings: Settings) -> Any:
+    """Return an untrained model, whose embeddings are word vectors; the state of torch's generators does not change."""
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(settings.seed)
+        before = tokenizer(settings.template.partition(FIELD)[0], add_special_tokens=False)["input_ids"]
+        model = _causal(len(tokenizer), settings)
+        if settings.kind == "seq2seq":
+            model = _encoder_decoder(len(tokenizer), settings, len(before))
+        weight = model.get_input_embeddings().weight
+        write_vectors(weight, tokenizer.backend_tokenizer, float(weight.norm(dim=1).median()))
+    return model
+
+
+def _encoder_decoder(entries: int, settings: Settings, before: int) -> Any:
+    """Return a BART whose decoder attends near the word to copy, which lies `before` tokens further on, and passes it.
+
+    Positions are sinusoids, those of the decoder shifted; queries and keys have equal projections; the output matrix
+    undoes that of the values.
+    """
+    from transformers import BartConfig, BartForConditionalGeneration
+
+    std = 0.7 / math.sqrt(settings.width)
+    sizes = {"layers": settings.layers, "attention_heads": settings.heads, "ffn_dim": settings.inner}
+    config = BartConfig(
+        vocab_size=entries,
+        d_model=settings.width,
+        max_position_embeddings=settings.places,
+        dropout=0.0,
+        attention_dropout=0.0,
+        activation_dropout=0.0,
+        init_std=std,
+        bos_token_id=START,
+        pad_token_id=PADDING,
+        eos_token_id=END,
+        decoder_start_token_id=END,
+        forced_bos_token_id=None,
+        forced_eos_token_id=None,
+        tie_word_embeddings=True,
+        **{f"{side}_{what}": value for side in ("encoder", "decoder") for what, value in sizes.items()},
+    )
+    model = BartForConditionalGeneration(config)
+    waves = std * sinusoids(settings.places + before, settings.width)
+    model.model.encoder.embed_positions.weight[2:].copy_(waves[: settings.places])
+    model.model.decoder.embed_positions.weight[2:].copy_(waves[before:])
+    attention = model.model.decoder.layers[0].encoder_attn
+    attention.k_proj.weight.copy_(attention.q_proj.weight)
+    torch.nn.init.orthogonal_(attention.v_proj.weight)
+    attention.out_proj.weight.copy_(attention.v_proj.weight.T)
+    return model
+
+
+def _causal(entries: int, settings: Settings) -> Any:
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(
+        vocab_size=entries,
+        hidden_size=settings.width,
+        intermediate_size=settings.inner,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        max_position_embeddings=settings.places,
+        initializer_range=0.7 / math.sqrt(settings.width),
+        bos_token_id=START,
+        pad_token_id=PADDING,
+        eos_token_id=END,
+        tie_word_embeddings=True,
+    )
+    return LlamaForCausalLM(config)
