@@ -1,7 +1,7 @@
 """Train a small language model from nothing that writes spoilt texts anew, for DP-Prompt, DP-Paraphrase and rewriting.
 
 The model answers a mechanism's own prompt: it reads a spoilt public text (`training.corruption`) and writes the
-original. Of two kinds one is made: an encoder-decoder ("seq2seq", a BART) or a causal model ("causal", a Llama). It
+original. Of two kinds one is made: an encoder-decoder ("seq2seq", a BART) or a causal model ("causal", a GPT-2). It
 learns within some thousand steps on one core, because texts are short, words are whole entries whose embeddings start
 from word vectors, and attention of the encoder-decoder starts near the word to copy (`training.denoiser_model`).
 """
@@ -113,7 +113,7 @@ def loss(model: Any, rows: Sequence[tuple[list[int], list[int]]], kind: Kind) ->
     else:
         whole = _rows([[*prompt, *answer[:-1]] for prompt, answer in rows], PADDING)
         labels = _rows([[*[NOTHING] * (len(prompt) - 1), *answer] for prompt, answer in rows], NOTHING)
-        hidden = model.model(input_ids=whole, attention_mask=whole != PADDING, use_cache=False)
+        hidden = model.transformer(input_ids=whole, attention_mask=whole != PADDING, use_cache=False)
     counted = labels != NOTHING
     return torch.nn.functional.cross_entropy(model.lm_head(hidden.last_hidden_state[counted]), labels[counted])
 

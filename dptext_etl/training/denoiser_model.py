@@ -14,6 +14,7 @@ import torch
 
 from dptext_etl.inference.generative.prompts import FIELD
 from dptext_etl.training.calibration import TEMPLATES
+from dptext_etl.training.causal_start import WORD, causal
 from dptext_etl.training.corruption import Recipe
 from dptext_etl.training.masked_start import write_vectors
 from dptext_etl.training.sequence_autoencoder import sinusoids
@@ -32,7 +33,7 @@ class Settings:
         pieces: Number of these entries that are pieces of words.
         words: Largest number of words of a text.
         places: Largest number of tokens that the model reads.
-        width: Width of the model.
+        width: Width of an encoder-decoder; that of a causal model follows from how it starts (`training.causal_start`).
         layers: Layers; of the encoder, and of the decoder.
         heads: Attention heads per layer.
         inner: Width of the feed-forward layers.
@@ -73,10 +74,12 @@ def new_model(tokenizer: Any, settings: Settings) -> Any:
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(settings.seed)
         before = tokenizer(settings.template.partition(FIELD)[0], add_special_tokens=False)["input_ids"]
-        model = _causal(len(tokenizer), settings)
-        if settings.kind == "seq2seq":
+        if settings.kind == "causal":
+            model = causal(len(tokenizer), settings)
+            weight = model.get_input_embeddings().weight[:, :WORD]
+        else:
             model = _encoder_decoder(len(tokenizer), settings, len(before))
-        weight = model.get_input_embeddings().weight
+            weight = model.get_input_embeddings().weight
         write_vectors(weight, tokenizer.backend_tokenizer, float(weight.norm(dim=1).median()))
     return model
 
@@ -117,22 +120,3 @@ def _encoder_decoder(entries: int, settings: Settings, before: int) -> Any:
     torch.nn.init.orthogonal_(attention.v_proj.weight)
     attention.out_proj.weight.copy_(attention.v_proj.weight.T)
     return model
-
-
-def _causal(entries: int, settings: Settings) -> Any:
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(
-        vocab_size=entries,
-        hidden_size=settings.width,
-        intermediate_size=settings.inner,
-        num_hidden_layers=settings.layers,
-        num_attention_heads=settings.heads,
-        max_position_embeddings=settings.places,
-        initializer_range=0.7 / math.sqrt(settings.width),
-        bos_token_id=START,
-        pad_token_id=PADDING,
-        eos_token_id=END,
-        tie_word_embeddings=True,
-    )
-    return LlamaForCausalLM(config)

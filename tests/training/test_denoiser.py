@@ -84,6 +84,16 @@ def test_the_encoder_decoder_starts_near_the_word_to_copy(tokenizer, texts):
     assert torch.equal(decoder[2:10], encoder[2 + before : 10 + before])
 
 
+def test_the_causal_model_copies_before_it_is_trained(tokenizer):
+    """What follows a word is what followed it before: in four of five places of random words."""
+    model, words = new_model(tokenizer, KINDS["causal"]).eval(), WordVectors.load(limit=400).words
+    rows = np.random.default_rng(2).permutation(len(words))[:120].reshape(6, 20)
+    ids = torch.tensor([[tokenizer.convert_tokens_to_ids(words[at]) for at in [*row, *row]] for row in rows])
+    with torch.inference_mode():
+        said = model(input_ids=ids).logits[:, 20:-1].argmax(-1)
+    assert float((said == ids[:, 21:]).float().mean()) > 0.8
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_training_that_was_stopped_ends_with_the_same_weights(tokenizer, texts, tmp_path, monkeypatch, kind):
     settings = KINDS[kind]
