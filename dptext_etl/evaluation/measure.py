@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 from abc import ABC, abstractmethod
@@ -13,10 +14,23 @@ from types import ModuleType
 from typing import Any, ClassVar, Literal
 
 from dptext_etl.errors import InputError
-from dptext_etl.evaluation.pairs import Pairs
+from dptext_etl.evaluation.pairs import MODELS, WORD_MECHANISM, Pairs
 from dptext_etl.extras import install
 
 Kind = Literal["kept", "learnt"]
+
+MODEL = "english-small"
+"""The language model of attacks, of dptext-etl-models."""
+
+
+WAYS = {
+    "label": "name --label",
+    "attribute": "name --attribute",
+    "subject": "name --subject",
+    WORD_MECHANISM: "give the policy of a mechanism that draws word by word",
+    MODELS: "install the extra 'models' and do not say --no-models",
+}
+"""What a user does to have what measures need."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +66,7 @@ class Measure(ABC):
     Attributes:
         title: What the measure is called.
         says: What it measures, in one or two sentences.
-        needs: Columns without which it is left out: "label", "attribute", "subject".
+        needs: What it is left out without: "label", "attribute", "subject", and other names in `WAYS`.
         order: Place on the page; small numbers first.
     """
 
@@ -113,6 +127,15 @@ def _found(room: ModuleType) -> tuple[Measure, ...]:
         ]
         found += [kind() for kind in own]
     return tuple(sorted(found, key=lambda measure: (measure.order, measure.title)))
+
+
+def models_here() -> bool:
+    """Return True if measures can run language models: torch, transformers and our small model are installed."""
+    if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
+        return False
+    from dptext_etl.inference.language_model import is_here
+
+    return is_here(MODEL)
 
 
 def library(name: str) -> ModuleType:

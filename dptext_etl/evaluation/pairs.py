@@ -16,10 +16,14 @@ import polars as pl
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.families.words import WordMechanism
+from dptext_etl.mechanism import Mechanism
 
 Values = npt.NDArray[np.str_]
 
 RAW, RELEASED, LABEL, ATTRIBUTE, SUBJECT = "raw", "released", "label", "attribute", "subject"
+WORD_MECHANISM, MODELS = "word mechanism", "models"
+"""What measures may need beside columns: a mechanism that draws word by word, and leave to run language models."""
 FEWEST = 20
 """Rows below which no share says anything."""
 
@@ -36,6 +40,8 @@ class Pairs:
         subject: The person behind each row; None if not given.
         of: The number of rows that were there before a sample was taken.
         show_texts: Whether raw texts may appear in what is written; it stays inside the boundary anyway.
+        mechanism: The mechanism that made the releases; attackers know it, and no key. None if it is not known.
+        models: Whether measures may run language models, which need torch and take minutes.
         memory: What measures share, by name; it depends on the other attributes alone.
     """
 
@@ -46,6 +52,8 @@ class Pairs:
     subject: Values | None = field(default=None, repr=False)
     of: int = 0
     show_texts: bool = False
+    mechanism: Mechanism | None = None
+    models: bool = False
     memory: dict[Any, Any] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
@@ -74,8 +82,11 @@ class Pairs:
 
     @property
     def has(self) -> frozenset[str]:
-        """Return which of the optional columns are there."""
-        return frozenset(name for name in (LABEL, ATTRIBUTE, SUBJECT) if getattr(self, name) is not None)
+        """Return which of the optional columns and of the other things that measures need are there."""
+        found = {name for name in (LABEL, ATTRIBUTE, SUBJECT) if getattr(self, name) is not None}
+        if isinstance(self.mechanism, WordMechanism):
+            found.add(WORD_MECHANISM)
+        return frozenset(found | ({MODELS} if self.models else set()))
 
 
 def words_of(text: str) -> list[str]:
@@ -101,6 +112,8 @@ def join(
     rows: int = 2_000,
     seed: int = 0,
     show_texts: bool = False,
+    mechanism: Mechanism | None = None,
+    models: bool = False,
 ) -> Pairs:
     """Join a raw table and its release by id, and take a sample.
 
@@ -119,6 +132,8 @@ def join(
         rows: Largest number of rows to take.
         seed: Number of the sample.
         show_texts: Let raw texts appear in what is written.
+        mechanism: The mechanism that made the releases.
+        models: Let measures run language models.
 
     Raises:
         InputError: A column is missing, ids repeat or are null, or the release has ids that the raw table lacks.
@@ -148,7 +163,8 @@ def join(
     joined = joined.drop_nulls(named)
     taken = joined.sample(min(rows, joined.height), seed=seed, shuffle=True)
     extra: dict[str, Any] = {role: taken[role].to_numpy().astype(str) for role in named}
-    return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=joined.height, show_texts=show_texts, **extra)
+    extra |= {"show_texts": show_texts, "mechanism": mechanism, "models": models}
+    return Pairs(tuple(taken[RAW]), tuple(taken[RELEASED]), of=joined.height, **extra)
 
 
 def _columns(frame: pl.LazyFrame, wanted: Sequence[str], which: str) -> pl.LazyFrame:

@@ -50,6 +50,10 @@ def evaluate(
     show_texts: Annotated[
         bool, typer.Option("--show-texts", help="Show rows that keep most of their words, raw texts included.")
     ] = False,
+    models: Annotated[
+        bool | None,
+        typer.Option("--models/--no-models", help="Run measures with language models; by default where installed."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Measure a release against its raw table: usefulness, attacks, words that stay, personal data, cost.
@@ -63,10 +67,11 @@ def evaluate(
     from dptext_etl.cli import lean
     from dptext_etl.cli.render import terminal
     from dptext_etl.evaluation import evaluate as measure
-    from dptext_etl.evaluation import report
+    from dptext_etl.evaluation import models_here, report
 
     lean.without_pandas()
     given = {"label": label, "attribute": attribute, "subject": subject, "rows": rows, "show_texts": show_texts}
+    given["models"] = models_here() if models is None else models
     if raw.endswith(".toml"):
         found = _of_policy(Path(raw), released, partition, out, given)
     else:
@@ -110,10 +115,10 @@ def _of_policy(
     place = released or layout.sink
     refuse_published(out, place)
     subject = given["subject"] or (policy.subject if policy.unit == "subject" else None)
-    for name in (column.name for column in policy.columns):
+    for column in policy.column_policies():
+        name, more = column.column, {**given, "subject": subject, "mechanism": column.mechanism}
         frame, cost = _released(place, name, policy.storage_options)
-        raw = _table(layout.source, layout.storage)
-        yield name, join(raw, frame, id=policy.id, text=name, **{**given, "subject": subject}), cost
+        yield name, join(_table(layout.source, layout.storage), frame, id=policy.id, text=name, **more), cost
 
 
 def _table(place: str, storage: dict[str, Any] | None = None) -> Any:
@@ -145,10 +150,11 @@ def _say(number: int, of: int, title: str, left: float | None) -> None:
 
 def _show(found: Any) -> None:
     from dptext_etl.cli.render import terminal
+    from dptext_etl.evaluation.measure import WAYS
     from dptext_etl.evaluation.report.summary import in_short
 
     terminal.heading(f"{found.column}: {found.rows:,} of {found.of:,} rows")
     for line in in_short(found):
         terminal.say(f"* {line}")
     for title, needs in found.left_out.items():
-        terminal.say(f"left out: {title} (name {', '.join(f'--{need}' for need in needs)})")
+        terminal.say(f"left out: {title} ({'; '.join(WAYS[need] for need in needs)})")

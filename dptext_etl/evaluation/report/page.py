@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from dptext_etl.evaluation.evidence import INSIDE, Evidence, Measured
-from dptext_etl.evaluation.measure import Attack, Score
+from dptext_etl.evaluation.measure import WAYS, Attack, Score
 from dptext_etl.evaluation.report.bars import LEGEND, bar
 from dptext_etl.evaluation.report.summary import in_short
 from dptext_etl.html import document
@@ -45,7 +45,7 @@ def _column(found: Evidence) -> str:
         )
     if found.left_out:
         named = "".join(
-            f"<li>{escape(title)}: name {' and '.join(f'--{need}' for need in needs)}</li>"
+            f"<li>{escape(title)}: {escape('; '.join(WAYS[need] for need in needs))}</li>"
             for title, needs in found.left_out.items()
         )
         parts.append(f"<h2>Left out</h2><ul>{named}</ul>")
