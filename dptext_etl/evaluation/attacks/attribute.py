@@ -23,7 +23,7 @@ class Attribute(Attack):
     order: ClassVar[int] = 10
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Return macro-F1 and accuracy of both attackers, beside an attack on raw texts and the most frequent value."""
+        """Return macro-F1 and accuracy of both attackers, beside an attack on raw texts and not looking."""
         raw = crossed(pairs, ATTRIBUTE, train=RAW, test=RAW)
         return [
             score

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from dptext_etl.evaluation.classifier import Guesses, counted, guess, require_classes
 from dptext_etl.evaluation.measure import Attack, Score
 from dptext_etl.evaluation.pairs import ATTRIBUTE, RAW, RELEASED, SUBJECT, Pairs, Values
-from dptext_etl.evaluation.statistics import bootstrapped, macro_f1
+from dptext_etl.evaluation.statistics import bootstrapped, macro_f1, unseen
 
 COUNTS = (1, 2, 5, 10)
 FEWEST = 40
@@ -49,7 +49,7 @@ class SeveralRecords(Attack):
                     f"{count} of each of {len(enough)} persons, macro-F1",
                     macro_f1(truth, found.guessed),
                     bootstrapped(macro_f1, truth, found.guessed),
-                    blind=macro_f1(truth, found.blind),
+                    blind=unseen(macro_f1, truth, found.blind),
                     raw=macro_f1(truth, raw.guessed),
                 )
             )
