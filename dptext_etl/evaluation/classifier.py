@@ -1,7 +1,8 @@
 """Train classifiers on one kind of text and test them on another, so that every row is tested once.
 
 The classifier is TF-IDF over words with logistic regression. Its regularisation is strong, because released texts are
-noisy; classes weigh the same, because an attacker of a rare secret would do so. Folds never part the rows of one person where persons are known.
+noisy; classes weigh the same, as in an attack on a rare secret. Folds never part the rows of one person where persons
+are known.
 """
 
 from __future__ import annotations

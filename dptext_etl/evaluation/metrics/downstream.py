@@ -16,8 +16,8 @@ class Downstream(Metric):
     title: ClassVar[str] = "Labels that a classifier gets right"
     says: ClassVar[str] = (
         "TF-IDF and logistic regression, five folds. It learns from released texts and is tested on raw texts, "
-        "as a model is used that is trained on a release; then tested on released texts. Blind is the better of the most "
-        "frequent label and of every label as often as it occurs."
+        "as a model is used that is trained on a release; then tested on released texts. Blind is the better of the "
+        "most frequent label and of every label as often as it occurs."
     )
     needs: ClassVar[frozenset[str]] = frozenset({LABEL})
     order: ClassVar[int] = 10
