@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger as Ledger
     from dptext_etl.policy import ColumnPolicy as ColumnPolicy
     from dptext_etl.policy import Policy as Policy
+    from dptext_etl.tables import privatize_table as privatize_table
 
 _HOMES = {
     "available": "catalog",
@@ -21,9 +22,10 @@ _HOMES = {
     "Ledger": "ledger",
     "ColumnPolicy": "policy",
     "Policy": "policy",
+    "privatize_table": "tables",
     "run": "engines",
 }
-__all__ = ["ColumnPolicy", "Ledger", "Policy", "available", "load", "privatize", "run"]
+__all__ = ["ColumnPolicy", "Ledger", "Policy", "available", "load", "privatize", "privatize_table", "run"]
 __version__ = "0.1.0"
 
 

@@ -34,7 +34,7 @@ EXTRAS = {
 FORBIDDEN = {"dagster-ge", "dagster-polars", "opendp", "adbc-driver-sqlite"}
 TRADES = {"torch", "dagster", "pandas", "pyspark", "great_expectations", "transformers", "matplotlib"}
 HEAVY = TRADES | {"polars", "pyarrow", "numpy"}
-PUBLIC = {"available", "load", "privatize", "run", "ColumnPolicy", "Policy", "Ledger"}
+PUBLIC = {"available", "load", "privatize", "privatize_table", "run", "ColumnPolicy", "Policy", "Ledger"}
 
 pins = [line.partition("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
 constraints = {item.name.lower(): item for item in map(Requirement, filter(None, pins))}

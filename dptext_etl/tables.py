@@ -1,0 +1,156 @@
+"""Release the text columns of a table of any library that speaks Arrow: pandas, pyarrow, Polars, DuckDB."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any, TypeVar
+
+import polars as pl
+import pyarrow as pa
+
+from dptext_etl import column
+from dptext_etl.errors import InputError, PolicyError, bare, seam
+from dptext_etl.keys import canonical_ids
+from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve
+
+Given = TypeVar("Given")
+_REPEATED = "give ids that are unique: is it the id column, and are text and id swapped?"
+_CAST = "cast the column, or name another"
+
+
+@bare
+def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) -> Given:  # noqa: A002
+    """Release the text columns of a table under differential privacy, and return a table of the same kind.
+
+    It writes no ledger, so the result must not be published (`dptext_etl.run` and `dptext_etl.polars.run_frame` make
+    releases that may be published).
+
+    Args:
+        table: A data frame of pandas or Polars (lazy ones stay lazy); a table, record batch or reader of pyarrow; a
+            relation of DuckDB; or any object with `__arrow_c_stream__`, for which a table of pyarrow comes back.
+        policy: A policy, or the path of its file; or the policy of one column, with the column's name.
+        id: Column of record ids; None takes that of the policy. The policy of one column names none.
+
+    Returns:
+        The table with released texts in the places of the raw ones; other columns and their order stay.
+
+    Raises:
+        InputError: The table is of no such kind, a column is missing or of a wrong type, or an id is null or stands
+            beside several texts.
+        PolicyError: The policy names no column or no id column, or a model fails on public texts.
+    """
+    columns, ids = _told(policy, id)
+    kind, made = type(table).__module__.partition(".")[0], table
+    source: Any = table
+    if isinstance(table, pl.DataFrame | pl.LazyFrame):
+        from dptext_etl.polars import privatize
+
+        return table.with_columns(privatize(str(item.column), item, id=ids) for item in columns)
+    if kind == "pandas" or _is_pandas(table):
+        return _pandas(source, columns, ids)  # type: ignore[no-any-return]
+    if isinstance(table, pa.RecordBatch):
+        made = _batch(_arrow(pa.Table.from_batches([table]), columns, ids))
+    elif isinstance(table, pa.RecordBatchReader):
+        made = _arrow(table.read_all(), columns, ids).to_reader()
+    elif isinstance(table, pa.Table) or hasattr(table, "__arrow_c_stream__"):
+        with seam("reading the table", InputError, "is the query behind it valid?"):
+            read = pa.table(source)
+        made = _arrow(read, columns, ids)
+        if kind in {"duckdb", "_duckdb"}:
+            made = _relation(source, made)
+    else:
+        msg = f"a table of pandas, pyarrow, Polars or DuckDB is needed here, got {type(table).__name__}"
+        raise InputError(msg, "any object with __arrow_c_stream__ will do; a Spark frame goes to dptext_etl.spark")
+    return made
+
+
+def _told(policy: PolicyLike, ids: str | None) -> tuple[Sequence[ColumnPolicy], str]:
+    """Return the policies of the text columns, and the id column."""
+    if not isinstance(policy, ColumnPolicy):
+        whole = resolve(policy)
+        return whole.column_policies(), whole.id if ids is None else ids
+    if policy.column is None:
+        raise PolicyError("the policy names no column", "give ColumnPolicy(column=…)")
+    if ids is None:
+        raise PolicyError("the policy of one column names no id column", 'give privatize_table(table, policy, id="…")')
+    return [policy], ids
+
+
+def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Table:
+    """Release columns of an Arrow table; each keeps its type and its chunks."""
+    _require_columns(table.column_names, columns, ids)
+    records = table.column(ids).combine_chunks()
+    for item in columns:
+        at = table.column_names.index(str(item.column))
+        texts = table.column(at)
+        kept = pa.large_string() if pa.types.is_dictionary(texts.type) else texts.type
+        released = _released(_strings(texts), records, item)
+        ends = [0]
+        ends.extend(ends[-1] + len(chunk) for chunk in texts.chunks)
+        parts = [released.slice(start, end - start).cast(kept) for start, end in itertools.pairwise(ends)]
+        table = table.set_column(at, table.field(at).with_type(kept), pa.chunked_array(parts, kept))
+    return table
+
+
+def _released(texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> pa.Array:
+    canonical = canonical_ids(ids, by_name=True)
+    column.require_one_text(texts, *column.distinct(canonical), _REPEATED)
+    return column.privatize(texts, canonical, policy)
+
+
+def _strings(texts: pa.ChunkedArray) -> pa.Array:
+    """Return texts as one array of strings, those of a dictionary written out."""
+    held = texts.type.value_type if pa.types.is_dictionary(texts.type) else texts.type
+    if not (pa.types.is_string(held) or pa.types.is_large_string(held) or pa.types.is_string_view(held)):
+        raise InputError(f"a text column holds strings, got {held}", _CAST)
+    return texts.cast(pa.large_string()).combine_chunks()
+
+
+def _require_columns(names: Sequence[Any], columns: Sequence[ColumnPolicy], ids: str) -> None:
+    for wanted in (ids, *(str(item.column) for item in columns)):
+        found = list(names).count(wanted)
+        if found != 1:
+            said = "no column" if not found else f"{found} columns"
+            raise InputError(
+                f"the table has {said} {wanted!r}", "correct id or [[column]] in the policy, or rename the column"
+            )
+
+
+def _is_pandas(table: object) -> bool:
+    """Say whether this is a data frame of pandas, or of a library that derives from it."""
+    return any(
+        base.__module__.partition(".")[0] == "pandas" and base.__name__ == "DataFrame" for base in type(table).__mro__
+    )
+
+
+def _pandas(frame: Any, columns: Sequence[ColumnPolicy], ids: str) -> Any:
+    """Release columns of a frame of pandas; its index stays, and so do the types of its columns."""
+    _require_columns(frame.columns, columns, ids)
+    records, made = _of_series(frame[ids]), {}
+    for item in columns:
+        series = frame[item.column]
+        released = _released(_strings(pa.chunked_array([_of_series(series)])), records, item).to_pandas()
+        released.index = series.index
+        kept = object if series.dtype.name == "category" else series.dtype
+        made[str(item.column)] = released.astype(kept)
+    return frame.assign(**made)
+
+
+def _of_series(series: Any) -> pa.Array:
+    """Turn a series into Arrow; what pandas takes for missing is null."""
+    with seam("reading a column of pandas", InputError, "a column holds values of one type; cast it"):
+        array = pa.array(series, from_pandas=True)
+    array = array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+    return array.cast(pa.string()) if pa.types.is_null(array.type) else array
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    whole = [pa.concat_arrays(each.chunks) if each.num_chunks else pa.array([], each.type) for each in table.columns]
+    return pa.RecordBatch.from_arrays(whole, schema=table.schema)
+
+
+def _relation(relation: Any, released: pa.Table) -> Any:  # noqa: ARG001  (DuckDB finds the table by its name)
+    """Return a relation of the same connection over released rows."""
+    with seam("handing the released rows to DuckDB", InputError, "is python_enable_replacements switched on?"):
+        return relation.query("dptext_raw", "SELECT * FROM released").set_alias("released")

@@ -1,0 +1,113 @@
+"""`privatize_table` gives back a table of the library that it came from, with the texts that an expression releases."""
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from dptext_etl import load, privatize_table
+from dptext_etl.errors import InputError, PolicyError
+
+from .guarded import make_policy
+
+RAW = pl.DataFrame(
+    {
+        "stars": [5, 1, 3, 2],
+        "id": ["a", "b", "c", "d"],
+        "review": ["a good film", None, "", "zzqsentinelqzz and a bad plot"],
+        "day": [None, 2, 3, 4],
+    }
+)
+
+
+@pytest.fixture
+def expected(policy):
+    return RAW.dptext.privatize(policy, id="id")
+
+
+def table(frame):
+    return pa.table(frame.to_arrow(compat_level=pl.CompatLevel.oldest()))
+
+
+class Spoken:
+    """Somebody else's table, known by the interface alone."""
+
+    def __init__(self, rows):
+        self.__arrow_c_stream__ = rows.__arrow_c_stream__
+
+
+KINDS = {
+    "a frame of Polars": (lambda raw: raw, pl.DataFrame),
+    "a lazy frame": (lambda raw: raw.lazy(), pl.LazyFrame),
+    "a table": (table, pa.Table),
+    "a table in chunks": (lambda raw: pa.concat_tables([table(raw[:1]), table(raw[1:])]), pa.Table),
+    "a record batch": (lambda raw: table(raw).to_batches()[0], pa.RecordBatch),
+    "a reader": (lambda raw: table(raw).to_reader(2), pa.RecordBatchReader),
+    "the interface alone": (lambda raw: Spoken(table(raw)), pa.Table),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_comes_back_as_it_was_given(kind, policy, expected):
+    make, comes_back = KINDS[kind]
+    out = privatize_table(make(RAW), policy, id="id")
+    assert isinstance(out, comes_back)
+    if isinstance(out, pa.Table | pa.RecordBatch):
+        assert out.schema == table(RAW).schema
+    whole = out.collect() if isinstance(out, pl.LazyFrame) else out
+    assert pl.DataFrame(whole).equals(expected)
+
+
+@pytest.mark.parametrize("dtype", ["object", "string[python]", "string[pyarrow]", "category", "arrow"])
+def test_a_frame_of_pandas_keeps_its_index_and_types(dtype, policy, expected):
+    pd = pytest.importorskip("pandas")
+    kept = pd.ArrowDtype(pa.string()) if dtype == "arrow" else dtype
+    raw = RAW.to_pandas().astype({"review": kept}).set_index(pd.Index([7, 7, 9, 2], name="row"))
+    before = raw.copy()
+    out = privatize_table(raw, policy, id="id")
+    assert type(out) is pd.DataFrame
+    assert out.index.equals(raw.index)
+    assert list(out.columns) == RAW.columns
+    assert out.dtypes["review"] == (object if dtype == "category" else raw.dtypes["review"])
+    assert [None if pd.isna(text) else text for text in out["review"]] == expected["review"].to_list()
+    assert out.drop(columns="review").equals(raw.drop(columns="review"))
+    assert raw.equals(before)
+    assert privatize_table(raw[:0], policy, id="id").empty
+
+
+def test_a_relation_of_duckdb_stays_in_its_connection(policy, expected):
+    duckdb = pytest.importorskip("duckdb")
+    connection = duckdb.connect()
+    raw = table(RAW)
+    connection.register("raw", raw)
+    reviews = connection.sql("SELECT * FROM raw WHERE stars > 1 ORDER BY id")
+    out = privatize_table(reviews, policy, id="id")
+    assert type(out) is type(reviews)
+    rows = expected.filter(pl.col("stars") > 1).rows()
+    assert out.fetchall() == rows
+    assert connection.sql("SELECT count(*) FROM out").fetchall() == [(3,)]
+    assert len(out.join(reviews.set_alias("raw_rows"), "id").fetchall()) == 3
+
+
+def test_what_is_wrong_is_said_without_a_text(policy):
+    pd = pytest.importorskip("pandas")
+    pandas, arrow = RAW.to_pandas(), table(RAW)
+    twice = pa.concat_tables([arrow, arrow.set_column(2, "review", pa.array(["x"] * 4, pa.large_string()))])
+    mixed = pandas.assign(review=[1, "zzqsentinelqzz", None, 2.5])
+    for wrong, ids, said in (
+        (pandas.drop(columns="review"), "id", "no column 'review'"),
+        (arrow, "key", "no column 'key'"),
+        (pd.concat([pandas, pandas[["review"]]], axis=1), "id", "2 columns 'review'"),
+        (arrow.set_column(2, "review", pa.array([1, 2, 3, 4])), "id", "holds strings, got int64"),
+        (mixed, "id", "reading a column of pandas failed"),
+        (twice, "id", "stands beside several texts"),
+        (arrow, "day", "ids are null"),
+        ([1, 2], "id", "pandas, pyarrow, Polars or DuckDB is needed here, got list"),
+    ):
+        with pytest.raises(InputError, match=said) as caught:
+            privatize_table(wrong, policy, id=ids)
+        assert "zzq" not in str(caught.value)
+        assert caught.value.__cause__ is None
+    with pytest.raises(PolicyError, match="names no id column"):
+        privatize_table(arrow, policy)
+    with pytest.raises(PolicyError, match="names no column"):
+        privatize_table(arrow, make_policy(load("custext").example(), column=None), id="id")
