@@ -37,7 +37,7 @@ def provided(reference: str) -> bytes:
     scheme, _, name = reference.partition(":")
     point = installed().get(scheme)
     if point is None:
-        msg = "no provider of keys is installed here for the scheme of this reference"
+        msg = 'a key reference is "env:NAME" or "file:PATH", or has the scheme of an installed plug-in; got another one'
         raise KeyReferenceError(
             msg, f"known: {', '.join([*BUILT_IN, *sorted(installed())])}; install it on workers, too"
         )

@@ -46,7 +46,8 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
     if isinstance(table, pl.DataFrame | pl.LazyFrame):
         from dptext_etl.polars import privatize
 
-        return table.with_columns(privatize(str(item.column), item, id=ids) for item in columns)
+        released: Any = table.with_columns(privatize(str(item.column), item, id=ids) for item in columns)
+        return released  # type: ignore[no-any-return]
     if kind == "pandas" or _is_pandas(table):
         return _pandas(source, columns, ids)  # type: ignore[no-any-return]
     if isinstance(table, pa.RecordBatch):

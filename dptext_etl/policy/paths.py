@@ -50,7 +50,7 @@ def _found(reference: Any, folder: Path) -> Any:
 
 def _from_folder(reference: str, folder: Path) -> str:
     scheme, _, name = reference.partition(":")
-    if scheme == "env" or (name and not Path(scheme).suffix and scheme in installed()):
+    if scheme == "env" or (name and scheme in installed()):
         return reference
     for prefix in ("file:", "sqlite:///"):
         if reference.startswith(prefix):

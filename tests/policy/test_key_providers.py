@@ -108,7 +108,7 @@ def test_only_installed_schemes_are_references(install):
             keys.reference(wrong)
     with pytest.raises(KeyReferenceError, match=r"the key provider 'kms' failed \(TypeError\)"):
         keys.resolve("kms:projects/p/keys/noise")
-    with pytest.raises(KeyReferenceError, match="no provider of keys is installed"):
+    with pytest.raises(KeyReferenceError, match="the scheme of an installed plug-in"):
         _kernel.Secret.resolve("vaults:noise")
 
 
