@@ -9,11 +9,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.guarantee import ADDITIVE, Disclosure, Spend, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
+from dptext_etl.postprocessing import Rewritten
 
 INFINITE = np.iinfo(np.int64).max
 """Number that stands for an infinite amount among amounts in int64: millionths, and steps of 10^-15 of delta."""
@@ -39,9 +40,10 @@ def privatize(
 
     Raises:
         InputError: The types are not allowed, the lengths differ, or an id is null.
-        PolicyError: The model fails on public texts.
+        PolicyError: The model fails on public texts, or the policy has post-processing, which runs alone carry out.
     """
     chosen = resolve_column(policy)
+    refuse_postprocess(chosen)
     if len(texts):
         probe(chosen.mechanism)
     released = release(texts, ids, chosen)
@@ -83,6 +85,41 @@ def release(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray, 
         InputError: The types are not allowed, the lengths differ, or an id is null.
     """
     return draw(policy.mechanism, texts, ids, policy.release_key(), policy.nonce)
+
+
+@bare
+def rewrite(texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> Rewritten:
+    """Rewrite released texts by the post-processings of a column, one after the other, at no cost.
+
+    No raw text comes here: the keys of the draws follow from the released texts (docs/spec/privacy.md#rewrite-again).
+
+    Args:
+        texts: Released texts, shape (rows,).
+        ids: Canonical record ids, shape (rows,).
+        policy: The column's policy.
+    """
+    texts = texts.cast(pa.large_string())
+    failed = np.zeros(len(texts), np.bool_)
+    with seam("rewriting released texts"):
+        for place, step in enumerate(policy.postprocess):
+            keys = RecordKeys(policy.step_key(step), ids, policy.nonce).of(texts)
+            texts, now = step.rewrite(texts, keys, place)
+            failed |= now.to_numpy(zero_copy_only=False)
+    return Rewritten(texts, pa.array(failed))
+
+
+def refuse_postprocess(policy: ColumnPolicy) -> None:
+    """Refuse a column with post-processing where no run stages, judges and publishes what comes out.
+
+    Raises:
+        PolicyError: The column has post-processing.
+    """
+    if policy.postprocess:
+        names = ", ".join(step.name for step in policy.postprocess)
+        msg = (
+            f"column {policy.column!r}: post-processing ({names}) needs a run, in which the ledger records its results"
+        )
+        raise PolicyError(msg, "`dptext run`, dptext_etl.run or Dagster make one; leave postprocess out here")
 
 
 def draw(

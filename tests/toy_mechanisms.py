@@ -103,6 +103,52 @@ class Failing(Toy):
     def example(cls) -> Self:
         return cls(epsilon=2.0, delta=1e-6, n_rec=100)
 '''
+AGAIN = '''
+"""Adds another word to released texts at every computation, as a model on other hardware may write another one."""
+
+import os
+from typing import ClassVar
+
+import pyarrow as pa
+
+from dptext_etl.postprocessing import PostProcess, Provenance, Rewritten
+
+
+class Again(PostProcess):
+    """Says what it got, and adds a word.
+
+    Attributes:
+        learnt: What it learnt from.
+        marks: A parameter that changes its configuration alone.
+    """
+
+    got: ClassVar[list[str]] = []
+    says: ClassVar = staticmethod(lambda text: f"{text} {os.urandom(4).hex()}")
+    probed: ClassVar[list[str]] = []
+
+    learnt: Provenance | None = "public"
+    marks: str = ""
+
+    @property
+    def provenance(self):
+        return self.learnt
+
+    def rewrite(self, texts, keys, step=0):
+        given = texts.to_pylist()
+        self.got.extend(text for text in given if text is not None)
+        written = [text and type(self).says(text) for text in given]
+        return Rewritten(pa.array(written, pa.large_string()), pa.array([False] * len(given)))
+
+    def foreign_word_chance(self):
+        return 0.0
+
+    def probe(self):
+        self.probed.append(self.marks)
+
+    @classmethod
+    def example(cls):
+        return cls()
+'''
 _TOYS = {"steps": STEPS, "fickle": FICKLE, "failing": FAILING}
 
 
@@ -123,3 +169,22 @@ def toys(tmp_path, monkeypatch):
     catalog.available.cache_clear()
     for name in _TOYS:
         sys.modules.pop(f"dptext_etl.mechanisms.{name}", None)
+
+
+@pytest.fixture
+def again(tmp_path, monkeypatch):
+    """The post-processing `again`, in the catalog for one test; its file stands in the folder `again.folder`."""
+    from dptext_etl import catalog, postprocess
+
+    folder = tmp_path / "posts"
+    folder.mkdir()
+    (folder / "again.py").write_text(AGAIN)
+    with monkeypatch.context() as patch:
+        patch.setattr(postprocess, "__path__", [*postprocess.__path__, str(folder)])
+        catalog.postprocesses.cache_clear()
+        importlib.invalidate_caches()
+        made = catalog.load_postprocess("again")
+        made.folder = folder
+        yield made
+    catalog.postprocesses.cache_clear()
+    sys.modules.pop("dptext_etl.postprocess.again", None)

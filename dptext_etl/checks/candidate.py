@@ -54,6 +54,7 @@ class Candidate:
         manifest: The manifest of a published folder; None for anything else.
         scratch: Folder where gates may keep digests that do not fit into memory; None for the system's folder of
             temporary files.
+        rewritten: Files of what post-processing made of the parts, as it is to be published, canary rows included.
         counted: Rows of all parts, where somebody has counted them; None counts them in the files.
     """
 
@@ -70,6 +71,7 @@ class Candidate:
     manifest: PublishedManifest | None = None
     scratch: Path | None = None
     counted: int | None = None
+    rewritten: tuple[Path, ...] = ()
 
     @classmethod
     def published(
@@ -125,3 +127,10 @@ def batches(part: Path) -> Iterator[pl.DataFrame]:
     with pq.ParquetFile(part) as table:
         for batch in table.iter_batches(batch_size=BATCH_ROWS):
             yield pl.DataFrame(batch)
+
+
+def as_released(batch: pl.DataFrame, policy: Policy) -> pl.DataFrame:
+    """Return published rows as mechanisms released them, as far as a policy keeps that beside what was made of it."""
+    made = [item.name for item in policy.columns if item.postprocess and item.name in batch.columns]
+    kept = {item.intermediate: item.name for item in policy.columns if item.intermediate in batch.columns}
+    return batch.drop(made).rename({str(name): column for name, column in kept.items()})

@@ -35,6 +35,8 @@ class Gate(ABC):
         catches: The defects that it finds, in a sentence.
         stages: When it judges: the staged run, the published table, or both.
         order: Place in lists of gates: lower numbers first, equal numbers by name.
+        rewritten: Whether it also judges what post-processing made of released texts (`feed_rewritten`). Of a column
+            with post-processing every other gate judges only what the mechanism released.
         needs_markers: Whether it reads the id column and the canary marker of a staged part. Where a part lacks one of
             them, such a gate is left out; `raw_column_absent` then stops the run.
         problems: Names of its counts that must be 0 and that add up over batches of rows. Great Expectations judges a
@@ -51,6 +53,7 @@ class Gate(ABC):
     catches: ClassVar[str]
     stages: ClassVar[frozenset[Stage]]
     order: ClassVar[int] = 100
+    rewritten: ClassVar[bool] = False
     needs_markers: ClassVar[bool] = True
     problems: ClassVar[tuple[str, ...]] = ()
     seen: ClassVar[tuple[str, ...]] = ()
@@ -82,6 +85,12 @@ class Gate(ABC):
 
     def feed(self, batch: pl.DataFrame) -> None:  # noqa: B027
         """Take a batch of released rows; a staged batch holds the canary rows and their marker."""
+
+    def look_at_rewritten(self, schema: pl.Schema) -> None:  # noqa: B027
+        """Take the columns and types of one part as it is to be published, after post-processing."""
+
+    def feed_rewritten(self, batch: pl.DataFrame) -> None:  # noqa: B027
+        """Take a batch of rows as they are to be published, after post-processing; it is in no way compared."""
 
     def search(self, artefact: Path | bytes) -> None:  # noqa: B027
         """Take a file, or its bytes, that leaves the run beside the rows: a manifest, a log."""

@@ -11,6 +11,7 @@ charged as delta.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 import polars as pl
 
@@ -44,6 +45,8 @@ def evaluate(candidate: Candidate, seen: Callable[[int], object] = lambda _: Non
                 gate.look_at_columns(found)
         for part in candidate.parts:
             feed(gates, batches(part), seen)
+        for part in candidate.rewritten:
+            feed_rewritten(gates, part)
         search(gates, candidate)
         return tuple(gate.verdict() for gate in gates)
 
@@ -68,6 +71,16 @@ def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame], seen: Callable[[in
         for gate in gates:
             gate.feed(batch)
         seen(batch.height)
+
+
+def feed_rewritten(gates: Iterable[Gate], part: Path) -> None:
+    """Give a part as it is to be published, after post-processing, to the gates that judge it."""
+    gates = tuple(gate for gate in gates if gate.rewritten)
+    for gate in gates:
+        gate.look_at_rewritten(schema(part))
+    for batch in batches(part):
+        for gate in gates:
+            gate.feed_rewritten(batch)
 
 
 def search(gates: Iterable[Gate], candidate: Candidate) -> None:

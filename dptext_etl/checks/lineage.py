@@ -57,6 +57,11 @@ class Lineage:
             for item in policy.column_policies()
             if item.column is not None
         ]
+        edges += [
+            Edge(item.column, spec.intermediate, "released", item.mechanism.name, item.mechanism.cfg())
+            for spec, item in zip(policy.columns, policy.column_policies(), strict=True)
+            if spec.intermediate is not None and item.column is not None
+        ]
         named = {edge.source for edge in edges}
         return cls(tuple(edges), tuple(name for name in source_columns if name not in named))
 

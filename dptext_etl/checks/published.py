@@ -15,7 +15,7 @@ from typing import TypeGuard
 import polars as pl
 
 from dptext_etl.checks import candidate
-from dptext_etl.checks.candidate import Candidate, Stage
+from dptext_etl.checks.candidate import Candidate, Stage, as_released
 from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import search
@@ -25,7 +25,7 @@ from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError, InputError, bare, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.objects import Objects
-from dptext_etl.policy import PolicyLike, resolve
+from dptext_etl.policy import Policy, PolicyLike, resolve
 
 Table = str | Path | pl.DataFrame
 
@@ -71,7 +71,7 @@ def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None =
         search(gates, release)
         with seam("evaluating the gates", GateError):
             for table in tables:
-                _judge(table, gates)
+                _judge(table, gates, policy)
         return tuple(gate.verdict() for gate in gates)
 
 
@@ -79,12 +79,20 @@ def _is_sink(released: Table) -> TypeGuard[Path]:
     return isinstance(released, Path) and (released.is_dir() or LocalSink.at(released).manifest.is_file())
 
 
-def _judge(table: Table, gates: list[Gate]) -> None:
+def _judge(table: Table, gates: list[Gate], policy: Policy) -> None:
+    """Show a table to every gate: as it is, or as mechanisms released it, where post-processing came after them."""
+    later = any(item.postprocess for item in policy.columns)
     for number, batch in enumerate(_batches(table)):
+        released = as_released(batch, policy) if later else batch
         for gate in gates:
+            if later and gate.rewritten:
+                if number == 0:
+                    gate.look_at_rewritten(batch.schema)
+                gate.feed_rewritten(batch)
+                continue
             if number == 0:
-                gate.look_at_columns(batch.schema)
-            gate.feed(batch)
+                gate.look_at_columns(released.schema)
+            gate.feed(released)
 
 
 def _batches(table: Table) -> Iterator[pl.DataFrame]:

@@ -36,7 +36,9 @@ def code_version(policy: Policy) -> str:
     The configuration hash needs the mechanisms' tables, which a code location must not build when it is loaded.
     """
     mechanisms = [column.mechanism for column in policy.column_policies()]
+    steps = [step for column in policy.column_policies() for step in column.postprocess]
     said = [policy.release, *(f"{item.name} {item.version} {written(item)}" for item in mechanisms)]
+    said += [f"{step.name} {step.version} {written(step)}" for step in steps]
     return hashlib.sha256("\0".join(said).encode()).hexdigest()[:12]
 
 

@@ -84,7 +84,8 @@ def clear(staged: StagedRun) -> None:
 
 def _stamp(policy: Policy) -> str:
     """Return a hash of a policy and of the content of its references."""
-    configurations = [column.mechanism.cfg() for column in policy.column_policies()]
+    columns = policy.column_policies()
+    configurations = [item.mechanism.cfg() for item in columns] + [item.chain for item in columns if item.chain]
     return hashlib.sha256("\0".join([written(policy), *configurations]).encode()).hexdigest()
 
 

@@ -36,7 +36,9 @@ class Settings:
         """Return the pool of the staging step: the named one, or that of GPUs if a mechanism runs on one."""
         if self.pool is not None:
             return self.pool
-        return GPU if any(column.mechanism.accelerated for column in policy.column_policies()) else None
+        columns = policy.column_policies()
+        steps = any(step.accelerated for item in columns for step in item.postprocess)
+        return GPU if steps or any(item.mechanism.accelerated for item in columns) else None
 
 
 def backfill_policy(how: Backfill, partitions: dg.PartitionsDefinition | None) -> dg.BackfillPolicy | None:

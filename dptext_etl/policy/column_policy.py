@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
 
 from pydantic import (
     BeforeValidator,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
+    SerializerFunctionWrapHandler,
     WithJsonSchema,
     field_serializer,
     field_validator,
+    model_serializer,
     model_validator,
 )
 
@@ -23,6 +25,7 @@ from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.consent import Accepted, require_acceptance, require_consent
+from dptext_etl.postprocessing import PostProcess, chain
 
 RENAMED = {"accept": "accept_unbounded"}
 
@@ -37,7 +40,46 @@ Written = Annotated[Built, WithJsonSchema({"additionalProperties": True, "title"
 """The same type, which the JSON Schema describes as plain data."""
 
 
-class ColumnPolicy(Checked):
+def _built_step(value: Any) -> Any:
+    return catalog.build_postprocess(value) if isinstance(value, Mapping) else value
+
+
+Step = Annotated[PostProcess, BeforeValidator(_built_step)]
+"""A post-processing, or plain data that it is built from."""
+WrittenStep = Annotated[
+    Step, WithJsonSchema({"additionalProperties": True, "title": "Post-processing", "type": "object"})
+]
+"""The same type, which the JSON Schema describes as plain data."""
+INTERMEDIATE = "_intermediate"
+"""Ends the name of the column that holds what a mechanism released, beside what post-processing made of it."""
+_LATER: Mapping[str, Any] = {"postprocess": (), "keep_intermediate": False}
+"""Entries that came later; with these values they are not written, so older policies keep the hashes that they had."""
+
+
+class _Rewritable(Checked):
+    """Check and write what both descriptions of a text column say of post-processing."""
+
+    if TYPE_CHECKING:
+        postprocess: tuple[PostProcess, ...]
+        keep_intermediate: bool
+
+    @model_validator(mode="after")
+    def _something_to_keep(self) -> Self:
+        if self.keep_intermediate and not self.postprocess:
+            msg = "keep_intermediate is for columns with postprocess: there is nothing else to keep"
+            raise ValueError(msg)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _without_what_came_later(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out the entries of post-processing where there is none."""
+        said: dict[str, Any] = write(self)
+        return {
+            name: value for name, value in said.items() if name not in _LATER or getattr(self, name) != _LATER[name]
+        }
+
+
+class ColumnPolicy(_Rewritable):
     """Describe one text column completely, for every engine.
 
     Attributes:
@@ -50,6 +92,8 @@ class ColumnPolicy(Checked):
         accept_unbounded: Accepted guarantee classes without a finite epsilon, by name: "UMLDP".
         nonce: Number of a deliberate extra release; 0 unless you want a second sample of the same text.
         sql_function: Whether the column may be a SQL function whose callers choose the ids.
+        postprocess: Post-processings, which rewrite what the mechanism released, at no cost; in runs alone.
+        keep_intermediate: Publish what the mechanism released as well, in a column of its own.
 
     Raises:
         DisclosureError: The mechanism discloses something that `allow` does not list, or its class has no finite
@@ -68,6 +112,8 @@ class ColumnPolicy(Checked):
     accept_unbounded: Accepted = frozenset()
     nonce: Annotated[int, Field(ge=0, lt=2**64)] = 0
     sql_function: bool = True
+    postprocess: tuple[Step, ...] = ()
+    keep_intermediate: bool = False
 
     def __init__(self, /, **values: Any) -> None:
         with self.checking():
@@ -96,12 +142,24 @@ class ColumnPolicy(Checked):
         Raises:
             PolicyError: The column has no name.
         """
+        return self._key_of(self.mechanism.cfg())
+
+    def step_key(self, step: PostProcess) -> _kernel.ReleaseKey:
+        """Return the key of (dataset, column, release, configuration of a post-processing)."""
+        return self._key_of(step.cfg())
+
+    @property
+    def chain(self) -> str | None:
+        """Return the hash that names the post-processings in their order; None without any."""
+        return chain(self.postprocess) if self.postprocess else None
+
+    def _key_of(self, cfg: str) -> _kernel.ReleaseKey:
         if self.column is None:
             raise PolicyError("the policy names no column", "give ColumnPolicy(column=…)")
-        return _kernel.ReleaseKey(self.secret, self.dataset, self.column, self.release, self.mechanism.cfg())
+        return _kernel.ReleaseKey(self.secret, self.dataset, self.column, self.release, cfg)
 
 
-class ColumnSpec(Checked):
+class ColumnSpec(_Rewritable):
     """Describe one `[[column]]` of a policy file.
 
     Attributes:
@@ -109,6 +167,8 @@ class ColumnSpec(Checked):
         mechanism: Name and parameters of a mechanism; in Python also a mechanism. It is written as it was given.
         allow: Allowed disclosures, in addition to length and nullness.
         accept_unbounded: Accepted guarantee classes without a finite epsilon, by name: "UMLDP".
+        postprocess: Names and parameters of post-processings, which rewrite what the mechanism released, at no cost.
+        keep_intermediate: Publish what the mechanism released as well, in the column `NAME_intermediate`.
     """
 
     renamed: ClassVar[Mapping[str, str]] = RENAMED
@@ -117,7 +177,15 @@ class ColumnSpec(Checked):
     mechanism: Written
     allow: frozenset[Disclosure] = frozenset()
     accept_unbounded: Accepted = frozenset()
+    postprocess: tuple[WrittenStep, ...] = ()
+    keep_intermediate: bool = False
     _given: dict[str, Any] = PrivateAttr(default_factory=dict)
+    _given_steps: list[dict[str, Any]] = PrivateAttr(default_factory=list)
+
+    @property
+    def intermediate(self) -> str | None:
+        """Return the column that holds what the mechanism released beside what was made of it; None without one."""
+        return f"{self.name}{INTERMEDIATE}" if self.keep_intermediate else None
 
     @model_validator(mode="wrap")
     @classmethod
@@ -127,6 +195,10 @@ class ColumnSpec(Checked):
             given = values.get("mechanism")
             written = dict(given) if isinstance(given, Mapping) else _described(made.mechanism)
             made._given = written  # noqa: SLF001  (its own class)
+            steps = zip(values.get("postprocess") or (), made.postprocess, strict=True)
+            made._given_steps = [  # noqa: SLF001
+                dict(given) if isinstance(given, Mapping) else _described(step) for given, step in steps
+            ]
         return made
 
     @field_serializer("mechanism")
@@ -134,7 +206,12 @@ class ColumnSpec(Checked):
         """Write the mechanism as it was given."""
         return self._given
 
+    @field_serializer("postprocess")
+    def _written_steps(self, _: tuple[PostProcess, ...]) -> list[dict[str, Any]]:
+        """Write the post-processings as they were given."""
+        return self._given_steps
 
-def _described(mechanism: Mechanism) -> dict[str, Any]:
-    """Return plain data from which the same mechanism is built: its name and the parameters that were set."""
-    return {"name": mechanism.name, **mechanism.model_dump(mode="json", exclude_unset=True)}
+
+def _described(made: Mechanism | PostProcess) -> dict[str, Any]:
+    """Return plain data from which the same is built: its name and the parameters that were set."""
+    return {"name": made.name, **made.model_dump(mode="json", exclude_unset=True)}

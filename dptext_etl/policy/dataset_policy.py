@@ -115,8 +115,9 @@ class Policy(Checked):
             raise ValueError(msg)
         names = [item.name for item in self.columns]
         roles = [*names, self.id, *self.keep]
+        roles += [item.intermediate for item in self.columns if item.intermediate is not None]
         if len(set(roles)) < len(roles):
-            msg = "a column has two roles: text columns, id and keep must differ"
+            msg = "a column has two roles: text columns, what they keep as NAME_intermediate, id and keep must differ"
             raise ValueError(msg)
         if (PARTITION in self.source) != (PARTITION in self.sink):
             msg = f"{PARTITION} must be in both source and sink, or in neither"
@@ -139,6 +140,8 @@ class Policy(Checked):
             allow=item.allow,
             accept_unbounded=item.accept_unbounded,
             sql_function=self.sql_function,
+            postprocess=item.postprocess,
+            keep_intermediate=item.keep_intermediate,
         )
 
     @classmethod

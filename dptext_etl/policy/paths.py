@@ -7,6 +7,8 @@ from typing import Any
 
 from dptext_etl import catalog
 from dptext_etl.key_providers import installed
+from dptext_etl.mechanism import Mechanism
+from dptext_etl.postprocessing import PostProcess
 
 _PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("ledger", "id_key"))
 
@@ -27,13 +29,19 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     for column in values.get("column", ()):
         mechanism = column.get("mechanism") if isinstance(column, dict) else None
         if isinstance(mechanism, dict) and mechanism.get("name") in catalog.available():  # others are refused later
-            kind = catalog.load(mechanism["name"])
-            for name in mechanism.keys() & kind.artifact_fields:
-                given, anchor = mechanism[name], _found if name in kind.hub_fields else _named
-                mechanism[name] = (
-                    [anchor(item, folder) for item in given] if isinstance(given, list) else anchor(given, folder)
-                )
+            _anchor(mechanism, catalog.load(mechanism["name"]), folder)
+        steps = column.get("postprocess") if isinstance(column, dict) else None
+        for step in steps if isinstance(steps, list) else ():
+            if isinstance(step, dict) and step.get("name") in catalog.postprocesses():
+                _anchor(step, catalog.load_postprocess(step["name"]), folder)
     return values
+
+
+def _anchor(given: dict[str, Any], kind: type[Mechanism] | type[PostProcess], folder: Path) -> None:
+    """Resolve the paths among the parameters of a mechanism or a post-processing; they are changed in place."""
+    for name in given.keys() & kind.artifact_fields:
+        value, anchor = given[name], _found if name in kind.hub_fields else _named
+        given[name] = [anchor(item, folder) for item in value] if isinstance(value, list) else anchor(value, folder)
 
 
 def _named(reference: Any, folder: Path) -> Any:

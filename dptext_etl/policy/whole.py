@@ -39,5 +39,7 @@ def _of_column(policy: ColumnPolicy) -> dict[str, Any]:
         "mechanism": policy.mechanism,
         "allow": sorted(policy.allow),
         "accept_unbounded": sorted(policy.accept_unbounded),
+        "postprocess": list(policy.postprocess),
+        "keep_intermediate": policy.keep_intermediate,
     }
     return {"dataset": policy.dataset, "release": policy.release, "key": policy.key, "column": [column]}

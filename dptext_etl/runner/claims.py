@@ -82,6 +82,7 @@ def claims(policy: Policy) -> list[dict[str, Any]]:
 def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, Any]:
     mechanism = column.mechanism
     worst = worst_of(mechanism, delta)
+    rewritten = {} if column.chain is None else {"chain": column.chain, "postprocess": said_of(column)}
     return {
         "name": column.column,
         "mechanism": mechanism.name,
@@ -94,7 +95,21 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
         "largest_epsilon": _units(worst.eps_approx),
         "largest_delta": _units(worst.delta, FINE),
         "cfg": mechanism.cfg(),
+        **rewritten,
     }
+
+
+def said_of(column: ColumnPolicy) -> list[dict[str, Any]]:
+    """State what the ledger and the manifest say of each post-processing of a column, in order."""
+    return [
+        {
+            "name": step.name,
+            "cfg": step.cfg(),
+            "model_hash": step.model_hash,
+            "training_provenance": step.provenance,
+        }
+        for step in column.postprocess
+    ]
 
 
 def _units(amount: Micro, unit: int = MICRO) -> float | str:

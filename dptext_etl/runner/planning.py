@@ -19,6 +19,7 @@ from dptext_etl.runner.costing import costs_of, ledger_of
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.person import DELTA, INSTALL, installed, least_epsilon
 from dptext_etl.runner.progress import Listener, Meter
+from dptext_etl.runner.provenance import require_provenance
 from dptext_etl.runner.source.arranging import forms_of
 from dptext_etl.runner.source.cutting import pieces
 from dptext_etl.runner.source.examined import examine
@@ -101,6 +102,7 @@ def plan(
     """
     require_delta(delta)
     policy = resolve(policy)
+    require_provenance(policy)
     layout = Layout.of(policy, partition)
     source = examine(open_table(policy, layout), policy, layout, progress)
     columns = policy.column_policies()
@@ -202,4 +204,10 @@ def _notes(policy: Policy, held: int) -> list[str]:
         notes.append('unit = "record": a person with k records has k times the loss')
     if not all(Disclosure.LENGTH in item.mechanism.guarantee.disclosures for item in policy.column_policies()):
         notes.append("where length is not disclosed, every record is charged for the longest text")
+    for item in policy.column_policies():
+        notes += [
+            f"column {item.column!r}: {step.name} rewrites what was released, at no cost: it learnt from "
+            + {"public": "public texts", "disjoint-records": "other records"}[str(step.provenance)]
+            for step in item.postprocess
+        ]
     return notes

@@ -12,7 +12,18 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Stage = Literal[
-    "open", "examine", "read", "reserve", "compute", "reports", "stage", "commit", "gates", "publish", "other"
+    "open",
+    "examine",
+    "read",
+    "reserve",
+    "compute",
+    "reports",
+    "stage",
+    "commit",
+    "postprocess",
+    "gates",
+    "publish",
+    "other",
 ]
 """A stage of a run; "other" is what lies between the stages."""
 

@@ -113,6 +113,9 @@ def _notes(staged: StagedRun, published: Published) -> list[str]:
         notes.append(
             f"{rows['quarantined']} records over the cap were left out; their ids are listed in {folder} alone"
         )
+    left = sum(sum(shard.post.get("failed", {}).values()) for shard in staged.shards)
+    if left:
+        notes.append(f"{left} texts stayed as they were released: the model of a post-processing failed on them")
     if staged.dropped:
         notes.append(f"columns that the policy does not name were dropped unread: {', '.join(staged.dropped)}")
     if rows["read"] and not rows["new"]:

@@ -78,7 +78,8 @@ class Input:
                 "software": dptext_etl.__version__,
                 "policy": policy.model_dump(mode="json"),
                 "partition": attempt.partition,
-                "cfg": [column.mechanism.cfg() for column in attempt.columns],
+                "cfg": [column.mechanism.cfg() for column in attempt.columns]
+                + [column.chain for column in attempt.columns if column.chain is not None],
                 "gates": [gate.name for gate in judges(policy, Stage.STAGED)],
                 "files": [[path, sha256(Path(path))] for path in files.paths],
             }

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
+from dptext_etl.column import refuse_postprocess
 from dptext_etl.engines.spark.carried import Carried, CarriedLedger
 from dptext_etl.engines.spark.ledger_url import opened
 from dptext_etl.engines.spark.shipping import ship
@@ -115,13 +116,15 @@ def released_by(
         spend: Return `struct<text, positions, epsilon, delta>`.
 
     Raises:
-        PolicyError: The policy names no column, or there is a cap without a ledger, or the form is unknown.
+        PolicyError: The policy names no column or has post-processing, or there is a cap without a ledger, or the form
+            is unknown.
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     if policy.column is None:
         raise PolicyError(
             "the policy names no column, and a SQL function does not know the name of its column", "give column=…"
         )
+    refuse_postprocess(policy)
     if ledger is None and cap is not None:
         raise PolicyError("a cap needs a ledger, and none is given", "give ledger=…")
     with validated("ledger", LedgerSpec.model_fields):

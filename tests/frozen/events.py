@@ -70,6 +70,20 @@ def make(folder):
         return write("sqlite:///ledger.db", "file:ledger.key")
 
 
+def make_rewritten(folder):
+    """A SQLite ledger, later than the others, in which post-processing rewrote what was released."""
+    Path(folder).mkdir(parents=True)
+    jobs.write_keys(folder)
+    with chdir(folder), Ledger.open("sqlite:///ledger.db", "file:ledger.key") as ledger:
+        book, ids, chain = Writer(ledger), ["a", "b"], digest("chain").hex()
+        ref = book.release()
+        book.reserve(ids, ["u0", "u1"], [book.charge(ref, ids, [1, 2])], cap=Cap(epsilon=20, period="2026"))
+        book.commit(ids, ref)
+        hashes = {"cfg": digest("step").hex(), "model_hash": digest("model").hex()}
+        step = {"name": "rewrite_again", **hashes, "training_provenance": "public"}
+        ledger.post("job-1", ref, chain, [step], pa.array(ids), binaries([digest("again", name) for name in ids]))
+
+
 def write(url, id_key):
     """Fill a new ledger; returns what each call said."""
     with Ledger.open(url, id_key) as ledger:

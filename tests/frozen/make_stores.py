@@ -72,6 +72,7 @@ def main():
             packed.pack(f"{folder}/{name}", name)
         said = events.make(f"{folder}/events")
         packed.pack(f"{folder}/events", "events")
+        events.make_rewritten(f"{folder}/rewriting")
         place, key = f"{folder}/events/ledger.db", f"file:{folder}/events/ledger.key"
         stored = {"polars": pl.__version__, "events: said": said, "events": probes.of_ledger(place, key)}
         stored["events in postgres: anchor"] = dump(f"{folder}/events")

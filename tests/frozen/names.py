@@ -15,8 +15,8 @@ from dptext_etl.policy import Cap, ColumnPolicy, ColumnSpec, LedgerSpec, Policy
 ROOT = Path(__file__).resolve().parents[2]
 LABEL = re.compile(r"""["'](dptext/[a-z/]+/v[0-9]+|dptext-[a-z-]+/[0-9]+)(?:\\0|\0)?(?:/|["'])""")
 NUMBER = re.compile(r"[0-9a-f]{12,}|[0-9]+")
-PLACE = re.compile(r"^form/.*")
-"""Names of pinned forms of ids hold names of datasets and columns."""
+PLACE = re.compile(r"^(form|post)/.*")
+"""Names of pinned forms of ids hold names of datasets and columns, those of rewritten batches their numbers."""
 
 
 def paths(value, before=""):
@@ -49,7 +49,7 @@ def of_ledger(path):
                 ask(f"pragma {name}").fetchone()[0] for name in ("application_id", "user_version")
             ],
             "tables": {name: [row[1] for row in ask(f"pragma table_info({name})")] for name in tables},
-            "meta": sorted({PLACE.sub("form/", row[0]) for row in ask("select name from meta")}),
+            "meta": sorted({PLACE.sub(r"\1/", row[0]) for row in ask("select name from meta")}),
             "events": {kind: sorted(entries) for kind, entries in sorted(bodies.items())},
             "segments": {kind: sorted(names) for kind, names in sorted(segments.items())},
             "spaces": sorted({NUMBER.sub("#", row[0]) for row in ask("select space from run")}),
@@ -126,6 +126,7 @@ def entries():
     """Entries of policies and parameters of mechanisms: users' files hold them, and configurations are hashed."""
     models = {model.__name__: model for model in (Policy, ColumnSpec, ColumnPolicy, Cap, LedgerSpec)}
     models |= {name: catalog.load(name) for name in catalog.available()}
+    models |= {name: catalog.load_postprocess(name) for name in catalog.postprocesses()}
     return {
         name: sorted(field.alias or key for key, field in model.model_fields.items()) for name, model in models.items()
     }
@@ -133,7 +134,8 @@ def entries():
 
 def versions():
     """Versions of what mechanisms release."""
-    return {name: catalog.load(name).version for name in catalog.available()}
+    made = {name: catalog.load(name).version for name in catalog.available()}
+    return made | {name: catalog.load_postprocess(name).version for name in catalog.postprocesses()}
 
 
 def observed(folder):
@@ -141,6 +143,7 @@ def observed(folder):
     return {
         "ledger of reviews": of_ledger(folder / "reviews" / "ledger.db"),
         "ledger of events": of_ledger(folder / "events" / "ledger.db"),
+        "ledger of rewriting": of_ledger(folder / "rewriting" / "ledger.db"),
         "folder of reviews": of_folder(folder / "reviews"),
         "folder of tickets": of_folder(folder / "tickets"),
         "cache": of_cache(folder / "cache"),

@@ -23,6 +23,7 @@ def now(tmp_path_factory):
         for name in ("reviews", "tickets"):
             jobs.make(name, folder / name)
         events.make(folder / "events")
+        events.make_rewritten(folder / "rewriting")
         return json.loads(json.dumps(names.observed(folder)))
 
 

@@ -30,7 +30,8 @@ class OutOfVocabularyCanaries(Gate):
     A faithful mechanism keeps unknown words in clear, these included. In its own column they prove nothing, so they are
     searched everywhere else only. A mechanism that spells texts from pieces of words, or decodes them, may copy a
     canary's words by chance. Where that chance has no small bound, they prove nothing in canary rows of its column;
-    they are searched in all other rows and everywhere else.
+    they are searched in all other rows and everywhere else. A rewriter reads what was released, where they do not
+    stand: so it writes one only by the chance that its own bound states.
 
     Args:
         policy: The policy of the release.
@@ -47,16 +48,19 @@ class OutOfVocabularyCanaries(Gate):
     seen = ("_hits", "_rows")
     order = 30
     needs_markers = False
+    rewritten = True
 
     def __init__(self, policy: Policy, tokens: Mapping[str, Iterable[str]], planted: int = 0) -> None:
         super().__init__(policy)
         self._tokens = {column: frozenset(words) for column, words in tokens.items()}
-        self._spelled = {
-            item.column: self._all_but(item.column)
-            for item in policy.column_policies()
-            if item.column
-            and item.mechanism.out_of_vocabulary_chance() * planted * len(self._tokens[item.column]) > FALSE_ALARM
-        }
+        self._spelled, self._spelled_again = {}, {}
+        for item in policy.column_policies():
+            name, chance = item.column or "", item.mechanism.out_of_vocabulary_chance()
+            searched = planted * len(self._tokens.get(name, ()))
+            if chance * searched > FALSE_ALARM:
+                self._spelled[name] = self._all_but(name)
+            if (chance + sum(step.foreign_word_chance() for step in item.postprocess)) * searched > FALSE_ALARM:
+                self._spelled_again[name] = self._all_but(name)
         self._everything = Searcher(word for words in self._tokens.values() for word in words)
         self._in_clear = {
             item.column: self._all_but(item.column)
@@ -78,13 +82,25 @@ class OutOfVocabularyCanaries(Gate):
     def feed(self, batch: pl.DataFrame) -> None:
         """Search a batch of rows."""
         self._rows += batch.height
+        self._look(batch, self._spelled)
+
+    def feed_rewritten(self, batch: pl.DataFrame) -> None:
+        """Search a batch of rows after post-processing, and what is kept beside it as what it is: released."""
+        self._rows += batch.height
+        kept = {str(item.intermediate): item.name for item in self.policy.columns if item.intermediate in batch.columns}
+        self._look(batch.drop(kept), self._spelled_again)
+        if kept:
+            marks = [name for name in (CANARY,) if name in batch.columns]
+            self._look(batch.select(*kept, *marks).rename(kept), self._spelled)
+
+    def _look(self, batch: pl.DataFrame, spelled_by: Mapping[str, Searcher]) -> None:
         clear = [name for name in self._in_clear if name in batch.columns]
-        spelled = [name for name in self._spelled if name in batch.columns and CANARY in batch.columns]
+        spelled = [name for name in spelled_by if name in batch.columns and CANARY in batch.columns]
         self._count(self._everything, batch.drop(*clear, *spelled))
         for name in clear:
             self._count(self._in_clear[name], batch.select(name))
         for name in spelled:
-            self._count(self._spelled[name], batch.filter(pl.col(CANARY)).select(name))
+            self._count(spelled_by[name], batch.filter(pl.col(CANARY)).select(name))
             self._count(self._everything, batch.filter(~pl.col(CANARY)).select(name))
 
     def search(self, artefact: Path | bytes) -> None:
@@ -107,6 +123,6 @@ class OutOfVocabularyCanaries(Gate):
             said = f"none of {counts['words']} canary words survived"
         if self._in_clear:
             said += f"; {len(self._in_clear)} columns keep unknown words in clear and were not searched for their own"
-        if self._spelled:
-            said += f"; {len(self._spelled)} columns may spell them by chance: their canary rows prove nothing"
+        if self._spelled_again:
+            said += f"; {len(self._spelled_again)} columns may spell them by chance: their canary rows prove nothing"
         return self.outcome(counts, said, passed=not total and counts["words"] > 0)

@@ -70,8 +70,8 @@ class PublishedFiles(Gate):
         names = list(zip(paths, shown or paths, strict=True))  # each file, and what readers of the folder see of it
         listed = {path for pair in names for path in pair if path is not None}
         folders = {path.parent for path in listed}
-        configured = {column.column: column.mechanism.cfg() for column in policy.column_policies()}
-        stated = {column.get("name"): column.get("cfg") for column in facts.get("columns", [])}
+        configured = {column.column: (column.mechanism.cfg(), column.chain) for column in policy.column_policies()}
+        stated = {column.get("name"): (column.get("cfg"), column.get("chain")) for column in facts.get("columns", [])}
         counts = {
             "files": len(paths),
             "missing": sum(not all(path and path.is_file() for path in pair) for pair in names),

@@ -34,11 +34,13 @@ class RawColumnAbsent(Gate):
     seen = ("_schemas", "_parts")
     order = 20
     needs_markers = False
+    rewritten = True
 
     def __init__(self, policy: Policy, lineage: Lineage, *, marked: bool) -> None:
         super().__init__(policy)
         declared = Lineage.declared(policy)
-        self._texts = [item.name for item in policy.columns]
+        self._texts = [name for item in policy.columns for name in (item.name, item.intermediate) if name is not None]
+        self._later = any(item.postprocess for item in policy.columns)
         self._expected = {*declared.outputs, *([CANARY] if marked else [])}
         self._wrong_edges = len(set(lineage.edges) ^ set(declared.edges))
         self._schemas: dict[tuple[tuple[str, pl.DataType], ...], None] = {}  # each once, in order
@@ -51,7 +53,15 @@ class RawColumnAbsent(Gate):
         return (cls(candidate.policy, lineage, marked=candidate.stage is Stage.STAGED),)
 
     def look_at_columns(self, schema: pl.Schema) -> None:
-        """Take the columns of one part."""
+        """Take the columns of one part, unless post-processing makes others of them."""
+        if not self._later:
+            self._take(schema)
+
+    def look_at_rewritten(self, schema: pl.Schema) -> None:
+        """Take the columns of one part after post-processing."""
+        self._take(schema)
+
+    def _take(self, schema: pl.Schema) -> None:
         self._parts += 1
         self._schemas.setdefault(tuple(schema.items()))
 

@@ -22,7 +22,7 @@ from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
     from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.terms import ReleaseRef
+    from dptext_etl.ledger.terms import Committed, Posted, ReleaseRef
 
 HELD_ROWS = 1 << 19
 """Rows of a column that are looked up together: each look-up goes through the whole index of the ledger."""
@@ -34,6 +34,13 @@ class _Cells(NamedTuple):
     ids: pa.Array
     digests: pa.Array
     canary: npt.NDArray[np.bool_]
+
+
+class _Place(NamedTuple):
+    """A text column, and the chain of post-processing that made its cells; None for what a mechanism released."""
+
+    column: str
+    chain: str | None
 
 
 class RowsLedgered(Gate):
@@ -52,13 +59,15 @@ class RowsLedgered(Gate):
     stages = frozenset(Stage)
     seen = ("_cells", "_uncommitted", "_different")
     order = 80
+    rewritten = True
 
     def __init__(self, policy: Policy, ledger: Ledger, refs: Mapping[str, ReleaseRef]) -> None:
         super().__init__(policy)
         self._columns = [item.name for item in policy.columns]
         self._ledger = ledger
         self._refs = refs
-        self._held: dict[str, list[_Cells]] = {name: [] for name in refs}
+        self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
+        self._held: dict[_Place, list[_Cells]] = {}
         self._cells = self._uncommitted = self._different = 0
         self._unregistered = sum(name not in refs for name in self._columns)
 
@@ -75,17 +84,27 @@ class RowsLedgered(Gate):
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Take a batch of rows; marked canary rows are looked up as such."""
+        self._take(batch, {_Place(name, None): name for name in self._columns})
+
+    def feed_rewritten(self, batch: pl.DataFrame) -> None:
+        """Take a batch of rows after post-processing: what it made of texts, and what is kept beside that."""
+        places = {_Place(name, self._chains.get(name)): name for name in self._columns}
+        places |= {_Place(item.name, None): item.intermediate for item in self.policy.columns if item.intermediate}
+        self._take(batch, places)
+
+    def _take(self, batch: pl.DataFrame, places: Mapping[_Place, str]) -> None:
+        """Hold the cells of the columns that stand in a batch."""
         if self.policy.id not in batch.columns:
             self._cells += batch.height
             self._uncommitted += batch.height
             return
-        for name in self._columns:
-            if name in self._refs and name in batch.columns:
+        for place, name in places.items():
+            if place.column in self._refs and name in batch.columns:
                 self._cells += batch.height
                 known = batch.filter(pl.col(self.policy.id).is_not_null())
                 self._uncommitted += batch.height - known.height
                 if known.schema[name] == pl.String:
-                    self._hold(name, known)
+                    self._hold(place, name, known)
                 else:
                     self._different += known.height
 
@@ -111,33 +130,40 @@ class RowsLedgered(Gate):
             said += f"; {self._unregistered} columns have no registered release"
         return self.outcome(counts, said, passed=passed)
 
-    def _hold(self, name: str, rows: pl.DataFrame) -> None:
+    def _hold(self, place: _Place, name: str, rows: pl.DataFrame) -> None:
         """Hold what is looked up of rows that have an id."""
         if not rows.height:
             return
         marked = CANARY in rows.columns
         canary = rows[CANARY].fill_null(value=False).to_numpy() if marked else np.zeros(rows.height, np.bool_)
         digests = pa.array(_kernel.digests(rows[name].to_arrow()))
-        held = self._held[name]
+        held = self._held.setdefault(place, [])
         held.append(_Cells(canonical_ids(rows[self.policy.id].to_arrow()), digests, canary))
         if sum(len(cells.ids) for cells in held) >= HELD_ROWS:
-            self._look_up(name)
+            self._look_up(place)
 
     def _look_up_all(self) -> None:
-        for name in self._held:
-            if self._held[name]:
-                self._look_up(name)
+        for place, held in self._held.items():
+            if held:
+                self._look_up(place)
 
-    def _look_up(self, name: str) -> None:
+    def _look_up(self, place: _Place) -> None:
         """Compare what is held of a column with what the ledger vouches for."""
-        held, self._held[name] = self._held[name], []
+        held, self._held[place] = self._held[place], []
         ids, here = pa.concat_arrays([cells.ids for cells in held]), pa.concat_arrays([cells.digests for cells in held])
         canary = np.concatenate([cells.canary for cells in held])
         while len(ids):  # the ledger is asked for an id once: one that is repeated takes another turn
             first = pl.Series(ids, dtype=pl.String).is_first_distinct().to_numpy()
             chosen, rest = pa.array(first), pa.array(~first)
-            committed = self._ledger.committed(self._refs[name], ids.filter(chosen), canary=canary[first])
+            committed = self._vouched(place, ids.filter(chosen), canary[first])
             equal = pc.fill_null(pc.equal(here.filter(chosen), committed.digests), fill_value=False)
             self._uncommitted += int(np.sum(~committed.mask))
             self._different += int(np.sum(committed.mask & ~equal.to_numpy(zero_copy_only=False)))
             ids, here, canary = ids.filter(rest), here.filter(rest), canary[~first]
+
+    def _vouched(self, place: _Place, ids: pa.Array, canary: npt.NDArray[np.bool_]) -> Committed | Posted:
+        """Look up digests of what was committed, or of what post-processing made of it."""
+        ref = self._refs[place.column]
+        if place.chain is None:
+            return self._ledger.committed(ref, ids, canary=canary)
+        return self._ledger.posted(ref, place.chain, ids, canary=canary)

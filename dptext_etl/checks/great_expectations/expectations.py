@@ -178,9 +178,9 @@ def _paths(public: Sequence[str] | str) -> str:
 def suite_for(policy: PolicyLike) -> gx.ExpectationSuite:
     """Return the suite of a policy, for the table that it publishes.
 
-    A column without fixed output words (of a mechanism that draws whole texts, spells words or decodes them) has no
-    expectation about its words. Every gate for published tables that names its `problems` is an expectation of the
-    suite.
+    A column without fixed output words (of a mechanism that draws whole texts, spells words or decodes them) or with
+    post-processing has no expectation about its words. Every gate for published tables that names its `problems` is an
+    expectation of the suite.
 
     Args:
         policy: The policy, or the path of its file.
@@ -195,7 +195,7 @@ def suite_for(policy: PolicyLike) -> gx.ExpectationSuite:
     expectations += [
         ExpectColumnValuesToStayInOutputSet(column=spec.name, policy=said)
         for spec, column in zip(policy.columns, policy.column_policies(), strict=True)
-        if column.mechanism.publishable and column.mechanism.output_words() is not None
+        if column.mechanism.publishable and column.mechanism.output_words() is not None and not spec.postprocess
     ]
     expectations += [
         ExpectGateToPass(gate=gate.name, policy=said) for gate in judges(policy, Stage.PUBLISHED) if gate.problems

@@ -40,6 +40,7 @@ class ReleasedTextTally:
         self._public = {*json.loads(public), *read.keep} - {column.name for column in read.columns}
         self._ledger = Ledger.open(read.ledger.url, read.ledger.id_key, create=False, read_only=True)
         self._refs = refs
+        self._chains = {item.column: item.chain for item in read.column_policies()}
         self._found: Counter[str] = Counter(checked=0)
 
     def feed(self, table: pl.DataFrame) -> None:
@@ -72,13 +73,17 @@ class ReleasedTextTally:
         return pl.DataFrame({"row": rows.filter(there), "id": pl.Series(ids, dtype=pl.String)})
 
     def _released(self, ids: pl.DataFrame) -> pl.DataFrame:
-        """Return record id and digest of every text that was committed for these records."""
+        """Return record id and digest of every text that was committed for these records, or made of one of these."""
         wanted = ids["id"].unique()
         found = pl.DataFrame(schema={"id": pl.String, "digest": pl.Binary})
-        for ref in self._refs.values():
-            committed = self._ledger.committed(ref, wanted.to_arrow().cast(pa.large_string()))
-            digests = pl.Series(committed.digests.cast(pa.large_binary()), dtype=pl.Binary)
-            found.vstack(pl.DataFrame({"id": wanted, "digest": digests}).drop_nulls(), in_place=True)
+        asked = wanted.to_arrow().cast(pa.large_string())
+        for name, ref in self._refs.items():
+            held, chain = [self._ledger.committed(ref, asked).digests], self._chains.get(name)
+            if chain is not None:
+                held.append(self._ledger.posted(ref, chain, asked).digests)
+            for written in held:
+                digests = pl.Series(written.cast(pa.large_binary()), dtype=pl.Binary)
+                found.vstack(pl.DataFrame({"id": wanted, "digest": digests}).drop_nulls(), in_place=True)
         return found
 
     def _cells(self, column: pl.Series, rows: pl.Series, path: str) -> Iterator[pl.DataFrame]:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Protocol
 import polars as pl
 
 from dptext_etl.checks.canaries.words import policy_tokens
-from dptext_etl.checks.candidate import Candidate
+from dptext_etl.checks.candidate import Candidate, as_released
 from dptext_etl.checks.catalog import load
 from dptext_etl.checks.gates.canaries_foreign import OutOfVocabularyCanaries
 from dptext_etl.checks.gates.raw_column_absent import RawColumnAbsent
@@ -74,9 +74,14 @@ def columns(schema: pl.Schema, policy: str) -> Counts:
     """Compare the columns of a table with those that a policy publishes."""
     read = known(policy).policy
     gate = RawColumnAbsent(read, Lineage.declared(read), marked=False)
-    gate.look_at_columns(schema)
+    (gate.look_at_rewritten if _later(read) else gate.look_at_columns)(schema)
     found = gate.verdict().counts
     return {"checked": len(schema), **{name: int(found[name]) for name in ("missing", "unknown", "mistyped")}}
+
+
+def _later(policy: Policy) -> bool:
+    """Return whether post-processing comes after a mechanism."""
+    return any(item.postprocess for item in policy.columns)
 
 
 class CanaryTally:
@@ -107,7 +112,7 @@ class LedgerTally:
 
     def feed(self, table: pl.DataFrame) -> None:
         """Look up a batch of rows."""
-        self._gate.feed(table)
+        (self._gate.feed_rewritten if _later(self._gate.policy) else self._gate.feed)(table)
 
     def counts(self) -> Counts:
         """Return cells and problems, and close the ledger."""
@@ -144,14 +149,16 @@ class GateTally:
     """Counts what a gate calls problems."""
 
     def __init__(self, policy: str, gate: str) -> None:
-        self._gates = load(gate).over(Candidate.published(known(policy).policy))
+        self._policy = known(policy).policy
+        self._gates = load(gate).over(Candidate.published(self._policy))
         self._rows = 0
 
     def feed(self, table: pl.DataFrame) -> None:
         """Give a batch of rows to the gate."""
         self._rows += table.height
+        released = as_released(table, self._policy) if _later(self._policy) else table
         for gate in self._gates:
-            gate.feed(table)
+            gate.feed(released)
 
     def counts(self) -> Counts:
         """Return rows and problems."""

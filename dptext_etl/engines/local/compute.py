@@ -16,6 +16,7 @@ from dptext_etl.runner.amounts import settles
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.done import Done, Phase
+from dptext_etl.runner.shard.replaying import replays
 from dptext_etl.runner.source.room import require_room
 
 MOST = 4
@@ -74,7 +75,7 @@ def lanes(policy: Policy) -> int:
     """
     mechanisms = [column.mechanism for column in policy.column_policies()]
     refunds = settles(policy) and any(mechanism.refundable for mechanism in mechanisms)
-    if refunds or not all(mechanism.reproducible for mechanism in mechanisms):
+    if refunds or replays(policy):
         return 1
     return min(MOST, threads())
 

@@ -17,6 +17,7 @@ from dptext_etl.engines.spark.shipping import Location, ship
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Cap, ColumnPolicy
+from dptext_etl.postprocessing import PostProcess
 
 
 class _Plain(BaseModel):
@@ -51,12 +52,37 @@ class CarriedLedger(_Plain):
         return Scope(dataset, self.cap.period, self.cap.group, self.unit)
 
 
+class CarriedStep(_Plain):
+    """A post-processing in the form that a worker gets.
+
+    Attributes:
+        step: Name and parameters, plain data.
+        cfg: Configuration hash that the worker must compute as well.
+        artifacts: Locations of its public inputs, by role.
+    """
+
+    step: dict[str, Any]
+    cfg: str
+    artifacts: dict[str, Location]
+
+    @classmethod
+    def of(cls, step: PostProcess, artifacts: dict[str, Location]) -> Self:
+        """Make the form of a post-processing for workers.
+
+        Args:
+            step: The post-processing.
+            artifacts: Locations of its artifacts, by role.
+        """
+        return cls(step={"name": step.name, **step.model_dump(mode="json")}, cfg=step.cfg(), artifacts=artifacts)
+
+
 class Carried(_Plain):
     """The policy of one column in the form that a worker gets.
 
     Attributes:
         policy: The policy's fields as plain data, without its mechanism.
         mechanism: Name and parameters of the mechanism, plain data.
+        postprocess: Its post-processings in order, each with name, parameters, hash and locations; runs alone have any.
         cfg: Configuration hash that the worker must compute as well.
         artifacts: Locations of the mechanism's public inputs, by role.
         spend: Return the struct of text, positions, epsilon and delta.
@@ -69,6 +95,7 @@ class Carried(_Plain):
     artifacts: dict[str, Location]
     spend: bool = False
     ledger: CarriedLedger | None = None
+    postprocess: tuple[CarriedStep, ...] = ()
 
     @classmethod
     def of(cls, policy: ColumnPolicy, artifacts: dict[str, Location], **more: Any) -> Self:
@@ -77,9 +104,9 @@ class Carried(_Plain):
         Args:
             policy: The column's policy, with a column and a key reference.
             artifacts: Locations of its mechanism's artifacts, by role.
-            more: `spend` and `ledger`.
+            more: `spend`, `ledger` and `postprocess`.
         """
-        fields = policy.model_dump(mode="json", exclude={"mechanism"})
+        fields = policy.model_dump(mode="json", exclude={"mechanism", "postprocess"})
         mechanism = policy.mechanism
         return cls(
             policy={name: sorted(value) if isinstance(value, list) else value for name, value in fields.items()},
@@ -106,7 +133,22 @@ class Carried(_Plain):
             column = f"{self.policy['dataset']}.{self.policy['column']}"
             msg = f"the configuration of {column} has another hash here than where it was registered"
             raise PolicyError(msg, "install the same version of dptext-etl on every machine of the cluster")
-        return ColumnPolicy(**self.policy, mechanism=mechanism)
+        return ColumnPolicy(**self.policy, mechanism=mechanism, postprocess=tuple(map(_made, self.postprocess)))
+
+
+def _made(carried: CarriedStep) -> PostProcess:
+    """Make a post-processing again on this machine.
+
+    Raises:
+        ArtifactError: An artifact is missing, or its hash differs.
+        PolicyError: The configuration hash differs, because versions or artifacts differ from the driver's.
+    """
+    found = {role: location.find() for role, location in carried.artifacts.items()}
+    step = catalog.build_postprocess(carried.step).placed(found)
+    if step.cfg() != carried.cfg:
+        msg = f"the post-processing {step.name} has another hash here than on the driver"
+        raise PolicyError(msg, "install the same version of dptext-etl on every machine of the cluster")
+    return step
 
 
 def carried_columns(spark: Any, columns: Iterable[ColumnPolicy]) -> tuple[str, ...]:
@@ -119,4 +161,9 @@ def carried_columns(spark: Any, columns: Iterable[ColumnPolicy]) -> tuple[str, .
     Raises:
         ArtifactError: An artifact changed, or cannot be shipped.
     """
-    return tuple(Carried.of(item, ship(spark, item.mechanism.artifacts())).written() for item in columns)
+    found = []
+    for item in columns:
+        steps = tuple(CarriedStep.of(step, ship(spark, step.artifacts())) for step in item.postprocess)
+        carried = Carried.of(item, ship(spark, item.mechanism.artifacts()), postprocess=steps)
+        found.append(carried.written())
+    return tuple(found)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from dptext_etl.checks.candidate import Candidate, batches, schema
 from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.judging import feed, made
+from dptext_etl.checks.judging import feed, feed_rewritten, made
 from dptext_etl.engines.spark.board import Board
 from dptext_etl.engines.spark.cells import Pack, packed
 from dptext_etl.engines.spark.tasks import policies
@@ -98,6 +98,8 @@ def _fed(order: GateOrder, shard: StagedShard) -> tuple[dict[str, Gate], dict[st
         for gate in gates.values():
             gate.look_at_columns(columns)
         feed(gates.values(), batches(part))
+        if shard.post:
+            feed_rewritten(gates.values(), staging.post(shard))
         states = {name: gate.state() for name, gate in gates.items()}
     order.board.done(shard.index, pq.read_metadata(part).num_rows)
     return gates, states

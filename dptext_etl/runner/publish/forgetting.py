@@ -223,9 +223,12 @@ def _unstaged(folder: Path, policy: Policy, gone: frozenset[str]) -> int:
             changed += 1
             draws = path.with_suffix(".draws")
             if path.name.startswith("shard-"):
-                for file in (path.with_suffix(".json"), draws, path):
+                for file in (path.with_suffix(".json"), path.with_suffix(".post"), draws, path):
                     file.unlink(missing_ok=True)
                 continue
+            for post in folder.glob(f"{path.stem}-*.post"):  # row by row the same records
+                rows = pl.read_parquet(post).filter(~theirs)
+                durable.write(post, rows.write_parquet, action="taking records out of staging")
             if draws.exists():
                 counts = pl.read_ipc(draws).filter(~theirs)
                 durable.write(draws, counts.write_ipc, action="taking records out of staging")

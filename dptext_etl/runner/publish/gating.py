@@ -87,6 +87,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
             Candidate(
                 policy=policy,
                 parts=staged.parts,
+                rewritten=staged.rewritten,
                 canaries=staged.canaries,
                 quarantined=staged.rows["quarantined"],
                 ledger=ledger,

@@ -207,7 +207,7 @@ def write_part(staging: Staging, shard: StagedShard, path: Path, file_format: st
     Raises:
         InputError: The staged file is gone or has changed, or there is no room.
     """
-    return _written(staging.read(shard).filter(~pl.col(CANARY)).drop(CANARY), path, file_format)
+    return _written(staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY), path, file_format)
 
 
 def write_here(writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:

@@ -40,5 +40,7 @@ def strip(staging: Staging, policy: Policy) -> None:
                 pl.when(pl.col(CANARY)).then(pl.col(name)).alias(name) for name in chosen if name in texts
             )
             durable.write(path, frame.write_parquet, action="removing staged texts")
+        for path in sorted(staging.folder.glob("shard-*.post")):  # made of texts that may be raw
+            path.unlink()
         note = b"A gate fired. Texts of records were removed; `dptext clean` removes the rest.\n"
         durable.write(staging.folder / NOTE, lambda file: file.write(note), action="removing staged texts")

@@ -19,6 +19,7 @@ from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.claims import register
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.profile import Profile
+from dptext_etl.runner.provenance import require_provenance
 from dptext_etl.runner.publish.showing import require_sink
 from dptext_etl.runner.shard.charging import Column
 from dptext_etl.runner.shard.replaying import replays
@@ -62,9 +63,10 @@ class Attempt:
             accept_lower_cap: Lower the pinned cap to that of the policy.
 
         Raises:
-            PolicyError: The run cannot have these places.
+            PolicyError: The run cannot have these places, or a post-processing may have learnt from its records.
             KeyReferenceError: There is no such key, or a key from documents would be used for publication.
         """
+        require_provenance(policy)
         columns = policy.column_policies()
         layout, secret = Layout.of(policy, partition), _usable_secret(policy, columns[0])
         return cls(policy, partition, layout, columns, secret, accept_lower_cap)

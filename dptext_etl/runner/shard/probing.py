@@ -28,10 +28,12 @@ def before(columns: Sequence[Column], ledger: Ledger, charged: Charged, canary: 
         PolicyError: A model fails on public texts.
     """
     for column in columns:
-        mechanism = column.policy.mechanism
-        if mechanism.reproducible or ledger.committed(column.ref, charged.ids, canary=canary).mask.all():
-            continue
-        mechanism.probe()
+        mechanism, chain = column.policy.mechanism, column.policy.chain
+        if not mechanism.reproducible and not ledger.committed(column.ref, charged.ids, canary=canary).mask.all():
+            mechanism.probe()
+        if chain is not None and not ledger.posted(column.ref, chain, charged.ids, canary=canary).mask.all():
+            for step in column.policy.postprocess:
+                step.probe()
 
 
 def after(columns: Sequence[Column], held: Mapping[str, Kept | None], rows: int) -> None:

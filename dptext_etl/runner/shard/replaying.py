@@ -28,8 +28,10 @@ from dptext_etl.runner.shard.staging import Staging
 
 
 def replays(policy: Policy) -> bool:
-    """Return whether a run keeps the bytes that it released, because a mechanism may give others next time."""
-    return any(not column.mechanism.reproducible for column in policy.column_policies())
+    """Return whether a run keeps the bytes that it released, because a model may give others next time."""
+    columns = policy.column_policies()
+    steps = (step for column in columns for step in column.postprocess)
+    return not all(item.mechanism.reproducible for item in columns) or not all(step.reproducible for step in steps)
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def kept(
     wanted = wanted.filter(committed.mask)
     found: list[pl.DataFrame] = []
     computed: list[Place] = []
-    for frame, draws, places in staging.kept(index):
+    for frame, draws, places, _ in staging.kept(index):
         if not wanted.height:
             break
         written = pl.Series(canonical_ids(frame[id_column].to_arrow()))

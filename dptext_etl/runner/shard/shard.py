@@ -1,4 +1,4 @@
-"""Take one shard through its steps: charge, compute, stage, commit. No text is scored before it is charged.
+"""Take one shard through its steps: charge, compute, stage, commit, rewrite. No text is scored before it is charged.
 
 A shard comes with its canary rows. Every step can be repeated: by the same run after it was killed, by a retried task,
 or by two tasks at once. A run first takes up what was staged from the same inputs, and computes only if there is
@@ -33,6 +33,7 @@ from dptext_etl.runner.shard import draw_counts, probing
 from dptext_etl.runner.shard.charging import Charged, Column, charge, texts_of
 from dptext_etl.runner.shard.computing import canary_marks, compute
 from dptext_etl.runner.shard.replaying import Kept, kept
+from dptext_etl.runner.shard.rewriting import rewritten
 from dptext_etl.runner.shard.staging import StagedShard, Staging, digest_of
 from dptext_etl.runner.shard.turns import StoppedError, Turns
 
@@ -173,7 +174,7 @@ class Shards:
         inputs = self._inputs(reserved)
         staged = self._taken_up(reserved, index, inputs) or self._computed(reserved, index, inputs)
         log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
-        return staged, answers
+        return rewritten(self, reserved, staged, index, inputs), answers
 
     def give_back(self) -> None:
         """Give back what this attempt reserved, if it has scored no text. What cannot be given back stays charged."""

@@ -23,6 +23,7 @@ from dptext_etl.runner.computed import Places
 
 _VERSION = 4
 _KEPT = "kept"
+_POST = ".post"
 _AGAIN = "run the same policy again: it goes on from what is committed"
 
 
@@ -41,6 +42,8 @@ class StagedShard:
         failures: What models failed on, by column: `texts`, and `draws` that were uniform; none where none failed, and
             inside the boundary.
         tag: What names the files of one attempt; empty where attempts cannot meet.
+        post: What post-processing made of it: `sha256` of the file beside it, `chains` by column, and how many texts
+            a model `failed` on, by column; none where nothing is post-processed, or before it was.
     """
 
     index: int
@@ -52,6 +55,7 @@ class StagedShard:
     computed: Places = field(default_factory=dict)
     failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     tag: str = ""
+    post: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -70,7 +74,11 @@ class StagedShard:
     def as_dict(self) -> dict[str, Any]:
         """Return the record as JSON holds it."""
         facts = asdict(self)
-        for name in ("computed", "failures"):  # of tables: the record says what it said before models were told apart
+        for name in (
+            "computed",
+            "failures",
+            "post",
+        ):  # of tables: the record says what it said before models were told apart
             if not facts[name]:
                 del facts[name]
         return {"version": _VERSION, **facts}
@@ -93,11 +101,13 @@ class KeptShard(NamedTuple):
         frame: Its rows, canary rows included.
         draws: Draws made, one column per text column.
         computed: Where and in what the texts' models computed, by column.
+        posts: What post-processing made of its rows, a frame for each time.
     """
 
     frame: pl.DataFrame
     draws: pl.DataFrame
     computed: Places
+    posts: tuple[pl.DataFrame, ...] = ()
 
 
 class Staging:
@@ -142,13 +152,33 @@ class Staging:
             InputError: The disk is full; the shard is not staged.
         """
         path = self._path(index, self._tag)
-        _record(path).unlink(missing_ok=True)
+        for old in (_record(path), _post(path)):
+            old.unlink(missing_ok=True)
         durable.write(path, frame.write_parquet, action="staging a shard")
         durable.write(_draws(path), draws.write_ipc, action="staging a shard")
-        shard = StagedShard(index, sha256(path), inputs, *facts, self._tag)
+        return self.say(StagedShard(index, sha256(path), inputs, *facts, self._tag))
+
+    def say(self, shard: StagedShard) -> StagedShard:
+        """Write the record of a shard, durably, and return it."""
         text = json.dumps(shard.as_dict(), indent=1).encode()
-        durable.write(_record(path), lambda file: file.write(text), action="staging a shard")
+        durable.write(_record(self.path(shard)), lambda file: file.write(text), action="staging a shard")
         return shard
+
+    def post(self, shard: StagedShard) -> Path:
+        """Return the file of what post-processing made of a shard."""
+        return _post(self.path(shard))
+
+    def outcome(self, shard: StagedShard) -> pl.DataFrame:
+        """Read a shard as it is to be published, canary rows included, and check its hash.
+
+        Raises:
+            InputError: The file is gone or has changed.
+        """
+        if not shard.post:
+            return self.read(shard)
+        self.require(shard)
+        with seam("reading what was staged", hint=_AGAIN):
+            return pl.read_parquet(self.post(shard))
 
     def find(self, index: int, inputs: str) -> list[StagedShard]:
         """Return the whole attempts at a shard that were computed from these inputs."""
@@ -188,15 +218,18 @@ class Staging:
         Raises:
             InputError: It is gone or has changed.
         """
-        path = self.path(shard)
+        files = [(self.path(shard), shard.sha256)]
+        if shard.post:
+            files.append((self.post(shard), shard.post["sha256"]))
         with seam("reading what was staged", hint=_AGAIN):
-            if sha256(path) != shard.sha256:
-                raise InputError(f"the staged file {path.name} has changed since it was staged", _AGAIN)
+            for path, digest in files:
+                if sha256(path) != digest:
+                    raise InputError(f"the staged file {path.name} has changed since it was staged", _AGAIN)
 
     def schema(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types that a staged shard will be published with."""
         with seam("reading what was staged", hint=_AGAIN):
-            found = pl.read_parquet_schema(self.path(shard))
+            found = pl.read_parquet_schema(self.post(shard) if shard.post else self.path(shard))
         return pl.Schema({name: dtype for name, dtype in found.items() if name != CANARY})
 
     def quarantine(self, index: int, ids: pl.DataFrame) -> None:
@@ -237,6 +270,8 @@ class Staging:
             path = self.path(shard)
             name = f"{_KEPT}-{shard.index:05d}-{shard.sha256[:16]}"
             self._note(self.folder / f"{name}.json", shard.computed)
+            if shard.post:
+                durable.name_again(_post(path), self.folder / f"{name}-{shard.post['sha256'][:16]}{_POST}")
             for file in (_draws(path), path):  # rows come last: with them, all is there
                 durable.name_again(file, self.folder / f"{name}{file.suffix}")
 
@@ -245,7 +280,9 @@ class Staging:
         files = sorted(self.folder.glob(f"{_KEPT}-*.parquet"))
         for path in sorted(files, key=lambda path: abs(int(path.name.split("-")[1]) - index)):
             with seam("reading what was staged", hint=_AGAIN):
-                yield KeptShard(pl.read_parquet(path), pl.read_ipc(_draws(path)), _noted(path.with_suffix(".json")))
+                posts = tuple(pl.read_parquet(post) for post in sorted(self.folder.glob(f"{path.stem}-*{_POST}")))
+                places = _noted(path.with_suffix(".json"))
+                yield KeptShard(pl.read_parquet(path), pl.read_ipc(_draws(path)), places, posts)
 
     @staticmethod
     def _note(path: Path, computed: Places) -> None:
@@ -274,8 +311,12 @@ def _draws(path: Path) -> Path:
     return path.with_suffix(".draws")
 
 
+def _post(path: Path) -> Path:
+    return path.with_suffix(_POST)
+
+
 def _files(path: Path) -> tuple[Path, ...]:
-    return path, _draws(path), _record(path)
+    return path, _draws(path), _post(path), _record(path)
 
 
 def _records_first(paths: Iterable[Path]) -> list[Path]:

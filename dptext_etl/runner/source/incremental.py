@@ -11,7 +11,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.source.others import others
-from dptext_etl.runner.source.roles import output_columns
+from dptext_etl.runner.source.roles import published_columns
 from dptext_etl.runner.source.table import Files
 
 
@@ -33,11 +33,13 @@ def continues(policy: Policy, layout: Layout, manifest: Manifest | None) -> bool
         raise PolicyError(msg, "give every dataset a sink of its own")
     if not policy.incremental or manifest.release != policy.release:
         return False
-    now = {"columns": list(output_columns(policy)), "format": layout.sink_format, "cfg": _cfgs(policy)}
+    now = {"columns": list(published_columns(policy)), "format": layout.sink_format, "cfg": _cfgs(policy)}
+    now["postprocess"] = {item.column: item.chain for item in policy.column_policies() if item.chain is not None}
     then = {
         "columns": list(manifest.schema),
         "format": manifest.file_format,
         "cfg": {item["name"]: item["cfg"] for item in manifest.columns},
+        "postprocess": {item["name"]: item["chain"] for item in manifest.columns if "chain" in item},
     }
     if now != then:
         changed = ", ".join(name for name in now if now[name] != then[name])

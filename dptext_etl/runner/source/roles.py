@@ -123,8 +123,14 @@ def wanted_columns(policy: Policy) -> tuple[str, ...]:
 
 
 def output_columns(policy: Policy) -> tuple[str, ...]:
-    """Return the columns of the published table, in order."""
+    """Return the columns that a run computes, in order: ids, kept columns, released texts."""
     return (policy.id, *policy.keep, *(item.name for item in policy.columns))
+
+
+def published_columns(policy: Policy) -> tuple[str, ...]:
+    """Return the columns of the published table, with what mechanisms released beside what was made of it."""
+    texts = (name for item in policy.columns for name in (item.name, item.intermediate) if name is not None)
+    return (policy.id, *policy.keep, *texts)
 
 
 def _as_written(policy: Policy, texts: tuple[str, ...]) -> tuple[str, ...]:

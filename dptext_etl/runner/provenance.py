@@ -1,0 +1,36 @@
+"""Refuse post-processing that is none: what learnt from the protected records is no function of what is released alone.
+
+Specification: docs/spec/privacy.md#rewrite-again.
+"""
+
+from __future__ import annotations
+
+from dptext_etl.errors import PolicyError
+from dptext_etl.policy import Policy
+
+_DECLARE = (
+    'give a model with a training.json that says "training_provenance": "public", or declare '
+    'training_provenance = "public" in the entry, if it is true'
+)
+
+
+def require_provenance(policy: Policy) -> None:
+    """Refuse a post-processing that may have learnt from the records of the release.
+
+    Args:
+        policy: The policy of the run.
+
+    Raises:
+        PolicyError: Nobody declares what a model learnt from; or it learnt from other records of the same kind, and a
+            person may have records on both sides.
+    """
+    for column in policy.column_policies():
+        for step in column.postprocess:
+            where = f"column {column.column!r}: {step.name}"
+            if step.provenance is None:
+                raise PolicyError(
+                    f"{where} costs nothing only if it learnt from public texts; nobody declares it", _DECLARE
+                )
+            if step.provenance == "disjoint-records" and policy.unit != "record":
+                msg = f"{where} learnt from other records, which may be of the same people, and the unit is the subject"
+                raise PolicyError(msg, 'take a model that learnt from public texts, or declare unit = "record"')

@@ -1,0 +1,220 @@
+"""Post-process a committed shard: rewrite released texts, stage the results beside them, record their digests.
+
+It comes after the commit, so that what is released is fixed before anything is made of it, and before the gates, which
+judge both. Every step can be repeated. What an earlier attempt staged or recorded is served and never computed again
+(docs/spec/privacy.md#rewrite-again).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dptext_etl import _kernel, column
+from dptext_etl.errors import DPTextError, LedgerError, seam
+from dptext_etl.files import sha256
+from dptext_etl.keys import canonical_ids
+from dptext_etl.ledger import CommitOutcome
+from dptext_etl.ledger.terms import Posted
+from dptext_etl.policy import Policy
+from dptext_etl.runner import durable
+from dptext_etl.runner.claims import said_of
+from dptext_etl.runner.shard.charging import Column, texts_of
+from dptext_etl.runner.shard.staging import StagedShard, Staging
+from dptext_etl.runner.source.roles import published_columns
+
+if TYPE_CHECKING:
+    from dptext_etl.runner.shard.shard import Reserved, Shards
+
+_DEFECT = "this is a defect; its message is left out, because it may quote a text. Nothing was published"
+_OTHER = "the first result is the one that is published: bring back the kept files of its staging"
+
+
+def rewritten(shards: Shards, reserved: Reserved, staged: StagedShard, index: int, inputs: str) -> StagedShard:
+    """Post-process the columns of a committed shard that ask for it.
+
+    Args:
+        shards: What the shards of the run share.
+        reserved: The charged rows of the shard.
+        staged: What was staged and committed.
+        index: Number of the shard.
+        inputs: Hash of what it was computed from.
+
+    Returns:
+        The shard with what was made of it; the same shard if no column asks for it.
+
+    Raises:
+        LedgerError: A text was rewritten again and became another one than was recorded.
+        PolicyError: A model fails on public texts.
+    """
+    chains = {item.name: item.policy.chain for item in shards.columns if item.policy.chain is not None}
+    if not chains:
+        return staged
+    posted = shards.turns.take(None, index, partial(_posted, shards, reserved))
+    found = _served(shards, staged, chains, posted)
+    if found is None:
+        with shards.profile.stage("postprocess"), seam("rewriting a shard", DPTextError, _DEFECT):
+            found = _made(shards, reserved, staged, index, chains, posted)
+        shards.turns.take(None, index, lambda: shards.checkpoint("rewriting staged"))
+    diverged = shards.turns.take(None, index, partial(_record, shards, reserved, found))
+    if not diverged:
+        return found
+    for other in shards.staging.find(index, inputs):  # of an attempt at the same time, which was faster
+        posted = shards.turns.take(None, index, partial(_posted, shards, reserved))
+        first = _served(shards, other, chains, posted)
+        if first is not None and not shards.turns.take(None, index, partial(_record, shards, reserved, first)):
+            shards.staging.discard(index)
+            return first
+    raise LedgerError(f"{diverged} released texts, rewritten again, became others than were recorded", _OTHER)
+
+
+def _posted(shards: Shards, reserved: Reserved) -> dict[str, Posted]:
+    """Look up what is recorded of the rows, by text column."""
+    ids, canary = reserved.charged.ids, reserved.canary
+    return {
+        item.name: shards.ledger.posted(item.ref, item.policy.chain, ids, canary=canary)
+        for item in shards.columns
+        if item.policy.chain is not None
+    }
+
+
+def _served(
+    shards: Shards, staged: StagedShard, chains: Mapping[str, str], posted: Mapping[str, Posted]
+) -> StagedShard | None:
+    """Return a shard whose results are staged, whole and those that are recorded; None if they must be made."""
+    staging = shards.staging
+    if not _whole(staging, staged, chains):
+        return None
+    with seam("reading what was staged", DPTextError, _DEFECT):
+        frame = staging.outcome(staged)
+        texts = {name: frame[name] for name in chains}
+        if any(_differ(texts[name], held).any() for name, held in posted.items()):
+            return None
+        if frame.columns == _laid_out(staging.read(staged), texts, shards.policy).columns:
+            return staged
+        return _stage(shards, staged, texts, staged.post["failed"])  # the policy keeps other columns now
+
+
+def _whole(staging: Staging, shard: StagedShard, chains: Mapping[str, str]) -> bool:
+    """Return whether what these post-processings made of a shard is staged and whole."""
+    try:
+        return shard.post.get("chains") == chains and sha256(staging.post(shard)) == shard.post["sha256"]
+    except OSError:
+        return False
+
+
+def _made(  # noqa: PLR0917
+    shards: Shards,
+    reserved: Reserved,
+    staged: StagedShard,
+    index: int,
+    chains: Mapping[str, str],
+    posted: Mapping[str, Posted],
+) -> StagedShard:
+    """Rewrite what is not kept, and stage the results."""
+    frame, ids = shards.staging.read(staged), reserved.charged.ids
+    texts, failed = {}, {}
+    for item in shards.columns:
+        if item.name in chains:
+            texts[item.name], failed[item.name] = _column(shards, item, frame, ids, index, posted[item.name])
+    shards.profile.count("postprocess", rows=frame.height)
+    return _stage(shards, staged, texts, {name: count for name, count in failed.items() if count})
+
+
+def _column(  # noqa: PLR0917
+    shards: Shards, item: Column, frame: pl.DataFrame, ids: pa.Array, index: int, posted: Posted
+) -> tuple[pl.Series, int]:
+    """Return the results of a column, those that are recorded from what is kept, and how many texts failed."""
+    rows = _kept(shards.staging, index, shards.policy.id, item.name, ids, posted)
+    new = np.ones(frame.height, np.bool_)
+    new[rows["row"].to_numpy()] = False
+    failed = 0
+    if new.any():
+        mask = pa.array(new)
+        made = column.rewrite(texts_of(frame, item.name).filter(mask), ids.filter(mask), item.policy)
+        failed = int(pc.sum(made.failed).as_py() or 0)
+        text = pl.Series(made.text, dtype=pl.String)
+        rows = pl.concat([rows, pl.DataFrame({"row": np.flatnonzero(new), "text": text})])
+        for step in item.policy.postprocess:
+            step.probe()
+    return rows.sort("row")["text"].alias(item.name), failed
+
+
+def _kept(  # noqa: PLR0917
+    staging: Staging, index: int, id_column: str, name: str, ids: pa.Array, posted: Posted
+) -> pl.DataFrame:
+    """Find the bytes of recorded results in what was set aside: columns `row` and `text`."""
+    wanted = pl.DataFrame({"id": ids, "row": np.arange(len(ids)), "digest": _binary(posted.digests)})
+    wanted = wanted.filter(posted.mask)
+    found = [pl.DataFrame(schema={"row": wanted.schema["row"], "text": pl.String})]
+    for kept in staging.kept(index) if wanted.height else ():
+        for post in kept.posts:
+            if name not in post.columns or not wanted.height:
+                continue
+            written = pl.Series(canonical_ids(post[id_column].to_arrow()))
+            digests = _binary(pa.array(_kernel.digests(post[name].to_arrow())))
+            held = pl.DataFrame({"id": written, "digest": digests, "text": post[name]})
+            both = wanted.join(held, on=["id", "digest"], how="inner").unique("row")
+            found.append(both.select("row", "text"))
+            wanted = wanted.join(both, on="row", how="anti")
+    return pl.concat(found)
+
+
+def _stage(
+    shards: Shards, staged: StagedShard, texts: Mapping[str, pl.Series], failed: Mapping[str, int]
+) -> StagedShard:
+    """Write the results beside a shard as they are to be published, then say so in its record."""
+    staging = shards.staging
+    frame = _laid_out(staging.read(staged), texts, shards.policy)
+    path = staging.post(staged)
+    durable.write(path, frame.write_parquet, action="staging a shard")
+    chains = {item.name: item.policy.chain for item in shards.columns if item.name in texts}
+    return staging.say(replace(staged, post={"sha256": sha256(path), "chains": chains, "failed": dict(failed)}))
+
+
+def _laid_out(frame: pl.DataFrame, texts: Mapping[str, pl.Series], policy: Policy) -> pl.DataFrame:
+    """Put results in the places of released texts, and released texts beside them where the policy keeps them."""
+    before = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
+    chosen = [name for name in published_columns(policy) if name in frame.columns or name in before]
+    chosen += [name for name in frame.columns if name not in chosen]
+    return pl.DataFrame(
+        [frame[before[name]].alias(name) if name in before else texts.get(name, frame[name]) for name in chosen]
+    )
+
+
+def _record(shards: Shards, reserved: Reserved, staged: StagedShard) -> int:
+    """Record the digests of staged results in the ledger, and return how many differ from what is recorded."""
+    frame, diverged = shards.staging.outcome(staged), 0
+    for item in shards.columns:
+        if item.policy.chain is not None:
+            digests = pa.array(_kernel.digests(texts_of(frame, item.name)))
+            outcome = shards.ledger.post(
+                shards.job,
+                item.ref,
+                item.policy.chain,
+                said_of(item.policy),
+                reserved.charged.ids,
+                digests,
+                canary=reserved.canary,
+            )
+            diverged += int((outcome == CommitOutcome.DIVERGED).sum())
+            shards.checkpoint("rewriting recorded")
+    return diverged
+
+
+def _differ(texts: pl.Series, posted: Posted) -> np.ndarray:
+    """Return which texts are others than are recorded of their rows, shape (rows,)."""
+    digests = pa.array(_kernel.digests(texts.to_arrow()))
+    differs = pc.fill_null(pc.not_equal(digests, posted.digests), fill_value=False)
+    return np.asarray(differs.to_numpy(zero_copy_only=False), np.bool_)
+
+
+def _binary(digests: pa.Array) -> pl.Series:
+    return pl.Series(digests.cast(pa.large_binary()))
