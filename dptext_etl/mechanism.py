@@ -257,6 +257,13 @@ class Mechanism(BaseModel, ABC):
         """Return facts about one draw ("draw") or the noise ("noise"); word mechanisms have tables instead."""
         return {}
 
+    def budget(self) -> list[dict[str, Any]]:
+        """Return the parts of a record's epsilon where one budget is divided among its draws; otherwise none.
+
+        Each says in words what it pays for ("pays"), and its epsilon ("epsilon").
+        """
+        return []
+
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors whose product is the declared epsilon of a text, by their symbols in the documentation.
 

@@ -113,6 +113,27 @@ class Allocation(Tools):
         """Return the epsilon of a record."""
         return float(exact(self.total) + self.beside)
 
+    def parts(self) -> list[dict[str, Any]]:
+        """Return the parts of a record's epsilon in the order of their draws: what each pays for, and how much.
+
+        Everything follows from the configuration.
+        """
+        names = ", ".join(self.scores)
+        how = {
+            "text": f"all draws, divided by {names} of the text",
+            "first": f"all draws of the second pass, divided by {names} of what the first released",
+            "template": "all draws, divided by their positions",
+            "chosen": "all draws, divided by the chosen template",
+        }
+        before = {
+            "first": "all draws of the first pass, divided evenly",
+            "chosen": f"a template near {names} of the text",
+        }
+        parts: list[dict[str, Any]] = [{"pays": how[self.source], "epsilon": self.total}]
+        if self.source in before:
+            parts.insert(0, {"pays": before[self.source], "epsilon": float(self.beside)})
+        return parts
+
     def scaled(self, epsilon: float) -> Self:
         """Return the same division of another budget: every epsilon in it grows alike, rounded down to millionths.
 

@@ -83,6 +83,10 @@ class Allocated(Mechanism):
         """Return "record" where one budget is divided, and what a draw releases otherwise."""
         return super().unit_of(draw) if self.allocation is None else "record"
 
+    def budget(self) -> list[dict[str, Any]]:
+        """Return what a record's epsilon pays for: the draws, and what is released or chosen before them."""
+        return [] if self.allocation is None else self.allocation.parts()
+
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the budget of a record alone, where one is divided: it is the same for any number of draws."""
         return super().cost_factors(positions) if self.allocation is None else {"E": exact(self.epsilon)}

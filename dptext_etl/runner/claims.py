@@ -83,6 +83,7 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
     mechanism = column.mechanism
     worst = worst_of(mechanism, delta)
     rewritten = {} if column.chain is None else {"chain": column.chain, "postprocess": said_of(column)}
+    budget = mechanism.budget()
     return {
         "name": column.column,
         "mechanism": mechanism.name,
@@ -96,6 +97,7 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
         "largest_delta": _units(worst.delta, FINE),
         "cfg": mechanism.cfg(),
         **rewritten,
+        **({"budget": budget} if budget else {}),
     }
 
 

@@ -29,14 +29,21 @@ DIVIDED = " divided"
 """A mechanism under this name divides one budget of a record among its draws, by the words of the text itself."""
 
 
-@pytest.fixture(params=[*available(), *(name + DIVIDED for name in available() if load(name).divides)])
+def dividing():
+    """Name one mechanism for each way in which budgets are divided; others share all of its code."""
+    kinds = {name: load(name) for name in available() if load(name).divides}
+    ways = {(kind.release, getattr(kind, "scored", None)): name for name, kind in kinds.items()}
+    return [name + DIVIDED for name in ways.values()]
+
+
+@pytest.fixture(params=[*available(), *dividing()])
 def mechanism(request):
     kind = load(request.param.removesuffix(DIVIDED))
     if kind.accelerated:
         pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
     made = kind.example()
     if request.param.endswith(DIVIDED):
-        budget = {"scores": ("ic", "pos"), "total": 40.0, "eps_hi": 25.0}
+        budget = {"scores": ("ic",), "total": 40.0, "eps_hi": 25.0}
         return made.model_copy(update={"allocation": budget})
     return made
 

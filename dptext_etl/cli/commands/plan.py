@@ -65,6 +65,11 @@ def _show(found: Mapping[str, Any]) -> None:
 
     odds = found["log10_odds"]
     models = [f"{item['name']}: {Computing(**item['computing'])}" for item in found["columns"] if "computing" in item]
+    budgets = [
+        f"{item['name']}: epsilon {part['epsilon']:g} for {part['pays']}"
+        for item in found["columns"]
+        for part in item.get("budget", ())
+    ]
     terminal.pairs(
         {
             "dataset": found["dataset"],
@@ -73,6 +78,7 @@ def _show(found: Mapping[str, Any]) -> None:
             "words": found["words"],
             "columns": [f"{item['name']}: {item['mechanism']}, {item['class']}" for item in found["columns"]],
             "discloses": [meaning for item in found["columns"] for meaning in item["meanings"].values()],
+            **({"budget of a record": budgets} if budgets else {}),
             **({"models compute": models} if models else {}),
             "dropped columns": found["dropped"],
             "cap": found["cap"],
