@@ -185,6 +185,7 @@ def test_help_is_the_default_and_lists_every_target():
         "latent-utility",
         "score-utility",
         "surrogate-utility",
+        "allocation-utility",
         "survivors",
         "docs",
         "wheel",

@@ -1,0 +1,36 @@
+"""Figure 1 of paper 001 done again: what is printed, what our scores give, and what the paper's formulas give."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from dptext_etl.allocation import Allocation, score
+from dptext_etl.guarantee import MICRO
+
+WORDS = ("The", "quick", "brown", "fox", "jumps", "over", "the", "lazy", "dog")
+PRINTED = (2.17, 1.01, 0.43, 0.38, 0.38, 1.49, 2.07, 0.79, 0.28)
+TOTAL = 9.0
+FIVE = ("ic", "pos", "ner", "wi", "sd")
+
+
+def figure(nltk_data: Path) -> str:
+    """Write the table; rows with WordNet only where NLTK's data are.
+
+    Args:
+        nltk_data: Folder of NLTK's data.
+    """
+    inverse = [1.0 / part for part in PRINTED]
+    ours = Allocation(total=TOTAL, scores=FIVE)
+    rows = [
+        ("paper, Figure 1", [f"{part:.2f}" for part in PRINTED]),
+        ("scores that it implies", [f"{part / sum(inverse):.4f}" for part in inverse]),
+        *((f"our `{name}`", [f"{value:.3f}" for value in score.load(name)(ours).of(WORDS)]) for name in FIVE),
+        ("**ours**", [f"**{part / MICRO:.2f}**" for part in ours.over(WORDS)]),
+    ]
+    if nltk_data.exists():
+        tools = {"tagger": f"nltk:{nltk_data}", "information": f"wordnet:{nltk_data}"}
+        for title, printed in (("ours, NLTK and WordNet", False), ("formulas as printed, NLTK and WordNet", True)):
+            other = Allocation(total=TOTAL, scores=FIVE, printed=printed, **tools)
+            rows.append((title, [f"{part / MICRO:.2f}" for part in other.over(WORDS)]))
+    table = [["", *WORDS], ["---"] * (len(WORDS) + 1), *([title, *cells] for title, cells in rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in table)
