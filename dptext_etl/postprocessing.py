@@ -113,6 +113,11 @@ class PostProcess(BaseModel, ABC):
     def provenance(self) -> Provenance | None:
         """Return what it learnt from, as declared; None if nobody declared it."""
 
+    @property
+    def learnt_for(self) -> str | None:
+        """Return the configuration hash of the mechanism whose releases it learnt from; None if that is not stated."""
+        return None
+
     @abstractmethod
     def rewrite(self, texts: pa.Array, keys: pa.Array, step: int = 0) -> Rewritten:
         """Rewrite released texts; a null stays null.

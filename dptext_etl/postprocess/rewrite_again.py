@@ -40,6 +40,8 @@ TRAINING = "training"
 RANGE = (-200.0, 200.0)
 """Public range of the scores of a sampled token: no model of this kind leaves it."""
 LONGEST = 4096
+_USUAL = 512
+_SPARE = 8  # padding tokens of the longest prompts
 
 
 class RewriteAgain(PostProcess):
@@ -50,8 +52,9 @@ class RewriteAgain(PostProcess):
         revision: The hub's revision; only for hub names.
         l_max: The most tokens of a rewritten text: a constant for all texts.
         temperature: Divisor of the scores of sampled tokens; None takes the best token each time.
-        template: The prompt, which holds "{text}" once.
-        input_limit: Largest number of tokens of a prompt; longer texts are cut.
+        template: The prompt, which holds "{text}" once; None takes that of training.json, else the text alone.
+        input_limit: Largest number of tokens of a prompt; longer texts are cut. None takes that of training.json, else
+            512, or what the model has places for.
         training_provenance: What the model learnt from, where no training.json beside it says so: "public", or
             "disjoint-records".
 
@@ -69,14 +72,14 @@ class RewriteAgain(PostProcess):
     revision: str | None = None
     l_max: Annotated[PositiveInt, Field(le=LONGEST)] = 150
     temperature: Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)] | None = None
-    template: str = FIELD
-    input_limit: Annotated[PositiveInt, Field(le=LONGEST)] = 512
+    template: str | None = None
+    input_limit: Annotated[PositiveInt, Field(le=LONGEST)] | None = None
     training_provenance: Provenance | None = None
 
     @field_validator("template")
     @classmethod
-    def _holds_the_text_once(cls, template: str) -> str:
-        if template.count(FIELD) != 1:
+    def _holds_the_text_once(cls, template: str | None) -> str | None:
+        if template is not None and template.count(FIELD) != 1:
             msg = f"a template holds {FIELD} once"
             raise ValueError(msg)
         return template
@@ -120,15 +123,36 @@ class RewriteAgain(PostProcess):
         """
         if self.training is None:
             return self.training_provenance
-        try:
-            said = json.loads(self.training.path.read_bytes()).get("training_provenance")
-        except (OSError, ValueError, AttributeError):
-            raise PolicyError(f"{FACTS} beside the model cannot be read", "train the model again") from None
+        said = self._facts.get("training_provenance")
         if self.training_provenance not in {None, said}:
             msg = f"the policy declares training_provenance {self.training_provenance!r}, and {FACTS} another one"
             raise PolicyError(msg, "leave training_provenance out of the policy: the file decides")
         found: Provenance | None = said if said in {"public", "disjoint-records"} else None
         return found
+
+    @property
+    def learnt_for(self) -> str | None:
+        """Return the configuration hash of the mechanism whose releases it learnt from, as training.json states it."""
+        mechanism = self._facts.get("mechanism")
+        found = mechanism.get("configuration") if isinstance(mechanism, dict) else None
+        return found if isinstance(found, str) else None
+
+    @cached_property
+    def _facts(self) -> dict[str, Any]:
+        """Return what training.json says; nothing where there is none."""
+        try:
+            found = {} if self.training is None else json.loads(self.training.path.read_bytes())
+        except (OSError, ValueError):
+            found = None
+        if not isinstance(found, dict):
+            raise PolicyError(f"{FACTS} beside the model cannot be read", "train the model again")
+        return found
+
+    def _setting(self, name: str, default: Any) -> Any:
+        """Return a setting of the training, where it is of the same type as the default."""
+        settings = self._facts.get("settings")
+        found = settings.get(name) if isinstance(settings, dict) else None
+        return found if type(found) is type(default) else default
 
     @cached_property
     def computing(self) -> device.Computing:
@@ -139,7 +163,26 @@ class RewriteAgain(PostProcess):
     def prompts(self) -> Prompts:
         """Return the encoder of texts to token ids and back."""
         tokenizer = language_model.tokenizer(self.model_files)
-        return Prompts(tokenizer, self.template, self.input_limit, self.input_limit, continued=False)
+        template = self.template or self._setting("template", FIELD)
+        limit = self._limit
+        return Prompts(tokenizer, template, limit, limit, continued=False)
+
+    @cached_property
+    def _limit(self) -> int:
+        """Return the largest number of tokens of a prompt.
+
+        Raises:
+            PolicyError: The model has places for fewer tokens, or for fewer than `l_max`.
+        """
+        try:
+            read = json.loads(self.model_files[language_model.ROLE + language_model.CONFIG].path.read_bytes())
+        except (OSError, ValueError):
+            read = {}
+        places = read.get("max_position_embeddings") if isinstance(read, dict) else None
+        most = places - _SPARE if isinstance(places, int) else LONGEST
+        if self.l_max > most or (self.input_limit or 0) > most:
+            raise PolicyError(f"the model has places for {most} tokens", "lower l_max and input_limit")
+        return min(self.input_limit or self._setting("longest", _USUAL), most)
 
     @cached_property
     def generator(self) -> Generator:
@@ -194,7 +237,7 @@ class RewriteAgain(PostProcess):
         Raises:
             PolicyError: The model fails on them.
         """
-        texts = [SHORT, " ".join(WORDS * (self.input_limit // len(WORDS) + 1))]
+        texts = [SHORT, " ".join(WORDS * (self._limit // len(WORDS) + 1))]
         if not all(probe_scores(self.generator, self.generator.prompts(texts), self.l_max)):
             refuse()
 

@@ -125,6 +125,18 @@ def test_what_a_model_learnt_from_is_declared_once(tmp_path):
             _ = make(model=places[said]).provenance
     assert asked[None].model_hash == asked["public"].model_hash
     assert asked[None].cfg() != asked["public"].cfg() != make(model=places["public"], l_max=4).cfg()
+    (tmp_path / "public" / "training.json").write_text(
+        json.dumps(
+            {
+                "training_provenance": "public",
+                "mechanism": {"name": "custext", "configuration": "ab" * 32},
+                "settings": {"template": "Text : {text}", "longest": 40},
+            }
+        )
+    )
+    trained = make(model=places["public"], training_provenance=None)
+    assert (trained.learnt_for, trained.prompts.limit, asked[None].prompts.limit) == ("ab" * 32, 40, 512)
+    assert trained.prompts.encode(["time"])[0] == make(template="Text : {text}").prompts.encode(["time"])[0]
     moved = asked["public"].placed(asked["public"].artifacts())
     assert (moved.cfg(), moved.provenance) == (asked["public"].cfg(), "public")
 
