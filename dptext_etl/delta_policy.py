@@ -29,8 +29,8 @@ def problem(delta: float, n_rec: int | None) -> str | None:
         return None
     if n_rec is None:
         return (
-            "a delta needs n_rec, a public bound on the number of records (10_000 allows delta 1e-6); "
-            "never take it from the private table"
+            "a delta needs a public bound on the number of records: write n_rec = 10_000 for at most 10,000 of them "
+            "(delta is then 1e-6), or a larger number; never take it from the private table"
         )
     if delta > LARGEST_DELTA or exact(delta) * n_rec > LARGEST_SUM:
         return (

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, ClassVar, Self
 
 from dptext_etl.artifacts import Artifact
+from dptext_etl.errors import PolicyError
 from dptext_etl.inference import language_model
 from dptext_etl.inference.at_hand import model_at_hand
 from dptext_etl.mechanism import Mechanism
@@ -26,7 +27,7 @@ class ModelMechanism(Mechanism):
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
     hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
     small_model: ClassVar[str | None] = None
-    """A model of dptext-etl-models that a preview can take."""
+    """A model of dptext-etl-models that previews and first tries can take."""
     model_source: ClassVar[str] = "give the folder of one: -p model=FOLDER"
     """Instruction how to get a model, for the hint of a preview that finds none."""
 
@@ -66,7 +67,14 @@ class ModelMechanism(Mechanism):
         Raises:
             PolicyError: The model was not found, or cannot be read without running its code.
         """
-        return language_model.model_files(self.model, self.revision)
+        try:
+            return language_model.model_files(self.model, self.revision)
+        except PolicyError as exc:
+            small = self.small_model
+            if "model" in self.model_fields_set or small is None or not language_model.is_here(small):
+                raise
+            hint = f'write model = "{small}" for the small one that is installed; or {exc.hint}'
+            raise PolicyError(exc.message, hint) from None
 
     def artifacts(self) -> dict[str, Artifact]:
         """Return the model's files by role."""

@@ -32,7 +32,7 @@ def model_at_hand(kind: type[Mechanism], given: Mapping[str, Any], small: str | 
         if isinstance(model, str) and language_model.is_here(model):
             return {"model": model}
     name = kind.__module__.rpartition(".")[2]
-    here = f"it is meant for {usual}" if isinstance(usual, str) else "no public one is known"
+    here = f"it is meant for {usual}" if isinstance(usual, str) and usual != small else "no public one is known"
     if small is not None:
         source = f"`pip install ./models` in a checkout, or its wheel, brings the small {small}; or {source}"
     raise PolicyError(f"{name} needs a language model, and this machine has none for it: {here}", source)

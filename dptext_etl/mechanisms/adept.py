@@ -45,11 +45,13 @@ class Adept(LatentMechanism):
     """
 
     norm: ClassVar[Norm] = "l2"
+    small_model: ClassVar[str | None] = "english-lstm"
     model_source: ClassVar[str] = (
         "train one on public texts in 15 minutes with `dptext train adept --corpus FILE --out FOLDER --scale small`, "
         "and name it: -p model=FOLDER"
     )
 
+    model: str = "english-lstm"
     clip: Clip = 5.0
     num_beams: Annotated[PositiveInt, Field(le=64)] = 1
 

@@ -35,12 +35,14 @@ class DPParaphrase(GenerativeMechanism):
     """
 
     continues: ClassVar[bool] = True
+    small_model: ClassVar[str | None] = "english-paraphraser"
     model_source: ClassVar[str] = (
         "train one on public pairs of sentences with `dptext train paraphraser --pairs FILE --base gpt2 --out FOLDER`, "
         "and name it: -p model=FOLDER"
     )
     default_limit: ClassVar[int] = 1024
 
+    model: str = "english-paraphraser"
     template: str = "{text} >>>>> "
 
     @classmethod

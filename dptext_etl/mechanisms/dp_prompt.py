@@ -32,6 +32,7 @@ class DPPrompt(GenerativeMechanism):
     """
 
     continues: ClassVar[bool] = False
+    small_model: ClassVar[str | None] = "english-denoiser"
     model_source: ClassVar[str] = "download it on a machine with a network: `hf download google/flan-t5-base` (1 GB)"
     default_limit: ClassVar[int] = 512
 

@@ -11,6 +11,7 @@ from dptext_etl import load
 from dptext_etl.cli import parameters
 from dptext_etl.cli.commands import mechanisms
 from dptext_etl.errors import PolicyError
+from dptext_etl.inference import language_model
 from dptext_etl.mechanisms.custext import CusText
 
 from .saying import dptext, facts
@@ -30,6 +31,51 @@ def test_mechanisms_lists_variants_classes_and_disclosures():
     assert {item["class"] for item in custext["variants"]} == {"COND_PURE"}
     assert {item["epsilon_per"] for item in custext["variants"]} == {"word"}
     assert "custext" in dptext("mechanisms").stdout
+
+
+def test_mechanisms_says_which_run_here_and_what_the_others_lack(monkeypatch):
+    """Nothing is downloaded; a model that is not on this machine is named with the line that brings it."""
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    here = {"english-small", "google/flan-t5-base"}
+    monkeypatch.setattr(language_model, "is_here", lambda model: model in here)
+    found = {item["name"]: item["here"] for item in facts("mechanisms")["mechanisms"]}
+    assert found["custext"] == {"runs": True, "with": {}, "lacks": None, "hint": None}
+    assert found["dpmlm"]["with"] == {"model": "english-small"}
+    assert found["dp_prompt"]["with"] == {"model": "google/flan-t5-base"}
+    assert {name for name, item in found.items() if not item["runs"]} == {"adept", "dp_paraphrase", "dpbart"}
+    for name in ("adept", "dp_paraphrase", "dpbart"):
+        assert "this machine has none" in found[name]["lacks"]
+        assert f"brings the small {load(name).small_model}" in found[name]["hint"]
+    shown = dptext("mechanisms").stdout
+    assert "model english-small" in shown
+    assert "pip install ./models" in shown
+
+
+@pytest.mark.parametrize("name", ["dp_prompt", "dpbart", "dpmlm"])
+def test_a_policy_without_a_model_names_the_small_one_that_is_installed(name, monkeypatch):
+    """The usual model is not here, and none is taken in silence: another model is another configuration."""
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    kind = load(name)
+    given = {"n_rec": 10} if name == "dpbart" else {}
+    monkeypatch.setattr(language_model, "is_here", lambda model: model == kind.small_model)
+
+    def nothing(model, revision=None):
+        raise PolicyError("the model is not on this machine", "download it")
+
+    monkeypatch.setattr(language_model, "model_files", nothing)
+    with pytest.raises(PolicyError) as caught:
+        kind(epsilon=5.0, **given).artifacts()
+    assert (
+        caught.value.hint == f'write model = "{kind.small_model}" for the small one that is installed; or download it'
+    )
+    with pytest.raises(PolicyError) as caught:
+        kind(epsilon=5.0, model="elsewhere", **given).artifacts()
+    assert caught.value.hint == "download it"
+
+
+def test_gaussian_noise_without_a_bound_names_the_line_to_write():
+    with pytest.raises(ValueError, match=r"write n_rec = 10_000 for at most 10,000 of them"):
+        load("dpbart")(epsilon=5.0)
 
 
 def test_schema_is_that_of_the_policy_file():

@@ -106,20 +106,31 @@ def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple
 
     example = kind.example()
     required = {key: getattr(example, key) for key, field in kind.model_fields.items() if field.is_required()}
-    taken = required.keys() - given.keys() - {"epsilon"}
+    chosen = {key: getattr(example, key) for key in example.model_fields_set}
+    error: DPTextError | None = None
+    for more in ({}, _at_hand(kind, given), chosen):
+        if error is not None and not more.keys() - given.keys() - required.keys():
+            continue
+        taken = {**required, **more}.keys() - given.keys() - {"epsilon"}
+        try:
+            mechanism = catalog.build({"name": name, **required, **more, **given})
+            mechanism.cfg()
+        except DPTextError as exc:
+            error = error or exc
+            continue
+        source = "the mechanism's small example" if more in ({}, chosen) else "what this machine has, for a first look"
+        return mechanism, f"{', '.join(sorted(taken))}: taken from {source}; set your own with -p" if taken else None
+    raise error or DPTextError(f"{name} cannot be explained")
+
+
+def _at_hand(kind: type[Mechanism], given: dict[str, Any]) -> dict[str, Any]:
+    """Return what a preview would take: the usual model or a small one of this machine, or nothing."""
+    from dptext_etl.errors import PolicyError
+
     try:
-        mechanism = catalog.build({"name": name, **required, **given})
-        mechanism.cfg()
-    except DPTextError:
-        chosen = {key: getattr(example, key) for key in example.model_fields_set}
-        if not chosen.keys() - given.keys() - required.keys():
-            raise
-        mechanism = catalog.build({"name": name, **chosen, **given})
-        mechanism.cfg()
-        taken = chosen.keys() - given.keys() - {"epsilon"}
-    if not taken:
-        return mechanism, None
-    return mechanism, f"{', '.join(sorted(taken))}: taken from the mechanism's small example; set your own with -p"
+        return kind.first_look(given)
+    except PolicyError:
+        return {}
 
 
 def _show(found: dict[str, Any]) -> None:
