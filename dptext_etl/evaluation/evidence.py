@@ -114,7 +114,8 @@ def evaluate(
     for number, measure in enumerate(fit):
         started = time.monotonic()
         if progress is not None:
-            left = (started - began) / number * (len(fit) - number) if number else None
+            done, ahead = (sum(item.weight for item in part) for part in (fit[:number], fit[number:]))
+            left = (started - began) / done * ahead if number else None
             progress(number + 1, len(fit), measure.title, left)
         with seam(f"measuring: {measure.title}", InputError):
             scores = tuple(measure.of(pairs))

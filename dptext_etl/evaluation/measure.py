@@ -68,12 +68,14 @@ class Measure(ABC):
         says: What it measures, in one or two sentences.
         needs: What it is left out without: "label", "attribute", "subject", and other names in `WAYS`.
         order: Place on the page; small numbers first.
+        weight: How long it takes, beside others; the time that is left is estimated by it.
     """
 
     title: ClassVar[str]
     says: ClassVar[str]
     needs: ClassVar[frozenset[str]] = frozenset()
     order: ClassVar[int] = 100
+    weight: ClassVar[float] = 1.0
 
     @abstractmethod
     def of(self, pairs: Pairs) -> Sequence[Score]:

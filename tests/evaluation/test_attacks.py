@@ -162,3 +162,29 @@ def test_attacks_that_lack_a_mechanism_or_models_are_left_out():
     left = evaluate(Pairs(raw=TEXTS, released=TEXTS)).left_out
     assert left[Query.title] == left[Reconstruction.title] == ("word mechanism",)
     assert left[MaskedTokens.title] == ("models",)
+
+
+def test_no_person_is_on_both_sides_of_an_encoders_split():
+    from dptext_etl.evaluation.encoder import parted
+
+    people = np.array([f"p{row % 7}" for row in range(60)])
+    learn, test = parted(people, 60)
+    assert sorted([*learn, *test]) == list(range(60))
+    assert not set(people[learn]) & set(people[test])
+    assert len(parted(None, 100)[0]) == 70
+
+
+def test_an_encoder_learns_a_word_that_tells_the_attribute(monkeypatch):
+    pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    from dptext_etl.evaluation import encoder
+    from dptext_etl.evaluation.attacks import attribute_by_encoder
+
+    monkeypatch.setattr(attribute_by_encoder, "MODEL", "example-masked")
+    monkeypatch.setattr(encoder, "RATE", 5e-3)
+    monkeypatch.setattr(encoder, "EPOCHS", 12)
+    city = np.array(["oslo", "rome"] * 60)
+    raw = tuple(f"{('cat', 'mat')[row % 2]} sat here" for row in range(120))
+    pairs = Pairs(raw=raw, released=("dog sat here",) * 120, attribute=city, models=True)
+    found = by_what(attribute_by_encoder.AttributeByEncoder().of(pairs))
+    assert found["adaptive attacker, accuracy"].raw == 1
+    assert found["adaptive attacker, accuracy"].value < 0.7

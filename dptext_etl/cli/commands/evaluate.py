@@ -115,8 +115,9 @@ def _of_policy(
     place = released or layout.sink
     refuse_published(out, place)
     subject = given["subject"] or (policy.subject if policy.unit == "subject" else None)
-    for column in policy.column_policies():
-        name, more = column.column, {**given, "subject": subject, "mechanism": column.mechanism}
+    for name, mechanism in ((column.column, column.mechanism) for column in policy.column_policies()):
+        assert name is not None  # noqa: S101  (a policy names its columns)
+        more = {**given, "subject": subject, "mechanism": mechanism}
         frame, cost = _released(place, name, policy.storage_options)
         yield name, join(_table(layout.source, layout.storage), frame, id=policy.id, text=name, **more), cost
 

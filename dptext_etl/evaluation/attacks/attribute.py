@@ -21,6 +21,7 @@ class Attribute(Attack):
     knows: ClassVar[str] = "other people's texts (raw, or released) with their attributes"
     needs: ClassVar[frozenset[str]] = frozenset({ATTRIBUTE})
     order: ClassVar[int] = 10
+    weight: ClassVar[float] = 20.0
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return macro-F1 and accuracy of both attackers, beside an attack on raw texts and not looking."""

@@ -50,6 +50,7 @@ class MaskedTokens(Attack):
     knows: ClassVar[str] = "the release and a public language model"
     needs: ClassVar[frozenset[str]] = frozenset({MODELS})
     order: ClassVar[int] = 57
+    weight: ClassVar[float] = 40.0
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the shares by position and by bag, for the first prediction and for the first five."""

@@ -39,6 +39,7 @@ class Membership(Attack):
     )
     knows: ClassVar[str] = "the raw texts in question, all releases without ids, and the mechanism, but no key"
     order: ClassVar[int] = 50
+    weight: ClassVar[float] = 3.0
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the area and the share of members caught at 1 % false alarms, by the text and by draws of it."""

@@ -22,6 +22,7 @@ class PersonalData(Attack):
     )
     knows: ClassVar[str] = "nothing but the release"
     order: ClassVar[int] = 30
+    weight: ClassVar[float] = 0.2
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the share by kind; what no pattern finds is not counted."""

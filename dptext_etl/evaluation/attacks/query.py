@@ -33,6 +33,7 @@ class Query(Attack):
     knows: ClassVar[str] = "nothing but answers; and a way to have one text released under many ids"
     needs: ClassVar[frozenset[str]] = frozenset({WORD_MECHANISM})
     order: ClassVar[int] = 60
+    weight: ClassVar[float] = 3.0
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the shares of words that 1, 10, 100 and 1,000 queries reveal, and the median number of queries."""

@@ -59,6 +59,7 @@ class Reconstruction(Attack):
     knows: ClassVar[str] = "the release, the mechanism (no key), and public text"
     needs: ClassVar[frozenset[str]] = frozenset({WORD_MECHANISM})
     order: ClassVar[int] = 55
+    weight: ClassVar[float] = 12.0
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the shares of words, and of words that the mechanism changed, that the attacker gets right."""

@@ -29,6 +29,7 @@ class SeveralRecords(Attack):
     knows: ClassVar[str] = "which releases are of one person, and other people's with their attributes"
     needs: ClassVar[frozenset[str]] = frozenset({ATTRIBUTE, SUBJECT})
     order: ClassVar[int] = 20
+    weight: ClassVar[float] = 15.0
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return macro-F1 over persons, for each number of records that enough persons have."""

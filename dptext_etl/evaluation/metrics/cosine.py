@@ -24,6 +24,7 @@ class Cosine(Metric):
         "the same with the release of another row: texts of one column are alike to begin with."
     )
     order: ClassVar[int] = 50
+    weight: ClassVar[float] = 0.3
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the mean over all rows; a text without a known word has cosine 0 to every other."""

@@ -22,6 +22,7 @@ class Diversity(Metric):
         "of sense: random words are varied."
     )
     order: ClassVar[int] = 60
+    weight: ClassVar[float] = 0.1
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return both shares for the release, beside the raw texts."""

@@ -21,6 +21,7 @@ class Downstream(Metric):
     )
     needs: ClassVar[frozenset[str]] = frozenset({LABEL})
     order: ClassVar[int] = 10
+    weight: ClassVar[float] = 20.0
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return both figures, tested on raw and on released texts."""

@@ -29,6 +29,7 @@ class PointsAboveMajority(Metric):
     )
     needs: ClassVar[frozenset[str]] = frozenset({LABEL})
     order: ClassVar[int] = 15
+    weight: ClassVar[float] = 0.5
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the points by three figures."""

@@ -23,6 +23,7 @@ class WordsKept(Metric):
         "another row, so that common words alone do not count as kept."
     )
     order: ClassVar[int] = 30
+    weight: ClassVar[float] = 0.3
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
         """Return the shares."""

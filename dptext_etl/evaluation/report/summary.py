@@ -10,7 +10,13 @@ from dptext_etl.evaluation.measure import Score
 
 def in_short(found: Evidence) -> list[str]:
     """Return what a reader must know, in sentences; each rests on figures of the page."""
-    return [*_use(found.metrics), *_secrets(found.attacks), *_words(found.metrics), *_found_again(found.attacks)]
+    return [
+        *_use(found.metrics),
+        *_secrets(found.attacks),
+        *_words(found.metrics),
+        *_found_again(found.attacks),
+        *_read(found.attacks),
+    ]
 
 
 def _use(metrics: Sequence[Measured]) -> Iterator[str]:
@@ -52,6 +58,16 @@ def _found_again(attacks: Sequence[Measured]) -> Iterator[str]:
             f"Who holds all raw texts finds the one behind a release at the first try in {score.value:.1%} of the rows "
             f"({score.blind:.1%} by chance)."
         )
+
+
+def _read(attacks: Sequence[Measured]) -> Iterator[str]:
+    for measured in _named(attacks, "reconstruction"):
+        recovered = measured.scores[0]
+        if recovered.value is not None and len(measured.scores) > 1:
+            yield (
+                f"Who knows the mechanism and no key reads {recovered.value:.0%} of the words by weighing its odds "
+                f"with a small language model; {measured.scores[1].value:.0%} are right as they stand."
+            )
 
 
 def _named(measured: Sequence[Measured], name: str) -> Iterator[Measured]:
