@@ -3,7 +3,6 @@
 from dptext_etl.evaluation.audit import audit, audit_mechanism
 from dptext_etl.evaluation.audit_result import Audit, Trial
 from dptext_etl.evaluation.evidence import Evidence, evaluate
-from dptext_etl.evaluation.measure import models_here
 from dptext_etl.evaluation.pairs import Pairs, join
 from dptext_etl.evaluation.query_attack import QueryAttack, queries_needed, replays_seen
 
@@ -17,7 +16,6 @@ __all__ = [
     "audit_mechanism",
     "evaluate",
     "join",
-    "models_here",
     "queries_needed",
     "replays_seen",
 ]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import inspect
 import pkgutil
 from abc import ABC, abstractmethod
@@ -28,7 +27,7 @@ WAYS = {
     "attribute": "name --attribute",
     "subject": "name --subject",
     WORD_MECHANISM: "give the policy of a mechanism that draws word by word",
-    MODELS: "install the extra 'models' and do not say --no-models",
+    MODELS: "add --models",
 }
 """What a user does to have what measures need."""
 
@@ -129,15 +128,6 @@ def _found(room: ModuleType) -> tuple[Measure, ...]:
         ]
         found += [kind() for kind in own]
     return tuple(sorted(found, key=lambda measure: (measure.order, measure.title)))
-
-
-def models_here() -> bool:
-    """Return True if measures can run language models: torch, transformers and our small model are installed."""
-    if any(importlib.util.find_spec(name) is None for name in ("torch", "transformers")):
-        return False
-    from dptext_etl.inference.language_model import is_here
-
-    return is_here(MODEL)
 
 
 def library(name: str) -> ModuleType:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dptext_etl.orchestration.component import PolicyComponent as PolicyComponent
     from dptext_etl.orchestration.definitions import build_definitions as build_definitions
+    from dptext_etl.orchestration.evidence import EvidenceReport as EvidenceReport
     from dptext_etl.orchestration.launch import MaterializationSummary as MaterializationSummary
     from dptext_etl.orchestration.launch import materialize as materialize
     from dptext_etl.orchestration.lineage import check_lineage as check_lineage
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from dptext_etl.orchestration.training import training_assets as training_assets
 
 _HOMES = {
+    "EvidenceReport": "evidence",
     "KeyResource": "resources",
     "LedgerResource": "resources",
     "MaterializationSummary": "launch",
@@ -32,6 +34,7 @@ _HOMES = {
     "training_assets": "training",
 }
 __all__ = [
+    "EvidenceReport",
     "KeyResource",
     "LedgerResource",
     "MaterializationSummary",

@@ -7,6 +7,7 @@ from typing import Any
 import dagster as dg
 
 from dptext_etl.orchestration.assets import published_asset, raw_asset, staged_asset
+from dptext_etl.orchestration.evidence import EvidenceReport, evidence_asset
 from dptext_etl.orchestration.gates import gate_checks
 from dptext_etl.orchestration.lineage import check_lineage
 from dptext_etl.orchestration.names import names
@@ -28,6 +29,7 @@ def build_definitions(
     executor: dg.ExecutorDefinition | None = dg.in_process_executor,
     ledger: LedgerResource | None = None,
     key: KeyResource | None = None,
+    evidence: EvidenceReport | None = None,
 ) -> dg.Definitions:
     """Return the definitions of one dataset.
 
@@ -49,6 +51,8 @@ def build_definitions(
         executor: Executor of the steps of a run; None leaves it to the code location.
         ledger: The ledger of this deployment; None takes the policy's.
         key: Reference to the noise key of this deployment; None takes the policy's.
+        evidence: What a report of the release measures, and its folder; the asset `evidence_<dataset>` makes it. None
+            makes no such asset. It is no part of the job, and nothing waits for it.
 
     Raises:
         PolicyError: The policy cannot be read, or its partitions cannot be found or cannot be part of a path.
@@ -66,8 +70,9 @@ def build_definitions(
     settings = Settings(parts, backfill_policy(backfill, parts), pool, automation_condition)
     steps = [staged_asset(policy, settings), *([published_asset(policy, settings)] if policy.publish else [])]
     checks = [gate_checks(policy, settings), *([published_checks(policy, settings)] if policy.publish else [])]
+    reports = [] if evidence is None else [evidence_asset(policy, settings, evidence)]
     made = dg.Definitions(
-        assets=[raw_asset(policy, settings), *steps],
+        assets=[raw_asset(policy, settings), *steps, *reports],
         asset_checks=[item for item in checks if item is not None],
         jobs=[
             dg.define_asset_job(

@@ -23,6 +23,7 @@ class Names(NamedTuple):
         raw: The source: its rows never enter an event.
         staged: Released rows in quarantine, inside the boundary.
         published: The table that readers see.
+        evidence: The report of what a release keeps and gives away, inside the boundary.
         gates: The step that evaluates every gate.
         recheck: The step that judges the published table again.
         job: The job of all steps.
@@ -35,6 +36,7 @@ class Names(NamedTuple):
     raw: str
     staged: str
     published: str
+    evidence: str
     gates: str
     recheck: str
     job: str
@@ -47,7 +49,7 @@ class Names(NamedTuple):
 def names(policy: Policy) -> Names:
     """Name the stages of a policy's dataset; Dagster allows letters, digits and underscores."""
     word = re.sub(r"[^A-Za-z0-9_]", "_", policy.dataset)
-    kinds = ("raw", "staged", "published", "gates", "recheck", "privatize", "", "ledger", "key", "table")
+    kinds = ("raw", "staged", "published", "evidence", "gates", "recheck", "privatize", "", "ledger", "key", "table")
     return Names._make(f"{kind}_{word}" if kind else word for kind in kinds)
 
 

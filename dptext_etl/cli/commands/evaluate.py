@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -51,9 +51,8 @@ def evaluate(
         bool, typer.Option("--show-texts", help="Show rows that keep most of their words, raw texts included.")
     ] = False,
     models: Annotated[
-        bool | None,
-        typer.Option("--models/--no-models", help="Run measures with language models; by default where installed."),
-    ] = None,
+        bool, typer.Option("--models", help="Run measures with language models, too: minutes (extra: models).")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Measure a release against its raw table: usefulness, attacks, words that stay, personal data, cost.
@@ -67,13 +66,20 @@ def evaluate(
     from dptext_etl.cli import lean
     from dptext_etl.cli.render import terminal
     from dptext_etl.evaluation import evaluate as measure
-    from dptext_etl.evaluation import models_here, report
+    from dptext_etl.evaluation import report
+    from dptext_etl.evaluation.published import columns_of
+    from dptext_etl.policy import Policy
 
-    lean.without_pandas()
+    if models:
+        from dptext_etl.inference.language_model import need_transformers
+
+        need_transformers()
+    else:
+        lean.without_pandas()
     given = {"label": label, "attribute": attribute, "subject": subject, "rows": rows, "show_texts": show_texts}
-    given["models"] = models_here() if models is None else models
+    given["models"] = models
     if raw.endswith(".toml"):
-        found = _of_policy(Path(raw), released, partition, out, given)
+        found = columns_of(Policy.load(Path(raw)), out, released=released, partition=partition, **given)
     else:
         found = iter([_of_tables(raw, released, id, text, out=out, given={**given, "released_text": released_text})])
     progress = None if as_json else _say
@@ -92,55 +98,15 @@ def _of_tables(
 ) -> tuple[str, Pairs, dict[str, Any]]:
     from dptext_etl.errors import InputError
     from dptext_etl.evaluation import join
+    from dptext_etl.evaluation.published import claimed, table
     from dptext_etl.evaluation.report.folder import refuse_published
 
     missing = [name for name, value in (("RELEASED", released), ("--id", key), ("--text", text)) if value is None]
     if released is None or key is None or text is None:
         raise InputError(f"missing beside a raw table: {', '.join(missing)}", f"write, for example, `{EXAMPLE}`")
     refuse_published(out, released)
-    frame, cost = _released(released, given["released_text"] or text)
-    return text, join(_table(raw), frame, id=key, text=text, **given), cost
-
-
-def _of_policy(
-    path: Path, released: str | None, partition: str | None, out: Path, given: Mapping[str, Any]
-) -> Iterator[tuple[str, Pairs, dict[str, Any]]]:
-    from dptext_etl.evaluation import join
-    from dptext_etl.evaluation.report.folder import refuse_published
-    from dptext_etl.policy import Policy
-    from dptext_etl.runner.layout import Layout
-
-    policy = Policy.load(path)
-    layout = Layout.of(policy, partition)
-    place = released or layout.sink
-    refuse_published(out, place)
-    subject = given["subject"] or (policy.subject if policy.unit == "subject" else None)
-    for name, mechanism in ((column.column, column.mechanism) for column in policy.column_policies()):
-        assert name is not None  # noqa: S101  (a policy names its columns)
-        more = {**given, "subject": subject, "mechanism": mechanism}
-        frame, cost = _released(place, name, policy.storage_options)
-        yield name, join(_table(layout.source, layout.storage), frame, id=policy.id, text=name, **more), cost
-
-
-def _table(place: str, storage: dict[str, Any] | None = None) -> Any:
-    from dptext_etl.runner.source.table import Files
-
-    return Files.at(place, storage).scan()
-
-
-def _released(place: str, column: str, options: dict[str, str] | None = None) -> tuple[Any, dict[str, Any]]:
-    """Return a released table and what its manifest claims of the column; a plain file claims nothing."""
-    from dptext_etl.runner import scan_published
-    from dptext_etl.runner.layout import Layout
-    from dptext_etl.runner.publish.manifest import Manifest
-
-    layout = Layout.of_sink(place, options or {})
-    manifest = None if Path(place).is_file() else Manifest.read(layout)
-    if manifest is None:
-        return _table(place, layout.storage), {}
-    claimed = next((item for item in manifest.columns if item["name"] == column), {})
-    facts = {name.replace("_", " "): value for name, value in claimed.items() if name != "name"}
-    return scan_published(place, options), facts
+    frame, cost = claimed(released, given["released_text"] or text)
+    return text, join(table(raw), frame, id=key, text=text, **given), cost
 
 
 def _say(number: int, of: int, title: str, left: float | None) -> None:
