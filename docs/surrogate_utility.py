@@ -27,7 +27,6 @@ ROOM = ROOT / "target" / "surrogate-utility"
 PAGE = ROOT / "docs" / "surrogate-utility.md"
 EPSILONS = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 16.0)
 FEW = (4.0, 8.0)
-LARGE = (4.0, 8.0, 16.0)
 SEEDS = (0, 1, 2)
 
 
@@ -46,39 +45,39 @@ class Line:
 
 
 def _variants(of: str) -> list[Line]:
-    return [Line(f"{of}, {what}", epsilons=FEW) for what in ("not whitened", "sgns vectors", "counter-fitted vectors")]
+    return [Line(f"{of}, {what}") for what in ("not whitened", "sgns vectors", "counter-fitted vectors")]
 
 
 PLAN: dict[str, list[Line]] = {
-    "Snips": [Line("dialogue turns"), Line(EVERYDAY), Line("film reviews", epsilons=FEW)],
+    "Snips": [Line("dialogue turns"), Line(EVERYDAY), Line("film reviews")],
     FEWER: [
-        Line("dialogue turns", epsilons=FEW),
-        Line("dialogue turns, task", epsilons=FEW),
+        Line("dialogue turns"),
+        Line("dialogue turns, task"),
         *_variants("dialogue turns"),
     ],
-    "ATIS": [Line("dialogue turns"), Line(EVERYDAY, epsilons=FEW), Line("film reviews", epsilons=FEW)],
-    "Banking77": [Line("dialogue turns", epsilons=LARGE), Line(EVERYDAY, epsilons=FEW)],
+    "ATIS": [Line("dialogue turns"), Line(EVERYDAY), Line("film reviews")],
+    "Banking77": [Line("dialogue turns"), Line(EVERYDAY)],
     "SST-2": [
-        Line("film reviews", epsilons=FEW),
+        Line("film reviews"),
         Line("film reviews, task of SST-2"),
-        Line(EVERYDAY, epsilons=FEW),
+        Line(EVERYDAY),
     ],
     "UCI sentences": [
-        Line("film reviews", epsilons=FEW),
+        Line("film reviews"),
         Line("film reviews, task of UCI"),
-        Line(EVERYDAY, epsilons=FEW),
+        Line(EVERYDAY),
     ],
     "IMDb": [
-        Line("film reviews", epsilons=FEW),
+        Line("film reviews"),
         Line("film reviews, task of IMDb"),
-        Line("film reviews, task of IMDb", parts=4, epsilons=LARGE),
+        Line("film reviews, task of IMDb", parts=4),
     ],
     "DrugLib, condition": [
         Line("encyclopedia"),
-        Line("encyclopedia", parts=4, epsilons=LARGE),
-        Line(EVERYDAY, epsilons=FEW),
+        Line("encyclopedia", parts=4),
+        Line(EVERYDAY),
     ],
-    "Blogs, gender": [Line("film reviews", epsilons=LARGE), Line("film reviews", parts=4, epsilons=FEW)],
+    "Blogs, gender": [Line("film reviews"), Line("film reviews", parts=4)],
 }
 
 
@@ -95,7 +94,7 @@ def scores(kept: Kept, data: DataSet, place: Corpus, line: Line, epsilon: float)
 
 
 def baselines(kept: Kept, data: DataSet, place: Corpus) -> dict[str, float]:
-    """Return the F1 of raw training texts, of public data alone (where there is any), and of the majority."""
+    """Return the F1 of raw training texts, of public data alone (where there is any), and of guessing."""
 
     def best(name: str, train: measures.Rows) -> float:
         def by(strength: float) -> float:
@@ -107,7 +106,7 @@ def baselines(kept: Kept, data: DataSet, place: Corpus) -> dict[str, float]:
     found = {"raw": best("raw", data.train)}
     if data.public[0]:
         found["public data alone"] = best("public", data.public)
-    found = {**found, "majority": measures.majority(data.test, data.train)}
+    found = {**found, "guessing": measures.guessing(data.test, data.train)}
     return {name: value for name, value in found.items() if not math.isnan(value)}
 
 
@@ -140,9 +139,9 @@ def section(kept: Kept, data: DataSet, sets: dict[str, DataSet], room: Path) -> 
 
 def verdict(base: dict[str, float], best: dict[float, float]) -> str:
     """Say what the release brings beyond what is known without it."""
-    name = "public data alone" if "public data alone" in base else "majority"
+    name = "public data alone" if "public data alone" in base else "guessing"
     above = [epsilon for epsilon, value in best.items() if value > base[name]]
-    none = "" if name != "majority" else " (no public labels for this task are at hand)"
+    none = "" if name != "guessing" else " (no public labels for this task are at hand)"
     if not above:
         return f"**The release brought nothing**: it stays below {name} ({base[name]:.3f}) at every ε{none}."
     return f"The best line is above {name} ({base[name]:.3f}) from ε = {above[0]:g} on{none}."
@@ -226,7 +225,8 @@ INTRODUCTION = """<!-- written by `make surrogate-utility` (docs/surrogate_utili
   keys ± half their range.
 * *Raw* learns from the private texts themselves. *Public data alone* learns from other public labelled texts and sees
   no private text at all: **a release that stays below it has brought nothing.** Both take the better of C = 1 and 10.
-  *Majority* says one label.
+  *Guessing* does not look: it says one label, or
+  every label as often as it occurs, whichever is better (by macro-F1 a coin gets .50 of two labels).
 * Corpora are 20,000 texts of 5 to 25 words: *dialogue turns* of Schema-Guided Dialogue, sentences of *film reviews*
   (IMDb's without labels), sentences of an *encyclopedia* (Wikipedia), and `{everyday}`, which comes with the library.
   Encoder: `words` with `english-20k`, half whitened, if nothing else stands there; *task* encoders learn directions

@@ -30,7 +30,7 @@ def test_learners_see_words_vectors_or_both(utility):
     assert utility.measures.f1(TRAIN, (TRAIN[0], TRAIN[1])) == 1.0
     assert utility.measures.f1(TRAIN, TEST, place, words=False) == 1.0  # album, singer: no word of the training texts
     assert utility.measures.f1(TRAIN, (TEST[0], ["hotel", "music", "hotel"]), place, words=False) == 0.0
-    assert utility.measures.majority(TEST, (TRAIN[0], ["hotel"] * 40)) == pytest.approx(0.25)
+    assert utility.measures.guessing(TEST, (TRAIN[0], ["hotel"] * 40)) == 0.5
 
 
 def test_a_stopped_run_goes_on_where_it_was(utility, tmp_path):
@@ -42,11 +42,11 @@ def test_a_stopped_run_goes_on_where_it_was(utility, tmp_path):
 
 
 def test_the_page_says_where_a_release_brought_nothing(utility):
-    base = {"raw": 0.9, "public data alone": 0.7, "majority": 0.3}
+    base = {"raw": 0.9, "public data alone": 0.7, "guessing": 0.3}
     assert "brought nothing" in utility.verdict(base, {4.0: 0.6, 8.0: 0.65})
     assert "from ε = 8 on" in utility.verdict(base, {4.0: 0.6, 8.0: 0.75})
-    alone = utility.verdict({"raw": 0.9, "majority": 0.3}, {4.0: 0.6})
-    assert "above majority (0.300) from ε = 4 on (no public labels" in alone
+    alone = utility.verdict({"raw": 0.9, "guessing": 0.3}, {4.0: 0.6})
+    assert "above guessing (0.300) from ε = 4 on (no public labels" in alone
 
 
 def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypatch):
