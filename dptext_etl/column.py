@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.errors import InputError, PolicyError, bare, seam
 from dptext_etl.guarantee import ADDITIVE, Disclosure, Spend, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
@@ -161,7 +162,7 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
 
     Infinite amounts are `INFINITE`.
     """
-    counts, where = np.unique(positions.to_numpy(zero_copy_only=False), return_inverse=True)
+    counts, where = np.unique(to_numpy(positions), return_inverse=True)
     costs = [mechanism.spend(int(count)) for count in counts]
     return _by_record(costs, where)
 
@@ -179,10 +180,10 @@ def worst_case(
     Returns:
         Positions and amounts: for `positions` draws if the length is disclosed, otherwise for the longest text.
     """
-    counts = positions.to_numpy(zero_copy_only=False)
+    counts = to_numpy(positions)
     disclosures = mechanism.guarantee.disclosures
     if Disclosure.LENGTH not in disclosures:
-        passed = texts.is_null().to_numpy(zero_copy_only=False) & (Disclosure.NULLNESS in disclosures)
+        passed = to_numpy(texts.is_null()) & (Disclosure.NULLNESS in disclosures)
         counts = np.where(passed, 0, mechanism.most_positions)
     distinct, where = np.unique(counts, return_inverse=True)
     costs = [mechanism.worst_case(int(count)) for count in distinct]
@@ -193,10 +194,10 @@ def worst_case(
 def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Return where each distinct id stands first, and for every row which of those it is."""
     encoded = ids.dictionary_encode()
-    where: npt.NDArray[np.int64] = encoded.indices.to_numpy(zero_copy_only=False)
+    where: npt.NDArray[np.int64] = to_numpy(encoded.indices)
     if len(encoded.dictionary) == len(ids):
         return encoded.indices, encoded.indices
-    return pa.array(np.unique(where, return_index=True)[1]), encoded.indices
+    return to_arrow(np.unique(where, return_index=True)[1]), encoded.indices
 
 
 def require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array, hint: str) -> None:
@@ -226,7 +227,7 @@ def _by_record(costs: list[Spend], where: npt.NDArray[np.intp]) -> dict[str, npt
 
 
 def _amounts(counted: npt.NDArray[np.int64], unit: int) -> pa.Array:
-    return pa.array(np.where(counted == INFINITE, math.inf, counted / unit))
+    return to_arrow(np.where(counted == INFINITE, math.inf, counted / unit))
 
 
 def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:

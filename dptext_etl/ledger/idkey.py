@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow
 from dptext_etl.errors import InputError, KeyReferenceError, LedgerError
 from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, matrix
 from dptext_etl.ledger.storage.store import Store
@@ -81,7 +82,7 @@ class IdKey:
             return self._hashed("rec", ids)
         hashed = np.empty((len(ids), WIDTH), np.uint8)
         for kind, chosen in (("rec", ~canary), ("canary", canary)):
-            hashed[chosen] = self._hashed(kind, ids.filter(pa.array(chosen)))
+            hashed[chosen] = self._hashed(kind, ids.filter(to_arrow(chosen)))
         return hashed
 
     def subjects(self, ids: pa.Array | None, canary: Mask) -> Bytes:
@@ -101,7 +102,7 @@ class IdKey:
         if len(ids) != len(canary):
             raise InputError(f"{len(canary)} records and {len(ids)} subjects: one subject per record")
         chosen = ~canary
-        known = ids if chosen.all() else ids.filter(pa.array(chosen))
+        known = ids if chosen.all() else ids.filter(to_arrow(chosen))
         if known.null_count:
             raise InputError(f"{known.null_count} records have no subject", hint)
         if chosen.all():
@@ -142,7 +143,7 @@ def ensure(path: Path) -> None:
 
 def check(secret: _kernel.Secret, ledger_id: str) -> str:
     """Return the check value of an id key, 64 hex digits."""
-    probe = pa.array([f"dptext/ledger/check/{ledger_id}"])
+    probe = to_arrow([f"dptext/ledger/check/{ledger_id}"])
     return matrix(pa.array(_kernel.hash_ids(secret, "canary", probe)), "check values").tobytes().hex()
 
 

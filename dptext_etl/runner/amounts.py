@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.accounting import log10_odds
+from dptext_etl.arrays import to_numpy
 from dptext_etl.column import INFINITE, spends
 from dptext_etl.guarantee import MICRO, millionths
 from dptext_etl.mechanism import Released
@@ -56,13 +57,13 @@ def spent(
     endless = dict.fromkeys(SHOWN, False)
     for column in columns:
         texts, positions, steps, _ = released[column.name]
-        counts["words"] += int(positions.to_numpy(zero_copy_only=False)[own].sum())
-        counts["null"] += int(texts.is_null().to_numpy(zero_copy_only=False)[own].sum())
+        counts["words"] += int(to_numpy(positions)[own].sum())
+        counts["null"] += int(to_numpy(texts.is_null())[own].sum())
         mechanism = column.policy.mechanism
         costs = with_gate(spends(mechanism, positions), delta)
         costs[CHARGED] = costs["eps_pure"]
         if settled and mechanism.refundable and steps is not None:
-            costs[CHARGED] = mechanism.spent(steps.to_numpy(zero_copy_only=False))
+            costs[CHARGED] = mechanism.spent(to_numpy(steps))
         for name in SHOWN:
             amounts = costs[name][own]
             endless[name] |= bool((amounts == INFINITE).any())

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl.arrays import to_numpy
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import INFINITE, worst_case
 from dptext_etl.keys import canonical_ids
@@ -75,7 +76,7 @@ def costs_of(
     for place, column in enumerate(columns):
         texts = texts_of(frame, column.column or "")
         positions = column.mechanism.positions(texts)
-        words += int(positions.to_numpy(zero_copy_only=False).sum())
+        words += int(to_numpy(positions).sum())
         charged[place], worst_amounts = worst_case(column.mechanism, positions, texts)
         amounts = with_gate(worst_amounts, delta)
         ref = None if ledger is None else ledger.find(column)

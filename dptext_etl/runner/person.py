@@ -7,10 +7,10 @@ from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 
 from dptext_etl import extras
 from dptext_etl.accounting import Draws, joint, least
+from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import spends
 from dptext_etl.guarantee import ADDITIVE, MICRO, Micro, Spend
@@ -60,7 +60,7 @@ def installed() -> bool:
 def _largest(forecast: Forecast, column: ColumnPolicy, at: int, gate: int) -> Spend:
     """Return the largest total of any unit in one column, component by component."""
     charged = forecast.charged(at)
-    amounts = with_gate(spends(column.mechanism, pa.array(charged)), gate)
+    amounts = with_gate(spends(column.mechanism, to_arrow(charged)), gate)
     totals: dict[str, Any] = {name: _finite(forecast.largest_total(amounts[name])) for name in ADDITIVE}
     return Spend(guarantee_of(column.mechanism, gate).guarantee_class, **totals)
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
@@ -154,11 +155,11 @@ class RowsLedgered(Gate):
         canary = np.concatenate([cells.canary for cells in held])
         while len(ids):  # the ledger is asked for an id once: one that is repeated takes another turn
             first = pl.Series(ids, dtype=pl.String).is_first_distinct().to_numpy()
-            chosen, rest = pa.array(first), pa.array(~first)
+            chosen, rest = to_arrow(first), to_arrow(~first)
             committed = self._vouched(place, ids.filter(chosen), canary[first])
-            equal = pc.fill_null(pc.equal(here.filter(chosen), committed.digests), fill_value=False)
+            equal = pl.Series(pc.equal(here.filter(chosen), committed.digests)).fill_null(value=False).to_numpy()
             self._uncommitted += int(np.sum(~committed.mask))
-            self._different += int(np.sum(committed.mask & ~equal.to_numpy(zero_copy_only=False)))
+            self._different += int(np.sum(committed.mask & ~equal))
             ids, here, canary = ids.filter(rest), here.filter(rest), canary[~first]
 
     def _vouched(self, place: _Place, ids: pa.Array, canary: npt.NDArray[np.bool_]) -> Committed | Posted:

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dptext_etl.arrays import to_numpy
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE
@@ -118,9 +119,7 @@ def whole(values: npt.ArrayLike | pa.Array, size: int, name: str) -> I64:
     Raises:
         InputError: As `column`.
     """
-    array: npt.NDArray[Any] = np.asarray(
-        values.to_numpy(zero_copy_only=False) if isinstance(values, pa.Array) else values
-    )
+    array: npt.NDArray[Any] = np.asarray(to_numpy(values) if isinstance(values, pa.Array) else values)
     if array.dtype.kind == "f":
         finite = np.where(np.isposinf(array), 0, array)
         if not ((finite == np.floor(finite)) & (finite < 1 << 62)).all():

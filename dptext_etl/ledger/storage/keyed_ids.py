@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dptext_etl.arrays import to_arrow
 from dptext_etl.errors import InputError
 
 U64 = npt.NDArray[np.uint64]
@@ -98,5 +99,5 @@ def binaries(rows: Bytes, mask: npt.NDArray[np.bool_] | None = None) -> pa.Array
         mask: Where the result is not null, shape (rows,); None for everywhere.
     """
     data = pa.py_buffer(np.ascontiguousarray(rows))
-    valid = None if mask is None else pa.array(mask).buffers()[1]
+    valid = None if mask is None else to_arrow(mask).buffers()[1]
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(rows.shape[1]), len(rows), [valid, data])

@@ -10,6 +10,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import worst_case
 from dptext_etl.keys import canonical_ids
@@ -57,7 +58,7 @@ class Charged:
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> Charged:
         """Return some of the records."""
-        mask = pa.array(chosen)
+        mask = to_arrow(chosen)
         charges = tuple(
             Charge(
                 item.ref,

@@ -7,6 +7,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl.arrays import to_arrow
 from dptext_etl.mechanism import Released
 
 Counts = npt.NDArray[np.uint32]
@@ -31,4 +32,4 @@ def released(texts: pl.Series, written: pl.Series) -> Released:
     """Join staged texts with the draw counts that `draws` wrote."""
     positions, steps = counts(written)
     text = texts.to_arrow().cast(pa.large_string())
-    return Released(text, pa.array(positions), None if steps is None else pa.array(steps))
+    return Released(text, to_arrow(positions), None if steps is None else to_arrow(steps))

@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow
 from dptext_etl.column import release
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Committed
@@ -63,7 +64,7 @@ class Kept:
         new, rows = self.missing(len(texts)), self.rows
         failed: pa.Array | None = None
         if new.any():
-            made = release(texts.filter(pa.array(new)), ids.filter(pa.array(new)), policy)
+            made = release(texts.filter(to_arrow(new)), ids.filter(to_arrow(new)), policy)
             text = pl.Series(made.text, dtype=pl.String)
             others = pl.DataFrame({"row": np.flatnonzero(new), "text": text, "draws": draw_counts.draws(made)})
             rows = pl.concat([rows, others])

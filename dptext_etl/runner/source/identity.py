@@ -9,6 +9,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl.arrays import to_arrow
 from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import InputError, seam
 from dptext_etl.keys import canonical_ids
@@ -112,7 +113,7 @@ def _verified(ids: pl.LazyFrame, suspects: npt.NDArray[np.uint64]) -> int:
     counts: dict[str, int] = {}
     for batch in batches(ids, BATCH_ROWS):
         places = np.flatnonzero(np.isin(_hashes(batch), suspects))
-        for value in _canonical(batch).take(pa.array(places)).to_pylist():
+        for value in _canonical(batch).take(to_arrow(places)).to_pylist():
             counts[value] = counts.get(value, 0) + 1
     return sum(count > 1 for count in counts.values())
 

@@ -1,0 +1,39 @@
+"""Turn Arrow arrays into NumPy arrays and back without pandas.
+
+PyArrow's own ways look for pandas and import it where it is installed, which takes longer than reading a table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+
+def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
+    """Return numbers or truths as a NumPy array; numbers with nulls become floats, and nulls NaN.
+
+    Args:
+        array: Any integers, floats or truths.
+
+    >>> to_numpy(pa.array([3, 4], pa.uint8()))
+    array([3, 4], dtype=uint8)
+    """
+    numbers = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
+    if numbers and len(array) and not array.null_count and isinstance(array, pa.Array):
+        held = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())
+        return held[array.offset : array.offset + len(array)]
+    return pl.Series(array).to_numpy()
+
+
+def to_arrow(values: npt.NDArray[Any] | Sequence[str]) -> pa.Array:
+    """Return numbers, truths or words as an Arrow array.
+
+    Args:
+        values: Shape (n,); numbers keep their type.
+    """
+    return pl.Series(values).to_arrow()

@@ -1,0 +1,29 @@
+"""Arrays cross between Arrow and NumPy as PyArrow's own ways do it, without a look for pandas."""
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_etl.arrays import to_arrow, to_numpy
+
+TYPES = (pa.int16(), pa.uint32(), pa.int64(), pa.uint64(), pa.float64(), pa.bool_())
+
+
+@pytest.mark.parametrize("kind", TYPES, ids=str)
+@pytest.mark.parametrize("values", [[1, 0, 1, 1, 0], [], [0]], ids=["some", "none", "one"])
+def test_both_ways_agree_with_pyarrow(kind, values):
+    array = pa.array(values, pa.int64()).cast(kind)
+    for part in (array, array[1:3], pa.chunked_array([array[:2], array[2:]])):
+        expected = part.to_numpy(zero_copy_only=False) if isinstance(part, pa.Array) else part.to_numpy()
+        found = to_numpy(part)
+        assert found.dtype == expected.dtype
+        assert found.tolist() == expected.tolist()
+        assert to_arrow(found).equals(pa.array(expected))
+
+
+def test_nulls_of_numbers_are_nan():
+    assert np.isnan(to_numpy(pa.array([1, None, 3])))[1]
+
+
+def test_words_become_strings():
+    assert to_arrow(["ä", ""]).to_pylist() == ["ä", ""]
