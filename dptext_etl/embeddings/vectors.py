@@ -30,6 +30,7 @@ Floats = npt.NDArray[np.floating[Any]]
 DEFAULT_VECTORS = "english-20k"
 DATA = Path(__file__).parent.parent / "data"
 _CELLS = 2**24  # distances held at once
+_ROWS = 256  # vectors whose lengths are computed at once
 _SLACK = 2.0**-48  # cosine keys that differ by less are compared as fractions
 
 
@@ -120,15 +121,20 @@ class WordVectors:
     @cached_property
     def norms(self) -> Integers:
         """Return the squared length of every vector in squared grid steps, shape (n,)."""
-        coordinates = self.vectors.astype(np.float64)  # sums of their squares are integers below 2**53: exact
-        norms: Integers = np.einsum("ij,ij->i", coordinates, coordinates).astype(np.int64)
+        norms = np.empty(len(self), dtype=np.int64)
+        for start in range(0, len(self), _ROWS):
+            rows = self.vectors[start : start + _ROWS].astype(np.float64)  # sums of squares stay below 2**53: exact
+            norms[start : start + _ROWS] = np.einsum("ij,ij->i", rows, rows)
         return norms
 
     @cached_property
     def _floats(self) -> Floats:
+        return self.vectors.astype(self._width)
+
+    @property
+    def _width(self) -> type[np.floating[Any]]:
         # |x|^2 + |y|^2 - 2xy and every partial sum of xy stay below four times the longest squared length
-        bound = 4 * int(self.norms.max(initial=0))
-        return self.vectors.astype(np.float32 if bound < 2**24 else np.float64)
+        return np.float32 if 4 * int(self.norms.max(initial=0)) < 2**24 else np.float64
 
     def _dots(self, rows: Rows, columns: Rows) -> Floats:
         product: Floats = self._floats[rows] @ self._floats[columns].T
@@ -186,7 +192,7 @@ class WordVectors:
         Returns:
             Closeness, shape (sets, members, members).
         """
-        vectors, norms = self._floats[sets], self.norms[sets].astype(np.float64)
+        vectors, norms = self.vectors[sets].astype(self._width), self.norms[sets].astype(np.float64)
         dots = (vectors @ vectors.swapaxes(1, 2)).astype(np.float64)
         if metric == "euclidean":
             return -np.sqrt(norms[:, :, None] + norms[:, None, :] - 2 * dots)

@@ -19,12 +19,14 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 from pydantic import Field, model_validator
 from safetensors.numpy import load_file
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.artifacts import save_tensors, store
-from dptext_etl.embeddings import FreeWords, Metric, WordVectors, stopwords
+from dptext_etl.embeddings import Metric, WordVectors, stopwords
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.allocated_words import AllocatedWords, Indices, Scored
 from dptext_etl.families.table import TableMechanism, TableParts
@@ -36,7 +38,6 @@ Sets = list[npt.NDArray[np.int64]]
 
 PAPER_N_MAX = 128
 _SETS = "dptext-sets/1"
-_BLOCK = 64  # rows of estimates made at once
 _CELLS = 2**15  # scores turned into weights at once
 SCORED = 2**16
 """Scores that are drawn from at once, where a budget is divided."""
@@ -238,19 +239,10 @@ def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:
     Returns:
         Disjoint sets that cover the vocabulary, the remainder (fewer than k) last.
     """
-    words, sets = FreeWords(vectors, metric), list[npt.NDArray[np.int64]]()
-    while words.left >= k:
-        block = words.first(_BLOCK)
-        for row, guess in zip(block, words.guesses(block), strict=True):
-            if words.left < k or not words.is_free(row):
-                continue
-            words.use(row[None])
-            chosen = words.nearest(row, k - 1, guess)
-            words.use(chosen)
-            sets.append(np.concatenate([row[None], chosen]))
-    if words.left:
-        sets.append(words.first(words.left))
-    return sets
+    grid = np.ascontiguousarray(vectors.vectors, dtype=np.int16)
+    found = _kernel.output_sets(to_arrow(grid.reshape(-1)), grid.shape[1], k, metric == "cosine")
+    members = to_numpy(pa.array(found)).astype(np.int64)
+    return np.split(members, range(k, len(members), k))
 
 
 def _without_last(vectors: WordVectors, sets: Sets) -> tuple[WordVectors, Sets]:

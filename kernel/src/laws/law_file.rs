@@ -16,6 +16,7 @@ use crate::laws::table::Table;
 use crate::laws::tem::Tem;
 use crate::laws::word_row::{self, Row};
 use crate::text::input_policy::InputPolicy;
+use crate::text::outputs::PAD;
 use crate::text::vocabulary::Vocabulary;
 
 /// An open law file.
@@ -118,10 +119,19 @@ impl LawFile {
                 (words, vec![weights])
             }
             Row::Draw(row) => {
-                let outputs = self.outputs()?.collect::<Vec<_>>();
-                let words = row.outputs.iter().filter_map(|&output| outputs.get(output as usize));
-                (words.map(|&word| word.to_owned()).collect(), row.weights)
+                let words = row.outputs.iter().map(|&output| self.output(output)).collect::<Result<_>>()?;
+                (words, row.weights)
             }
         })
+    }
+
+    /// The output word with this number.
+    fn output(&self, number: u32) -> Result<String> {
+        let mut form = Vec::new();
+        self.vocabulary.outputs.push(&mut form, number)?;
+        match form.pop() {
+            None => Ok(PAD.to_owned()),
+            Some(_) => String::from_utf8(form).map_err(|_| malformed("an output word is not UTF-8")),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! Draws by distance and uniforms of many draws, in Python; numbers come and go as Arrow arrays.
+//! Draws by distance, uniforms of many draws and output sets, in Python; numbers come and go as Arrow arrays.
 
 use pyo3::prelude::*;
 
@@ -8,6 +8,7 @@ use super::numbers::{column, numbers, occurrences};
 use crate::draw::near::{self, Block, Law};
 use crate::draw::radial;
 use crate::draw::uniforms::{choices, signed_uniforms};
+use crate::laws::output_sets::{output_sets as partition, Metric};
 use crate::threads;
 
 /// Minus the distance to every word as the score of the exponential mechanism: integer weights, and draws from them.
@@ -148,9 +149,19 @@ fn radial_noise(
     })
 }
 
+/// Disjoint sets of `k` words, one after the other: the next free word and its nearest free words; the rest comes last.
+#[pyfunction]
+fn output_sets(py: Python<'_>, vectors: Chunks, dimensions: usize, k: usize, cosine: bool) -> PyResult<Column> {
+    detached(py, || {
+        let metric = if cosine { Metric::Cosine } else { Metric::Euclidean };
+        partition(numbers(&vectors, "vectors")?, dimensions, k, metric).map(column)
+    })
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NearLaw>()?;
     module.add_function(wrap_pyfunction!(uniforms, module)?)?;
     module.add_function(wrap_pyfunction!(radial_noise, module)?)?;
+    module.add_function(wrap_pyfunction!(output_sets, module)?)?;
     module.add_function(wrap_pyfunction!(uniform_choices, module)?)
 }

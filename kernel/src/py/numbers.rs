@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type, Int8Type, UInt32Type, UInt64Type};
+use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type, Int16Type, Int8Type, UInt32Type, UInt64Type};
 use arrow_array::{Array, PrimitiveArray};
 use arrow_buffer::ArrowNativeType;
 
@@ -35,6 +35,10 @@ impl Number for f64 {
 
 impl Number for i8 {
     type Arrow = Int8Type;
+}
+
+impl Number for i16 {
+    type Arrow = Int16Type;
 }
 
 impl Number for u32 {
