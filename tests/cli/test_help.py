@@ -46,6 +46,7 @@ def test_the_commands_are_those_of_the_issue():
         "preview",
         "demo",
         "schema",
+        "gx-suite",
     }
     trainings = {words for words in ALL if words[0] == "train"}  # a file each
     assert ("train", "masked-lm") in trainings

@@ -31,7 +31,7 @@ from dptext_etl.checks.great_expectations.metrics import (
     Redacted,
     ReleasedText,
 )
-from dptext_etl.checks.great_expectations.tallies import Counts, written
+from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, written
 from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
 from dptext_etl.errors import GateError, seam
 from dptext_etl.ledger.storage.store import resolved
@@ -59,8 +59,8 @@ class _TableExpectation(Redacted, BatchExpectation):
 
     @pydantic.validator("policy", pre=True)
     def _take_policy(cls, given: PolicyLike) -> str:  # noqa: N805  (a class method to pydantic's first version)
-        """Take a policy or the path of its file, too; what is stored is written out."""
-        return given if isinstance(given, str) and given.startswith("{") else written(resolve(given))
+        """Take a policy or the path of its file, too, and store it written out; "file:PATH" is read later."""
+        return given if isinstance(given, str) and given.startswith(("{", BY_FILE)) else written(resolve(given))
 
     success_keys: ClassVar[tuple[str, ...]] = ("policy",)
     domain_keys: ClassVar[tuple[str, ...]] = ("batch_id",)
@@ -71,8 +71,13 @@ class _TableExpectation(Redacted, BatchExpectation):
 
     @classmethod
     @renderer(renderer_type=LegacyDiagnosticRendererType.OBSERVED_VALUE)
-    def _observed(cls, configuration: Any = None, result: Any = None, **_: Any) -> str:  # noqa: ARG003
-        """Write the counts for a page of Data Docs."""
+    def _diagnostic_observed_value_renderer(
+        cls,
+        configuration: Any = None,  # noqa: ARG003
+        result: Any = None,
+        runtime_configuration: Any = None,  # noqa: ARG003
+    ) -> str:
+        """Write the counts for a page of Data Docs; another name than the library's would be logged at import."""
         counts = {} if result is None else dict(result.result)
         counts.pop("observed_value", None)
         return ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in counts.items()) or "not evaluated"
@@ -175,7 +180,7 @@ def _paths(public: Sequence[str] | str) -> str:
     return json.dumps([public] if isinstance(public, str) else sorted(public))
 
 
-def suite_for(policy: PolicyLike) -> gx.ExpectationSuite:
+def suite_for(policy: PolicyLike, *, said: str | None = None) -> gx.ExpectationSuite:
     """Return the suite of a policy, for the table that it publishes.
 
     A column without fixed output words (of a mechanism that draws whole texts, spells words or decodes them) or with
@@ -184,9 +189,10 @@ def suite_for(policy: PolicyLike) -> gx.ExpectationSuite:
 
     Args:
         policy: The policy, or the path of its file.
+        said: What the expectations store of it: "file:PATH" is read when they are evaluated; None writes it out.
     """
     policy = resolve(policy)
-    said = written(policy)
+    said = written(policy) if said is None else said
     expectations: list[Expectation] = [
         ExpectTableColumnsToBePublished(policy=said),
         ExpectNoCanaryToSurvive(policy=said),
@@ -203,15 +209,19 @@ def suite_for(policy: PolicyLike) -> gx.ExpectationSuite:
     return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release}", expectations=expectations)
 
 
-def downstream_suite(policy: PolicyLike, public: Sequence[str] | str = ()) -> gx.ExpectationSuite:
+def downstream_suite(
+    policy: PolicyLike, public: Sequence[str] | str = (), *, said: str | None = None
+) -> gx.ExpectationSuite:
     """Return the suite of a table that was made from a release: all of its text is released, or declared public.
 
     Args:
         policy: The policy of the release, or the path of its file.
         public: Columns that hold other text, as paths: "city", "address.city".
+        said: What the expectation stores of the policy (see `suite_for`).
     """
     policy = resolve(policy)
-    expectations: list[Expectation] = [ExpectOnlyReleasedText(policy=written(policy), public=_paths(public))]
+    said = written(policy) if said is None else said
+    expectations: list[Expectation] = [ExpectOnlyReleasedText(policy=said, public=_paths(public))]
     return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release} downstream", expectations=expectations)
 
 

@@ -93,7 +93,7 @@ class TableMetric(TableMetricProvider):
     ) -> Counts:
         with seam(f"evaluating {cls.metric_name}", GateError):
             table = _whole(execution_engine, metric_domain_kwargs)
-            counts: Counts = cls.count(pl.from_pandas(table), **metric_value_kwargs)
+            counts: Counts = cls.count(pl.from_pandas(table), **tallies.read(metric_value_kwargs))
             return counts
 
     @metric_value(engine=SparkDFExecutionEngine)
@@ -107,7 +107,7 @@ class TableMetric(TableMetricProvider):
     ) -> Counts:
         with seam(f"evaluating {cls.metric_name}", GateError):
             table = _whole(execution_engine, metric_domain_kwargs)
-            counts: Counts = cls.count_on_spark(table, **metric_value_kwargs)
+            counts: Counts = cls.count_on_spark(table, **tallies.read(metric_value_kwargs))
             return counts
 
     @metric_value(engine=SqlAlchemyExecutionEngine)
@@ -122,7 +122,7 @@ class TableMetric(TableMetricProvider):
         with seam(f"evaluating {cls.metric_name}", GateError):
             table = _whole(execution_engine, metric_domain_kwargs)
             with execution_engine.get_connection() as connection:
-                counts: Counts = cls.count_in_sql(connection, table, **metric_value_kwargs)
+                counts: Counts = cls.count_in_sql(connection, table, **tallies.read(metric_value_kwargs))
             return counts
 
 

@@ -7,9 +7,11 @@ plain data, so that it can be sent to the batches. Its counts add up.
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
+from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import polars as pl
@@ -46,6 +48,10 @@ class Known(NamedTuple):
     columns: dict[str, ColumnPolicy]
 
 
+BY_FILE = "file:"
+"""What the name of a policy file begins with, in the place of a policy."""
+FOLDER = "DPTEXT_POLICIES"
+"""Environment variable that names the folder of such files."""
 STORED = {"copy_gate_false_alarm": "beta", "accept_unbounded": "accept"}
 """Entries that suites, which are stored, call by another name than policies do."""
 
@@ -54,6 +60,23 @@ def written(policy: Policy) -> str:
     """Write a policy as an expectation's argument: names, parameters and references; no storage options."""
     entries = policy.model_dump(mode="json", by_alias=True, exclude={"storage_options"})
     return json.dumps(_renamed(entries, STORED), sort_keys=True)
+
+
+def read(arguments: Mapping[str, str]) -> dict[str, str]:
+    """Return an expectation's arguments with the policy written out, so that they can be sent to other machines.
+
+    Args:
+        arguments: Arguments by name; a policy "file:PATH" is read now, from the working folder or, if that is set, from
+            the folder in `DPTEXT_POLICIES`.
+
+    Raises:
+        PolicyError: There is no such file, or it is no policy.
+    """
+    policy = arguments["policy"]
+    if not policy.startswith(BY_FILE):
+        return dict(arguments)
+    path = Path(os.environ.get(FOLDER, ""), policy.removeprefix(BY_FILE))
+    return {**arguments, "policy": written(Policy.load(path))}
 
 
 @lru_cache(maxsize=16)

@@ -1,0 +1,93 @@
+"""A suite as a file: a checkpoint takes it, it names no place of this machine; importing the classes logs nothing."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+gx = pytest.importorskip("great_expectations")
+
+from dptext_etl.checks.great_expectations import expectations as dptx  # noqa: E402  (needs great_expectations)
+from dptext_etl.checks.great_expectations.suite_file import write_suite  # noqa: E402
+from dptext_etl.cli.app import app  # noqa: E402
+from dptext_etl.errors import PolicyError  # noqa: E402
+
+
+@pytest.fixture
+def project(bench, tmp_path, monkeypatch):
+    """The folder of somebody who has a file context, and the bench's policy as a file."""
+    mechanism = json.dumps(bench.policy.columns[0].model_dump()["mechanism"]).replace('": ', '" = ')
+    lines = [
+        *('dataset = "reviews"', 'release = "r1"', 'id = "id"', 'unit = "record"', 'keep = ["stars"]'),
+        *(f'{name} = "{getattr(bench.policy, name)}"' for name in ("source", "sink", "key")),
+        f'ledger = {{ url = "{bench.policy.ledger.url}" }}',
+        *(
+            f'[[column]]\nname = "{name}"\nmechanism = {mechanism}\nallow = ["cluster"]\n'
+            for name in ("review", "note")
+        ),
+    ]
+    (tmp_path / "privacy.toml").write_text("\n".join(lines))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def checkpoint(context, name):
+    context.variables.progress_bars = dptx.ProgressBarsConfig(globally=False, metric_calculations=False)
+    asset = context.data_sources.add_or_update_pandas("warehouse").add_dataframe_asset(name)
+    data = asset.add_batch_definition_whole_dataframe("whole")
+    made = gx.ValidationDefinition(name=name, data=data, suite=context.suites.get(name))
+    check = context.validation_definitions.add(made)
+    return context.checkpoints.add(gx.Checkpoint(name=name, validation_definitions=[check]))
+
+
+def test_a_checkpoint_takes_the_file_and_finds_what_was_changed(project, bench):
+    from typer.testing import CliRunner
+
+    done = CliRunner().invoke(app, ["gx-suite", "privacy.toml"])
+    assert done.exit_code == 0, done.output
+    file = project / "gx" / "expectations" / "reviews.json"
+    before = file.read_text()
+    assert str(project) not in before
+    assert {item["kwargs"]["policy"] for item in json.loads(before)["expectations"]} == {"file:privacy.toml"}
+    made = checkpoint(gx.get_context(mode="file", project_root_dir=project), "reviews")
+    released = bench.published.to_pandas()
+    assert made.run(batch_parameters={"dataframe": released}).success
+    released.loc[3, "review"] = bench.sentinel
+    failed = made.run(batch_parameters={"dataframe": released})
+    assert not failed.success
+    (run,) = failed.run_results.values()
+    found = {item.expectation_config.type for item in run.results if not item.success}
+    assert found == {"expect_released_rows_to_be_ledgered", "expect_column_values_to_stay_in_output_set"}
+    stored = {path: path.read_text() for path in (project / "gx").rglob("*.json")}
+    assert not [path for path, text in stored.items() if bench.sentinel in text or bench.policy.ledger.url in text]
+    assert write_suite(Path("privacy.toml"))[1].read_text() == before, "ids follow from names"
+
+
+def test_the_file_is_read_where_the_checkpoint_runs(project, bench, tmp_path_factory, monkeypatch):
+    name, path = write_suite(Path("privacy.toml"), Path("suite.json"), public=["city"], downstream=True)
+    (expectation,) = json.loads(path.read_text())["expectations"]
+    assert (name, expectation["kwargs"]["public"]) == ("reviews downstream", '["city"]')
+    suite = gx.ExpectationSuite(**json.loads(path.read_text()))
+    wider = bench.published.to_pandas().assign(city="Graz")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    (missing,) = dptx._validated(wider, suite).outcomes
+    assert missing.errored
+    monkeypatch.setenv("DPTEXT_POLICIES", str(project))
+    assert dptx._validated(wider, suite).success
+    assert not dptx._validated(wider.assign(city="Graz", town="Wien"), suite).success
+
+
+def test_a_policy_that_is_none_is_refused(tmp_path):
+    with pytest.raises(PolicyError):
+        write_suite(tmp_path / "missing.toml")
+
+
+def test_importing_the_classes_logs_nothing(caplog):
+    """The library warns of every renderer that a class has twice, whenever it registers a class."""
+    classes = [item for item in vars(dptx).values() if isinstance(item, type) and issubclass(item, dptx.Expectation)]
+    ours = [item for item in classes if item.__module__ == dptx.__name__]
+    assert len(ours) > 5
+    for item in ours:
+        item._register_renderer_functions()
+    assert [record.getMessage() for record in caplog.records if record.levelname != "INFO"] == []
