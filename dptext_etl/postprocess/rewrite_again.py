@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
@@ -210,8 +210,8 @@ class RewriteAgain(PostProcess):
         written: list[str | None] = texts.to_pylist()
         longest = np.array([self.l_max if text else 0 for text in written], np.uint32)
         law: dict[str, Any] = {"most": self.l_max, "epsilon": self._sharpness, "clip": RANGE}
-        sampler = Best() if self.temperature is None else _Sampled(PURPOSE + 256 * step)
-        generation = Generation(generator, sampler, keys, longest, **law)
+        sampler = Best() if self.temperature is None else scoring
+        generation = Generation(generator, sampler, keys, longest, purpose=PURPOSE + 256 * step, **law)
         generation.run(generator.prompts([text or "" for text in written]))
         failed = generation.failed > 0
         again = [
@@ -245,7 +245,7 @@ class RewriteAgain(PostProcess):
 class Best:
     """Take the output of the highest score, the first one of several; nothing is drawn."""
 
-    def choose(self, scores: Any, slots: Slots, *, epsilon: float, low: float, high: float) -> Choices:  # noqa: ARG002
+    def choose(self, scores: Any, slots: Slots, **_: Any) -> Choices:  # noqa: ARG002
         """Return the best output per row; what is no number is never the best."""
         if isinstance(scores, np.ndarray):
             known = np.where(np.isnan(scores), -np.inf, scores)
@@ -253,14 +253,6 @@ class Best:
         known = scores.float().nan_to_num(nan=float("-inf"))
         return np.asarray(known.argmax(dim=1).cpu().numpy(), np.uint32)
 
-    def choose_uniform(self, slots: Slots, m: int) -> Choices:  # noqa: ARG002  (such rows stay as they were released)
+    def choose_uniform(self, slots: Slots, m: int, **_: Any) -> Choices:  # noqa: ARG002  (such rows stay as they were)
         """Return the first output per row."""
         return np.zeros(len(slots), np.uint32)
-
-
-class _Sampled:
-    """Draw outputs exactly from the scores, from the streams of a purpose."""
-
-    def __init__(self, purpose: int) -> None:
-        self.choose = partial(scoring.choose, purpose=purpose)
-        self.choose_uniform = partial(scoring.choose_uniform, purpose=purpose)

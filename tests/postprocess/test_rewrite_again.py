@@ -45,8 +45,8 @@ def make(**parameters):
     return catalog.build_postprocess({**given, **parameters})
 
 
-def rewritten(step, texts, toy, **more):
-    return step.rewrite_with(toy, pa.array(texts, pa.large_string()), KEYS[: len(texts)], **more)
+def rewritten(rewriter, texts, toy, **more):
+    return rewriter.rewrite_with(toy, pa.array(texts, pa.large_string()), KEYS[: len(texts)], **more)
 
 
 def test_the_best_tokens_up_to_one_length_for_all():

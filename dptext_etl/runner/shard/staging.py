@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 import polars as pl
 
@@ -25,7 +25,7 @@ from dptext_etl.runner.computed import Places
 _VERSION = 4
 _KEPT = "kept"
 _POST = ".post"
-_QUICK = "lz4"  # read twice and removed soon: half the time of the default is worth half again its size
+_QUICK: Final = "lz4"  # read twice and removed soon: half the time of the default is worth half again its size
 _AGAIN = "run the same policy again: it goes on from what is committed"
 
 
