@@ -56,13 +56,16 @@ def privatize(
 
 
 def probe(mechanism: Mechanism) -> None:
-    """Ask a model with public texts whether it works (docs/spec/privacy.md#probe); nothing where there is no model.
+    """Ask a model, and scores of words, with public texts whether they work (docs/spec/privacy.md#probe).
 
     Raises:
-        PolicyError: The model fails on public texts.
+        PolicyError: One fails on public texts.
     """
     with seam("probing the model"):
         mechanism.probe()
+    allocation = getattr(mechanism, "allocation", None)
+    if allocation is not None:
+        allocation.probe()
 
 
 def with_spends(released: Released, mechanism: Mechanism) -> pa.Array:

@@ -23,10 +23,13 @@ from dptext_etl.allocation import score
 from dptext_etl.allocation.spread import FLOOR, spread
 from dptext_etl.allocation.tools import Tools
 from dptext_etl.artifacts import Artifact
+from dptext_etl.errors import PolicyError, seam
 from dptext_etl.guarantee import MICRO, exact
 from dptext_etl.mechanism import Epsilon
 
 log = logging.getLogger("dptext_etl.allocation")
+
+_PUBLIC = ("Doctor", "Miller", "changed", "the", "medicine", "twice", "in", "2019")
 
 Template = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...], Field(min_length=1)]
 """Shares of the draws by their positions; the last one counts for all positions beyond."""
@@ -226,6 +229,16 @@ class Allocation(Tools):
         except Exception:  # noqa: BLE001  (tools fail in any way, and none may quote or drop a text)
             log.warning("the scores failed on a text: its budget is divided evenly, at the same spend")
             return [1.0] * len(tokens)
+
+    def probe(self) -> None:
+        """Score public words, and refuse to go on where a tool is missing or broken: nobody would see the even split.
+
+        Raises:
+            PolicyError: A tool is not here, or fails.
+        """
+        for scorer in self.scorers:
+            with seam(f"scoring public words by {scorer.name}", PolicyError, "its tools are named in the allocation"):
+                scorer.of(_PUBLIC)
 
     @cached_property
     def scorers(self) -> tuple[score.Score, ...]:

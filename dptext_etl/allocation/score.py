@@ -41,6 +41,11 @@ class Score(ABC):
     def __init__(self, tools: Tools) -> None:
         self.tools = tools
 
+    @property
+    def name(self) -> str:
+        """Return the name of the score, which is that of its file."""
+        return type(self).__module__.rpartition(".")[2]
+
     def of(self, tokens: Sequence[str]) -> Scores:
         """Score the words of a text.
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dptext_etl import catalog, column
 from dptext_etl.allocation import likeness, score, spread, tagging
 from dptext_etl.allocation.information import OwnTable
 from dptext_etl.allocation.tools import Tools
@@ -161,6 +162,36 @@ def test_a_tool_that_is_not_here_is_an_error_with_a_hint(name, tools):
         of(name, ("sentinel",), **tools)
     assert caught.value.hint
     assert "sentinel" not in str(caught.value)
+
+
+def test_a_missing_library_stops_before_anything_is_drawn(monkeypatch, small_vectors):
+    """Otherwise every budget would be divided evenly, and nobody would see it."""
+    mechanism = catalog.build(
+        {"name": "custext", "vectors": str(small_vectors), "k": 5, "allocation": {"scores": ["pos"], "total": 9.0}}
+    )
+    tagging.tagger.cache_clear()
+    for name in [name for name in sys.modules if name == "nltk" or name.startswith("nltk.")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "nltk", None)
+    with pytest.raises(PolicyError, match="nltk, which is not installed") as caught:
+        column.probe(mechanism)
+    assert "pip install" in caught.value.hint
+    tagging.tagger.cache_clear()
+
+
+def test_a_model_of_sentences_reads_words_and_texts_without_them(monkeypatch, tmp_path):
+    read = []
+
+    class Model:
+        def encode(self, texts):
+            read.extend(texts)
+            return np.array([[len(text), 1] for text in texts], np.int8)
+
+    monkeypatch.setattr(likeness, "_model", lambda folder: Model())
+    found = of("sd", ("a", "bc", "d"), encoder=f"sentence-transformers:{tmp_path}")
+    assert read == ["a", "bc", "d", "bc d", "a d", "a bc", "a bc d"]
+    assert found["bc"] == 1.0
+    assert found["a"] == pytest.approx(found["d"])
 
 
 def test_a_tagger_with_other_content_is_refused_by_its_hash(tmp_path, monkeypatch):
