@@ -67,6 +67,9 @@ def _typed(kind: type[Mechanism], name: str, parameter: str, text: str) -> Any:
 
     annotation: Any = kind.model_fields[parameter].annotation
     adapter = TypeAdapter[Any](annotation)
+    if text.startswith("{"):  # an entry with entries of its own, as a policy writes it: JSON
+        with suppress(ValidationError, ValueError):
+            return adapter.dump_python(adapter.validate_json(text), mode="json", exclude_unset=True)
     for inner in get_args(annotation) if "," in text else ():
         if get_origin(inner) in _LISTS:  # a range or the path of one, for instance
             with suppress(ValidationError):

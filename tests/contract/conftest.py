@@ -38,11 +38,16 @@ def dividing():
 
 @pytest.fixture(params=[*available(), *dividing()])
 def mechanism(request):
-    kind = load(request.param.removesuffix(DIVIDED))
+    return example(request.param)
+
+
+def example(name):
+    """Make the small example of a mechanism, or the same with a budget to divide."""
+    kind = load(name.removesuffix(DIVIDED))
     if kind.accelerated:
         pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
     made = kind.example()
-    if request.param.endswith(DIVIDED):
+    if name.endswith(DIVIDED):
         budget = {"scores": ("ic",), "total": 40.0, "eps_hi": 25.0}
         return made.model_copy(update={"allocation": budget})
     return made

@@ -11,7 +11,9 @@ import polars as pl
 import pytest
 
 import dptext_etl.polars  # noqa: F401
-from dptext_etl import ColumnPolicy, Policy, load, privatize
+from dptext_etl import ColumnPolicy, Policy, available, load, privatize
+
+from .conftest import DIVIDED, example
 
 FILMS = [
     "good film about a doctor",
@@ -84,6 +86,16 @@ def released(out):
 
 def expression(policy):
     return pl.col("text").dptext.privatize(policy, id=pl.col("id"))
+
+
+@pytest.fixture(params=available())
+def mechanism(request):
+    return example(request.param)
+
+
+@pytest.mark.parametrize("mechanism", ["custext" + DIVIDED], indirect=True)
+def test_polars_divides_a_budget_where_a_plain_draw_would_be_the_kernels(policy, expected):
+    assert released(frame().lazy().with_columns(expression(policy)).collect(engine="streaming")) == expected
 
 
 def test_polars_eager(policy, expected):

@@ -75,7 +75,8 @@ def explain(
         "publishable": mechanism.publishable,
         "guarantee": mechanism_facts.guarantee(mechanism.guarantee),
         "parameters": [
-            {**item, "value": getattr(mechanism, item["name"])} for item in mechanism_facts.parameters(kind)
+            {**item, "value": mechanism_facts.value(mechanism, item["name"])}
+            for item in mechanism_facts.parameters(kind)
         ],
         "configuration": mechanism.configuration(),
         "cfg": mechanism.cfg(),

@@ -27,6 +27,14 @@ def parameters(kind: type[Mechanism]) -> list[dict[str, Any]]:
     ]
 
 
+def value(mechanism: Mechanism, name: str) -> Any:
+    """Return the value of a parameter; one with entries of its own as JSON of those that were given."""
+    from pydantic import BaseModel
+
+    found = getattr(mechanism, name)
+    return found.model_dump_json(exclude_defaults=True) if isinstance(found, BaseModel) else found
+
+
 def guarantee(claim: Guarantee) -> dict[str, Any]:
     """Return a guarantee as plain data, every disclosure with its meaning."""
     return {
