@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dptext_etl import catalog, column
-from dptext_etl.allocation import likeness, score, spread, tagging
+from dptext_etl.allocation import Allocation, likeness, score, spread, tagging
 from dptext_etl.allocation.information import OwnTable
 from dptext_etl.allocation.tools import Tools
 from dptext_etl.errors import ArtifactError, PolicyError
@@ -33,6 +33,39 @@ def test_the_papers_figure_is_a_division_by_its_implied_scores():
     assert sum(PRINTED) == pytest.approx(9.0)
     parts = spread(implied, 9_000_000, 1, 9_000_000)
     assert [part / 1e6 for part in parts] == pytest.approx(PRINTED, abs=0.006)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "budgets"),
+    [
+        (399.34, (39.99, 199.97, 399.94)),
+        (285.22, (28.52, 142.61, 285.22)),
+        (225.97, (22.60, 112.99, 225.97)),
+        (181.06, (18.11, 90.53, 181.06)),
+    ],
+    ids=("bbc", "docnli", "imdb", "yelp"),
+)
+def test_the_papers_budgets_are_epsilon_times_a_mean_length_but_for_one_row(tokens, budgets):
+    """docs/spec/privacy.md#known-allocation: BBC prints 399.34 words and uses 399.94."""
+    fits = [abs(epsilon * tokens - budget) < 0.0051 for epsilon, budget in zip((0.1, 0.5, 1.0), budgets, strict=True)]
+    assert all(fits) is (tokens != 399.34)
+    if tokens == 399.34:
+        assert [round(epsilon * 399.94, 2) for epsilon in (0.1, 0.5, 1.0)] == list(budgets)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    words=st.lists(st.sampled_from(["the", "doctor", "Anna", "zzqx", "!", "of", "medicine"]), min_size=1, max_size=30),
+    total=st.floats(0.5, 500),
+    draws=st.integers(0, 40),
+)
+def test_a_text_never_gets_more_than_its_budget_and_every_word_gets_some(words, total, draws):
+    allocation = Allocation(scores=("ic",), total=total)
+    parts = allocation.over(words, draws=len(words) + draws)
+    low, high = allocation.bounds(len(words) + draws)
+    assert sum(parts) <= total * 1e6
+    assert all(1 <= low <= part <= high for part in parts)
+    assert len(parts) == len(words)
 
 
 @pytest.mark.parametrize("name", score.available())
