@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 from dptext_etl.errors import PolicyError
 
 if TYPE_CHECKING:
-    from dptext_etl.mechanism import Mechanism
+    from pydantic import BaseModel
 
 _LISTS = (list, tuple, set, frozenset)
 
 
-def parse(kind: type[Mechanism], name: str, given: Sequence[str] | None) -> dict[str, Any]:
+def parse(kind: type[BaseModel], name: str, given: Sequence[str] | None) -> dict[str, Any]:
     """Return the parameters as plain data; a list is written `a,b,c`.
 
     Args:
@@ -53,7 +53,7 @@ def pairs(given: Sequence[str] | None) -> dict[str, str]:
     return found
 
 
-def allowed(kind: type[Mechanism], name: str) -> str:
+def allowed(kind: type[BaseModel], name: str) -> str:
     """Return a sentence that lists the parameters of a mechanism and their types."""
     from dptext_etl.cli.render.mechanism_facts import type_name
 
@@ -62,7 +62,7 @@ def allowed(kind: type[Mechanism], name: str) -> str:
     )
 
 
-def _typed(kind: type[Mechanism], name: str, parameter: str, text: str) -> Any:
+def _typed(kind: type[BaseModel], name: str, parameter: str, text: str) -> Any:
     from pydantic import TypeAdapter, ValidationError
 
     annotation: Any = kind.model_fields[parameter].annotation

@@ -175,3 +175,14 @@ def test_records_of_one_person_lose_less_together_under_gaussian_noise():
     assert one["epsilon"] == pytest.approx(500)
     assert ten["rule"] == "gaussian"
     assert ten["epsilon"] < 10 * one["epsilon"]
+
+
+def test_a_post_processing_is_explained_too():
+    pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+    found = facts("explain", "rewrite_again")
+    assert tuple(found) == explain.KEYS
+    assert found["spend"]["epsilon"] == 0
+    assert {"model", "l_max", "training_provenance"} <= {item["name"] for item in found["parameters"]}
+    assert all(item["meaning"] for item in found["parameters"])
+    assert "sees released texts alone" in dptext("explain", "rewrite_again").stdout
+    assert "has no parameter 'l_min'" in dptext("explain", "rewrite_again", "-p", "l_min=3").stderr

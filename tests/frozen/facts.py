@@ -32,7 +32,7 @@ def attempted(call):
     try:
         return call()
     except Exception as error:  # noqa: BLE001  (whatever it is, it is what was frozen)
-        said = str(error).partition("\n\nThis error occurred")[0]
+        said = str(error).partition("\n\nThis error occurred")[0].partition("\n\nResolved plan until")[0]
         return {"refused": f"{type(error).__name__}: {said}"}
 
 

@@ -55,7 +55,8 @@ def explain(
 
     Required parameters that are not given take the values of the mechanism's own small example. If the usual model is
     not on this machine, the example's small model replaces it: numbers that depend on the model are then those of the
-    small model. With --allocation, a public sentence shows how one budget is divided among its words.
+    small model. With --allocation, a public sentence shows how one budget is divided among its words. A post-processing
+    (`dptext explain rewrite_again`) is explained, too.
     """
     from dptext_etl import catalog
     from dptext_etl.cli import lean, parameters
@@ -63,13 +64,21 @@ def explain(
     from dptext_etl.families.allocated import Allocated
     from dptext_etl.families.words import WordMechanism
 
+    found: dict[str, Any]
     lean.without_pandas()
+    if name in catalog.postprocesses():
+        from dptext_etl.cli.render import postprocess_facts
+
+        step = catalog.load_postprocess(name)
+        found = dict.fromkeys(KEYS) | postprocess_facts.of(name, step, parameters.parse(step, name, parameter))
+        terminal.emit(found) if as_json else postprocess_facts.show(found)
+        return
     kind = catalog.load(name)
     given = parameters.parse(kind, name, parameter)
     if allocation is not None:
         given["allocation"] = divided.asked(allocation, total)
     mechanism, note = _explained(kind, name, given)
-    found: dict[str, Any] = {
+    found = {
         "name": name,
         "summary": mechanism_facts.summary(kind),
         "publishable": mechanism.publishable,

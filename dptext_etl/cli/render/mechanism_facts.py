@@ -8,11 +8,13 @@ import types
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from dptext_etl.guarantee import Guarantee
     from dptext_etl.mechanism import Mechanism
 
 
-def parameters(kind: type[Mechanism]) -> list[dict[str, Any]]:
+def parameters(kind: type[BaseModel]) -> list[dict[str, Any]]:
     """Return name, type, default (None if required), required and meaning of every parameter."""
     meanings = _attributes(kind)
     return [
@@ -61,7 +63,7 @@ def examples(kind: type[Mechanism]) -> dict[str | None, Mechanism]:
     return named or {None: example}
 
 
-def summary(kind: type[Mechanism]) -> str:
+def summary(kind: type[BaseModel]) -> str:
     """Return the first sentence of the mechanism's file."""
     text = inspect.getdoc(inspect.getmodule(kind)) or inspect.getdoc(kind) or ""
     return text.partition("\n\n")[0].replace("\n", " ")
@@ -121,7 +123,7 @@ _PLAIN: dict[Any, str] = {
 }
 
 
-def _attributes(kind: type[Mechanism]) -> dict[str, str]:
+def _attributes(kind: type[BaseModel]) -> dict[str, str]:
     """Read the "Attributes:" of Google docstrings, a class's own before its parents'."""
     found: dict[str, str] = {}
     for owner in kind.__mro__:
