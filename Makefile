@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-thorough test-lanes test-lanes-all test-spark35 lint bench gpu drills leak-drills utility latent-utility score-utility surrogate-utility allocation-utility survivors docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-thorough test-lanes test-lanes-all test-spark35 lint bench gpu drills leak-drills utility latent-utility score-utility surrogate-utility allocation-utility rewriting-again survivors docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -88,6 +88,9 @@ surrogate-utility: $(DONE)/kernel $(DONE)/dev ## Measure what surrogate leaves o
 
 allocation-utility: $(DONE)/kernel $(DONE)/dev ## Measure what dividing a text's budget by scores brings; writes docs/allocation.md
 	@$(BIN)/python docs/allocation_utility.py
+
+rewriting-again: $(DONE)/kernel $(DONE)/dev ## Measure what writing released texts anew brings; writes docs/rewriting-again.md
+	@$(BIN)/python docs/rewriting_again.py
 
 survivors: $(DONE)/kernel $(DONE)/dev ## Count what word mechanisms leave of typed personal data; writes docs/survivors.md
 	@$(BIN)/python docs/survivors.py
