@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
-from dptext_etl import _kernel, delta_policy
+from dptext_etl import _kernel, delta_policy, html_tables
 from dptext_etl.accounting import Draws
 from dptext_etl.artifacts import Artifact, canon
 from dptext_etl.device import Computing
@@ -122,6 +122,26 @@ class Mechanism(BaseModel, ABC):
         if problem:
             raise ValueError(problem)
         return self
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Show the parameters that differ from their defaults."""
+        fields = type(self).model_fields
+        for name, value in super().__repr_args__():
+            if name not in fields or value != fields[name].get_default(call_default_factory=True):
+                yield name, value
+
+    def _repr_html_(self) -> str:
+        """Show parameters and claim in a notebook."""
+        claim = self.guarantee
+        entries = {
+            **{str(name): value for name, value in self.__repr_args__() if name is not None},
+            "epsilon": f"{self.epsilon:g} per {claim.unit}",
+            "mode": self.mode,
+            "guarantee": claim.guarantee_class.value,
+            "neighbours": claim.neighbours,
+            "released exactly": claim.disclosures or "nothing",
+        }
+        return html_tables.facts(self.name, entries)
 
     @property
     def used_delta(self) -> float:

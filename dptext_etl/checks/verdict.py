@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from dptext_etl import html_tables
 from dptext_etl.errors import GateError
 
 
@@ -34,6 +35,16 @@ class Verdict:
 
     def __reduce__(self) -> tuple[type[Verdict], tuple[Any, ...]]:
         return type(self), (self.name, self.passed, dict(self.counts), self.message, self.catches)
+
+    def __repr__(self) -> str:
+        return f"Verdict({self.name!r}, {'passed' if self.passed else 'FAILED'}: {self.message})"
+
+    def _repr_html_(self) -> str:
+        """Show the outcome in a notebook."""
+        said = "passed" if self.passed else "FAILED"
+        return html_tables.facts(
+            f"{self.name}: {said}", {"outcome": self.message, "counts": dict(self.counts), "catches": self.catches}
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """The same facts as JSON can hold them."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -34,6 +34,13 @@ class Checked(BaseModel):
             if isinstance(values, Mapping) and old in values:
                 raise PolicyError(f"{cls.what}: the entry `{old}` has another name now", f"write `{new}` instead")
         return values
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """Show the entries that differ from their defaults."""
+        fields = type(self).model_fields
+        for name, value in super().__repr_args__():
+            if name not in fields or value != fields[name].get_default(call_default_factory=True):
+                yield name, value
 
     @classmethod
     def entries(cls) -> list[str]:

@@ -19,7 +19,7 @@ from pydantic import (
     model_validator,
 )
 
-from dptext_etl import _kernel, catalog, keys
+from dptext_etl import _kernel, catalog, html_tables, keys
 from dptext_etl.errors import PolicyError
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanism import Mechanism
@@ -130,6 +130,11 @@ class ColumnPolicy(_Rewritable):
         require_consent(self.mechanism, self.allow, self.column)
         require_acceptance(self.mechanism, self.accept_unbounded, self.column)
         return self
+
+    def _repr_html_(self) -> str:
+        """Show the policy in a notebook, without the reference to its key."""
+        about = {"column": self.column, "dataset": self.dataset, "release": self.release, "allow": self.allow}
+        return html_tables.facts("column policy", about) + self.mechanism._repr_html_()
 
     @property
     def secret(self) -> _kernel.Secret:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
+from dptext_etl import html_tables
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
@@ -18,6 +19,8 @@ from dptext_etl.policy.secrets import holds_password, written_out
 from dptext_etl.policy.terms import Cap, LedgerSpec, Retention
 
 PARTITION = "{partition}"
+_SHOWN = ("dataset", "release", "source", "sink", "id", "subject", "unit", "keep", "on_cap", "publish")
+"""Entries that a notebook shows."""
 
 
 class Policy(Checked):
@@ -85,6 +88,19 @@ class Policy(Checked):
     reports: tuple[Literal["copies"], ...] = ()
     columns: Annotated[tuple[ColumnSpec, ...], Field(alias="column", min_length=1)]
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
+
+    def _repr_html_(self) -> str:
+        """Show the policy in a notebook, without places of the ledger and of keys."""
+        about = {name: getattr(self, name) for name in _SHOWN}
+        limits = {} if self.cap is None else self.cap.model_dump(exclude_none=True)
+        about["cap"] = ", ".join(f"{name} {value}" for name, value in limits.items())
+        claims = [(item.column, item.mechanism, item.mechanism.guarantee) for item in self.column_policies()]
+        names = ("column", "mechanism", "epsilon", "guarantee", "released exactly")
+        rows = [
+            (column, made.name, f"{made.epsilon:g} per {claim.unit}", claim.guarantee_class.value, claim.disclosures)
+            for column, made, claim in claims
+        ]
+        return html_tables.facts(f"policy of {self.dataset}", about) + html_tables.table("columns", names, rows)
 
     def __init__(self, /, **values: Any) -> None:
         with self.checking():

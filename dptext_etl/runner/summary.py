@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from dptext_etl import html_tables
 from dptext_etl.checks import Verdict
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner.amounts import combined, given_back, shown
@@ -61,6 +62,26 @@ class RunSummary:
     staging: str
     notes: list[str]
     profile: list[dict[str, Any]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        passed = sum(gate["passed"] for gate in self.gates)
+        said = f"{self.dataset} {self.release}, {self.rows['released']} rows released, {self.rows['new']} new"
+        return f"RunSummary({said}, {passed} of {len(self.gates)} gates passed, version {self.version})"
+
+    def _repr_html_(self) -> str:
+        """Show the outcome in a notebook."""
+        largest = self.spend.get("largest_record", {})
+        about = {
+            "published": self.published,
+            "version": self.version,
+            "rows readers see": self.published_rows,
+            **self.rows,
+            "largest epsilon of a record": largest.get("eps_approx"),
+            "notes": " · ".join(self.notes),
+        }
+        gates = [(gate["name"], "passed" if gate["passed"] else "FAILED", gate["message"]) for gate in self.gates]
+        shown = html_tables.facts(f"{self.dataset} {self.release}", about)
+        return shown + html_tables.table("gates", ("gate", "", "outcome"), gates)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""
