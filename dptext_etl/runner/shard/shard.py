@@ -210,9 +210,9 @@ class Shards:
         with self.profile.stage("stage"):
             staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts)
             self.profile.count("stage", rows=done.frame.height, size=self.staging.path(staged).stat().st_size)
-        self._checkpoint("staged", index)
         results = self._results(done.frame, done.draws)
         try:
+            self._checkpoint("staged", index)
             return self.turns.take("commit", index, lambda: self._first(reserved, index, inputs, staged, results))
         except StoppedError:
             self.staging.discard(index)  # nobody has compared it with what is committed
