@@ -20,7 +20,7 @@ use crate::errors::{Error, Result};
 use crate::keys::secrets::{ReleaseKey, Secret};
 use crate::laws::corpus::Corpus;
 use crate::laws::law_file::LawFile;
-use crate::polars_plugin::{arguments, call, call_field, export, unreadable, CallerContext, Input, SeriesExport};
+use crate::polars_plugin::{arguments, call, call_field, export, field_of, CallerContext, Input, SeriesExport};
 use crate::text::input_policy::InputPolicy;
 use crate::threads;
 
@@ -149,10 +149,8 @@ pub unsafe extern "C" fn _polars_plugin_field_dptext_released(
 /// Refuses columns that can hold no texts or no record ids, as soon as a plan's schema is known. A null type passes:
 /// Polars also says it of columns whose type it does not know yet.
 fn require_types(text: Option<&FFI_ArrowSchema>, id: Option<&FFI_ArrowSchema>) -> Result<()> {
-    let empty = |schema: &FFI_ArrowSchema| {
-        let field = c_data::field(schema).map_err(|_| unreadable())?;
-        Ok(Chunked { field: Arc::new(field), chunks: vec![] }.or_empty())
-    };
+    let empty =
+        |schema: &FFI_ArrowSchema| Ok(Chunked { field: Arc::new(field_of(schema)?), chunks: vec![] }.or_empty());
     if let Some(schema) = text {
         Strings::new(&empty(schema)?)?;
     }

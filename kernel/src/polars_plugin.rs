@@ -83,12 +83,7 @@ impl Input {
     /// The column; its arrays leave the input.
     pub fn read(&mut self) -> Result<Chunked> {
         // SAFETY: an export holds a valid schema until it is released.
-        let field = c_data::field(unsafe { &*self.0.field }).map_err(|_| unreadable())?;
-        if matches!(field.data_type(), DataType::FixedSizeBinary(_)) && c_data::extension(&field).is_none() {
-            // Polars has no such type of its own: these are addresses, which differ in every evaluation.
-            return Err(Error::input("a column holds Python objects, which have no value that stays the same")
-                .hint("make it a column of strings, integers or binary first"));
-        }
+        let field = field_of(unsafe { &*self.0.field })?;
         let mut column = Chunked { field: Arc::new(field), chunks: Vec::with_capacity(self.0.len) };
         for &array in self.arrays() {
             // SAFETY: the pointer is valid and the array of the schema's type; an empty one, already released, is left
@@ -104,6 +99,17 @@ impl Input {
         // SAFETY: the export is moved out of an input that is never used or dropped again.
         unsafe { std::ptr::read(&raw const *this.0) }
     }
+}
+
+/// Name and type of a column of Polars.
+pub fn field_of(schema: &FFI_ArrowSchema) -> Result<Field> {
+    let field = c_data::field(schema).map_err(|_| unreadable())?;
+    if matches!(field.data_type(), DataType::FixedSizeBinary(_)) && c_data::extension(&field).is_none() {
+        // Polars has no such type of its own: these are addresses, which differ in every evaluation.
+        return Err(Error::input("a column holds Python objects, which have no value that stays the same")
+            .hint("make it a column of strings, integers or binary first"));
+    }
+    Ok(field)
 }
 
 /// What is said of a column of another type.
