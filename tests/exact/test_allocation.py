@@ -10,8 +10,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dptext_etl import scoring
 from dptext_etl.accounting import allocated_epsilon
 from dptext_etl.allocation import Allocation
+from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.dpmlm import DPMLM
 from dptext_etl.sampling import epsilon_implemented
 
@@ -174,3 +176,39 @@ def test_a_chosen_template_costs_the_choice_and_the_budget():
     assert worst(*laws) == pytest.approx(steps - fits, abs=1e-6)
     assert worst(*laws) <= made.spend(2).eps_tight / 1e6
     assert made.spend(2).eps_pure == 5_000_000
+
+
+# What a division must not tell
+
+
+def test_where_scores_of_outputs_tell_nothing_a_division_tells_nothing_either():
+    """Constant scores and one stream: texts of one length are released alike, whatever divides their budgets."""
+    parts = {("good",) * 3: (5.0, 0.5, 0.5), ("film", "old", "town"): (0.1, 3.0, 2.9)}
+    made = masked(Told(total=6.0, told=parts, eps_lo=LEAST))
+    released = [
+        made.release_with(ToyScorer(made.outputs, lambda *_: [0.0] * made.outputs), scoring, pa.array([text]), KEY)
+        for text in ("good good good", "film old town")
+    ]
+    assert released[0] == released[1]
+    assert released[0].steps is None, "how a budget was used is said nowhere"
+
+
+def test_a_score_that_fails_on_a_text_divides_evenly_and_quotes_nothing(monkeypatch, caplog):
+    class Broken:
+        def of(self, tokens):
+            raise ValueError(f"inside: {tokens}")
+
+    secret = "zzqunknownqzz"
+    allocation = Allocation(total=4.0, scores=("told",))
+    monkeypatch.setitem(allocation.__dict__, "scorers", (Broken(),))
+    assert allocation.over([secret] * 4) == [1_000_000] * 4
+    assert caplog.text
+    assert secret not in caplog.text
+
+
+def test_another_epsilon_divides_another_budget_in_the_same_way():
+    made = masked(Allocation(total=8.0, first=2.0, scores=("told",), eps_hi=4.0))
+    half = made.model_copy(update={"epsilon": 5.0})
+    assert half.allocation == Allocation(total=4.0, first=1.0, scores=("told",), eps_hi=2.0)
+    with pytest.raises(PolicyError, match="leave it out"):
+        made.model_copy(update={"epsilon": 5.0, "allocation": made.allocation})

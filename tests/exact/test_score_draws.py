@@ -251,3 +251,26 @@ def test_keys_of_other_records_give_other_draws():
     other = choose(scores, slots_of([1] * 300, range(300)), epsilon=1.0, low=0.0, high=1.0)
     assert (one == other).sum() < 10
     assert hashlib.sha256(one.tobytes()).digest() != hashlib.sha256(other.tobytes()).digest()
+
+
+# An epsilon of each draw
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+@pytest.mark.parametrize("m", [6, 5000])
+def test_rows_with_epsilons_of_their_own_draw_as_each_would_alone(m, on_device):
+    torch = pytest.importorskip("torch")
+    rows = np.random.default_rng(5).normal(size=(7, m))
+    given = torch.from_numpy(rows) if on_device else rows
+    epsilons, slots = np.array([0.5, 40.0, 1e-6, 250.0, 3.0, 3.0, 12.0]), some_slots(7)
+    law = {"low": -2.0, "high": 2.0, "on_device": on_device}
+    together = choose(given, slots, epsilon=epsilons, **law)
+    alone = [
+        choose(given[at : at + 1], slots.take(slice(at, at + 1)), epsilon=epsilon, **law)
+        for at, epsilon in enumerate(epsilons.tolist())
+    ]
+    assert together.tolist() == [int(chosen[0]) for chosen in alone]
+    with pytest.raises(InputError, match="an epsilon of its own"):
+        choose(given, slots, epsilon=epsilons[:6], **law)
+    with pytest.raises(PolicyError, match="above 0"):
+        choose(given, slots, epsilon=np.zeros(7), **law)
