@@ -18,9 +18,11 @@ from dptext_etl.allocation import Allocation
 from dptext_etl.evaluation.attacks.nearest_neighbour import ranks_of
 from dptext_etl.evaluation.pairs import words_of
 from dptext_etl.evaluation.statistics import macro_f1
+from dptext_etl.guarantee import MICRO
 
 FIVE = ("ic", "pos", "ner", "wi", "sd")
 FOLDS = 5
+TOTAL = 100.0
 LONGEST = 32
 """Words of a text that are read: the rest of a film snippet is left out, because models are slow."""
 UNIFORM, SCORED, TURNED = "evenly", "five scores", "five scores, turned round"
@@ -135,6 +137,13 @@ def release(mechanism: str, way: str, total: float, texts: Sequence[str]) -> lis
     )
     model = {"model": "english-small", "decoding": "parallel"} if mechanism == "dpmlm" else {}
     return released(kind(allocation=division, **model), texts)
+
+
+def spent(texts: Sequence[str], way: str) -> float:
+    """Return the mean share of E that a division spends: bounds keep some of it back."""
+    division = Allocation(total=TOTAL, scores=FIVE if way == SCORED else (way,))
+    words = [[piece for piece, is_word in _kernel.split(text) if is_word] for text in texts]
+    return statistics.fmean(sum(division.over(each)) / MICRO / TOTAL for each in words)
 
 
 def figures(data: DataSet, after: Sequence[str]) -> dict[str, float]:

@@ -87,6 +87,10 @@ CusText, one budget per data set.
 
 [[alone]]
 
+`pos` and `sd` alone move most of E to a few words, articles and prepositions, which need far less to stay as they are;
+`eps_hi` even leaves a part of E unspent. So they hide much by spending little on all other words, not by knowing which
+words tell who wrote them.
+
 ### DP-MLM
 
 `english-small`, all words at once (`decoding = "parallel"`): a small model, and few texts.

@@ -30,6 +30,10 @@ PER_WORD = {"custext": (3.0, 8.0, 20.0), "dpmlm": (20.0, 40.0)}
 BETWEEN = {"custext": (2.0, 4.0, 5.5, 11.0, 14.0), "dpmlm": (14.0, 28.0)}
 """More of them for the even division alone: what it does at the use of another division lies between two of these."""
 ALONE = 8.0
+NOTHING = (
+    "**Dividing by these scores brings nothing here that a smaller E for all words does not bring, too**, and a "
+    "smaller E is also a stronger guarantee. Lower E first."
+)
 SHARE = 0.75
 """Share of the cells at equal use in which attacks find less, before the page says that they do."""
 SEEDS = (0, 1, 2)
@@ -169,21 +173,22 @@ def verdict(found: dict[str, Cells]) -> str:
 
 def conclusion(found: dict[str, dict[str, Cells]]) -> str:
     """Say in words what the counts say, mechanism by mechanism."""
-    said = []
+    said, brought = [], False
     for mechanism, cells_ in found.items():
-        told = counts(cells_)
-        (use, lost, _), (safe, open_, _), (level_, _, pairs) = told.values()
-        change = "less" if safe > open_ else "more" if open_ > safe else "as much"
-        parts = [
-            f"use {'falls' if lost > use else 'rises' if use > lost else 'stays'} ({use} better, {lost} worse)",
-            f"attacks find {change} ({safe} better, {open_} worse)",
-        ]
-        if pairs:
-            nothing = "it brings nothing that a smaller even budget does not"
-            brought = "attacks find less" if level_ >= pairs * SHARE else nothing
-            parts.append(f"at equal use {brought} ({level_} of {pairs} cells)")
-        said.append(f"* **{mechanism}**, at the same E: " + "; ".join(parts) + ".")
-    return "\n".join(said)
+        (use, lost, _), (safe, open_, _), (level_, _, pairs) = counts(cells_).values()
+        brought |= level_ >= pairs * SHARE
+        said.append(
+            f"* **{mechanism}**, at the same E: use is better in {use} and worse in {lost} cells, protection better in "
+            f"{safe} and worse in {open_}. At equal use, attacks find less in {level_} of {pairs} cells."
+        )
+    last = "At equal use the scores protect more than an even budget does." if brought else NOTHING
+    return "\n".join([*said, "", last])
+
+
+def unspent(data: DataSet) -> str:
+    """Say how much of E each division spends."""
+    shares = [f"{way} {measures.spent(data.texts[:200], way):.0%}" for way in (SCORED, *FIVE)]
+    return f"Of E is spent, on average over 200 texts of {data.name}: " + ", ".join(shares) + "."
 
 
 def page(parts: dict[str, str]) -> str:
@@ -217,7 +222,11 @@ def main(asked: Sequence[str] | None = None) -> None:
                 some = {cell: held for cell, held in here.items() if cell[1] == total}
                 alone += [f"**{data.name}**:", lines(data, some, (UNIFORM, SCORED, *FIVE))]
         parts[mechanism] = "\n\n".join(told)
-    parts |= {"alone": "\n\n".join(alone), "conclusion": conclusion(found), "longest": str(measures.LONGEST)}
+    parts |= {
+        "alone": "\n\n".join([*alone, unspent(sets[-1])]),
+        "conclusion": conclusion(found),
+        "longest": str(measures.LONGEST),
+    }
     PAGE.write_text(page({**parts, "when": f"Last run {datetime.now(UTC).date().isoformat()}."}), encoding="utf-8")
     print(f"written to {PAGE.relative_to(ROOT)}")
 

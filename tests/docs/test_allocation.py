@@ -55,9 +55,9 @@ def test_at_equal_use_the_even_division_has_another_budget(utility, cells):
     pairs = utility.at_level(cells, utility.SCORED, "read", "found")
     assert [(round(ours, 6), round(even, 6)) for ours, even in pairs] == [(0.1, 0.2), (0.5, 0.4)]
     assert utility.counts({"toy": cells})["protection at equal use"] == (1, 1, 2)
-    assert "it brings nothing that a smaller even budget does not (1 of 2 cells)" in utility.conclusion(
-        {"custext": {"toy": cells}}
-    )
+    assert utility.NOTHING in utility.conclusion({"custext": {"toy": cells}}), "half of the cells are no gain"
+    better = {cell: figures for cell, figures in cells.items() if cell != (utility.SCORED, 20.0)}
+    assert utility.NOTHING not in utility.conclusion({"custext": {"toy": better}})
 
 
 def test_the_page_leaves_no_figure_out(utility):
