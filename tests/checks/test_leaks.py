@@ -9,9 +9,10 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from dptext_etl import ColumnPolicy, Policy
+from dptext_etl import ColumnPolicy, Policy, _kernel
 from dptext_etl.checks import Candidate, Stage
 from dptext_etl.checks.catalog import judges
+from dptext_etl.checks.reports import copies
 from dptext_etl.checks.reports.copies import (
     CopyCount,
     count_copies,
@@ -267,3 +268,22 @@ def test_a_stretch_of_original_text_is_beyond_chance(small_vectors):
     assert copied.passed
     assert not stretched.passed
     assert "300" not in stretched.message.replace(f"at most {caught.threshold}", "")
+
+
+def test_the_kernel_counts_copies_by_the_definition(monkeypatch):
+    """Originals of ASCII letters are counted in the kernel, others in Polars: both by the same definition."""
+    random = np.random.default_rng(5)
+    letters = ["a", "B", "it's", "2", "a-b", "...", "é", "İ", "x\u2019s", "Ⓐ", "\n"]
+    texts = [" ".join(random.choice(letters[: 6 + 5 * (row % 3 > 0)], random.integers(0, 9))) for row in range(600)]
+    raw = pl.Series(texts)
+    released = pl.Series([text if at % 4 else texts[at - 1] for at, text in enumerate(texts)]).str.to_lowercase()
+    draws = pl.Series(random.integers(0, 9, len(texts)), dtype=pl.UInt32)
+    rows = pl.DataFrame({"raw": raw, "released": released, "draws": draws})
+    for words in (None, 1, 2, 3):
+        found = count_copies(raw, released, draws, words)
+        plain = copies._count(rows.filter(pl.col("draws") > 0), words)
+        assert found.as_dict() | {"rows_by_draws": {}} == plain.as_dict()
+        assert found.copies > 10
+        assert words is None or found.shared_ngrams > 50
+    _, others = _kernel.count_copies(raw.to_arrow(), released.to_arrow(), draws.to_arrow(), 2)
+    assert pa.array(others).to_pylist() == [at for at, text in enumerate(texts) if not text.isascii()]

@@ -21,7 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
+import pyarrow as pa
 
+from dptext_etl import _kernel
+from dptext_etl.arrays import to_numpy
 from dptext_etl.checks.poisson_binomial import grouped_threshold
 from dptext_etl.checks.reports.shared_ngrams import count_shared_ngrams, ngram_chances, ngram_words
 from dptext_etl.checks.verdict import Verdict
@@ -120,21 +123,31 @@ def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: i
         raise InputError(f"{len(raw)} texts, {len(released)} releases, {len(draws)} numbers of draws: one each per row")
     with seam("counting copies"):
         rows = pl.DataFrame({"raw": raw, "released": released, "draws": draws}).filter(pl.col("draws") > 0).drop_nulls()
-        at_once = max(1, rows.height * BYTES_AT_ONCE // max(1, int(rows.estimated_size())))
-        return sum((_count(part, ngram) for part in rows.iter_slices(at_once)), CopyCount())
+        by_draws = {int(n): int(count) for n, count in rows.group_by("draws").len().sort("draws").rows()}
+        numbers = rows["draws"].cast(pl.UInt32)
+        counted, others = _kernel.count_copies(
+            rows["raw"].to_arrow(), rows["released"].to_arrow(), numbers.to_arrow(), ngram
+        )
+        copies, kept, compared, shared = counted
+        total = CopyCount(copies, by_draws, kept, compared, shared)
+        rest = rows[to_numpy(pa.array(others))]
+        at_once = max(1, rest.height * BYTES_AT_ONCE // max(1, int(rest.estimated_size())))
+        return sum((_count(part, ngram) for part in rest.iter_slices(at_once)), total)
 
 
 def _count(rows: pl.DataFrame, ngram: int | None) -> CopyCount:
-    """Count the copies among a few rows, whose words are all in memory."""
+    """Count the copies among a few rows, whose words are all in memory; rows by draws are counted elsewhere.
+
+    The kernel counts originals of ASCII letters alone, by the same definition.
+    """
     rows = rows.with_columns(_words(pl.col("raw")), pl.col("released").str.split(" "))
     copies = rows.filter(pl.col("raw") == pl.col("released")).height
     aligned = rows.filter(pl.col("raw").list.len() == pl.col("released").list.len())
     words = aligned.select(pl.col("raw").explode(), pl.col("released").explode())
-    by_draws = rows.group_by("draws").len().sort("draws").rows()
     kept = int(words.select((pl.col("raw") == pl.col("released")).sum()).item())
     reference = rows.select(pl.col("raw").list.head(pl.col("draws"))).to_series()
     shared = 0 if ngram is None else count_shared_ngrams(reference, rows["released"], ngram)
-    return CopyCount(copies, {int(n): int(count) for n, count in by_draws}, kept, words.height, shared)
+    return CopyCount(copies, {}, kept, words.height, shared)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-//! Keys, ids and digests of whole columns, in parallel, without the interpreter's lock.
+//! Keys, ids, digests and copies of whole columns, in parallel, without the interpreter's lock.
 
 use std::sync::Arc;
 
@@ -10,11 +10,13 @@ use pyo3::types::PyBytes;
 use super::arrow_ffi::{hashes, Chunks, Column};
 use super::detached;
 use super::keys::{PyReleaseKey, PySecret};
+use super::numbers::{column, numbers};
 use crate::columns::ids::{self, Fields};
 use crate::columns::strings::{Strings, StringsBuilder};
 use crate::errors::{Error, Result};
 use crate::keys::digests::{self, Hash};
 use crate::keys::secrets::ledger_id;
+use crate::text::copies::{Copies, Room};
 use crate::threads;
 
 const ROWS_AT_ONCE: usize = 8192;
@@ -75,6 +77,44 @@ fn text_digests(py: Python<'_>, texts: Chunks) -> PyResult<Column> {
     })
 }
 
+/// What of originals stands in their releases, in rows whose original is ASCII: copies, words kept and compared, rows
+/// that share a stretch of so many words. Then the other rows, which are not counted.
+#[pyfunction]
+#[pyo3(signature = (raw, released, draws, words=None))]
+fn count_copies(
+    py: Python<'_>,
+    raw: Chunks,
+    released: Chunks,
+    draws: Chunks,
+    words: Option<usize>,
+) -> PyResult<((u64, u64, u64, u64), Column)> {
+    let (found, others) = detached(py, || {
+        let (raw, released) = (Strings::new(&raw.0)?, Strings::new(&released.0)?);
+        let draws = numbers::<u32>(&draws, "draws")?;
+        if raw.len() != released.len() || raw.len() != draws.len() {
+            return Err(Error::input("originals, releases and draws have one row each"));
+        }
+        let parts = threads::over_rows(raw.len(), ROWS_AT_ONCE, threads::count(None)?, |range| {
+            let (mut room, mut found, mut others) = (Room::default(), Copies::default(), Vec::new());
+            for row in range {
+                let (Some(text), Some(release)) = (raw.get(row)?, released.get(row)?) else { continue };
+                let draws = draws.get(row).copied().unwrap_or(0) as usize;
+                match room.count(text, release, draws, words) {
+                    Some(counted) => found += counted,
+                    None => others.push(row as u32),
+                }
+            }
+            Ok((found, others))
+        })?;
+        Ok(parts.into_iter().fold((Copies::default(), Vec::new()), |(mut found, mut others), (more, left)| {
+            found += more;
+            others.extend(left);
+            (found, others)
+        }))
+    })?;
+    Ok(((found.copies, found.kept, found.compared, found.shared), column(others)))
+}
+
 /// Merkle root over rows of fixed size: leaves `SHA-256(0x00 || row)`, nodes `SHA-256(0x01 || left || right)`.
 #[pyfunction]
 fn merkle_root<'py>(py: Python<'py>, rows: Chunks) -> PyResult<Bound<'py, PyBytes>> {
@@ -112,6 +152,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(idem_keys, module)?)?;
     module.add_function(wrap_pyfunction!(hash_ids, module)?)?;
     module.add_function(wrap_pyfunction!(text_digests, module)?)?;
+    module.add_function(wrap_pyfunction!(count_copies, module)?)?;
     module.add_function(wrap_pyfunction!(merkle_root, module)?)?;
     module.add_function(wrap_pyfunction!(canonical_ids, module)?)
 }

@@ -1,6 +1,7 @@
 //! Texts as words, and words as texts.
 
 pub mod classes;
+pub mod copies;
 pub mod input_policy;
 pub mod lexicon;
 pub mod outputs;
