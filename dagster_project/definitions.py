@@ -19,4 +19,4 @@ POLICY = Path(__file__).with_name("privacy.toml")
 write_missing(POLICY.parent / "data")
 of_models = comments()  # None without the extra "models"
 built = [build_definitions(policy, partitions=MONTHS) for policy in (POLICY, of_models) if policy is not None]
-defs = check_lineage(dg.Definitions.merge(*built, dg.Definitions(assets=[topics])))
+defs = check_lineage(dg.Definitions.merge(*built, dg.Definitions(assets=[topics], executor=dg.in_process_executor)))

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from dptext_etl.orchestration.settings import after_gates as after_gates
     from dptext_etl.orchestration.training import Trainings as Trainings
     from dptext_etl.orchestration.training import training_assets as training_assets
+    from dptext_etl.orchestration.translator import PolicyTranslator as PolicyTranslator
 
 _HOMES = {
     "EvidenceReport": "evidence",
@@ -25,6 +26,7 @@ _HOMES = {
     "LedgerResource": "resources",
     "MaterializationSummary": "launch",
     "PolicyComponent": "component",
+    "PolicyTranslator": "translator",
     "PublishedTable": "reading",
     "Trainings": "training",
     "after_gates": "settings",
@@ -39,6 +41,7 @@ __all__ = [
     "LedgerResource",
     "MaterializationSummary",
     "PolicyComponent",
+    "PolicyTranslator",
     "PublishedTable",
     "Trainings",
     "after_gates",

@@ -14,7 +14,7 @@ import dagster as dg
 from dptext_etl import engines, runner
 from dptext_etl.orchestration import facts, handover
 from dptext_etl.orchestration.failures import as_failure
-from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, names, stage_tag
+from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG, Names
 from dptext_etl.orchestration.partitions import in_run
 from dptext_etl.orchestration.resources import deployed, needed
 from dptext_etl.orchestration.settings import Settings, after_gates
@@ -24,93 +24,100 @@ from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.summary import summarise
 
 Result = dg.MaterializeResult[Any]
-Step = Callable[[Policy, str | None, Listener], facts.Metadata]
+Step = Callable[[Policy, str | None, Listener, dg.AssetKey], facts.Metadata]
 
 
 def raw_asset(policy: Policy, settings: Settings) -> dg.AssetSpec:
     """Return the source, of which Dagster knows name and place but reads nothing."""
-    name = names(policy)
+    name = settings.names
     return dg.AssetSpec(
         name.raw,
         description="The raw table, inside the boundary. Dagster knows where it is and reads nothing of it.",
         metadata={"dagster/uri": policy.source, "text columns": ", ".join(column.name for column in policy.columns)},
         group_name=name.group,
+        owners=name.owners,
         partitions_def=settings.partitions,
         kinds={"text"},
-        tags=stage_tag(RAW_TAG, policy),
+        tags=name.tag(RAW_TAG),
     )
 
 
 def staged_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
     """Return the step that reserves, draws, stages and commits."""
-    name = names(policy)
+    name = settings.names
 
     @dg.asset(
         key=name.staged,
         deps=[name.raw],
         description="Released rows in quarantine, inside the boundary: charged, committed and not yet checked.",
         kinds={"polars"},
-        tags=stage_tag(STAGED_TAG, policy),
+        tags=name.tag(STAGED_TAG),
         pool=settings.pool_of(policy),
+        op_tags=settings.op_tags,
         automation_condition=settings.automation_condition,
         metadata=facts.claims(policy),
         group_name=name.group,
+        owners=name.owners,
         partitions_def=settings.partitions,
         backfill_policy=settings.backfill,
         code_version=facts.code_version(policy),
-        required_resource_keys=needed(policy),
+        required_resource_keys=needed(name),
+        retry_policy=settings.retry_policy,
     )
     def staged(context: dg.AssetExecutionContext) -> Result:
-        return _each_partition(context, policy, "staging", _stage)
+        return _each_partition(context, policy, name, "staging", _stage)
 
     return staged
 
 
 def published_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
     """Return the step that publishes a table that passed every gate; it publishes nothing without their verdicts."""
-    name = names(policy)
+    name = settings.names
 
     @dg.asset(
         key=name.published,
         deps=[name.staged],
         description="The published table: one version per release, under a manifest that is replaced atomically.",
         kinds={"parquet"},
-        tags=stage_tag(PUBLISHED_TAG, policy),
+        tags=name.tag(PUBLISHED_TAG),
         io_manager_key=name.table,
         automation_condition=after_gates(),
         metadata=facts.claims(policy),
         group_name=name.group,
+        owners=name.owners,
         partitions_def=settings.partitions,
         backfill_policy=settings.backfill,
         code_version=facts.code_version(policy),
-        required_resource_keys=needed(policy),
+        required_resource_keys=needed(name),
+        retry_policy=settings.retry_policy,
     )
     def published(context: dg.AssetExecutionContext) -> Result:
-        return _each_partition(context, policy, "publishing", _publish)
+        return _each_partition(context, policy, name, "publishing", _publish)
 
     return published
 
 
-def _each_partition(context: dg.AssetExecutionContext, policy: Policy, action: str, step: Step) -> Result:
+def _each_partition(context: dg.AssetExecutionContext, policy: Policy, name: Names, action: str, step: Step) -> Result:
     """Take a step for every partition of the run, and attach its facts to that partition."""
     with as_failure(action):
-        policy = deployed(policy, context)
+        policy = deployed(policy, context, name)
         for partition in in_run(context) or [None]:
-            context.add_asset_metadata(step(policy, partition, teller(context.log, partition)), partition_key=partition)
+            found = step(policy, partition, teller(context.log, partition), name.raw)
+            context.add_asset_metadata(found, partition_key=partition)
     return dg.MaterializeResult()
 
 
-def _stage(policy: Policy, partition: str | None, listener: Listener) -> facts.Metadata:
+def _stage(policy: Policy, partition: str | None, listener: Listener, raw: dg.AssetKey) -> facts.Metadata:
     run = engines.stage(policy, partition=partition, progress=listener)
     handover.leave_run(run)
-    return facts.of_staged(run)
+    return facts.of_staged(run, raw)
 
 
-def _publish(policy: Policy, partition: str | None, listener: Listener) -> facts.Metadata:
+def _publish(policy: Policy, partition: str | None, listener: Listener, raw: dg.AssetKey) -> facts.Metadata:
     began = time.monotonic()
     staged = handover.find_run(policy, partition)
     verdicts = handover.find_verdicts(staged)
     done = runner.publish(staged, verdicts, progress=listener)
     summary = summarise(staged, verdicts, done, staged.seconds + time.monotonic() - began)
     handover.clear(staged)
-    return facts.of_published(staged, summary)
+    return facts.of_published(staged, summary, raw)

@@ -92,8 +92,23 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
         ),
     ] = None
     executor: Annotated[
-        Literal["in_process", "multiprocess"] | None, _said("Executor of the whole code location; by default its own.")
+        Literal["in_process", "multiprocess"] | None,
+        _said("Executor of the job and its location; by default the job is one process."),
     ] = None
+    key_prefix: Annotated[Sequence[str] | str | None, _said("What stands before the keys of all assets.")] = None
+    source_asset: Annotated[
+        str | None, _said('Key of your asset that writes the source, with "/"; it takes the place of the raw one.')
+    ] = None
+    op_tags: Annotated[
+        dict[str, Any] | None, _said("Tags of the staging step and of the job's runs; by default the policy's.")
+    ] = None
+    max_retries: Annotated[int | None, _said("How often a failed step is tried again; by default never.")] = None
+    group_name: Annotated[str | None, _said("Group of the assets; by default the dataset.")] = None
+    owners: Annotated[Sequence[str] | None, _said('Owners of the assets: e-mail addresses, or "team:NAME".')] = None
+    schedule: Annotated[
+        str | None, _said("Cron of a schedule of the job, off at first; partitions by time bring their own times.")
+    ] = None
+    watch_source: Annotated[bool, _said("Add a sensor that starts the job for new files, off at first.")] = False
     ledger: Annotated[LedgerAttributes | None, _said("Ledger of this deployment; by default the policy's.")] = None
     key: Annotated[str | None, _said('Noise key, "env:NAME" or "file:PATH"; by default the policy\'s.')] = None
 
@@ -102,7 +117,9 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
     @classmethod
     def get_spec(cls) -> dg.ComponentTypeSpec:
         """Return the description for Dagster's pages."""
-        return dg.ComponentTypeSpec(tags=["privacy", "text"], produces=["asset", "asset_check", "job", "resource"])
+        return dg.ComponentTypeSpec(
+            tags=["privacy", "text"], produces=["asset", "asset_check", "job", "resource", "schedule", "sensor"]
+        )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """Make the definitions.
@@ -119,6 +136,14 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
             pool=self.pool,
             automation_condition=self.automation_condition,
             executor=_EXECUTORS[self.executor] if self.executor else None,
+            key_prefix=self.key_prefix,
+            source_asset=dg.AssetKey.from_user_string(self.source_asset) if self.source_asset else None,
+            op_tags=self.op_tags,
+            retry_policy=dg.RetryPolicy(max_retries=self.max_retries) if self.max_retries else None,
+            group_name=self.group_name,
+            owners=self.owners,
+            schedule=self.schedule,
+            watch_source=self.watch_source,
             ledger=LedgerResource(url=self.ledger.url, id_key=self.ledger.id_key) if self.ledger else None,
             key=KeyResource(reference=self.key) if self.key else None,
         )

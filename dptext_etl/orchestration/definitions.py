@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
+from dptext_etl.errors import PolicyError
 from dptext_etl.orchestration.assets import published_asset, raw_asset, staged_asset
 from dptext_etl.orchestration.evidence import EvidenceReport, evidence_asset
 from dptext_etl.orchestration.gates import gate_checks
@@ -16,6 +18,8 @@ from dptext_etl.orchestration.reading import PublishedTable
 from dptext_etl.orchestration.recheck import published_checks
 from dptext_etl.orchestration.resources import KeyResource, LedgerResource
 from dptext_etl.orchestration.settings import Backfill, Settings, backfill_policy
+from dptext_etl.orchestration.starting import schedule_of, source_sensor
+from dptext_etl.orchestration.translator import PolicyTranslator
 from dptext_etl.policy import PolicyLike, resolve
 
 
@@ -26,7 +30,16 @@ def build_definitions(
     backfill: Backfill = "multi_run",
     pool: str | None = None,
     automation_condition: dg.AutomationCondition[Any] | None = None,
-    executor: dg.ExecutorDefinition | None = dg.in_process_executor,
+    executor: dg.ExecutorDefinition | None = None,
+    key_prefix: Sequence[str] | str | None = None,
+    source_asset: dg.CoercibleToAssetKey | dg.AssetsDefinition | dg.AssetSpec | None = None,
+    op_tags: Mapping[str, Any] | None = None,
+    retry_policy: dg.RetryPolicy | None = None,
+    group_name: str | None = None,
+    owners: Sequence[str] | None = None,
+    translator: PolicyTranslator | None = None,
+    schedule: str | None = None,
+    watch_source: bool = False,
     ledger: LedgerResource | None = None,
     key: KeyResource | None = None,
     evidence: EvidenceReport | None = None,
@@ -48,14 +61,28 @@ def build_definitions(
         pool: Pool in which staging takes a slot; None takes "gpu" if a mechanism's models run on a GPU, otherwise none.
         automation_condition: Condition under which Dagster stages automatically; None never does. If automation is
             switched on, rows that were staged automatically and pass their gates are published automatically.
-        executor: Executor of the steps of a run; None leaves it to the code location.
+        executor: Executor of the job and of the whole code location. None runs the steps of the job in one process, and
+            leaves everything else to the code location, so that the definitions can be merged with any other.
+        key_prefix: What stands before the keys of all assets; steps, job and resources take it, too. Several releases
+            of a dataset fit into one code location by it.
+        source_asset: An asset of yours that writes the source; it takes the place of `raw_<dataset>`, and counts as raw
+            for `check_lineage`.
+        op_tags: Tags of the staging step and of the job's runs, such as "dagster-k8s/config"; None takes those of the
+            policy (`[dagster] tags`).
+        retry_policy: How often a failed step is tried again; what is committed is neither drawn nor charged again.
+        group_name: Group of the assets; None takes the dataset.
+        owners: Owners of the assets: e-mail addresses, or "team:NAME".
+        translator: Names the assets in a way of your own, in the place of `key_prefix`, `group_name` and `owners`.
+        schedule: Cron of a schedule of the job, off at first; partitions by time bring their own times.
+        watch_source: Add a sensor that starts the job for new files, off at first.
         ledger: The ledger of this deployment; None takes the policy's.
         key: Reference to the noise key of this deployment; None takes the policy's.
         evidence: What a report of the release measures, and its folder; the asset `evidence_<dataset>` makes it. None
             makes no such asset. It is no part of the job, and nothing waits for it.
 
     Raises:
-        PolicyError: The policy cannot be read, or its partitions cannot be found or cannot be part of a path.
+        PolicyError: The policy cannot be read, or its partitions cannot be found or cannot be part of a path; or a
+            schedule or sensor has nothing to go by.
 
     Example:
         ```python
@@ -65,20 +92,28 @@ def build_definitions(
         ```
     """
     policy = resolve(policy)
-    name = names(policy)
+    name = names(policy, _chosen(translator, key_prefix, group_name, owners), _key_of(source_asset))
     parts = partitions_definition(policy, partitions)
-    settings = Settings(parts, backfill_policy(backfill, parts), pool, automation_condition)
+    tags = dict(policy.dagster.tags if op_tags is None else op_tags)
+    settings = Settings(
+        name, parts, backfill_policy(backfill, parts), pool, automation_condition, tags or None, retry_policy
+    )
     steps = [staged_asset(policy, settings), *([published_asset(policy, settings)] if policy.publish else [])]
     checks = [gate_checks(policy, settings), *([published_checks(policy, settings)] if policy.publish else [])]
     reports = [] if evidence is None else [evidence_asset(policy, settings, evidence)]
+    job = dg.define_asset_job(
+        name.job,
+        selection=dg.AssetSelection.assets(*steps),
+        description=_JOB,
+        executor_def=executor or dg.in_process_executor,
+        tags=tags or None,
+    )
     made = dg.Definitions(
-        assets=[raw_asset(policy, settings), *steps, *reports],
+        assets=[*([raw_asset(policy, settings)] if source_asset is None else []), *steps, *reports],
         asset_checks=[item for item in checks if item is not None],
-        jobs=[
-            dg.define_asset_job(
-                name.job, selection=dg.AssetSelection.assets(*steps), description=_JOB, executor_def=executor
-            )
-        ],
+        jobs=[job],
+        schedules=[schedule_of(schedule, job, settings)] if schedule else [],
+        sensors=[source_sensor(policy, job, settings)] if watch_source else [],
         resources={
             name.ledger: ledger or LedgerResource.of(policy),
             name.key: key or KeyResource.of(policy),
@@ -90,3 +125,27 @@ def build_definitions(
 
 
 _JOB = "Reserve, draw, stage, commit, check, publish. The same release again costs nothing and gives the same bytes."
+
+
+def _chosen(
+    translator: PolicyTranslator | None,
+    key_prefix: Sequence[str] | str | None,
+    group_name: str | None,
+    owners: Sequence[str] | None,
+) -> PolicyTranslator:
+    """Return the translator that names the assets.
+
+    Raises:
+        PolicyError: A translator and single names were given.
+    """
+    if translator is None:
+        return PolicyTranslator(key_prefix, group_name, owners)
+    if any(given is not None for given in (key_prefix, group_name, owners)):
+        raise PolicyError("a translator names the assets, so nothing else can", "give key_prefix and the like to it")
+    return translator
+
+
+def _key_of(
+    source: dg.CoercibleToAssetKey | dg.AssetsDefinition | dg.AssetSpec | None,
+) -> dg.CoercibleToAssetKey | None:
+    return source.key if isinstance(source, (dg.AssetsDefinition, dg.AssetSpec)) else source

@@ -18,7 +18,7 @@ from dptext_etl.evaluation.evidence import INSIDE, Evidence
 from dptext_etl.evaluation.published import columns_of
 from dptext_etl.orchestration import facts
 from dptext_etl.orchestration.failures import as_failure
-from dptext_etl.orchestration.names import RAW_TAG, names
+from dptext_etl.orchestration.names import RAW_TAG
 from dptext_etl.orchestration.partitions import in_run
 from dptext_etl.orchestration.resources import deployed, needed
 from dptext_etl.orchestration.settings import Settings
@@ -52,7 +52,7 @@ def evidence_asset(policy: Policy, settings: Settings, wanted: EvidenceReport) -
     """
     if not policy.publish:
         raise PolicyError("a report compares a published table, and this policy publishes nothing", "publish = true")
-    name = names(policy)
+    name = settings.name
 
     @dg.asset(
         key=name.evidence,
@@ -61,6 +61,7 @@ def evidence_asset(policy: Policy, settings: Settings, wanted: EvidenceReport) -
         kinds={"html"},
         tags={RAW_TAG: ""},
         group_name=name.group,
+        owners=name.owners or None,
         partitions_def=settings.partitions,
         backfill_policy=settings.backfill,
         required_resource_keys=needed(policy),

@@ -9,8 +9,8 @@ from typing import Any
 import dagster as dg
 
 from dptext_etl.checks import Lineage
+from dptext_etl.guarantee import MICRO
 from dptext_etl.orchestration import pictures
-from dptext_etl.orchestration.names import names
 from dptext_etl.orchestration.written import written
 from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
@@ -42,7 +42,7 @@ def code_version(policy: Policy) -> str:
     return hashlib.sha256("\0".join(said).encode()).hexdigest()[:12]
 
 
-def of_staged(staged: StagedRun) -> Metadata:
+def of_staged(staged: StagedRun, raw: dg.AssetKey) -> Metadata:
     """Return the facts of a staged run."""
     words = sum(shard.counts["words"] for shard in staged.shards)
     schema = Staging(staged.layout.staging).schema(staged.shards[0]) if staged.shards else {}
@@ -55,11 +55,11 @@ def of_staged(staged: StagedRun) -> Metadata:
         **pictures.of_spends(staged),
         "columns dropped unread": ", ".join(staged.dropped) or "none",
         "quarantine": dg.MetadataValue.path(str(staged.layout.staging)),
-        **_columns(staged.policy, {name: str(dtype) for name, dtype in schema.items()}),
+        **_columns(staged.policy, {name: str(dtype) for name, dtype in schema.items()}, raw),
     }
 
 
-def of_published(staged: StagedRun, summary: RunSummary) -> Metadata:
+def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Metadata:
     """Return the facts of a published run: its contents, its cost, and the remaining budget."""
     manifest = Manifest.read(staged.layout)
     largest = summary.spend["largest_record"]
@@ -71,6 +71,7 @@ def of_published(staged: StagedRun, summary: RunSummary) -> Metadata:
         "log10 odds of that record": _number(largest["log10_odds"]),
         **pictures.of_spends(staged),
         **pictures.of_remaining(summary.remaining),
+        **budget(summary.remaining),
         **_rows(summary.rows),
         "gates passed": ", ".join(gate["name"] for gate in summary.gates),
     }
@@ -79,11 +80,24 @@ def of_published(staged: StagedRun, summary: RunSummary) -> Metadata:
             "dagster/uri": summary.published,
             "manifest": dg.MetadataValue.path(staged.layout.manifest),
             "manifest sha256": summary.manifest or "",
-            **_columns(staged.policy, manifest.schema),
+            **_columns(staged.policy, manifest.schema, raw),
         }
     return facts
 
 
+def budget(remaining: Mapping[str, Any]) -> Metadata:
+    """Return what units have left as numbers, which Dagster's pages plot over the materialisations of an asset."""
+    found: Metadata = {}
+    for component, left in remaining["left"].items():
+        for quantile, amount in left.items():
+            if quantile in _PLOTTED:
+                found[f"{component} left, {_PLOTTED[quantile]}"] = round(int(amount) / MICRO, 6)
+    if found:
+        found[f"{remaining['unit']}s at their cap"] = int(remaining["exhausted"])
+    return found
+
+
+_PLOTTED = {"min": "least", "p50": "median"}
 _ALWAYS = ("read", "new", "replayed", "quarantined", "released")
 
 
@@ -96,7 +110,7 @@ def _number(amount: float | str) -> float | str:
     return amount if isinstance(amount, str) else round(float(amount), 3)
 
 
-def _columns(policy: Policy, schema: Mapping[str, str]) -> Metadata:
+def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Metadata:
     """Return the columns and the origin of each."""
     lineage = Lineage.declared(policy)
     spent = {column.column: column.mechanism for column in policy.column_policies()}
@@ -114,7 +128,6 @@ def _columns(policy: Policy, schema: Mapping[str, str]) -> Metadata:
             else f"released by {mechanism.name}, epsilon {mechanism.epsilon:g} per {mechanism.guarantee.unit}"
         )
         columns.append(dg.TableColumn(edge.output, schema.get(edge.output, "unknown"), description=said, tags=tags))
-    raw = dg.AssetKey(names(policy).raw)
     deps = {edge.output: [dg.TableColumnDep(asset_key=raw, column_name=edge.source)] for edge in lineage.edges}
     return {
         "dagster/column_schema": dg.TableSchema(columns=columns),

@@ -32,7 +32,7 @@ class Found:
         blocking: True if later steps wait for the check; otherwise it only warns.
     """
 
-    asset: str
+    asset: dg.AssetKey
     check: str
     partition: str | None
     passed: bool
@@ -44,7 +44,7 @@ class Found:
     def facts(self) -> dict[str, Any]:
         """Return the arguments that all forms of a result share."""
         return {
-            "asset_key": dg.AssetKey(self.asset),
+            "asset_key": self.asset,
             "check_name": self.check,
             "passed": self.passed,
             "severity": dg.AssetCheckSeverity.ERROR if self.blocking else dg.AssetCheckSeverity.WARN,
@@ -54,7 +54,7 @@ class Found:
 
 
 def specs_of(
-    asset: str, checks: Mapping[str, str], partitions: dg.PartitionsDefinition | None, *, blocking: bool
+    asset: dg.AssetKey, checks: Mapping[str, str], partitions: dg.PartitionsDefinition | None, *, blocking: bool
 ) -> list[dg.AssetCheckSpec]:
     """Return checks of an asset with its partitions; Dagster keeps the result of every partition apart.
 
@@ -83,7 +83,7 @@ def events_of(context: dg.AssetCheckExecutionContext, results: Iterable[Found]) 
         results: The results of the checks.
     """
     asked = {(key.asset_key, key.name) for key in context.selected_asset_check_keys}
-    wanted = [item for item in results if (dg.AssetKey(item.asset), item.check) in asked]
+    wanted = [item for item in results if (item.asset, item.check) in asked]
     if context.has_partition_key or all(item.partition is None for item in wanted):
         yield from (dg.AssetCheckResult(**item.facts) for item in wanted)
         return
@@ -100,7 +100,7 @@ def events_of(context: dg.AssetCheckExecutionContext, results: Iterable[Found]) 
 
 def _judged(context: dg.AssetCheckExecutionContext, item: Found) -> Any:
     """Return the materialisation of a partition that was judged."""
-    key, partition = dg.AssetKey(item.asset), str(item.partition)
+    key, partition = item.asset, str(item.partition)
     wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
     found = context.instance.fetch_materializations(wanted, limit=1).records
     if not found:
@@ -120,7 +120,7 @@ class Findings:
         partitions: The partitions of the run.
     """
 
-    def __init__(self, asset: str, partitions: Sequence[str | None]) -> None:
+    def __init__(self, asset: dg.AssetKey, partitions: Sequence[str | None]) -> None:
         self._asset = asset
         self.partitions = partitions
         self._verdicts: dict[str | None, tuple[Verdict, ...]] = {}

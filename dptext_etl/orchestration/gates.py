@@ -17,7 +17,6 @@ from dptext_etl.orchestration import handover, reports
 from dptext_etl.orchestration.failures import as_failure
 from dptext_etl.orchestration.findings import Event, Findings, events_of, specs_of
 from dptext_etl.orchestration.handover import is_staged
-from dptext_etl.orchestration.names import names
 from dptext_etl.orchestration.partitions import to_judge
 from dptext_etl.orchestration.resources import deployed, needed
 from dptext_etl.orchestration.settings import Settings
@@ -27,7 +26,7 @@ from dptext_etl.policy import Policy
 
 def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     """Return the step that evaluates every gate on the staged rows; the published asset waits for all of them."""
-    name = names(policy)
+    name = settings.names
     known = catalogue(policy, Stage.STAGED)
     reported = reports.catalogue(policy)
     specs = specs_of(name.staged, known, settings.partitions, blocking=True)
@@ -37,12 +36,13 @@ def gate_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
         name=name.gates,
         specs=specs,
         description="Every gate, before anything is published; no gate compares a row with its raw text.",
-        required_resource_keys=needed(policy),
+        required_resource_keys=needed(name),
         can_subset=True,
+        retry_policy=settings.retry_policy,
     )
     def evaluate(context: dg.AssetCheckExecutionContext) -> Iterator[Event]:
         with as_failure("evaluating the gates"):
-            here = deployed(policy, context)
+            here = deployed(policy, context, name)
             partitions = to_judge(context, settings.partitions, lambda partition: is_staged(here, partition))
             found = Findings(name.staged, partitions)
             runs = []

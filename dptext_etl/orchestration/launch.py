@@ -13,7 +13,7 @@ import dagster as dg
 from dptext_etl.errors import DPTextError, InputError, seam
 from dptext_etl.orchestration.definitions import build_definitions
 from dptext_etl.orchestration.lineage import check_lineage
-from dptext_etl.orchestration.names import STAGED, names
+from dptext_etl.orchestration.names import names
 from dptext_etl.orchestration.partitions import Partitions
 from dptext_etl.orchestration.resources import KeyResource, LedgerResource
 from dptext_etl.policy import PolicyLike, resolve
@@ -91,7 +91,8 @@ class MaterializationSummary:
     @property
     def gates(self) -> tuple[CheckFacts, ...]:
         """Return the checks that decided about a publication."""
-        return tuple(item for item in self.checks if item.severity == "ERROR" and item.asset.startswith(STAGED))
+        staged = [item for item in self.checks if item.asset.startswith("staged_")]
+        return tuple(item for item in staged if item.severity == "ERROR")
 
     @property
     def exit_code(self) -> int:

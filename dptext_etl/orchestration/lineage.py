@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import dagster as dg
@@ -49,10 +49,10 @@ def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> 
     """Refuse an asset graph in which raw text avoids publication, and return the definitions.
 
     Every asset that depends on a raw asset, directly or through others, must be raw itself (inside the boundary, marked
-    `tags={"dptext/raw": ""}`) or come after a published asset. Only the published asset of its dataset and its gates
-        may
-    read a staged asset. A check that reads raw or staged rows declares `metadata={"dptext/raw": True}` and must not
-    block, because its decision would depend on raw text (docs/spec/privacy.md#no-row-decision).
+    `tags={"dptext/raw": ""}`) or come after a published asset. What a staged asset of `build_definitions` reads is raw.
+    Only the published asset of its dataset and its gates may read a staged asset. A check that reads raw or staged rows
+    declares `metadata={"dptext/raw": True}` and must not block, because its decision would depend on raw text
+    (docs/spec/privacy.md#no-row-decision).
 
     Args:
         defs: Definitions, a repository, or a list of assets and asset checks; all jobs on them are covered.
@@ -125,6 +125,9 @@ def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _N
             above = frozenset(judged | step | read)
             check_kind: Kind = "gate" if module in _GATES else "check" if RAW_TAG in check.metadata else "other"
             nodes[f"check {check.name} of {_written(check.asset_key)}"] = _Node(check_kind, "", above, check.blocking)
+    for staged in [node for node in nodes.values() if node.kind == "staged"]:
+        for source in staged.above & nodes.keys():
+            nodes[source] = replace(nodes[source], kind="raw", dataset=nodes[source].dataset or staged.dataset)
     if missing := raw - nodes.keys():
         raise PolicyError(f"no asset is called {', '.join(sorted(missing))}", "name raw assets by their keys")
     return nodes

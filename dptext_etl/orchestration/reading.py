@@ -4,7 +4,7 @@ Dagster's own I/O managers for frames log sampled rows. This one logs nothing an
 """
 
 # No `from __future__ import annotations`: Dagster resolves annotations at run time.
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import dagster as dg
 import polars as pl
@@ -19,8 +19,8 @@ from dptext_etl.runner.layout import Layout
 class PublishedTable(dg.IOManager):
     """Load the published table of a policy for parameters such as `def topics(published_notes: pl.LazyFrame)`.
 
-    A parameter annotated `pl.DataFrame` gets a data frame, any other a lazy frame. An asset that takes several
-    partitions gets them one after the other in one frame.
+    A parameter annotated `pl.DataFrame` or `pandas.DataFrame` gets such a data frame, any other a lazy frame. An asset
+    that takes several partitions gets them one after the other in one frame.
 
     Args:
         policy: The policy that publishes.
@@ -29,7 +29,7 @@ class PublishedTable(dg.IOManager):
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
 
-    def load_input(self, context: dg.InputContext) -> pl.LazyFrame | pl.DataFrame:
+    def load_input(self, context: dg.InputContext) -> Any:
         """Return the version that the manifest names; rows are read only when the frame is collected.
 
         Raises:
@@ -38,7 +38,10 @@ class PublishedTable(dg.IOManager):
         with as_failure("reading the published table"):
             partitions = context.asset_partition_keys if context.has_asset_partitions else [None]
             frame = pl.concat([self._scan(partition) for partition in partitions])
-            return frame.collect() if context.dagster_type.typing_type is pl.DataFrame else frame
+            wanted = context.dagster_type.typing_type
+            if wanted is pl.DataFrame:
+                return frame.collect()
+            return frame.collect().to_pandas() if _is_pandas(wanted) else frame
 
     def handle_output(self, context: dg.OutputContext, obj: object) -> NoReturn:  # noqa: ARG002
         """Refuse to write, because only the runner publishes."""
@@ -48,3 +51,7 @@ class PublishedTable(dg.IOManager):
     def _scan(self, partition: str | None) -> pl.LazyFrame:
         sink = Layout.of(self._policy, partition).sink
         return scan_published(sink, self._policy.storage_options)
+
+
+def _is_pandas(wanted: Any) -> bool:
+    return isinstance(wanted, type) and wanted.__name__ == "DataFrame" and wanted.__module__.startswith("pandas")

@@ -12,7 +12,6 @@ from dptext_etl.checks import Stage, Verdict, catalogue, published
 from dptext_etl.errors import GateError, InputError
 from dptext_etl.orchestration.failures import as_failure
 from dptext_etl.orchestration.findings import Event, Findings, events_of, specs_of
-from dptext_etl.orchestration.names import names
 from dptext_etl.orchestration.partitions import to_judge
 from dptext_etl.orchestration.resources import deployed, needed
 from dptext_etl.orchestration.settings import Settings
@@ -25,19 +24,20 @@ _NOTHING = ("nothing is published that could be checked", "materialise the publi
 
 def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
     """Return the step that judges the published table, in a folder or in an object store."""
-    name = names(policy)
+    name = settings.names
     known = catalogue(policy, Stage.PUBLISHED)
 
     @dg.multi_asset_check(
         name=name.recheck,
         specs=specs_of(name.published, known, settings.partitions, blocking=True),
         description="The published table, judged again without raw data; its readers wait for this.",
-        required_resource_keys=needed(policy),
+        required_resource_keys=needed(name),
         can_subset=True,
+        retry_policy=settings.retry_policy,
     )
     def recheck(context: dg.AssetCheckExecutionContext) -> Iterator[Event]:
         with as_failure("checking the published table"):
-            here = deployed(policy, context)
+            here = deployed(policy, context, name)
             partitions = to_judge(context, settings.partitions, lambda partition: _published(here, partition))
             found = Findings(name.published, partitions)
             for partition in partitions:

@@ -9,7 +9,7 @@ from pydantic import field_validator
 from dptext_etl import keys
 from dptext_etl.errors import PolicyError
 from dptext_etl.ledger import Ledger
-from dptext_etl.orchestration.names import names
+from dptext_etl.orchestration.names import Names
 from dptext_etl.policy import LedgerSpec, Policy
 from dptext_etl.policy.secrets import holds_password
 
@@ -82,15 +82,13 @@ def _named(value: Any) -> Any:
     return value if value is None or isinstance(value, dg.EnvVar) else keys.reference(value)
 
 
-def needed(policy: Policy) -> set[str]:
+def needed(name: Names) -> set[str]:
     """Return the names of the resources that every step of a dataset needs."""
-    name = names(policy)
     return {name.ledger, name.key}
 
 
-def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext) -> Policy:
+def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckExecutionContext, name: Names) -> Policy:
     """Return the policy with the ledger and key of this deployment."""
-    name = names(policy)
     ledger: LedgerResource = getattr(context.resources, name.ledger)
     key: KeyResource = getattr(context.resources, name.key)
     spec = LedgerSpec(url=ledger.url, id_key=ledger.id_key)

@@ -2,8 +2,10 @@
 
 # No `from __future__ import annotations`: Dagster makes command line options of the annotations.
 import os
+import tomllib
 from contextlib import chdir
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 from dagster.components.component_scaffolding import scaffold_component
@@ -47,7 +49,16 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
             text = _template(policy.stem) if source is None else _guessed(Path(source).absolute(), policy)
             with seam(f"writing the policy {policy}", InputError, "the folder must be there and writable by you"):
                 policy.write_text(text, encoding="utf-8")
-        scaffold_component(request, {"policy": _said(policy, root)})
+        scaffold_component(request, {"policy": _said(policy, root), **_starts(policy)})
+
+
+def _starts(policy: Path) -> dict[str, Any]:
+    """Return what may start the job: a sensor, and a schedule where nothing has to name a partition; both are off."""
+    from dptext_etl.policy import PARTITION
+
+    source = tomllib.loads(policy.read_text(encoding="utf-8")).get("source", "")
+    starts: dict[str, Any] = {} if "://" in source else {"watch_source": True}
+    return starts if PARTITION in source else {**starts, "schedule": "@daily"}
 
 
 def _said(policy: Path, root: Path) -> str:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import dagster as dg
 
+from dptext_etl.orchestration.names import Names
 from dptext_etl.policy import Policy
 
 Backfill = Literal["multi_run", "single_run"]
@@ -21,16 +23,22 @@ class Settings:
     """The settings that all assets of a dataset share.
 
     Attributes:
+        names: Names of assets, steps and resources.
         partitions: The dataset's partitions, or None.
         backfill: Division of a backfill into runs; None takes one run per partition.
         pool: Pool in which staging takes a slot; None leaves it to the mechanisms.
         automation_condition: Condition under which Dagster stages automatically; None never does.
+        op_tags: Tags of the staging step, such as what a Kubernetes executor reads.
+        retry_policy: How often a failed step is tried again; committed records are neither drawn nor charged again.
     """
 
+    names: Names
     partitions: dg.PartitionsDefinition | None = None
     backfill: dg.BackfillPolicy | None = None
     pool: str | None = None
     automation_condition: dg.AutomationCondition[Any] | None = None
+    op_tags: Mapping[str, Any] | None = None
+    retry_policy: dg.RetryPolicy | None = None
 
     def pool_of(self, policy: Policy) -> str | None:
         """Return the pool of the staging step: the named one, or that of GPUs if a mechanism runs on one."""

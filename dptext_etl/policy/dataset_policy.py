@@ -16,7 +16,7 @@ from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.fitting import require_fit
 from dptext_etl.policy.paths import anchored
 from dptext_etl.policy.secrets import holds_password, written_out
-from dptext_etl.policy.terms import Cap, LedgerSpec, Retention
+from dptext_etl.policy.terms import Cap, DagsterSpec, LedgerSpec, Retention
 
 PARTITION = "{partition}"
 _SHOWN = ("dataset", "release", "source", "sink", "id", "subject", "unit", "keep", "on_cap", "publish")
@@ -56,6 +56,7 @@ class Policy(Checked):
             only reported.
         reports: "copies" counts in all rows what came back unchanged; by default a report looks at a sample of at most
             512 rows per shard. With `copy_gate_false_alarm` all rows count anyway.
+        dagster: What Dagster alone reads: `tags` of the staging step and of the job's runs.
         columns: The text columns.
     """
 
@@ -86,6 +87,7 @@ class Policy(Checked):
     sql_function: bool = True
     copy_gate_false_alarm: Annotated[float, Field(gt=0, lt=0.5)] | None = None
     reports: tuple[Literal["copies"], ...] = ()
+    dagster: DagsterSpec = Field(default_factory=DagsterSpec, exclude_if=lambda given: not given.tags)
     columns: Annotated[tuple[ColumnSpec, ...], Field(alias="column", min_length=1)]
     _column_policies: tuple[ColumnPolicy, ...] = PrivateAttr(default=())
 

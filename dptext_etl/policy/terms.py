@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, model_validator
 
 from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.secrets import holds_password
+
+
+class DagsterSpec(Checked):
+    """What Dagster alone reads of a policy.
+
+    Attributes:
+        tags: Tags of the staging step and of the job's runs, such as "dagster-k8s/config": strings or tables.
+    """
+
+    what: ClassVar[str] = "[dagster]"
+
+    tags: dict[str, Any] = Field(default_factory=dict)
 
 
 class LedgerSpec(Checked):

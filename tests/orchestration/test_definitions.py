@@ -14,6 +14,7 @@ dg = pytest.importorskip("dagster", reason="dagster is not installed")
 orchestration = pytest.importorskip("dptext_etl.orchestration")
 
 from dptext_etl.mechanisms.custext import CusText  # noqa: E402
+from dptext_etl.orchestration.names import names  # noqa: E402
 from dptext_etl.orchestration.partitions import discovered  # noqa: E402
 
 
@@ -182,13 +183,14 @@ def test_a_ledger_url_in_a_variable_is_kept_by_its_name(make_policy, tmp_path, m
     policy = make_policy()
     key = orchestration.KeyResource.of(policy)
 
-    @dg.asset(required_resource_keys=resources.needed(policy))
+    name = names(policy)
+
+    @dg.asset(required_resource_keys=resources.needed(name))
     def seen(context):
-        here = resources.deployed(policy, context)
+        here = resources.deployed(policy, context, name)
         assert here.ledger.url == "env:DPTEXT_LEDGER_SECRET_URL"
         return
 
-    name = resources.names(policy)
     done = dg.materialize([seen], resources={name.ledger: given, name.key: key})
     assert done.success
     assert "hunter2" not in repr(given) + str(given.model_dump())

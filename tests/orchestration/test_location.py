@@ -1,0 +1,198 @@
+"""A code location of one's own: names, sources, tags, retries, schedules and sensors, several releases, pandas."""
+
+import json
+
+import pandas as pd
+import polars as pl
+import pytest
+
+from dptext_etl import Policy, _kernel
+from dptext_etl.errors import GateError, PolicyError
+
+dg = pytest.importorskip("dagster", reason="dagster is not installed")
+
+from dagster.components.core.component_tree import ComponentTree  # noqa: E402
+
+from dptext_etl.orchestration import PolicyComponent, PolicyTranslator, build_definitions, check_lineage  # noqa: E402
+
+K8S = {"dagster-k8s/config": {"container_config": {"resources": {"limits": {"nvidia.com/gpu": "1"}}}}}
+QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
+
+
+@pytest.fixture
+def make_policy(tmp_path, small_vectors):
+    _kernel.Secret().write(str(tmp_path / "noise.key"))
+
+    def make(**changes):
+        mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": small_vectors}
+        values = {
+            "dataset": "notes",
+            "release": "r1",
+            "source": str(tmp_path / "raw.parquet"),
+            "sink": str(tmp_path / "published"),
+            "id": "id",
+            "unit": "record",
+            "key": f"file:{tmp_path / 'noise.key'}",
+            "ledger": {"url": f"sqlite:///{tmp_path}/ledger.db"},
+            "cap": {"measure": "pure", "epsilon": 4.2, "period": "2026"},
+            "column": [{"name": "note", "mechanism": mechanism, "allow": ["cluster"]}],
+            **changes,
+        }
+        return Policy.parse(values)
+
+    return make
+
+
+def write(path, rows=40):
+    pl.DataFrame({"id": [f"r{n}" for n in range(rows)], "note": ["wordaa wordab"] * rows}).write_parquet(path)
+
+
+def keys(defs):
+    return {spec.key.to_user_string() for spec in defs.resolve_all_asset_specs()}
+
+
+def test_two_releases_of_a_dataset_fit_into_a_location_with_an_executor_of_its_own(make_policy, tmp_path):
+    now, then = make_policy(), make_policy(release="r2", sink=str(tmp_path / "other"))
+    merged = dg.Definitions.merge(
+        build_definitions(now),
+        build_definitions(then, key_prefix=["privacy", "v2"], group_name="second", owners=["team:privacy"]),
+        dg.Definitions(executor=dg.multiprocess_executor),
+    )
+    dg.Definitions.validate_loadable(check_lineage(merged))
+    stages = ("raw_notes", "staged_notes", "published_notes")
+    assert keys(merged) == {*stages, *(f"privacy/v2/{stage}" for stage in stages)}
+    jobs = {name: merged.resolve_job_def(name) for name in ("privatize_notes", "privatize_privacy_v2_notes")}
+    assert {job.executor_def.name for job in jobs.values()} == {"in_process"}
+    assert {"ledger_notes", "ledger_privacy_v2_notes"} <= set(merged.resources)
+    specs = {spec.key.to_user_string(): spec for spec in merged.resolve_all_asset_specs()}
+    assert specs["privacy/v2/published_notes"].group_name == "second"
+    assert list(specs["privacy/v2/staged_notes"].owners) == ["team:privacy"]
+    assert specs["staged_notes"].group_name == "notes"
+
+
+def test_a_translator_names_the_assets(make_policy):
+    class Ours(PolicyTranslator):
+        def asset_key(self, policy, stage):
+            return dg.AssetKey(["privacy", policy.dataset, stage])
+
+    defs = build_definitions(make_policy(), translator=Ours(group_name="g"))
+    assert keys(defs) == {"privacy/notes/raw", "privacy/notes/staged", "privacy/notes/published"}
+    assert defs.resolve_job_def("privatize_privacy_notes_published").name
+    with pytest.raises(PolicyError, match="a translator names the assets"):
+        build_definitions(make_policy(), translator=Ours(), key_prefix="v2")
+
+
+def test_an_asset_of_ones_own_takes_the_place_of_the_raw_one(make_policy, tmp_path):
+    @dg.asset(key=["dump", "notes"])
+    def dump() -> None:
+        write(tmp_path / "raw.parquet")
+
+    @dg.asset
+    def words(published_notes: pd.DataFrame) -> int:
+        assert type(published_notes) is pd.DataFrame
+        return int(published_notes["note"].str.split(" ").str.len().sum())
+
+    @dg.asset(deps=[dump])
+    def lengths() -> None: ...
+
+    defs = build_definitions(make_policy(), source_asset=dump)
+    assert keys(defs) == {"dump/notes", "staged_notes", "published_notes"}
+    merged = check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=[dump, words])))
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = merged.resolve_implicit_global_asset_job_def()
+        done = job.execute_in_process(instance=instance, run_config=QUIET)
+        assert done.success
+        assert done.output_for_node("words") == 80
+        (event,) = instance.fetch_materializations(dg.AssetKey("published_notes"), limit=1).records
+        facts = {name: value.value for name, value in event.asset_materialization.metadata.items()}
+        assert (facts["eps_pure left, median"], facts["eps_pure left, least"]) == (0.2, 0.2)
+        assert facts["records at their cap"] == 0
+    (near,) = [item for item in done.get_asset_check_evaluations() if item.check_name == "report_budget"]
+    assert (near.passed, near.severity, near.blocking) == (False, dg.AssetCheckSeverity.WARN, False)
+    assert near.description == "the median record has 5% of the cap left"
+    with pytest.raises(GateError, match="dump/notes -> lengths"):
+        check_lineage(dg.Definitions.merge(defs, dg.Definitions(assets=[dump, lengths])))
+
+
+def test_runs_and_the_staging_step_have_the_tags_of_the_policy(make_policy):
+    policy = make_policy(dagster={"tags": K8S})
+    for defs in (build_definitions(policy), build_definitions(make_policy(), op_tags=K8S)):
+        job = defs.resolve_job_def("privatize_notes")
+        with dg.DagsterInstance.ephemeral() as instance:  # a run launcher is given the run
+            run = instance.create_run_for_job(job, tags=job.run_tags)
+        assert json.loads(run.tags["dagster-k8s/config"]) == K8S["dagster-k8s/config"]
+        assert "dagster-k8s/config" in job.get_node_named("staged_notes").definition.tags
+        assert "dagster-k8s/config" not in job.get_node_named("published_notes").definition.tags
+    assert "dagster" not in make_policy().model_dump(by_alias=True)
+    assert Policy.parse(policy.model_dump(by_alias=True)) == policy
+
+
+def test_a_failed_step_is_tried_again(make_policy):
+    again = dg.RetryPolicy(max_retries=3)
+    job = build_definitions(make_policy(), retry_policy=again).resolve_job_def("privatize_notes")
+    assert {job.get_node_named(name).definition.retry_policy for name in ("staged_notes", "gates_notes")} == {again}
+
+
+def test_a_sensor_starts_the_job_for_new_files_alone(make_policy, tmp_path):
+    policy = make_policy(source=str(tmp_path / "{partition}.parquet"), sink=str(tmp_path / "out" / "{partition}"))
+    defs = build_definitions(policy, partitions=["a", "b"], watch_source=True)
+    sensor = defs.resolve_sensor_def("sensor_notes")
+    assert sensor.default_status == dg.DefaultSensorStatus.STOPPED
+    repository = defs.get_repository_def()
+
+    def asked(cursor):
+        with dg.DagsterInstance.ephemeral() as instance:
+            context = dg.build_sensor_context(instance, cursor=cursor, repository_def=repository)
+            data = sensor.evaluate_tick(context)
+        return [request.partition_key for request in data.run_requests], data.cursor or cursor
+
+    first, cursor = asked(None)
+    assert first == []
+    write(tmp_path / "a.parquet")
+    second, cursor = asked(cursor)
+    assert (second, asked(cursor)[0]) == (["a"], [])
+    write(tmp_path / "a.parquet", rows=41)
+    write(tmp_path / "b.parquet")
+    assert asked(cursor)[0] == ["a", "b"]
+    assert "parquet" not in cursor
+    with pytest.raises(PolicyError, match="object store"):
+        build_definitions(make_policy(source="s3://bucket/raw.parquet"), watch_source=True)
+
+
+def test_a_schedule_is_that_of_the_job_or_of_its_partitions(make_policy, tmp_path):
+    daily = build_definitions(make_policy(), schedule="0 4 * * *").resolve_schedule_def("schedule_notes")
+    assert (daily.cron_schedule, daily.default_status) == ("0 4 * * *", dg.DefaultScheduleStatus.STOPPED)
+    parts = make_policy(source=str(tmp_path / "{partition}.parquet"), sink=str(tmp_path / "out" / "{partition}"))
+    months = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m")
+    made = build_definitions(parts, partitions=months, schedule="@daily")
+    assert made.resolve_schedule_def("schedule_notes").cron_schedule == "0 0 1 * *"
+    with pytest.raises(PolicyError, match="which of the named partitions"):
+        build_definitions(parts, partitions=["a"], schedule="@daily")
+
+
+def test_the_component_has_the_same_settings(make_policy, tmp_path):
+    policy = tmp_path / "privacy.toml"
+    values = make_policy()
+    policy.write_text(
+        f'dataset = "notes"\nrelease = "r1"\nsource = "raw.parquet"\nsink = "published"\nid = "id"\nunit = "record"\n'
+        f'key = "{values.key}"\nledger = {{ url = "sqlite:///ledger.db" }}\n'
+        '[dagster]\ntags = { "team" = "privacy" }\n'
+        '[[column]]\nname = "note"\nmechanism = { name = "custext", epsilon = 2.0 }\nallow = ["cluster"]\n'
+    )
+    attributes = {
+        "policy": str(policy),
+        "key_prefix": "v2",
+        "source_asset": "dump/notes",
+        "max_retries": 2,
+        "owners": ["team:privacy"],
+        "schedule": "@daily",
+        "watch_source": True,
+    }
+    component = PolicyComponent.from_attributes_dict(attributes=attributes)
+    defs = component.build_defs(ComponentTree.for_test().load_context)
+    assert keys(defs) == {"dump/notes", "v2/staged_notes", "v2/published_notes"}
+    job = defs.resolve_job_def("privatize_v2_notes")
+    assert (job.executor_def.name, defs.executor) == ("in_process", None)
+    assert job.run_tags["team"] == "privacy"
+    assert job.get_node_named("v2__staged_notes").definition.retry_policy.max_retries == 2
+    assert {item.name for item in [*defs.schedules, *defs.sensors]} == {"schedule_v2_notes", "sensor_v2_notes"}
