@@ -20,6 +20,7 @@ def policy_entries() -> str:
         ("`[[column]]`", policy.ColumnSpec, schema["$defs"]["ColumnSpec"]),
         ("`ledger`", policy.LedgerSpec, schema["$defs"]["LedgerSpec"]),
         ("`cap`", policy.Cap, schema["$defs"]["Cap"]),
+        ("`dagster`", policy.DagsterSpec, schema["$defs"]["DagsterSpec"]),
     ):
         meanings = {item["name"]: item["meaning"] for item in mechanism_facts.parameters(model)}
         aliases = {field.alias: name for name, field in model.model_fields.items() if field.alias}
@@ -42,6 +43,7 @@ def kind_of(entry: dict[str, Any]) -> str:
             "Disclosure": "disclosure",
             "LedgerSpec": "table `ledger`",
             "Cap": "table `cap`",
+            "DagsterSpec": "table `dagster`",
             "ColumnSpec": "column",
         }.get(entry["$ref"].rpartition("/")[2], "table")
     if entry.get("type") == "array":

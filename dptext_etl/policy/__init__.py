@@ -8,7 +8,7 @@ from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.consent import Accepted, require_acceptance, require_consent
 from dptext_etl.policy.dataset_policy import PARTITION, Policy
 from dptext_etl.policy.resolving import PolicyLike, resolve, resolve_column
-from dptext_etl.policy.terms import Cap, LedgerSpec
+from dptext_etl.policy.terms import Cap, DagsterSpec, LedgerSpec
 
 __all__ = [
     "PARTITION",
@@ -16,6 +16,7 @@ __all__ = [
     "Cap",
     "ColumnPolicy",
     "ColumnSpec",
+    "DagsterSpec",
     "KeyReference",
     "LedgerSpec",
     "Name",
