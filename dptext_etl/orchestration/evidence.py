@@ -52,7 +52,7 @@ def evidence_asset(policy: Policy, settings: Settings, wanted: EvidenceReport) -
     """
     if not policy.publish:
         raise PolicyError("a report compares a published table, and this policy publishes nothing", "publish = true")
-    name = settings.name
+    name = settings.names
 
     @dg.asset(
         key=name.evidence,
@@ -61,14 +61,14 @@ def evidence_asset(policy: Policy, settings: Settings, wanted: EvidenceReport) -
         kinds={"html"},
         tags={RAW_TAG: ""},
         group_name=name.group,
-        owners=name.owners or None,
+        owners=name.owners,
         partitions_def=settings.partitions,
         backfill_policy=settings.backfill,
-        required_resource_keys=needed(policy),
+        required_resource_keys=needed(name),
     )
     def evidence(context: dg.AssetExecutionContext) -> dg.MaterializeResult[Any]:
         with as_failure("measuring the release"):
-            here = deployed(policy, context)
+            here = deployed(policy, context, name)
             for partition in in_run(context) or [None]:
                 said = _measured(here, partition, wanted, context)
                 context.add_asset_metadata(said, partition_key=partition)
