@@ -115,8 +115,10 @@ def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple
     from dptext_etl.errors import DPTextError
 
     example = kind.example()
-    required = {key: getattr(example, key) for key, field in kind.model_fields.items() if field.is_required()}
-    chosen = {key: getattr(example, key) for key in example.model_fields_set}
+    left = {"epsilon"} if "allocation" in given else set()  # its own parts say what a text costs
+    needed = [key for key, field in kind.model_fields.items() if field.is_required() and key not in left]
+    required = {key: getattr(example, key) for key in needed}
+    chosen = {key: getattr(example, key) for key in example.model_fields_set - left}
     error: DPTextError | None = None
     for more in ({}, _at_hand(kind, given), chosen):
         if error is not None and not more.keys() - given.keys() - required.keys():
