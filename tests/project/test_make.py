@@ -186,6 +186,7 @@ def test_help_is_the_default_and_lists_every_target():
         "score-utility",
         "surrogate-utility",
         "allocation-utility",
+        "rewriting-again",
         "survivors",
         "docs",
         "wheel",
