@@ -174,7 +174,8 @@ def write(model: Any, tokenizer: Any, settings: Settings, folder: Path, facts: M
     copy.deepcopy(model).half().save_pretrained(folder)
     (folder / "generation_config.json").unlink(missing_ok=True)  # mechanisms decode themselves
     tokenizer.save_pretrained(folder)
-    about = {**facts, "training_provenance": "public", "settings": asdict(settings)}
+    used = {**asdict(settings), "template": settings.template}
+    about = {**facts, "training_provenance": "public", "settings": used}
     (folder / FACTS).write_text(json.dumps(about, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 

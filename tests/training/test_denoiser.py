@@ -117,6 +117,7 @@ def test_a_training_that_was_stopped_ends_with_the_same_weights(tokenizer, texts
 
     facts = json.loads((tmp_path / "whole" / "training.json").read_text())
     assert (facts["steps"], facts["training_provenance"]) == (4, "public")
+    assert facts["settings"]["template"] == MECHANISMS[kind].model_fields["template"].default
     mechanism = MECHANISMS[kind](epsilon=20.0, l_max=4, model=str(tmp_path / "whole"), clip=(-6.0, 6.0))
     assert isinstance(mechanism.generator, ModelGenerator)
     mechanism.probe()
