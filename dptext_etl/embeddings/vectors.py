@@ -27,7 +27,9 @@ Rows = npt.NDArray[np.integer[Any]] | Sequence[int] | slice
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.floating[Any]]
 
-DEFAULT_VECTORS = "english-20k"
+DEFAULT_VECTORS, SYNONYMS = "english-20k", "english-20k-synonyms"
+SHIPPED = (DEFAULT_VECTORS, SYNONYMS)
+"""Names of the vectors that ship: learnt from text alone, and the same moved by synonyms and antonyms."""
 DATA = Path(__file__).parent.parent / "data"
 _CELLS = 2**24  # distances held at once
 _ROWS = 256  # vectors whose lengths are computed at once
@@ -52,7 +54,7 @@ class WordVectors:
 
     @classmethod
     def load(cls, source: str | Path = DEFAULT_VECTORS, *, limit: int | None = None) -> Self:
-        """Read "english-20k" or a file; a file is quantised once and then kept in the artifact cache.
+        """Read vectors that ship (`SHIPPED`) or a file; a file is quantised once and then kept in the artifact cache.
 
         Formats: GloVe and counter-fitted text ("word x1 … xd" per line), word2vec text (the same below a line "n d"),
         word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here. See
@@ -67,7 +69,7 @@ class WordVectors:
         """
         if limit is not None and limit < 1:
             raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to take all words")
-        path = DATA / f"{DEFAULT_VECTORS}.safetensors" if source == DEFAULT_VECTORS else Path(source)
+        path = DATA / f"{source}.safetensors" if source in SHIPPED else Path(source)
         sha256 = sha256_file(path)
         kind = kind_of(path)
         if kind == "grid" and (limit is None or limit >= len(_grid(path, sha256)[0])):

@@ -55,7 +55,8 @@ class CusText(AllocatedWords, TableMechanism):
         norm: Range that scales the scores: the extremes over the whole set ("cluster", the paper) or over the input's
             row ("row", the published code; faithful only).
         metric: "euclidean" or "cosine".
-        vectors: Public word vectors, "english-20k" or a path; their words are the vocabulary.
+        vectors: Public word vectors, "english-20k", "english-20k-synonyms" (better for sentiment at small epsilon) or a
+            path; their words are the vocabulary.
         stopwords: Public list for "plus": "english" or a path.
 
     Example:

@@ -93,6 +93,6 @@ cap = {{ measure = "pure", epsilon = 1000, period = "all" }}
 
 [[column]]
 name = "text"
-mechanism = {{ name = "custext", epsilon = 2.0 }}
+mechanism = {{ name = "custext", epsilon = 2.0, vectors = "english-20k-synonyms" }}
 allow = ["cluster"]                       # consent: CusText shows the output set of every word
 """

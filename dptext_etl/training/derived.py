@@ -30,6 +30,7 @@ def derive(out: Path) -> list[Path]:
     Returns:
         Folders of the entries, with the layout of the artifact cache.
     """
+    from dptext_etl.embeddings.vectors import SYNONYMS
     from dptext_etl.mechanisms.custext import CusText
     from dptext_etl.mechanisms.diffractor import Diffractor
     from dptext_etl.mechanisms.santext import SanText
@@ -39,6 +40,7 @@ def derive(out: Path) -> list[Path]:
         os.environ[artifacts.CACHE_VARIABLE] = cache
         artifacts.DERIVED = Path(cache) / "none"
         try:
+            _ = CusText(epsilon=1.0, vectors=SYNONYMS).table
             _ = CusText(epsilon=1.0).table, Diffractor(epsilon=1.0).neighbour_lists(), SanText(epsilon=1.0).span
         finally:
             artifacts.DERIVED = shipped

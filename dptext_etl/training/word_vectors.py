@@ -89,7 +89,7 @@ def train(texts: Iterable[str], settings: Settings) -> tuple[tuple[str, ...], np
         texts_of_kinds, _position(chosen, len(kinds)), _position(contexts, len(kinds)), settings.window
     )
     left = _factorise(_information(pairs, settings.smoothing, settings.shift), settings)
-    grid, scale = _grid(left, settings.seed)
+    grid, scale = _rotated(left, settings.seed)
     return tuple(kinds[kind] for kind in chosen), grid, scale
 
 
@@ -153,14 +153,18 @@ def _factorise(information: sparse.csr_array, settings: Settings) -> Reals:
     return vectors
 
 
-def _grid(vectors: Reals, seed: int) -> tuple[npt.NDArray[np.int8], float]:
+def _rotated(vectors: Reals, seed: int) -> tuple[npt.NDArray[np.int8], float]:
     """Give vectors length 1, rotate them so that no coordinate is special, and round them to int8."""
     lengths = np.linalg.norm(vectors.astype(np.float64), axis=1, keepdims=True)
     unit = vectors / np.maximum(lengths, np.finfo(np.float64).tiny)
     rotation, _ = np.linalg.qr(np.random.default_rng(seed).standard_normal((vectors.shape[1], vectors.shape[1])))
-    rotated = unit @ rotation
-    scale = float(np.float32(np.abs(rotated).max() / 127))
-    return np.rint(np.clip(rotated / scale, -127, 127)).astype(np.int8), scale
+    return on_grid(unit @ rotation)
+
+
+def on_grid(vectors: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int8], float]:
+    """Round vectors to int8, with one scale at which the largest coordinate is 127."""
+    scale = float(np.float32(np.abs(vectors).max() / 127))
+    return np.rint(np.clip(vectors / scale, -127, 127)).astype(np.int8), scale
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -10,16 +10,17 @@ from safetensors.numpy import load_file
 from dptext_etl.artifacts import DERIVED, canon
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.diameter import largest_squared_distance
+from dptext_etl.embeddings.vectors import SYNONYMS
 from dptext_etl.mechanisms import custext
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.santext import SanText
 from dptext_etl.training.derived import FORMATS
 
+EVERY = [(path, json.loads((path / "about.json").read_bytes())) for path in DERIVED.iterdir()]
+MOVED = WordVectors.load(SYNONYMS).artifact.sha256
 ENTRIES = {
-    about["description"]["format"]: (path, about)
-    for path in DERIVED.iterdir()
-    for about in [json.loads((path / "about.json").read_bytes())]
+    about["description"]["format"]: (path, about) for path, about in EVERY if about["description"]["vectors"] != MOVED
 }
 
 
@@ -30,8 +31,8 @@ def content(which):
 
 def test_there_is_one_entry_of_each_kind_under_the_hash_of_its_description():
     assert sorted(ENTRIES) == sorted(FORMATS)
-    assert len(list(DERIVED.iterdir())) == len(FORMATS)
-    for path, about in ENTRIES.values():
+    assert len(EVERY) == len(FORMATS) + 1
+    for path, about in EVERY:
         assert path.name == hashlib.sha256(canon(about["description"])).hexdigest()
         (found,) = path.glob("content.*")
         assert hashlib.sha256(found.read_bytes()).hexdigest() == about["sha256"]
@@ -42,6 +43,13 @@ def test_the_output_sets_are_those_of_the_vectors():
     vectors = WordVectors.load()
     expected = np.concatenate(custext.partition(vectors, 20, "euclidean"))
     np.testing.assert_array_equal(load_file(content("dptext-sets/1"))["members"], expected)
+
+
+def test_the_output_sets_of_the_moved_vectors_are_theirs():
+    (path,) = (path for path, about in EVERY if about["description"]["vectors"] == MOVED)
+    (found,) = path.glob("content.*")
+    expected = np.concatenate(custext.partition(WordVectors.load(SYNONYMS), 20, "euclidean"))
+    np.testing.assert_array_equal(load_file(found)["members"], expected)
 
 
 def test_the_largest_distance_is_that_of_the_vectors():
@@ -66,9 +74,10 @@ def test_the_list_goes_from_word_to_nearest_unused_word():
 def test_the_defaults_find_what_came_with_the_package(tmp_path, monkeypatch):
     monkeypatch.setenv("DPTEXT_CACHE", str(tmp_path / "none"))
     monkeypatch.setattr(custext, "partition", lambda *_: pytest.fail("derived again"))
-    sets = CusText(epsilon=1.0)._sets(WordVectors.load())
-    assert sum(map(len, sets)) == len(WordVectors.load())
-    assert {len(members) for members in sets} == {20}
+    for name in ("english-20k", SYNONYMS):
+        sets = CusText(epsilon=1.0, vectors=name)._sets(WordVectors.load(name))
+        assert sum(map(len, sets)) == len(WordVectors.load(name))
+        assert {len(members) for members in sets} == {20}
     assert Diffractor(epsilon=1.0).neighbour_lists().artifact.path.is_relative_to(DERIVED)
     assert SanText(epsilon=1.0).span.path.is_relative_to(DERIVED)
     assert not (tmp_path / "none").exists()
