@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-thorough test-lanes test-lanes-all test-spark35 lint bench gpu drills leak-drills utility latent-utility score-utility surrogate-utility allocation-utility rewriting-again survivors docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-thorough test-lanes test-lanes-all test-spark35 lint bench gpu drills leak-drills frontier latent-utility score-utility surrogate-utility allocation-utility rewriting-again docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -74,8 +74,8 @@ drills: $(DONE)/kernel $(DONE)/dev ## Kill, crowd, fill, restart and restore, ma
 leak-drills: $(DONE)/kernel $(DONE)/dev ## Plant the peers' bugs one by one and see what stops each; writes docs/leak-drills.md
 	@DPTEXT_WRITE_PAGES=1 $(BIN)/python -m pytest -q tests/leaks/test_leak_drills.py
 
-utility: $(DONE)/kernel $(DONE)/dev ## Measure what word mechanisms leave of public texts; writes docs/utility.md
-	@$(BIN)/python docs/utility.py
+frontier: $(DONE)/kernel $(DONE)/dev ## Measure all mechanisms on public data; goes on where it was; writes docs/frontier.parquet and its page (MODELS="--only dpmlm …")
+	@PYTHONPATH=docs $(BIN)/python -m frontier $(MODELS)
 
 latent-utility: $(DONE)/kernel $(DONE)/dev ## Train what is missing, measure what latent mechanisms leave of public texts; writes docs/latent-utility.md
 	@$(BIN)/python docs/latent_utility.py $(LATENT)
@@ -91,9 +91,6 @@ allocation-utility: $(DONE)/kernel $(DONE)/dev ## Measure what dividing a text's
 
 rewriting-again: $(DONE)/kernel $(DONE)/dev ## Measure what writing released texts anew brings; writes docs/rewriting-again.md
 	@$(BIN)/python docs/rewriting_again.py
-
-survivors: $(DONE)/kernel $(DONE)/dev ## Count what word mechanisms leave of typed personal data; writes docs/survivors.md
-	@$(BIN)/python docs/survivors.py
 
 docs: $(DONE)/kernel $(DONE)/dev ## Build the documentation, strictly, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site

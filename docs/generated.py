@@ -68,4 +68,6 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         name = found.group(1)
         return generator("policy_tables" if name == POLICY_ENTRIES else "tables", name)()
 
+    if "{{ frontier_" in markdown:
+        markdown = generator("frontier_page", "for_documentation")(markdown)
     return re.sub(r"\{\{ (\w+) \}\}", table, markdown)

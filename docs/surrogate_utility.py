@@ -246,7 +246,8 @@ OTHERS = """## What word mechanisms need
 A classifier over words (C = 1) on releases of word mechanisms of ours (`english-20k`, one key), 3,000 texts of Snips. ε
 per text is that per word times the mean number of words; CusText also discloses the output set of every word, so its ε
 is not the same promise. For latent mechanisms and for DP-MLM see [latent](latent-utility.md) and
-[score](score-utility.md) mechanisms: they need ε in the hundreds per text."""
+[score](score-utility.md) mechanisms: they need ε in the hundreds per text.
+[What equal use takes](frontier.md#which-equal-use-takes) on other data sets is on the page of all mechanisms."""
 
 
 def page(parts: Sequence[str]) -> str:

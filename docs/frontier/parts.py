@@ -1,0 +1,134 @@
+"""Make the parts of the page: each is HTML for one place of `docs/frontier.md`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from html import escape
+
+import polars as pl
+
+from dptext_etl.guarantee import Disclosure, GuaranteeClass
+from frontier import charts, choose, papers, plan, tidy
+from frontier.cells import SPANS
+from frontier.data import CUTS
+from frontier.kept import best, points
+from frontier.tables import amount, figure, named, of_data_set, table
+
+WANTED = (0.5, 0.8)
+
+
+@cache
+def found() -> choose.Found:
+    """Read the tidy file once."""
+    table_ = tidy.read()
+    return choose.Found(points(table_), tidy.means(table_))
+
+
+def choice() -> str:
+    """Return what to choose, in ten lines."""
+    return f'<ol class="choice">{"".join(f"<li>{line}</li>" for line in choose.lines(found()))}</ol>'
+
+
+def frontiers() -> str:
+    """Return the plots of use against attack."""
+    return charts.legend(found().points) + charts.grid(found().points, charts.frontier)
+
+
+def budgets() -> str:
+    """Return the plots of use against epsilon per text."""
+    return charts.grid(found().points, charts.budgets)
+
+
+def unbeaten() -> str:
+    """Return, by data set, the lines that no other one beats in both."""
+    rows = []
+    here = best(found().points.filter(pl.col("use_kept") > 0.1, pl.col("attack_kept").is_not_null()))
+    for name in (name for name in CUTS if name != "pii_synth"):
+        some = here.filter(pl.col("dataset") == name).sort("use_kept", descending=True).to_dicts()
+        said = "; ".join(f"{named(row)} at {row['epsilon']:g}" for row in some)
+        rows.append([name, escape(CUTS[name].says), said])
+    return table(["data set", "what it is", "lines that no other beats in both, most use first"], rows)
+
+
+def equal_use() -> str:
+    """Return the smallest measured epsilon per text at which a line keeps half and four fifths of the use."""
+    labelled = [name for name, cut in CUTS.items() if cut.label]
+    rows = []
+    lines = found().points.select("mechanism", "variant").unique(maintain_order=True).to_dicts()
+    for line in sorted(lines, key=lambda row: (row["mechanism"] != "surrogate", row["mechanism"], row["variant"])):
+        here = found().points.filter(pl.col("mechanism") == line["mechanism"], pl.col("variant") == line["variant"])
+        cells = []
+        for name in labelled:
+            at = here.filter(pl.col("dataset") == name)
+            least = [at.filter(pl.col("use_kept") >= share)["epsilon_per_text"].min() for share in WANTED]
+            cells.append("" if not len(at) else " / ".join("–" if one is None else amount(float(one)) for one in least))  # type: ignore[arg-type]
+        rows.append([named(line), *cells])
+    return table(["mechanism", *labelled], rows, sorts=True)
+
+
+def mechanisms() -> str:
+    """Return what every line costs and shows, in words."""
+    rows = []
+    for row in found().points.group_by("mechanism", "variant", maintain_order=True).first().to_dicts():
+        at = found().points.filter(pl.col("mechanism") == row["mechanism"], pl.col("variant") == row["variant"])
+        low, high = (amount(value) for value in (at["epsilon_per_text"].min(), at["epsilon_per_text"].max()))  # type: ignore[arg-type]
+        shows = [Disclosure(name).meaning for name in row["discloses"].split(", ") if name != "nullness"]
+        claim = GuaranteeClass(row["guarantee"])
+        rows.append(
+            [
+                named(row),
+                escape(row["reading"]),
+                f"{low} to {high}",
+                f"{claim.value}: {escape(claim.meaning)}",
+                escape("; ".join(shows)) or "nothing but which rows are null",
+            ]
+        )
+    return table(["mechanism", "ε is", "measured ε per text", "guarantee", "shown in clear"], rows)
+
+
+def left_out() -> str:
+    """Return the mechanisms of the library that have no line of their own here, and what they need."""
+    rows = [[name, escape(needs)] for name, needs in plan.NEEDS_MODEL.items()]
+    return table(["mechanism", "needs"], rows)
+
+
+def survivors() -> str:
+    """Return how much typed personal data stands in its own release."""
+    here = found().means.filter(pl.col("measure") == SPANS)
+    kinds = sorted(set(here["figure"]) - {"all"})
+    wide = here.pivot("figure", index=["mechanism", "variant", "epsilon", "reading"], values="value")
+    rows = [
+        [named(row), f"{row['epsilon']:g} {escape(row['reading'])}", *(figure(row[kind]) for kind in ("all", *kinds))]
+        for row in wide.sort("mechanism", "variant", "epsilon").to_dicts()
+    ]
+    raw = [figure(here.filter(pl.col("figure") == kind)["raw"].max()) for kind in ("all", *kinds)]  # type: ignore[arg-type]
+    names = [kind.lower().replace("_", " ") for kind in kinds]
+    return table(["mechanism", "its ε", "all", *names], [*rows, ["the raw texts", "", *raw]], sorts=True)
+
+
+def tables() -> str:
+    """Return everything that was measured, by data set."""
+    made = {name: of_data_set(found().points, found().means, name) for name in CUTS if name != "pii_synth"}
+    return "".join(
+        f"<details><summary>{name}: {escape(CUTS[name].says)}</summary>{said}</details>" for name, said in made.items()
+    )
+
+
+def of_papers() -> str:
+    """Return the papers' tables beside what was measured here."""
+    return "".join(f"<h3>{title}</h3>{said}" for title, said in papers.sections(tidy.read()))
+
+
+PARTS: dict[str, Callable[[], str]] = {
+    "frontier_choice": choice,
+    "frontier_plots": frontiers,
+    "frontier_budgets": budgets,
+    "frontier_unbeaten": unbeaten,
+    "frontier_equal_use": equal_use,
+    "frontier_mechanisms": mechanisms,
+    "frontier_left_out": left_out,
+    "frontier_survivors": survivors,
+    "frontier_tables": tables,
+    "frontier_papers": of_papers,
+}

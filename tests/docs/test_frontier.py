@@ -1,0 +1,113 @@
+"""The tidy file of `make frontier`: a sample of its cells is measured again, and its page is made of nothing else."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+
+ROOT = Path(__file__).resolve().parents[2]
+SAMPLE = [("UCI", "custext", "", 2.0, 0), ("UCI", "surrogate", "everyday-30k", 4.0, 0)]
+TAKEN = ("downstream", "nearest_neighbour", "words_kept")
+
+
+@pytest.fixture(scope="module")
+def frontier():
+    sys.path.insert(0, str(ROOT / "docs"))
+    names = ("beside", "cells", "data", "kept", "page", "plan", "tidy")
+    yield type("frontier", (), {name: importlib.import_module(f"frontier.{name}") for name in names})
+    sys.path.remove(str(ROOT / "docs"))
+    for name in [name for name in sys.modules if name.partition(".")[0] in ("frontier", "surrogate_measures")]:
+        sys.modules.pop(name)
+
+
+@pytest.fixture
+def room(frontier, tmp_path, monkeypatch):
+    monkeypatch.setattr(frontier.cells, "ROOM", tmp_path)
+    return tmp_path
+
+
+def cell(frontier, data_set, mechanism, variant, epsilon, key):
+    line = next(line for line in frontier.plan.lines({}) if (line.mechanism, line.variant) == (mechanism, variant))
+    return frontier.cells.Cell(line, epsilon, frontier.data.read(data_set), key)
+
+
+@pytest.mark.parametrize("asked", SAMPLE, ids=lambda asked: "-".join(map(str, asked)))
+def test_a_sample_of_the_tidy_file_is_measured_again(frontier, room, shared_data, asked):
+    data_set, mechanism, variant, epsilon, key = asked
+    again = frontier.cells.measured(cell(frontier, *asked), only=TAKEN)
+    stored = frontier.tidy.read().filter(
+        pl.col("dataset") == data_set,
+        pl.col("mechanism") == mechanism,
+        pl.col("variant") == variant,
+        pl.col("epsilon") == epsilon,
+        pl.col("key") == key,
+        pl.col("measure").is_in(TAKEN),
+    )
+    assert stored["epsilon_per_text"].unique().to_list() == [again["cost"]["epsilon"]]
+    assert stored.height == sum(len(found["figures"]) for found in again["scores"].values())
+    for row in stored.to_dicts():
+        figures = again["scores"][row["measure"]]["figures"]
+        score = next(score for score in figures if score["what"] == row["figure"])
+        for name in ("value", "blind", "raw"):
+            assert score[name] == pytest.approx(row[name], abs=2e-3), (row["figure"], name)
+
+
+def test_a_stopped_run_goes_on_and_a_new_measure_takes_the_kept_release(frontier, room, shared_data, monkeypatch):
+    one = cell(frontier, "UCI", "custext", "", 5.0, 0)
+    monkeypatch.setattr(type(one), "rows", 60)
+    first = frontier.cells.measured(one, only=["words_kept"])
+    monkeypatch.setattr(frontier.cells, "released", lambda *_: pytest.fail("released once more"))
+    assert frontier.cells.measured(one, only=["words_kept"]) == first
+    more = frontier.cells.measured(one, only=["words_kept", "diversity"])
+    assert set(more["scores"]) == {"words_kept", "diversity"}
+    assert frontier.cells.kept_figures(one) == more
+
+
+def test_the_file_has_every_mechanism_that_needs_no_large_model_and_stays_small(frontier):
+    table = frontier.tidy.read()
+    assert dict(table.schema) == frontier.tidy.SCHEMA
+    lines = {(line.mechanism, line.variant) for line in frontier.plan.lines({})}
+    measured = table.filter(pl.col("dataset").is_in(list(frontier.data.CUTS)))
+    assert set(measured.select("mechanism", "variant").unique().rows()) == lines
+    assert set(measured["dataset"]) == set(frontier.data.CUTS)
+    assert frontier.tidy.FILE.stat().st_size < 2 << 20
+
+
+def test_the_report_is_made_of_the_file_and_loads_nothing(frontier):
+    pytest.importorskip("markdown", reason="mkdocs is not installed (extra: dev)")
+    report = frontier.page.report()
+    assert report == frontier.page.REPORT.read_text(encoding="utf-8"), "run `make frontier`"
+    assert "{{" not in report
+    assert not [word for word in ("http:", "https:", "src=", "@import", "url(") if word in report]
+
+
+def test_shares_lie_between_not_looking_and_raw_texts(frontier):
+    use, attack = frontier.kept.USE, frontier.kept.AGAIN
+    common = {"dataset": "UCI", "mechanism": "m", "variant": "", "epsilon": 1.0, "key": 0}
+
+    def table(raw):
+        rows = [
+            {**common, "measure": use[0], "figure": use[1], "value": 0.7, "blind": 0.5, "raw": raw},
+            {**common, "measure": attack[0], "figure": attack[1], "value": 0.1, "blind": 0.1, "raw": 1.0},
+        ]
+        filled = [{**dict.fromkeys(frontier.tidy.SCHEMA), **row} for row in rows]
+        return pl.DataFrame(filled, schema=frontier.tidy.SCHEMA)
+
+    (row,) = frontier.kept.points(table(raw=0.9)).to_dicts()
+    assert (row["use_kept"], row["attack_kept"]) == (pytest.approx(0.5), pytest.approx(0.0))
+    assert (row["use"], row["attack"]) == (0.7, 0.1)
+    (row,) = frontier.kept.points(table(raw=0.54)).to_dicts()
+    assert row["use_kept"] is None
+
+
+def test_figures_of_latent_models_are_read_from_their_page(frontier):
+    rows = list(frontier.beside.latents())
+    found = {(row["dataset"], row["mechanism"], row["variant"], row["epsilon"], row["figure"]): row for row in rows}
+    row = found["Snips, as paper 003", "adept", "", 500.0, "macro-F1 on raw test texts"]
+    line = next(line for line in frontier.beside.LATENT.read_text("utf-8").splitlines() if "| 500 | ADePT |" in line)
+    assert float(line.split(" | ")[3].strip(" |")) == row["value"]
+    assert row["raw"] == 0.952 or row["raw"] > row["value"]
