@@ -30,7 +30,7 @@ figcaption { font-size: .85rem; text-align: center }
 .scroll td.n { font-variant-numeric: tabular-nums; white-space: nowrap }
 .sorts th { cursor: pointer } .sorts th[aria-sort]::after { content: " \\25B4" }
 .sorts th[aria-sort=descending]::after { content: " \\25BE" } details { margin: .3rem 0 } summary { cursor: pointer }
-@media print { details > * { display: block } .scroll { overflow: visible } .plots figure { break-inside: avoid } }
+@media print { .scroll { overflow: visible } .plots figure { break-inside: avoid } }
 """
 PAGE = """
 :root { color-scheme: light dark; --ink: #1b1f24; --paper: #fff; --link: #1257a8 }
@@ -47,8 +47,8 @@ for (const table of document.querySelectorAll("table.sorts")) table.querySelecto
   const sort = () => {
     const down = head.getAttribute("aria-sort") === "ascending", body = table.tBodies[0];
     const value = row => { const text = row.cells[at].textContent.trim(), number = parseFloat(text.replace(/,/g, ""));
-      if (text === "" || text === "\\u2013") return [2, 0];
-      return text === "\\u221e" ? [0, Infinity] : isNaN(number) ? [1, text] : [0, number] };
+      if (text === "" || text.startsWith("\\u2013")) return [2, 0];
+      return text.startsWith("\\u221e") ? [0, Infinity] : isNaN(number) ? [1, text] : [0, number] };
     const rows = [...body.rows].map(row => [value(row), row]);
     rows.sort(([a], [b]) => a[0] - b[0] || (a[1] < b[1] ? -1 : a[1] > b[1] ? 1 : 0) * (down ? -1 : 1));
     table.querySelectorAll("th").forEach(other => other.removeAttribute("aria-sort"));
@@ -57,6 +57,7 @@ for (const table of document.querySelectorAll("table.sorts")) table.querySelecto
   head.addEventListener("click", sort);
   head.addEventListener("keydown", event => { if (event.key === "Enter") sort() });
 });
+addEventListener("beforeprint", () => document.querySelectorAll("details").forEach(one => { one.open = true }));
 """
 
 
