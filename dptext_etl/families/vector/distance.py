@@ -18,6 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.device import threads
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.families.vector.vector import Draws, Indices
@@ -84,7 +85,7 @@ class PairWeights:
 
     def _block(self, rows: Ids) -> tuple[pa.Array, pa.Array]:
         products = self.inputs.products(rows, self.outputs)
-        return pa.array(products.reshape(-1)), pa.array(self.inputs.norms[rows].astype(np.float64))
+        return to_arrow(products.reshape(-1)), to_arrow(self.inputs.norms[rows].astype(np.float64))
 
     def weights(self, rows: Ids) -> npt.NDArray[np.uint64]:
         """Return the integer weights of some inputs, shape (rows, outputs)."""
@@ -92,19 +93,21 @@ class PairWeights:
         shaped: npt.NDArray[np.uint64] = weights.reshape(len(rows), len(self.outputs))
         return shaped
 
-    def draw(self, draws: Draws) -> Indices:
-        """Draw an output for every word, and return its index among `outputs`.
+    def draw(self, draws: Draws, order: npt.NDArray[np.int64]) -> Indices:
+        """Draw an output for words, and return the indices among `outputs`, shape of `order`.
 
         The weights of a word are computed once for all its occurrences. Every occurrence has a draw of its own, with
         its own record's key and its own position.
 
         Args:
-            draws: Draws of words in `inputs`, ordered by word (`Draws.by_word`).
+            draws: Draws of a batch.
+            order: Those whose words are in `inputs`, ordered by word (`Draws.by_word`).
         """
-        starts = np.flatnonzero(draws.words[1:] != draws.words[:-1]) + 1
-        ends = np.concatenate([[0], starts, [len(draws.words)]]) if len(draws.words) else np.zeros(1, np.int64)
-        distinct = draws.words[ends[:-1]].astype(np.int64)
-        chosen = np.empty(len(draws.words), np.uint32)
+        words = draws.words[order]
+        starts = np.flatnonzero(words[1:] != words[:-1]) + 1
+        ends = np.concatenate([[0], starts, [len(words)]]) if len(words) else np.zeros(1, np.int64)
+        distinct = words[ends[:-1]].astype(np.int64)
+        chosen = np.empty(len(words), np.uint32)
         step = max(1, CELLS // len(self.outputs))
         firsts, law, every = range(0, len(distinct), step), self._kernel_weights, threads()
         at_once = min(_BLOCKS, every, len(firsts))
@@ -114,15 +117,15 @@ class PairWeights:
             bounds = ends[first : first + len(rows) + 1]
             part = slice(bounds[0], bounds[-1])
             row = np.repeat(np.arange(len(rows), dtype=np.uint32), np.diff(bounds))
-            arrays = draws.take(part).arrays()
-            drawn = law.draw(*self._block(rows), pa.array(row), *arrays, threads=-(-every // at_once))
-            chosen[part] = pa.array(drawn).to_numpy()
+            arrays = draws.take(order[part]).arrays()
+            drawn = law.draw(*self._block(rows), to_arrow(row), *arrays, threads=-(-every // at_once))
+            chosen[part] = to_numpy(pa.array(drawn))
 
         if at_once <= 1:
             for first in firsts:
                 draw_block(first)
             return chosen
-        # one block's products and copies, which are one thread's work, beside another block's draws
+        # one block's products and gathered draws, which are one thread's work, beside another block's draws
         with ThreadPoolExecutor(at_once) as pool:
             list(pool.map(draw_block, firsts))
         return chosen

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import to_numpy
 from dptext_etl.artifacts import Artifact
 from dptext_etl.errors import PolicyError
 from dptext_etl.families import extremes
@@ -88,22 +89,19 @@ class DistanceMechanism(VectorMechanism):
 
     def choose(self, draws: Draws) -> Indices:
         """Draw an output for every word; unknown ones uniformly."""
-        ordered, order = draws.by_word()
-        known = int(np.searchsorted(ordered.words, UNKNOWN))
-        drawn = ordered.words.copy()
-        drawn[known:] = self._uniform(ordered.take(slice(known, None)))
-        drawn[:known] = self._known(ordered.take(slice(known)))
-        chosen = np.empty_like(drawn)
-        chosen[order] = drawn
+        order, chosen = draws.by_word(), np.empty_like(draws.words)
+        known = len(order) - int(np.count_nonzero(draws.words == UNKNOWN))
+        chosen[order[known:]] = self._uniform(draws.take(order[known:]))
+        chosen[order[:known]] = self._known(draws, order[:known])
         return chosen
 
-    def _known(self, draws: Draws) -> Indices:
+    def _known(self, draws: Draws, order: npt.NDArray[np.int64]) -> Indices:
         """Draw an output for words of the vocabulary, in their order."""
-        return self._output_ids[self.pair_weights.draw(draws)].astype(np.uint32)
+        return self._output_ids[self.pair_weights.draw(draws, order)].astype(np.uint32)
 
     def _uniform(self, draws: Draws) -> npt.NDArray[np.int64]:
         drawn = _kernel.uniform_choices(*draws.arrays(), TOKEN, self.pair_weights.width, len(self._output_ids))
-        outputs: npt.NDArray[np.int64] = self._output_ids[pa.array(drawn).to_numpy()]
+        outputs: npt.NDArray[np.int64] = self._output_ids[to_numpy(pa.array(drawn))]
         return outputs
 
     @property
