@@ -9,9 +9,9 @@ from generators.markdown import linked, said, shown, table
 
 NEXT = {
     "choice": "[What it leaves](../surrogate-utility.md), and [how to build a corpus](../surrogate-corpus.md)",
-    "table": "[What word mechanisms leave](../utility.md)",
-    "vector": "[What word mechanisms leave](../utility.md)",
-    "lists": "[What word mechanisms leave](../utility.md)",
+    "table": "[What it leaves](../frontier.md)",
+    "vector": "[What it leaves](../frontier.md)",
+    "lists": "[What it leaves](../frontier.md)",
     "score": "[How a model draws](../score.md), and [what DP-MLM leaves](../score-utility.md)",
     "latent": "[How noise on vectors works](../latent.md), and [what it leaves](../latent-utility.md)",
 }
