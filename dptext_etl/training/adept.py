@@ -6,6 +6,7 @@ them. The vocabulary consists of the most frequent words of the public texts.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -71,7 +72,7 @@ def train(
     Args:
         texts: Public texts.
         settings: Sizes and schedule of the training.
-        folder: Output folder for config.json, model.safetensors, tokenizer.json and the checkpoints.
+        folder: Output folder for config.json, model.safetensors, tokenizer.json, training.json and the checkpoints.
         facts: Facts about the corpus, written into config.json.
         every: Steps between checkpoints.
         listener: Called with the progress.
@@ -92,6 +93,8 @@ def train(
     def saved(step: int) -> None:
         made = {**(facts or {}), "training": "adept", "steps": step}
         autoencoder.save(folder, model, tokenizer, clip=settings.clip, settings=asdict(settings), **made)
+        about = {**made, "training_provenance": "public", "settings": asdict(settings)}
+        (folder / "training.json").write_text(json.dumps(about, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
     schedule = resumable.Schedule(settings.steps, settings.rate, warmup=settings.warmup, minutes=settings.minutes)
     checkpoint = resumable.Checkpoint(
