@@ -169,7 +169,7 @@ def test_reports_warn_and_block_nothing(job, instance):
     result = everything(policy, instance=instance)
     assert result.success
     found = {check.check_name: check for check in result.get_asset_check_evaluations() if not check.blocking}
-    assert set(found) == {"report_copies", "report_left_out"}
+    assert set(found) == {"report_copies", "report_left_out", "report_budget"}
     assert all(check.severity == dg.AssetCheckSeverity.WARN for check in found.values())
     left_out = found["report_left_out"]
     assert not left_out.passed
