@@ -16,7 +16,18 @@ WIDTH, HEIGHT = 340, 250
 LEFT, RIGHT, TOP, BOTTOM = 40, 332, 12, 208
 HIGHEST = 1e5
 """Budgets per text above this, infinite ones too, are drawn at the right edge."""
-MECHANISMS = ("surrogate", "custext", "santext", "madlib", "diffractor", "dpmlm", "dpbart", "adept", "dp_prompt")
+MECHANISMS = (
+    "surrogate",
+    "custext",
+    "santext",
+    "madlib",
+    "diffractor",
+    "dpmlm",
+    "dpbart",
+    "dp_prompt",
+    "dp_paraphrase",
+    "adept",
+)
 DASHED = ("everyday-30k", "plus", "geometric", "one word after the other")
 HIDDEN = ("counter-fitted", "4 parts")
 SHAPES = {
@@ -27,6 +38,8 @@ SHAPES = {
     "diffractor": "M0,-4.4L4.4,0L0,4.4L-4.4,0z",
     "dpmlm": "M-1.2,-4h2.4v2.8h2.8v2.4h-2.8v2.8h-2.4v-2.8h-2.8v-2.4h2.8z",
     "dpbart": "M-4,-1.2h8v2.4h-8z",
+    "dp_prompt": "M-1.2,-4h2.4v8h-2.4z",
+    "dp_paraphrase": "M-4,-3L-3,-4L4,3L3,4z",
 }
 
 

@@ -173,8 +173,8 @@ def paper_000(table_: pl.DataFrame) -> str:
         "logistic regression here; its cosine is of sentences, ours of averaged words.</p>"
         + table(["ε per word", "BLEU", "cosine", "accuracy"], rows)
         + "<p>Both rise with ε and flatten from 50 on. That DP-MLM is best in 14 of 20 cells reproduces from the "
-        "printed numbers; its rivals need models that do not ship. Table 3, relative gain of DP-MLM on Yelp (10 "
-        "authors) beside our sets (4 authors, 10 illnesses; 120 texts of each, so ± .1), macro-F1:</p>"
+        "printed numbers; its rivals have small models here, made otherwise. Table 3, relative gain of DP-MLM on Yelp "
+        "(10 authors) beside our sets (4 authors, 10 illnesses; 120 texts of each, so ± .1), macro-F1:</p>"
         + table(["ε per word", "our set", "static", "adaptive"], gains)
         + "<p><b>Table 3 is rounded by hand in places</b>: from its own rows, Trustpilot adaptive DP-Paraphrase at "
         "50 is .124 (printed .13), DP-Prompt at 50 .116 (.11); Yelp adaptive DP-Paraphrase at 10 .747 (.74), at 250 "
