@@ -142,7 +142,9 @@ def test_explain_states_what_a_model_can_tell(name):
     found = facts("explain", name)
     assert tuple(found) == explain.KEYS
     small = catalog.load(name).small_model
-    assert ("what this machine has" if language_model.is_here(small) else "small example") in found["note"]
+    here = language_model.is_here(small)
+    assert found["note"] is None or ("what this machine has" if here else "small example") in found["note"]
+    assert here is (small in [item["value"] for item in found["parameters"] if item["name"] == "model"])
     assert found["law"] is None
     assert (found["draw"] is None) is (found["guarantee"]["unit"] == "record")
     assert (found["noise"] is None) is (found["guarantee"]["unit"] != "record")
