@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
 
 ROOT = Path(__file__).resolve().parents[2]
-SAMPLE = [("UCI", "custext", "", 2.0, 0), ("UCI", "surrogate", "everyday-30k", 4.0, 0)]
+SAMPLE = [("UCI", "custext", "", 2.0, 0), ("UCI", "surrogate", "everyday-30k", 4.0, 1)]
 TAKEN = ("downstream", "nearest_neighbour", "words_kept")
 
 
