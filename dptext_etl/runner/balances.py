@@ -78,7 +78,9 @@ class Forecast:
     def largest_total(self, amounts: Amounts) -> int:
         """Add up amounts, shape (records,), by unit and return the largest sum; see `is_infinite`."""
         units, where = self._grouped()
-        return int(_summed(np.minimum(amounts, _FAR), where, len(units)).max(initial=0))
+        finite = np.minimum(amounts, _FAR)
+        totals = finite if len(units) == len(where) else _summed(finite, where, len(units))  # one record each
+        return int(totals.max(initial=0))
 
     def over_cap(self) -> dict[str, int]:
         """Count the records that would not fit, judged in row order as the ledger does, and their units."""
