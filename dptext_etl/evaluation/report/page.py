@@ -9,7 +9,7 @@ from dptext_etl.evaluation.evidence import INSIDE, Evidence, Measured
 from dptext_etl.evaluation.measure import WAYS, Attack, Score
 from dptext_etl.evaluation.report.bars import LEGEND, bar
 from dptext_etl.evaluation.report.summary import in_short
-from dptext_etl.html import document
+from dptext_etl.html_page import document
 
 STYLE = """
 p.says { color: var(--soft); margin: .2rem 0 .5rem; max-width: 48rem }

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dptext_etl.errors import InputError, seam
-from dptext_etl.html import document
+from dptext_etl.html_page import document
 from dptext_etl.runner.statement.sections import Section, sections, title
 
 INSIDE = (
