@@ -228,7 +228,7 @@ def test_spends_and_what_is_settled_afterwards():
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"delta": 0.99}, "a delta needs n_rec"),
+        ({"delta": 0.99}, "a delta needs a public bound"),
         ({"delta": 0.99, "n_rec": 10}, "at most 1e-06"),
         ({"delta": 1e-6, "n_rec": 10_001}, "n_rec \\* delta"),
         ({"n_rec": 10}, "leave it out, or give delta"),
