@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 
 
@@ -27,6 +26,8 @@ def to_numpy(array: pa.Array | pa.ChunkedArray) -> npt.NDArray[Any]:
     if numbers and len(array) and not array.null_count and isinstance(array, pa.Array):
         held = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())
         return held[array.offset : array.offset + len(array)]
+    import polars as pl
+
     return pl.Series(array).to_numpy()
 
 
@@ -36,4 +37,6 @@ def to_arrow(values: npt.NDArray[Any] | Sequence[str]) -> pa.Array:
     Args:
         values: Shape (n,); numbers keep their type.
     """
+    import polars as pl
+
     return pl.Series(values).to_arrow()
