@@ -221,7 +221,11 @@ if "DPTEXT_TEST_KILL" in os.environ:
 def test_a_backfill_that_was_killed_goes_on(undisturbed, make_job, locate, save, reviews, monkeypatch):
     reference, used = undisturbed
     location = locate(make_job("killed"))
-    location.write(partitioned(location.job, save, reviews), KILLED, options='backfill="single_run", executor=dg.in_process_executor')
+    location.write(
+        partitioned(location.job, save, reviews),
+        KILLED,
+        options='backfill="single_run", executor=dg.in_process_executor',
+    )
     everything = ("asset", "materialize", "--select", "*", "--partition-range", "a...c")
     monkeypatch.setenv("DPTEXT_TEST_KILL", "1")
     backfill = location.start(*everything)

@@ -67,7 +67,11 @@ def test_the_ledger_itself_counts(job):
 
 @pytest.mark.parametrize(
     ("given", "said"),
-    [({"delta": 0.5}, "at most 1e-06"), ({"n_rec": None}, "needs a public bound"), ({"n_rec": 10_001}, "n_rec \\* delta")],
+    [
+        ({"delta": 0.5}, "at most 1e-06"),
+        ({"n_rec": None}, "needs a public bound"),
+        ({"n_rec": 10_001}, "n_rec \\* delta"),
+    ],
 )
 def test_every_mechanism_follows_the_rule_on_delta(toys, given, said):  # noqa: F811
     good = {"name": "failing", "epsilon": 1.0, "delta": 1e-6, "n_rec": 10_000}
