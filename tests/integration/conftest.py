@@ -133,3 +133,30 @@ def make_job(tmp_path, small_vectors):
 @pytest.fixture
 def job(make_job):
     return make_job()
+
+
+POLICY = """
+dataset = "reviews"
+release = "2026-11"
+source = "raw.parquet"
+sink = "published"
+id = "id"
+subject = "user_id"
+keep = ["stars"]
+key = "file:noise.key"
+ledger = {{ url = "sqlite:///ledger.db" }}
+
+[[column]]
+name = "review"
+mechanism = {{ name = "custext", epsilon = 2.0, k = 5, vectors = "{vectors}" }}
+allow = ["cluster"]
+"""
+
+
+@pytest.fixture
+def policy_of_job(job):
+    """The path of a policy file that says what the job released; the job has run."""
+    job.run()
+    path = job.folder / "privacy.toml"
+    path.write_text(POLICY.format(vectors=job.vectors))
+    return path

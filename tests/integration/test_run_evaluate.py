@@ -10,33 +10,12 @@ pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eva
 pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
 
 
-POLICY = """
-dataset = "reviews"
-release = "2026-11"
-source = "raw.parquet"
-sink = "published"
-id = "id"
-subject = "user_id"
-keep = ["stars"]
-key = "file:noise.key"
-ledger = {{ url = "sqlite:///ledger.db" }}
-
-[[column]]
-name = "review"
-mechanism = {{ name = "custext", epsilon = 2.0, k = 5, vectors = "{vectors}" }}
-allow = ["cluster"]
-"""
-
-
-def test_a_policy_is_all_that_a_report_needs(job, tmp_path, sentinel):
-    job.run()
-    path = job.folder / "privacy.toml"
-    path.write_text(POLICY.format(vectors=job.vectors))
-    done = dptext("evaluate", path, "--label", "stars", "--rows", 60, "--out", tmp_path / "report")
+def test_a_policy_is_all_that_a_report_needs(policy_of_job, tmp_path, sentinel):
+    done = dptext("evaluate", policy_of_job, "--label", "stars", "--rows", 60, "--out", tmp_path / "report")
     assert done.exit_code == 0, done.output
     (review,) = json.loads((tmp_path / "report" / "evidence.json").read_text())["columns"]
     assert (review["rows"], review["of"]) == (60, 240)
     assert (review["cost"]["mechanism"], review["cost"]["epsilon"], review["cost"]["unit"]) == ("custext", 2.0, "word")
     assert sentinel not in done.output + (tmp_path / "report" / "evidence.html").read_text()
-    within = dptext("evaluate", path, "--out", job.folder / "published" / "report")
+    within = dptext("evaluate", policy_of_job, "--out", policy_of_job.parent / "published" / "report")
     assert (within.exit_code, "in the published table" in within.output) == (2, True)

@@ -8,38 +8,13 @@ import pytest
 from dptext_etl.runner.statement.sections import meaning_of
 from tests.cli.saying import dptext
 
-POLICY = """
-dataset = "reviews"
-release = "2026-11"
-source = "raw.parquet"
-sink = "published"
-id = "id"
-subject = "user_id"
-keep = ["stars"]
-key = "file:noise.key"
-ledger = {{ url = "sqlite:///ledger.db" }}
 
-[[column]]
-name = "review"
-mechanism = {{ name = "custext", epsilon = 2.0, k = 5, vectors = "{vectors}" }}
-allow = ["cluster"]
-"""
-
-
-@pytest.fixture
-def released(job):
-    job.run()
-    path = job.folder / "privacy.toml"
-    path.write_text(POLICY.format(vectors=job.vectors))
-    return path
-
-
-def test_both_forms_say_what_ledger_and_manifest_hold(released, tmp_path, sentinel):
-    done = dptext("statement", released, "--out", tmp_path / "out")
+def test_both_forms_say_what_ledger_and_manifest_hold(policy_of_job, tmp_path, sentinel):
+    done = dptext("statement", policy_of_job, "--out", tmp_path / "out")
     assert done.exit_code == 0, done.output
-    facts = json.loads(dptext("statement", released, "--json").stdout)
+    facts = json.loads(dptext("statement", policy_of_job, "--json").stdout)
     review = next(column for column in facts["columns"] if column["name"] == "review")
-    ledger = json.loads(dptext("ledger", "show", "--ledger", released.parent / "ledger.db", "--json").stdout)
+    ledger = json.loads(dptext("ledger", "show", "--ledger", policy_of_job.parent / "ledger.db", "--json").stdout)
     shown = next(release for release in ledger["releases"] if release["column"] == "review")
     charged = review["charged"]["largest_epsilon"]
     assert charged == shown["max_eps_pure"] / 1e6 < review["worst_case"]["epsilon"] == 20_000
@@ -59,16 +34,16 @@ def test_both_forms_say_what_ledger_and_manifest_hold(released, tmp_path, sentin
     assert sentinel not in written + page + json.dumps(facts)
 
 
-def test_readers_outside_see_no_amount_that_depends_on_texts(released, tmp_path):
-    facts = json.loads(dptext("statement", released, "--public", "--json").stdout)
+def test_readers_outside_see_no_amount_that_depends_on_texts(policy_of_job, tmp_path):
+    facts = json.loads(dptext("statement", policy_of_job, "--public", "--json").stdout)
     assert "charged" not in facts["columns"][0]
     assert facts["caps"] == []
-    dptext("statement", released, "--public", "--out", tmp_path / "out")
+    dptext("statement", policy_of_job, "--public", "--out", tmp_path / "out")
     assert "inside your boundary: what records" not in (tmp_path / "out" / "statement.md").read_text()
 
 
-def test_a_published_table_alone_says_what_is_missing(released):
-    facts = json.loads(dptext("statement", released.parent / "published", "--json").stdout)
+def test_a_published_table_alone_says_what_is_missing(policy_of_job):
+    facts = json.loads(dptext("statement", policy_of_job.parent / "published", "--json").stdout)
     assert facts["columns"][0]["worst_case"]["epsilon"] == 20_000
     assert "ledger" in facts["lacks"][0]
 

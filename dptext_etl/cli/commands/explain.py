@@ -146,7 +146,7 @@ def _at_hand(kind: type[Mechanism], given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _show(found: dict[str, Any]) -> None:
-    from dptext_etl.cli.render import divided, terminal
+    from dptext_etl.cli.render import divided, mechanism_facts, terminal
     from dptext_etl.device import Computing
 
     claim, cost = found["guarantee"], found["spend"]
@@ -164,18 +164,7 @@ def _show(found: dict[str, Any]) -> None:
     )
     terminal.heading("Released exactly, in clear (the guarantee holds between texts that agree on these)")
     terminal.pairs(claim["disclosures"])
-    terminal.heading("Parameters")
-    rows = [
-        (
-            item["name"],
-            item["type"],
-            "required" if item["required"] else item["default"],
-            item["value"],
-            item["meaning"],
-        )
-        for item in found["parameters"]
-    ]
-    terminal.table(("name", "type", "default", "here", "meaning"), rows)
+    mechanism_facts.show_parameters(found["parameters"])
     whole = found["guarantee"]["unit"] == "word"
     terminal.heading(f"A text of {cost['words']} words costs" if whole else "A text costs, whatever its length")
     terminal.pairs(

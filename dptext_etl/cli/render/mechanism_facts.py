@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import types
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 if TYPE_CHECKING:
@@ -133,3 +134,17 @@ def _attributes(kind: type[BaseModel]) -> dict[str, str]:
             if colon:
                 found.setdefault(name, " ".join(text.split()))
     return found
+
+
+def show_parameters(entries: Sequence[Mapping[str, Any]]) -> None:
+    """Show parameters to people; each entry is one of `parameters`, with its `value`."""
+    from dptext_etl.cli.render import terminal
+
+    terminal.heading("Parameters")
+    names = ("name", "type", "default", "value", "meaning")
+    rows = [[entry[name] for name in names] for entry in ({**item, **_required(item)} for item in entries)]
+    terminal.table(("name", "type", "default", "here", "meaning"), rows)
+
+
+def _required(entry: Mapping[str, Any]) -> dict[str, Any]:
+    return {"default": "required"} if entry["required"] else {}

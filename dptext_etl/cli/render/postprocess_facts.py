@@ -43,18 +43,7 @@ def show(found: dict[str, Any]) -> None:
     terminal.say(found["summary"])
     terminal.heading("Cost")
     terminal.pairs({"spend": found["spend"]["because"], "learnt from": found["spend"]["training_provenance"] or "?"})
-    terminal.heading("Parameters")
-    rows = [
-        (
-            item["name"],
-            item["type"],
-            "required" if item["required"] else item["default"],
-            item["value"],
-            item["meaning"],
-        )
-        for item in found["parameters"]
-    ]
-    terminal.table(("name", "type", "default", "here", "meaning"), rows)
+    mechanism_facts.show_parameters(found["parameters"])
     terminal.say(f"A policy uses it so: {found['consent'][0]}")
     if found["note"]:
         terminal.say(f"\n{found['note']}.")
