@@ -13,6 +13,7 @@ from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.terms import Scope
 from dptext_etl.policy import Policy
+from dptext_etl.policy.column_policy import INTERMEDIATE
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Manifest
 
@@ -46,7 +47,7 @@ def facts(
     manifest = Manifest.read(layout)
     if manifest is None:
         raise InputError("nothing is published there", "give the folder that `dptext run` published, or its policy")
-    texts = {column["name"] for column in manifest.columns}
+    texts = {name for column in manifest.columns for name in _released(column)}
     found: dict[str, Any] = {
         "format": FORMAT,
         "dataset": manifest.dataset,
@@ -74,6 +75,12 @@ def facts(
                 found["caps"] = [_cap(ledger, pinned) for pinned in ours]
     found["lacks"] = [] if policy else ["what the ledger holds: give the policy, `--policy POLICY`"]
     return found
+
+
+def _released(column: Mapping[str, Any]) -> list[str]:
+    """Return the names under which a column's released texts are published."""
+    kept = [f"{column['name']}{INTERMEDIATE}"] if column.get("postprocess") else []
+    return [column["name"], *kept]
 
 
 def _column(claim: Mapping[str, Any]) -> dict[str, Any]:

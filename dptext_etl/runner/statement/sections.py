@@ -95,6 +95,8 @@ def _promise(column: dict[str, Any]) -> Section:
             ("mechanism", column["mechanism"]),
             ("kind of guarantee", f"{column['class']}: {column['meaning']}"),
             ("compared are", column.get("neighbours", "see the ledger")),
+            *((f"ε {_number(part['epsilon'])} pays for", part["pays"]) for part in column.get("budget", ())),
+            *(("rewritten again, at no cost", step["name"]) for step in column.get("postprocess", ())),
             ("configuration", column["cfg"]),
             *((f"public input: {name}", digest) for name, digest in column.get("artifact_hashes", {}).items()),
         ),
