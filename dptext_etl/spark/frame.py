@@ -32,6 +32,7 @@ def privatize_frame(
     id: str | None = None,  # noqa: A002  (the argument's name is the column's role)
     subject: str | None = None,
     gpus_per_task: int = 0,
+    check_workers: bool | None = None,
     partition: str | None = None,
     accept_lower_cap: bool = False,
     progress: Listener | None = None,
@@ -49,6 +50,8 @@ def privatize_frame(
         id: Column of the record ids, if the frame uses another name than the policy.
         subject: Column of the subjects, if the frame uses another name than the policy.
         gpus_per_task: GPUs per task, from the cluster's resource scheduling; 0 for none.
+        check_workers: Ask the workers first whether they can compute (see `register`); None asks unless the master is
+            local.
         partition: Name of the partition, if the policy has a place for one.
         accept_lower_cap: Lower the pinned cap to that of the policy; otherwise a lower cap is refused.
         progress: Called with counts, rate and remaining time, from a thread of its own.
@@ -58,7 +61,7 @@ def privatize_frame(
         Counts, spends, verdicts, and the place of the published table.
 
     Raises:
-        PolicyError: The run cannot be carried out as written; nothing is lost.
+        PolicyError: The run cannot be carried out as written, or a worker lacks something; nothing is lost.
         LedgerError: The ledger is a SQLite file, but executors run on other machines.
         BudgetError: Records are over the cap, and on_cap is "refuse".
         GateError: A gate failed: nothing is published, charges stay, and the release name is revoked.
@@ -67,7 +70,7 @@ def privatize_frame(
     whole = whole_policy(policy, {name: value for name, value in named.items() if value is not None})
     return run(
         whole,
-        engine=SparkEngine(df, gpus_per_task),
+        engine=SparkEngine(df, gpus_per_task, check_workers),
         partition=partition,
         accept_lower_cap=accept_lower_cap,
         progress=progress,

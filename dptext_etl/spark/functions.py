@@ -18,6 +18,7 @@ import re
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptext_etl.column import refuse_postprocess
+from dptext_etl.engines.spark.asking import require_workers
 from dptext_etl.engines.spark.carried import Carried, CarriedLedger
 from dptext_etl.engines.spark.ledger_url import opened
 from dptext_etl.engines.spark.shipping import ship
@@ -45,6 +46,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
     on_cap: Literal["quarantine", "refuse"] = "quarantine",
     unit: Literal["subject", "record"] = "subject",
     artifacts: str | None = None,
+    check_workers: bool = False,
 ) -> Any:
     """Register a column's policy as a SQL function of a session, classic or Spark Connect.
 
@@ -66,13 +68,15 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         unit: Unit whose budget is charged: "subject" needs a third argument, "record" makes every record a unit.
         artifacts: Folder or object-store URI by which tables reach the workers; None takes the driver's own path with a
             local master, and the session's files (`addArtifacts`) otherwise.
+        check_workers: Ask the session's workers first, by a small job, whether they can compute: the package, its
+            version, its libraries.
 
     Returns:
         The function, for use in the DataFrame API.
 
     Raises:
         PolicyError: A SQL function cannot do what the policy asks, or the policy forbids SQL functions; the hint says
-            what is possible.
+            what is possible. Or a worker lacks something (`check_workers`).
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
@@ -82,6 +86,8 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
             "the policy forbids SQL functions whose callers choose the ids (sql_function = false)",
             'give a view that fixes id and subject: register_view(spark, "released", table="…", policy="privacy.toml")',
         )
+    if check_workers:
+        ask_workers(spark, form)
     function = released_by(
         spark, policy, ledger, form, cap=cap, on_cap=on_cap, unit=unit, artifacts=artifacts, spend=spend
     )
@@ -139,6 +145,15 @@ def released_by(
     if not policy.mechanism.reproducible:
         function = function.asNondeterministic()
     return function
+
+
+def ask_workers(spark: Any, form: str) -> None:
+    """Ask the session's workers whether they can evaluate a function of a form.
+
+    Raises:
+        PolicyError: A worker lacks the package, has another version of it, or lacks a library.
+    """
+    require_workers(spark, ["dptext_etl.spark.series" if form == "pandas" else "dptext_etl.spark.worker"])
 
 
 def require_name(name: str) -> None:

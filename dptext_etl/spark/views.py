@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
-from dptext_etl.spark.functions import released_by, require_name
+from dptext_etl.spark.functions import ask_workers, released_by, require_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +30,7 @@ def register_view(
     charge: bool = True,
     form: Literal["arrow", "pandas"] = "arrow",
     artifacts: str | None = None,
+    check_workers: bool = False,
 ) -> DataFrame:
     """Register a temporary view of a table that releases every text column and shows only columns of the policy.
 
@@ -46,15 +47,19 @@ def register_view(
             need because SQL cannot charge them; a text still has one draw per id.
         form: "arrow" or "pandas" (see `register`).
         artifacts: Folder or object-store URI by which tables reach the workers, or None (see `register`).
+        check_workers: Ask the workers first whether they can compute (see `register`).
 
     Returns:
         The view as a frame.
 
     Raises:
-        PolicyError: The table lacks a column of the policy, or SQL cannot carry out the policy.
+        PolicyError: The table lacks a column of the policy, SQL cannot carry out the policy, or a worker lacks
+            something.
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
+    if check_workers:
+        ask_workers(spark, form)
     whole = resolve(policy)
     raw = spark.table(table)
     named = {column.name: column for column in whole.columns}

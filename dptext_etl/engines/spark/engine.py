@@ -12,12 +12,14 @@ import polars as pl
 
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.engines.engine import Engine, Work
+from dptext_etl.engines.spark.asking import require_workers
 from dptext_etl.engines.spark.compute import compute
 from dptext_etl.engines.spark.examine import examine, open_table, present
 from dptext_etl.engines.spark.judging import judge
 from dptext_etl.engines.spark.ledger_url import require_reach
 from dptext_etl.engines.spark.profile import gpu_profile
 from dptext_etl.engines.spark.shards import numbers
+from dptext_etl.engines.spark.shipping import is_local
 from dptext_etl.engines.spark.writing import write
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
@@ -39,17 +41,21 @@ class SparkEngine(Engine["DataFrame"]):
     Args:
         df: The raw table; every evaluation must give the same rows.
         gpus_per_task: GPUs per task, from the cluster's resource scheduling; 0 for none.
+        check_workers: Ask the workers first whether they can compute; None asks unless the master is local.
     """
 
-    def __init__(self, df: DataFrame, gpus_per_task: int = 0) -> None:
+    def __init__(self, df: DataFrame, gpus_per_task: int = 0, check_workers: bool | None = None) -> None:
         self._frame = df
         self._gpus = gpus_per_task
+        self._check_workers = check_workers
 
     def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:
-        """Check the columns of the frame, and check that the executors can reach the ledger."""
+        """Check the columns of the frame, and that the executors can compute and can reach the ledger."""
         spark = self._frame.sparkSession
         require_reach(spark, policy.ledger.url)
         gpu_profile(spark, self._gpus)
+        if not is_local(spark) if self._check_workers is None else self._check_workers:
+            require_workers(spark, ["dptext_etl.engines.spark.tasks"])
         return open_table(self._frame, policy, layout)
 
     def examine(

@@ -1,0 +1,106 @@
+"""Workers that cannot compute, and what is said of them before a query fails on one."""
+
+import json
+import sys
+from importlib.metadata import version
+
+import pytest
+
+from dptext_etl import __version__
+from dptext_etl.engines.spark import asking, engine
+from dptext_etl.errors import PolicyError
+
+pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+
+from pyspark.errors import PySparkRuntimeError  # noqa: E402
+
+from dptext_etl.spark import privatize_frame, register, register_view  # noqa: E402
+
+HERE = {"host": "node-1", "python": "/opt/python", "version": __version__}
+"""Answer of a worker that lacks nothing."""
+NOT_THERE = r"1 of 1, .*cannot import dptext_etl: dptext-etl is not installed there\nHint: give every worker dptext-etl"
+
+
+def said(*answers):
+    return {asking.Answer(**{**HERE, **answer}) for answer in answers}
+
+
+@pytest.fixture
+def bare(films, tmp_path, monkeypatch):
+    """The session, whose workers have a Python with the standard library alone."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\ncd /\nexec "{sys.executable}" -S "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(films.sparkContext, "pythonExec", str(python))
+    return films
+
+
+def test_workers_that_have_the_package_register_as_always(films, policy):
+    assert asking.require_workers(films, ["dptext_etl.spark.worker"]) == 1
+    register(films, "asked_review", policy, check_workers=True)
+    assert len(films.sql("SELECT asked_review(review, id) FROM films").collect()) == films.table("films").count()
+
+
+def test_a_worker_without_the_package_is_named_before_anything_is_made(bare, policy, url, tmp_path, monkeypatch):
+    with pytest.raises(PolicyError, match=NOT_THERE):
+        register(bare, "never_review", policy, ledger=url, unit="record", check_workers=True)
+    assert not bare.catalog.functionExists("never_review")
+    whole = {"id": "id", "sink": str(tmp_path / "published"), "ledger": {"url": url}, "unit": "record"}
+    with pytest.raises(PolicyError, match=NOT_THERE):
+        privatize_frame(bare.table("films"), policy, check_workers=True, **whole)
+    monkeypatch.setattr(engine, "is_local", lambda spark: False)  # where nobody has to ask for the question
+    with pytest.raises(PolicyError, match=NOT_THERE):
+        privatize_frame(bare.table("films"), policy, **whole)
+    assert {path.name for path in tmp_path.iterdir()} <= {"python", "noise.key"}
+
+
+def test_a_view_asks_too(films, policy, url, monkeypatch):
+    monkeypatch.setattr(films.sparkContext, "pythonExec", "/not/here/python")
+    whole = {"dataset": "films", "release": "1", "source": "x", "sink": "y", "id": "id", "unit": "record"}
+    whole |= {"key": policy.key, "ledger": {"url": url}, "cap": {"measure": "pure", "epsilon": 9, "period": "1"}}
+    whole["column"] = [{"name": "review", "mechanism": policy.mechanism, "allow": ["cluster"]}]
+    with pytest.raises(PolicyError, match="no Python at the path of PYSPARK_PYTHON"):
+        register_view(films, "asked_films", table="films", policy=whole, check_workers=True)
+
+
+def test_the_question_is_answered_by_what_imports():
+    answer = json.loads(asking._question(("json", "dptext_etl.spark.worker"))(0))
+    assert asking.Answer(**answer).lack is None
+    assert answer["version"] == version("dptext-etl")
+    lacking = json.loads(asking._question(("dptext_etl.not_there",))(0))
+    assert "have dptext-etl, but cannot import dptext_etl.not_there (ModuleNotFoundError)" in str(
+        asking.Answer(**lacking).lack
+    )
+
+
+def test_workers_are_counted_by_what_they_lack(monkeypatch):
+    old = [{"version": "0.0.9", "host": f"node-{number}"} for number in range(2, 7)]
+    answers = said({}, *old, {"host": "node-7", "module": "pyarrow", "error": "ImportError"})
+    monkeypatch.setattr(asking, "_answers", lambda spark, modules: answers)
+    with pytest.raises(PolicyError) as caught:
+        asking.require_workers(None, [])
+    message = caught.value.message
+    assert "5 of 7, node-2 (/opt/python), node-3 (/opt/python), node-4 (/opt/python) and 2 more," in message
+    assert f"have dptext-etl 0.0.9, and the driver has {__version__}" in message
+    assert "1 of 7, node-7 (/opt/python), have dptext-etl, but cannot import pyarrow (ImportError)" in message
+
+
+@pytest.mark.parametrize(
+    ("failure", "words"),
+    [
+        (
+            PySparkRuntimeError(
+                errorClass="PYTHON_VERSION_MISMATCH",
+                messageParameters={"worker_version": "3.12", "driver_version": "3.11"},
+            ),
+            "another Python than the driver",
+        ),
+        (RuntimeError("/usr/bin/python3: No module named pyspark"), "lacks pyspark"),
+        (RuntimeError("what a library says"), r"did not answer a small job \(RuntimeError\)"),
+    ],
+)
+def test_workers_that_do_not_answer(failure, words):
+    found = asking._failure(failure)
+    assert "what a library says" not in str(found)
+    with pytest.raises(PolicyError, match=words):
+        raise found
