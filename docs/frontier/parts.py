@@ -9,7 +9,7 @@ from html import escape
 import polars as pl
 
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
-from frontier import charts, choose, papers, plan, tidy
+from frontier import charts, choose, papers, tidy
 from frontier.cells import SPANS
 from frontier.data import CUTS
 from frontier.kept import best, points
@@ -87,12 +87,6 @@ def mechanisms() -> str:
     return table(["mechanism", "ε is", "measured ε per text", "guarantee", "shown in clear"], rows)
 
 
-def left_out() -> str:
-    """Return the mechanisms of the library that have no line of their own here, and what they need."""
-    rows = [[name, escape(needs)] for name, needs in plan.NEEDS_MODEL.items()]
-    return table(["mechanism", "needs"], rows)
-
-
 def survivors() -> str:
     """Return how much typed personal data stands in its own release."""
     here = found().means.filter(pl.col("measure") == SPANS)
@@ -127,7 +121,6 @@ PARTS: dict[str, Callable[[], str]] = {
     "frontier_unbeaten": unbeaten,
     "frontier_equal_use": equal_use,
     "frontier_mechanisms": mechanisms,
-    "frontier_left_out": left_out,
     "frontier_survivors": survivors,
     "frontier_tables": tables,
     "frontier_papers": of_papers,
