@@ -228,4 +228,4 @@ def test_interleavings_in_postgresql(postgres):
         def place(self):
             return postgres.url()
 
-    run_state_machine_as_test(OnServer, settings=examples(8, stateful_step_count=30))
+    run_state_machine_as_test(OnServer, settings=examples(5, stateful_step_count=30))
