@@ -37,6 +37,11 @@ def to_arrow(values: npt.NDArray[Any] | Sequence[str]) -> pa.Array:
     Args:
         values: Shape (n,); numbers keep their type.
     """
+    if isinstance(values, np.ndarray) and values.dtype.kind in "biuf" and values.ndim == 1:
+        bits = values.dtype == np.bool_
+        held = np.packbits(values, bitorder="little") if bits else np.ascontiguousarray(values)
+        kind = pa.bool_() if bits else pa.from_numpy_dtype(values.dtype)
+        return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(held)])
     import polars as pl
 
     return pl.Series(values).to_arrow()
