@@ -38,8 +38,11 @@ def test_readers_outside_see_no_amount_that_depends_on_texts(policy_of_job, tmp_
     facts = json.loads(dptext("statement", policy_of_job, "--public", "--json").stdout)
     assert "charged" not in facts["columns"][0]
     assert facts["caps"] == []
+    assert facts["sink"] == "published"
     dptext("statement", policy_of_job, "--public", "--out", tmp_path / "out")
-    assert "inside your boundary: what records" not in (tmp_path / "out" / "statement.md").read_text()
+    written = (tmp_path / "out" / "statement.md").read_text()
+    assert "inside your boundary: what records" not in written
+    assert str(policy_of_job.parent) not in written
 
 
 def test_a_published_table_alone_says_what_is_missing(policy_of_job):

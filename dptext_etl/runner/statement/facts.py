@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import dptext_etl
@@ -31,7 +32,7 @@ def facts(
         policy: The policy that it was published under. Without it no ledger is read: what was charged, caps and what is
             left of them are missing.
         partition: The partition, if the policy cuts its tables.
-        public: Leave out amounts that depend on texts: what was charged, and what is left of caps.
+        public: Leave out amounts that depend on texts (what was charged, and what is left of caps) and local folders.
 
     Raises:
         InputError: Nothing is published there, or neither sink nor policy is given.
@@ -59,7 +60,7 @@ def facts(
         "id": manifest.id,
         "in_clear": [name for name in manifest.schema if name not in texts],
         "manifest_sha256": manifest.digest,
-        "sink": sink or layout.sink,
+        "sink": _place(sink or layout.sink, public=public),
         "gates": [{"name": name, "catches": _catches(name)} for name in manifest.gates],
         "columns": [_column(column) for column in manifest.columns],
         "caps": [],
@@ -75,6 +76,11 @@ def facts(
                 found["caps"] = [_cap(ledger, pinned) for pinned in ours]
     found["lacks"] = [] if policy else ["what the ledger holds: give the policy, `--policy POLICY`"]
     return found
+
+
+def _place(sink: str, *, public: bool) -> str:
+    """Return where the table lies; readers outside see no folders of a machine."""
+    return Path(sink).name if public and "://" not in sink else sink
 
 
 def _released(column: Mapping[str, Any]) -> list[str]:

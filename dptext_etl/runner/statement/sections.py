@@ -69,7 +69,7 @@ def _released(found: dict[str, Any]) -> Section:
             ("rewritten", _listed(texts)),
             ("in clear", _listed(found["in_clear"])),
             ("SHA-256 of the manifest, which lists the SHA-256 of every file", found["manifest_sha256"]),
-            ("written by", found["written_by"]),
+            ("this page was written by", found["written_by"]),
         ),
     )
 
