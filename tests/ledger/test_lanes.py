@@ -100,19 +100,18 @@ def test_other_scopes_do_not_wait_and_the_same_scope_does(two):
 
 def test_a_cap_is_changed_by_nobody_while_others_write(two, new_kit):
     one, other = two
-    done = []
+    done, waiting = [], []
     with one.ledger._book.store.transaction(beside=True):
         for change in (
             lambda: other.ledger.set_cap(Scope("reviews", "2026"), Cap(epsilon=3, period="2026")),
             lambda: new_kit(one.place).ledger.freeze("letters", "by hand", alone=True),
         ):
-            waiting = threading.Thread(target=lambda change=change: done.append(change()))
-            waiting.start()
-            waiting.join(0.2)
-            assert waiting.is_alive()
-    for thread in threading.enumerate():
-        if thread is not threading.current_thread() and not thread.daemon:
-            thread.join()
+            waiting.append(threading.Thread(target=lambda change=change: done.append(change())))
+            waiting[-1].start()
+            waiting[-1].join(0.2)
+            assert waiting[-1].is_alive()
+    for thread in waiting:
+        thread.join()
     assert len(done) == 2
     one.sound()
 
