@@ -175,9 +175,9 @@ def verdicts(rows: Sequence[dict[str, Any]]) -> list[str]:
 
 def trained(folder: Path, bart: str, minutes: float, plus: Iterable[float]) -> Models:
     """Return the models, training on public text what is not there yet; a training that was stopped goes on."""
-    from dptext_etl.training import adept, dpbart_noise, dpbart_prune
     from dptext_etl.training.base_model import Base
     from dptext_etl.training.corpus import Corpus as Public
+    from dptext_etl.training.latent import adept, dpbart_noise, dpbart_prune
     from dptext_etl.training.token_rows import public_texts
 
     public = DATA / "public_corpus"

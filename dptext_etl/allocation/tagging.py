@@ -71,8 +71,8 @@ class NltkTagger:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a tagger in one file, as `dptext_etl.training.word_tags` writes it."""
-        with seam("reading a tagger", ArtifactError, "is it a file of dptext_etl.training.word_tags?"):
+        """Read a tagger in one file, as `dptext_etl.training.words.tags` writes it."""
+        with seam("reading a tagger", ArtifactError, "is it a file of dptext_etl.training.words.tags?"):
             held = json.loads(path.read_text(encoding="utf-8"))
             weights, tagdict, classes = held["weights"], held["tagdict"], held["classes"]
         return cls(weights, tagdict, classes)

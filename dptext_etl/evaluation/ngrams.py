@@ -20,7 +20,7 @@ from dptext_etl.artifacts import sha256_file
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.vectors import DATA
 from dptext_etl.errors import ArtifactError, seam
-from dptext_etl.training.ngrams import BITS, FORMAT
+from dptext_etl.training.words.ngrams import BITS, FORMAT
 
 NAME = "english-3gram"
 OTHERS = 1e6
@@ -79,13 +79,13 @@ class Ngrams:
     @classmethod
     @lru_cache(maxsize=2)
     def load(cls, source: str | Path = NAME) -> Self:
-        """Read "english-3gram" or a file of `python -m dptext_etl.training.ngrams`.
+        """Read "english-3gram" or a file of `python -m dptext_etl.training.words.ngrams`.
 
         Raises:
             ArtifactError: The file is missing or malformed, or counts words of other vectors than those that ship.
         """
         path = DATA / f"{NAME}.parquet" if source == NAME else Path(source)
-        with seam("reading counts of words", ArtifactError, f'give "{NAME}" or a file of dptext_etl.training.ngrams'):
+        with seam("reading counts of words", ArtifactError, f'give "{NAME}" or a file of training.words.ngrams'):
             table = pq.read_table(path)
             facts = {name.decode(): value.decode() for name, value in (table.schema.metadata or {}).items()}
             order, sequence, count = (table[name].to_numpy() for name in ("order", "sequence", "count"))

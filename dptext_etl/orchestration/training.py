@@ -71,8 +71,8 @@ def training_assets(
 
 def _pruned(trainings: Trainings, model: str) -> dg.AssetsDefinition:
     def train(out: Path, tell: Callable[[Any], None]) -> Any:
-        from dptext_etl.training import dpbart_prune
         from dptext_etl.training.base_model import Base
+        from dptext_etl.training.latent import dpbart_prune
 
         settings = trainings.settings(dpbart_prune, "prune")
         texts, facts = trainings.drawn(settings.seed)
@@ -84,8 +84,8 @@ def _pruned(trainings: Trainings, model: str) -> dg.AssetsDefinition:
 
 def _noisy(trainings: Trainings, epsilon: float, delta: float) -> dg.AssetsDefinition:
     def train(out: Path, tell: Callable[[Any], None]) -> Any:
-        from dptext_etl.training import dpbart_noise
         from dptext_etl.training.base_model import Base
+        from dptext_etl.training.latent import dpbart_noise
 
         settings = trainings.settings(dpbart_noise, "noise", epsilon=epsilon, delta=delta)
         texts, facts = trainings.drawn(settings.seed)
@@ -98,7 +98,7 @@ def _noisy(trainings: Trainings, epsilon: float, delta: float) -> dg.AssetsDefin
 
 def _adept(trainings: Trainings) -> dg.AssetsDefinition:
     def train(out: Path, tell: Callable[[Any], None]) -> Any:
-        from dptext_etl.training import adept
+        from dptext_etl.training.latent import adept
 
         settings = trainings.settings(adept, "adept")
         texts, facts = trainings.drawn(settings.seed)

@@ -25,7 +25,7 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.inference import language_model
 from dptext_etl.inference.clipping import write_clip
 from dptext_etl.training.corpus import Corpus
-from dptext_etl.training.moments import Moments
+from dptext_etl.training.latent.moments import Moments
 
 Kind = Literal["masked", "causal", "seq2seq"]
 TEMPLATES = {"causal": "{text} >>>>> ", "seq2seq": "Document : {text}\nParaphrase of the document :"}

@@ -12,7 +12,7 @@ from dptext_etl.errors import ArtifactError
 from dptext_etl.evaluation import Pairs
 from dptext_etl.evaluation.metrics.perplexity import Perplexity
 from dptext_etl.evaluation.ngrams import NAME, OTHERS, START, Ngrams
-from dptext_etl.training.ngrams import Settings, count, write
+from dptext_etl.training.words.ngrams import Settings, count, write
 
 pytest.importorskip("scipy", reason="counting needs scipy (extra `dev`)")
 

@@ -17,8 +17,8 @@ from dptext_etl.column import release
 from dptext_etl.inference.clipping import CLIP_FILE, read_clip
 from dptext_etl.mechanisms.dpmlm import DPMLM
 from dptext_etl.training.corpus import Corpus, held_out
-from dptext_etl.training.masked_lm import FACTS
-from dptext_etl.training.masked_lm_figures import figures
+from dptext_etl.training.masked.figures import figures
+from dptext_etl.training.masked.masked_lm import FACTS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "models" / "dptext_etl_models" / "english-small"

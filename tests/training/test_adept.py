@@ -17,7 +17,8 @@ from safetensors.numpy import load_file
 from dptext_etl.inference.latent import autoencoder
 from dptext_etl.inference.latent.autoencoder import AutoencoderModel
 from dptext_etl.mechanisms.adept import Adept
-from dptext_etl.training import adept, resumable
+from dptext_etl.training import resumable
+from dptext_etl.training.latent import adept
 
 WORDS = ("the", "a", "cat", "dog", "bird", "house", "sings", "sleeps", "runs", "near")
 SETTINGS = adept.Settings(

@@ -29,7 +29,7 @@ from dptext_etl.mechanisms.dp_prompt import DPPrompt
 from dptext_etl.mechanisms.dpmlm import DPMLM
 from dptext_etl.training import calibration
 from dptext_etl.training.corpus import Corpus
-from dptext_etl.training.moments import Moments
+from dptext_etl.training.latent.moments import Moments
 
 TEXTS = [
     "The people of the city were there before the war.",

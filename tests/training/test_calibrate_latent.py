@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 
 from dptext_etl.inference.latent.kept import write_kept
 from dptext_etl.training.base_model import Base
-from dptext_etl.training.clip_choice import choose
+from dptext_etl.training.masked.clip_choice import choose
 
 TEXTS = ["the cat sees the dog", "a bird", "where are the other people now", "it was not good", "time for more"]
 

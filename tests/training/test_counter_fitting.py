@@ -13,8 +13,8 @@ from dptext_etl.embeddings.grid import write_grid
 from dptext_etl.embeddings.vectors import DATA, SYNONYMS
 from dptext_etl.errors import InputError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl.training.counter_fitting import Settings, fit
-from dptext_etl.training.thesaurus import Thesaurus, read
+from dptext_etl.training.words.counter_fitting import Settings, fit
+from dptext_etl.training.words.thesaurus import Thesaurus, read
 from tests.cli.saying import dptext
 
 WORDS = ("good", "excellent", "bad", "awful", "table", "chair", "river", "light")

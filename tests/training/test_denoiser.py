@@ -13,9 +13,10 @@ from dptext_etl.embeddings import WordVectors  # noqa: E402
 from dptext_etl.inference.generative.models import ModelGenerator  # noqa: E402
 from dptext_etl.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E402
 from dptext_etl.mechanisms.dp_prompt import DPPrompt  # noqa: E402
-from dptext_etl.training import denoiser, resumable  # noqa: E402
-from dptext_etl.training.corruption import Corruption, Recipe  # noqa: E402
-from dptext_etl.training.denoiser_model import Settings, new_model  # noqa: E402
+from dptext_etl.training import resumable  # noqa: E402
+from dptext_etl.training.generative import denoiser  # noqa: E402
+from dptext_etl.training.generative.corruption import Corruption, Recipe  # noqa: E402
+from dptext_etl.training.generative.denoiser_model import Settings, new_model  # noqa: E402
 
 SMALL = {"vocabulary": 900, "pieces": 50, "words": 8, "places": 128, "width": 32, "layers": 1, "heads": 2, "inner": 32}
 KINDS = {kind: Settings(kind=kind, **SMALL, rows=8, steps=4, warmup=1) for kind in ("seq2seq", "causal")}

@@ -25,9 +25,10 @@ from dptext_etl.inference import language_model
 from dptext_etl.inference.clipping import CLIP_FILE
 from dptext_etl.mechanisms.dpmlm import DPMLM
 from dptext_etl.training import corpus as corpora
-from dptext_etl.training import masked_lm
 from dptext_etl.training.corpus import Corpus
-from dptext_etl.training.masked_examples import (
+from dptext_etl.training.masked import masked_lm
+from dptext_etl.training.masked.card import finish
+from dptext_etl.training.masked.examples import (
     NOTHING,
     Examples,
     Recipe,
@@ -38,9 +39,8 @@ from dptext_etl.training.masked_examples import (
     pair,
     segment,
 )
-from dptext_etl.training.masked_lm_card import finish
-from dptext_etl.training.masked_lm_figures import SETTINGS, figures
-from dptext_etl.training.vocabulary import END, MASK, SPECIAL, START, build, count_words, whole_words
+from dptext_etl.training.masked.figures import SETTINGS, figures
+from dptext_etl.training.words.vocabulary import END, MASK, SPECIAL, START, build, count_words, whole_words
 
 from ..examples import examples
 

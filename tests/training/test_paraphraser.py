@@ -17,8 +17,9 @@ from dptext_etl import ColumnPolicy, privatize  # noqa: E402
 from dptext_etl.errors import InputError  # noqa: E402
 from dptext_etl.inference.language_model import model_files, tokenizer  # noqa: E402
 from dptext_etl.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E402
-from dptext_etl.training import paraphraser, resumable  # noqa: E402
-from dptext_etl.training.paraphraser import Settings  # noqa: E402
+from dptext_etl.training import resumable  # noqa: E402
+from dptext_etl.training.generative import paraphraser  # noqa: E402
+from dptext_etl.training.generative.paraphraser import Settings  # noqa: E402
 from dptext_etl.training.sentence_pairs import SentencePairs  # noqa: E402
 
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]

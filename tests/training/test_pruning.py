@@ -22,10 +22,12 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.inference.latent.kept import FILE, read_kept
 from dptext_etl.inference.latent.sequence_model import SequenceModel
 from dptext_etl.mechanisms.dpbart import DPBart
-from dptext_etl.training import dpbart_noise, dpbart_prune, latent_path, resumable
-from dptext_etl.training import sequence_autoencoder as autoencoder
+from dptext_etl.training import resumable
 from dptext_etl.training.base_model import Base
 from dptext_etl.training.corpus import Corpus, held_out
+from dptext_etl.training.latent import dpbart_noise, dpbart_prune
+from dptext_etl.training.latent import path as latent_path
+from dptext_etl.training.latent import sequence_autoencoder as autoencoder
 from dptext_etl.training.token_rows import batch, public_texts, random_rows, short_texts
 
 LENGTH = 8

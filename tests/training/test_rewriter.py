@@ -16,9 +16,10 @@ from typer.testing import CliRunner  # noqa: E402
 from dptext_etl.errors import PolicyError  # noqa: E402
 from dptext_etl.inference.language_model import model_files  # noqa: E402
 from dptext_etl.mechanisms.custext import CusText  # noqa: E402
-from dptext_etl.training import privatised_pairs, resumable, rewriter  # noqa: E402
+from dptext_etl.training import resumable  # noqa: E402
 from dptext_etl.training.corpus import Corpus, held_out  # noqa: E402
-from dptext_etl.training.rewriter import InDomain, Settings  # noqa: E402
+from dptext_etl.training.generative import privatised_pairs, rewriter  # noqa: E402
+from dptext_etl.training.generative.rewriter import InDomain, Settings  # noqa: E402
 
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]
 SETTINGS = Settings(texts=40, words=8, steps=4, rows=4, longest=60, rate=3e-3, warmup=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dptext_etl.training.clip_choice import Found
+    from dptext_etl.training.masked.clip_choice import Found
 
 FILE = "dptext_latent_clip.json"
 KIND = "dptext-latent-clip/1"
@@ -44,8 +44,8 @@ def calibrate_latent(
     from dptext_etl.cli.render import terminal
     from dptext_etl.errors import PolicyError
     from dptext_etl.training.base_model import Base
-    from dptext_etl.training.clip_choice import choose
     from dptext_etl.training.corpus import Corpus
+    from dptext_etl.training.masked.clip_choice import choose
     from dptext_etl.training.token_rows import public_texts
 
     place = out or Path(model)

@@ -38,7 +38,7 @@ def adept(
     from dataclasses import replace
 
     from dptext_etl.cli.train import report
-    from dptext_etl.training import adept as training
+    from dptext_etl.training.latent import adept as training
     from dptext_etl.training.token_rows import public_texts
 
     settings = replace(training.SMALL if scale == "small" else training.Settings(), minutes=minutes, seed=seed)

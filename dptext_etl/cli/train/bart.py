@@ -36,7 +36,7 @@ def bart(
     from dataclasses import replace
 
     from dptext_etl.cli.train import report
-    from dptext_etl.training import sequence_autoencoder as training
+    from dptext_etl.training.latent import sequence_autoencoder as training
     from dptext_etl.training.token_rows import public_texts
 
     settings = replace(training.Settings(), minutes=minutes, seed=seed)

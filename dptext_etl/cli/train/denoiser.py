@@ -46,8 +46,8 @@ def denoiser(
     from dptext_etl.inference.language_model import need_transformers
 
     need_transformers()
-    from dptext_etl.training import denoiser as training
-    from dptext_etl.training.denoiser_model import Settings
+    from dptext_etl.training.generative import denoiser as training
+    from dptext_etl.training.generative.denoiser_model import Settings
     from dptext_etl.training.token_rows import public_texts
 
     asked: dict[str, Any] = {"steps": steps, "minutes": minutes, "rows": rows, "seed": seed, "layers": layers}

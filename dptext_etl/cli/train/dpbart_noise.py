@@ -44,8 +44,8 @@ def dpbart_noise(
     from dataclasses import replace
 
     from dptext_etl.cli.train import report
-    from dptext_etl.training import dpbart_noise as training
     from dptext_etl.training.base_model import Base
+    from dptext_etl.training.latent import dpbart_noise as training
     from dptext_etl.training.token_rows import public_texts
 
     settings = replace(

@@ -43,8 +43,8 @@ def dpbart_prune(
     from dataclasses import replace
 
     from dptext_etl.cli.train import report
-    from dptext_etl.training import dpbart_prune as training
     from dptext_etl.training.base_model import Base
+    from dptext_etl.training.latent import dpbart_prune as training
     from dptext_etl.training.token_rows import public_texts
 
     settings = replace(training.SMALL if scale == "small" else training.Settings(), length=length, clip=clip, seed=seed)

@@ -51,9 +51,9 @@ def masked_lm(
     from dptext_etl.inference.language_model import need_transformers
 
     need_transformers()
-    from dptext_etl.training import masked_lm as training
     from dptext_etl.training.corpus import Corpus
-    from dptext_etl.training.masked_lm_card import finish
+    from dptext_etl.training.masked import masked_lm as training
+    from dptext_etl.training.masked.card import finish
 
     asked: dict[str, Any] = {"steps": steps, "minutes": minutes, "vocabulary": vocabulary, "hidden": hidden}
     asked |= {"layers": layers, "seed": seed}

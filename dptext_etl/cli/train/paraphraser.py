@@ -50,7 +50,7 @@ def paraphraser(
     from dptext_etl.inference import language_model
 
     language_model.need_transformers()
-    from dptext_etl.training import paraphraser as training
+    from dptext_etl.training.generative import paraphraser as training
     from dptext_etl.training.sentence_pairs import SentencePairs
 
     asked: dict[str, Any] = {"template": template, "epochs": epochs, "steps": steps, "minutes": minutes, "rows": rows}

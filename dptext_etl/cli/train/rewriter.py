@@ -64,7 +64,7 @@ def rewriter(
     from dptext_etl.policy import resolve_column
 
     language_model.need_transformers()
-    from dptext_etl.training import rewriter as training
+    from dptext_etl.training.generative import rewriter as training
 
     asked: dict[str, Any] = {"template": template, "epochs": epochs, "steps": steps, "minutes": minutes, "rows": rows}
     asked |= {"longest": longest, "rate": rate, "seed": seed, "texts": texts, "words": words}

@@ -38,9 +38,9 @@ def vectors(
     from dptext_etl.cli.render import terminal
     from dptext_etl.embeddings import WordVectors
     from dptext_etl.embeddings.grid import write_grid
-    from dptext_etl.training import counter_fitting as training
-    from dptext_etl.training.thesaurus import read
-    from dptext_etl.training.word_vectors import on_grid
+    from dptext_etl.training.words import counter_fitting as training
+    from dptext_etl.training.words.thesaurus import read
+    from dptext_etl.training.words.vectors import on_grid
 
     asked: dict[str, Any] = {"passes": passes, "synonyms": synonyms, "antonyms": antonyms}
     settings = replace(training.Settings(), **{name: value for name, value in asked.items() if value is not None})
@@ -49,7 +49,7 @@ def vectors(
     grid, scale = on_grid(training.fit(held, pairs, settings))
     facts = {
         "scale": repr(scale),
-        "provenance": f"counter-fitted by dptext_etl.training.counter_fitting from {held.artifact.provenance}",
+        "provenance": f"counter-fitted by dptext_etl.training.words.counter_fitting from {held.artifact.provenance}",
         "licence": f"{held.artifact.licence}; pairs of words from WordNet under its own licence",
         "base": held.artifact.sha256,
         "wordnet": {path.stem: sha256_file(path) for path in sorted(wordnet.glob("s*_relations.parquet"))},

@@ -1,4 +1,4 @@
-"""Count the word sequences of a small language model on public text: `python -m dptext_etl.training.ngrams --help`.
+"""Count word sequences for a small language model of public text: `python -m dptext_etl.training.words.ngrams --help`.
 
 The model tells how usual a text is, for perplexity and for attacks (`dptext_etl.evaluation.ngrams` reads it). No
 mechanism uses it. Its words are those of word vectors that ship, so the file holds numbers alone.
@@ -56,7 +56,7 @@ def count(texts: Iterable[str], vocabulary: Sequence[str], settings: Settings) -
         Columns `sequence` (numbers of the words, 16 bits each, the last word lowest; a word's number is its place in
         the vocabulary plus 1, "other" comes after them, and 0 is the start of a text), `order` (1 to 3) and `count`.
     """
-    from dptext_etl.training.word_vectors import read_words  # needs scipy, and whoever reads the file does not
+    from dptext_etl.training.words.vectors import read_words  # needs scipy, and whoever reads the file does not
 
     known = list(vocabulary)[: settings.words]
     place = {word: number for number, word in enumerate(known, 1)}
@@ -106,7 +106,7 @@ def write(path: Path, table: pa.Table, facts: dict[str, Any]) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Count the sequences of Parquet columns "text" and write them."""
-    parser = argparse.ArgumentParser(prog="python -m dptext_etl.training.ngrams", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m dptext_etl.training.words.ngrams", description=main.__doc__)
     parser.add_argument("--corpus", type=Path, action="append", required=True, help="Parquet file with a column `text`")
     parser.add_argument("--out", type=Path, required=True, help="the file to write")
     parser.add_argument("--licence", default="that of the corpus", help="what the corpora's licences ask")

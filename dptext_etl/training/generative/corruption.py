@@ -17,7 +17,7 @@ import numpy as np
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.training.corpus import WORD
 from dptext_etl.training.token_rows import bare
-from dptext_etl.training.vocabulary import whole_words
+from dptext_etl.training.words.vocabulary import whole_words
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -4,7 +4,7 @@ The paper takes NLTK's tagger, whose weights a user downloads (6 MB). Ours is a 
 no download: an averaged perceptron of NLTK's kind with eight classes, as small as they allow. Its labels are those of
 NLTK's tagger, so it makes that one's mistakes and more; the card says how many, against texts tagged by people.
 
-    python -m dptext_etl.training.word_tags --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
+    python -m dptext_etl.training.words.tags --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
         --nltk-data FOLDER --out dptext_etl/data/english-tags.json
 """
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from dptext_etl.training.vocabulary import END, PADDING, START
+from dptext_etl.training.words.vocabulary import END, PADDING, START
 
 if TYPE_CHECKING:
-    from dptext_etl.training.denoiser_model import Settings
+    from dptext_etl.training.generative.denoiser_model import Settings
 
 HEAD = 32
 """Coordinates of a head, of positions, and of the mark."""

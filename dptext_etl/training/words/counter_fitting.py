@@ -15,7 +15,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.training.thesaurus import Pairs, Thesaurus
+from dptext_etl.training.words.thesaurus import Pairs, Thesaurus
 
 Reals = npt.NDArray[np.float64]
 _SAME = 1e-6  # cosines that differ by less did not change: rounding must not pull

@@ -1,4 +1,4 @@
-"""Train the embedded word vectors on public text: `python -m dptext_etl.training.word_vectors --help`.
+"""Train the embedded word vectors on public text: `python -m dptext_etl.training.words.vectors --help`.
 
 The vectors are a factorisation of the positive pointwise mutual information of words and their neighbours (Levy,
 Goldberg and Dagan 2015, "Improving Distributional Similarity with Lessons Learned from Word Embeddings", sections 2 and
@@ -169,7 +169,7 @@ def on_grid(vectors: npt.NDArray[np.float64]) -> tuple[npt.NDArray[np.int8], flo
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train on a Parquet column "text" and write the grid; with --evaluate, print the figures of the card."""
-    parser = argparse.ArgumentParser(prog="python -m dptext_etl.training.word_vectors", description=main.__doc__)
+    parser = argparse.ArgumentParser(prog="python -m dptext_etl.training.words.vectors", description=main.__doc__)
     parser.add_argument("--corpus", type=Path, help="Parquet file with a column `text`")
     parser.add_argument("--out", type=Path, required=True, help="the grid file to write, or to evaluate as it is")
     parser.add_argument("--provenance", default="", help="where the corpus comes from; written into the file")
@@ -191,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         }
         write_grid(given.out, words, vectors, facts)
     if given.evaluate is not None:
-        from dptext_etl.training.word_vector_figures import figures
+        from dptext_etl.training.words.vector_figures import figures
 
         sys.stdout.write(figures(given.out, given.evaluate))
 

@@ -25,9 +25,9 @@ from dptext_etl.inference import language_model
 from dptext_etl.inference.clipping import CLIP_FILE
 from dptext_etl.inference.generative.prompts import Prompts
 from dptext_etl.mechanism import Mechanism
-from dptext_etl.training import paraphraser, privatised_pairs
 from dptext_etl.training.calibration import TEMPLATES
 from dptext_etl.training.corpus import Corpus
+from dptext_etl.training.generative import paraphraser, privatised_pairs
 from dptext_etl.training.token_rows import stacked
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.training.corpus import Corpus, clean, held_out
-from dptext_etl.training.masked_examples import NOTHING, Examples, Recipe
-from dptext_etl.training.masked_start import started
-from dptext_etl.training.vocabulary import END, MASK, PADDING, SPECIAL, START, UNKNOWN, build, count_words
+from dptext_etl.training.masked.examples import NOTHING, Examples, Recipe
+from dptext_etl.training.masked.start import started
+from dptext_etl.training.words.vocabulary import END, MASK, PADDING, SPECIAL, START, UNKNOWN, build, count_words
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

@@ -10,8 +10,8 @@ from dptext_etl.artifacts import sha256_file
 from dptext_etl.inference import language_model
 from dptext_etl.inference.clipping import CLIP_FILE, write_clip
 from dptext_etl.training.calibration import estimate
-from dptext_etl.training.masked_lm import FACTS, Held
-from dptext_etl.training.masked_lm_figures import Score, figures
+from dptext_etl.training.masked.figures import Score, figures
+from dptext_etl.training.masked.masked_lm import FACTS, Held
 
 CARD = "README.md"
 WEIGHTS = "model.safetensors"

@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dptext_etl.training.corpus import clean, sentences, words
-from dptext_etl.training.masked_examples import (
+from dptext_etl.training.masked.examples import (
     Example,
     Ids,
     Masked,
@@ -29,7 +29,7 @@ from dptext_etl.training.masked_examples import (
     pair,
     segment,
 )
-from dptext_etl.training.vocabulary import MASK
+from dptext_etl.training.words.vocabulary import MASK
 
 SETTINGS = ("alone", "pair", "pair, all masked")
 _SHARE = 0.15

@@ -20,7 +20,8 @@ import numpy as np
 import torch
 
 from dptext_etl.inference.latent.sequence_model import SequenceModel
-from dptext_etl.training import latent_path, resumable
+from dptext_etl.training import resumable
+from dptext_etl.training.latent import path as latent_path
 from dptext_etl.training.token_rows import Rows, batch, random_rows, token_rows
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ import torch
 from dptext_etl.inference.generative.prompts import Prompts
 from dptext_etl.training import resumable
 from dptext_etl.training.corpus import clean
-from dptext_etl.training.corruption import Corruption
-from dptext_etl.training.denoiser_model import Kind, Settings, new_model
+from dptext_etl.training.generative.corruption import Corruption
+from dptext_etl.training.generative.denoiser_model import Kind, Settings, new_model
 from dptext_etl.training.token_rows import stacked
-from dptext_etl.training.vocabulary import END, PADDING, SPECIAL, build, count_words
+from dptext_etl.training.words.vocabulary import END, PADDING, SPECIAL, build, count_words
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -1,6 +1,6 @@
 """Count words of public text: how rare a word is says how much it tells (the score `ic`).
 
-    python -m dptext_etl.training.word_counts --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
+    python -m dptext_etl.training.words.counts --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
         --out dptext_etl/data/english-counts.json
 
 Each corpus has the same weight, whatever its size, so that neither articles nor talk alone decide what is rare.
@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import InputError
-from dptext_etl.training.word_vectors import TOKEN
+from dptext_etl.training.words.vectors import TOKEN
 
 PER = 10**8
 """Shares are whole numbers of one in so many words."""

@@ -20,8 +20,9 @@ from torch import Tensor
 from dptext_etl.errors import PolicyError
 from dptext_etl.gaussian import largest_mu
 from dptext_etl.inference.latent.kept import write_kept
-from dptext_etl.training import latent_path, resumable
+from dptext_etl.training import resumable
 from dptext_etl.training.base_model import Base
+from dptext_etl.training.latent import path as latent_path
 from dptext_etl.training.token_rows import batch
 
 

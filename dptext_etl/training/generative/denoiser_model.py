@@ -1,4 +1,4 @@
-"""Make the models that `training.denoiser` trains: their settings, and weights that save most of the training.
+"""Make the models that `generative.denoiser` trains: their settings, and weights that save most of the training.
 
 A transformer with random weights needs thousands of steps until it copies at all. Here embeddings start as word
 vectors, and the encoder-decoder's attention starts at the word to copy.
@@ -14,11 +14,11 @@ import torch
 
 from dptext_etl.inference.generative.prompts import FIELD
 from dptext_etl.training.calibration import TEMPLATES
-from dptext_etl.training.causal_start import WORD, causal
-from dptext_etl.training.corruption import Recipe
-from dptext_etl.training.masked_start import write_vectors
-from dptext_etl.training.sequence_autoencoder import sinusoids
-from dptext_etl.training.vocabulary import END, PADDING, START
+from dptext_etl.training.generative.causal_start import WORD, causal
+from dptext_etl.training.generative.corruption import Recipe
+from dptext_etl.training.latent.sequence_autoencoder import sinusoids
+from dptext_etl.training.masked.start import write_vectors
+from dptext_etl.training.words.vocabulary import END, PADDING, START
 
 Kind = Literal["seq2seq", "causal"]
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from dptext_etl.training import latent_path
 from dptext_etl.training.base_model import Base
+from dptext_etl.training.latent import path as latent_path
 
 DEVIATIONS = 0.5
 """Distance of C from the mean, in standard deviations, as the paper chooses it."""

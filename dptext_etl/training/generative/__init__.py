@@ -1,0 +1,1 @@
+"""Models that write text: denoisers, paraphrasers and rewriters, and the pairs that they learn from."""

@@ -1,0 +1,1 @@
+"""Models with a latent for ADePT and DP-BART: autoencoders, training under noise, pruning."""
