@@ -23,6 +23,8 @@ class Tools(BaseModel):
 
     artifact_fields: ClassVar[frozenset[str]] = frozenset({"tagger", "information", "encoder"})
     """Fields that name public files; the hashes of these enter the configuration, not the names."""
+    hub_fields: ClassVar[frozenset[str]] = artifact_fields
+    """All of them: in a policy file a folder is looked for in the folder of the policy first."""
 
     tagger: str = "english"
     information: str = "english"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
+
+from pydantic import BaseModel
 
 from dptext_etl import catalog
 from dptext_etl.key_providers import installed
-from dptext_etl.mechanism import Mechanism
-from dptext_etl.postprocessing import PostProcess
 
 _PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("ledger", "id_key"))
 
@@ -37,11 +38,29 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
     return values
 
 
-def _anchor(given: dict[str, Any], kind: type[Mechanism] | type[PostProcess], folder: Path) -> None:
-    """Resolve the paths among the parameters of a mechanism or a post-processing; they are changed in place."""
-    for name in given.keys() & kind.artifact_fields:
-        value, anchor = given[name], _found if name in kind.hub_fields else _named
+def _anchor(given: dict[str, Any], kind: type[BaseModel], folder: Path) -> None:
+    """Resolve the paths among the parameters of a model, at any depth; they are changed in place.
+
+    A model names the fields that hold paths (`artifact_fields`, `hub_fields`), and so do the models of its fields.
+    """
+    paths: frozenset[str] = getattr(kind, "artifact_fields", frozenset())
+    perhaps: frozenset[str] = getattr(kind, "hub_fields", frozenset())
+    for name in given.keys() & paths:
+        value, anchor = given[name], _found if name in perhaps else _named
         given[name] = [anchor(item, folder) for item in value] if isinstance(value, list) else anchor(value, folder)
+    for name in given.keys() & kind.model_fields.keys():
+        inner = next(_models(kind.model_fields[name].annotation), None)
+        for item in given[name] if isinstance(given[name], list) else [given[name]]:
+            if inner is not None and isinstance(item, dict):
+                _anchor(item, inner, folder)
+
+
+def _models(annotation: Any) -> Iterator[type[BaseModel]]:
+    """Yield the models that a field may hold, alone, or among other types or in a list."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        yield annotation
+    for part in get_args(annotation):
+        yield from _models(part)
 
 
 def _named(reference: Any, folder: Path) -> Any:
@@ -51,9 +70,16 @@ def _named(reference: Any, folder: Path) -> Any:
 
 
 def _found(reference: Any, folder: Path) -> Any:
-    """Resolve a path from the policy's folder if it exists; other names belong to a hub or a distribution and stay."""
-    there = isinstance(reference, str) and "://" not in reference and (folder / reference).exists()
-    return str(folder / reference) if there else reference
+    """Resolve a path from the policy's folder if it exists; other names belong to a hub or a distribution and stay.
+
+    What stands before a colon ("nltk:FOLDER") says what lies there, and stays.
+    """
+    if not isinstance(reference, str) or "://" in reference:
+        return reference
+    if (folder / reference).exists():
+        return str(folder / reference)
+    kind, colon, place = reference.partition(":")
+    return kind + colon + str(folder / place) if place and (folder / place).exists() else reference
 
 
 def _from_folder(reference: str, folder: Path) -> str:

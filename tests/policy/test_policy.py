@@ -268,3 +268,17 @@ def test_names_of_a_hub_are_paths_only_where_there_is_such_a_folder(tmp_path, th
     assert column.mechanism.model == model
     assert column.mechanism.clip == str(tmp_path / "public" / "clip.json")
     assert column.mechanism.allow_list == str(tmp_path / "public" / "tokens.json")
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_folders_inside_a_mechanisms_tables_are_those_of_the_policy_where_they_lie_there(tmp_path, there):
+    if there:
+        (tmp_path / "public" / "tags").mkdir(parents=True)
+        (tmp_path / "counts").mkdir()
+    tools = 'tagger = "spacy:public/tags", information = "wordnet:counts", encoder = "words"'
+    budget = f'{{ name = "custext", allocation = {{ scores = ["ic"], total = 9.0, {tools} }} }}'
+    (tmp_path / "privacy.toml").write_text(TOML.replace('{ name = "custext", epsilon = 2.0, k = 20 }', budget))
+    (column,) = Policy.load(tmp_path / "privacy.toml").columns
+    allocation, anchor = column.mechanism.allocation, f"{tmp_path}/" if there else ""
+    assert (allocation.tagger, allocation.information) == (f"spacy:{anchor}public/tags", f"wordnet:{anchor}counts")
+    assert allocation.encoder == "words"
