@@ -10,6 +10,7 @@ a GPU become weights and sums there; only totals and drawn integers are copied.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -152,6 +153,33 @@ def bernoulli(slots: Slots, chance: Fraction, *, purpose: int) -> npt.NDArray[np
     drawn = _kernel.uniform_choices(*slots.arrays(), purpose, 0, chance.denominator)
     successes: npt.NDArray[np.bool_] = pa.array(drawn).to_numpy() < chance.numerator
     return successes
+
+
+def move(
+    places: npt.NDArray[np.int64], length: int, rates: Sequence[Fraction], slots: Slots, *, purpose: int = TOKEN
+) -> npt.NDArray[np.int64]:
+    """Move places on a list by discrete Laplace numbers, each of its own rate, and stop at the ends of the list.
+
+    Specification: docs/spec/privacy.md#diffractor-geometric.
+
+    Args:
+        places: Places from 0, shape (n,).
+        length: Places of the list.
+        rates: Rate per place of each move; numerators and denominators are at most 2**48.
+        slots: n slots; the numbers come from their overflow words.
+        purpose: Purpose number of the stream (plus 256 per pass).
+
+    Returns:
+        Places on the list, shape (n,).
+    """
+    keys = slots.keys.to_pylist()
+    steps = [
+        _kernel.discrete_laplace(keys[record], purpose, position, *rate.as_integer_ratio())
+        for record, position, rate in zip(slots.records.tolist(), slots.positions.tolist(), rates, strict=True)
+    ]
+    return np.array(
+        [min(max(place + step, 0), length - 1) for place, step in zip(places.tolist(), steps, strict=True)], np.int64
+    )
 
 
 def weights(scores: Any, epsilon: float | npt.NDArray[np.float64], low: float, high: float) -> Weights:

@@ -46,13 +46,18 @@ def finest_bits(vectors: WordVectors, reach: float) -> int:
     Returns:
         At most `MOST_BITS`; negative if points that far out cannot be compared exactly.
     """
+    return int((reach <= longest_reaches(vectors)).sum()) - 1
+
+
+def longest_reaches(vectors: WordVectors) -> Points:
+    """Return the largest length of points on each grid, in steps of the words' grid, from 0 bits to `MOST_BITS`.
+
+    Points of that length, rounded, still fulfil 2**bits * longest**2 + 2 * longest * point < 2**53.
+    """
     longest = math.isqrt(int(vectors.norms.max(initial=0))) + 1
     beside = math.isqrt(vectors.vectors.shape[1]) + 1  # rounding moves a point by at most half a diagonal of the grid
-    for bits in range(MOST_BITS, -1, -1):
-        point = math.ceil(2**bits * reach) + beside
-        if 2**bits * longest**2 + 2 * longest * point < _EXACT:
-            return bits
-    return -1
+    most = [((_EXACT - 1 - 2**bits * longest**2) // (2 * longest) - beside, bits) for bits in range(MOST_BITS + 1)]
+    return np.array([point / 2**bits for point, bits in most])
 
 
 class NearestWords:

@@ -73,11 +73,12 @@ class Allocated(Mechanism):
         return self.epsilon if self.allocation is None else self.allocation.largest
 
     def worst_case(self, positions: int | None = None) -> Spend:
-        """Return the cost to reserve; for any text, rho is that of the text in which one draw may take most."""
+        """Return the cost to reserve; for any text, what grows with the largest draw is that of a text of one draw."""
         found = super().worst_case(positions)
         if positions is not None or self.allocation is None:
             return found
-        return replace(found, rho=max(found.rho, super().worst_case(min(1, self.most_positions)).rho))
+        one = super().worst_case(min(1, self.most_positions))
+        return replace(found, rho=max(found.rho, one.rho), eps_metric=max(found.eps_metric, one.eps_metric))
 
     def unit_of(self, draw: str) -> str:
         """Return "record" where one budget is divided, and what a draw releases otherwise."""

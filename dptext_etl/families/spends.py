@@ -91,6 +91,34 @@ def spend_of_allocation(
     return replace(made, eps_tight=min(made.eps_tight, realised), rho=micro(rho))
 
 
+def spend_of_division(
+    guarantee: Guarantee, allocation: Allocation, draws: int, *, beside: Fraction = Fraction(0)
+) -> Spend:
+    """Return the cost of draws of noise that divide one budget, if no private text divides it.
+
+    What divides it is public, or was released before at a cost of its own, so that the epsilons of the draws add up.
+    Such draws are pure, and no more is known of them (docs/spec/privacy.md#allocation-allowed).
+
+    Args:
+        guarantee: The claim.
+        allocation: How the budget is divided.
+        draws: Largest number of draws of the record, at least 0; the charge counts as many positions.
+        beside: Pure epsilon of other draws (a noisy length).
+    """
+    if not draws:
+        return spend_of_draws(guarantee, 0, Fraction(0), None, positions=0)
+    pure = exact(allocation.total) + allocation.beside + beside
+    largest, each = (Fraction(part, MICRO) for part in (allocation.bounds(draws)[1], allocation.even(draws)))
+    rho = (largest * exact(allocation.total) + draws * each * each + beside * beside) / 2
+    tight = None
+    if allocation.choosing is not None:
+        chosen = exact(sampling.epsilon_implemented(allocation.choosing, len(allocation.templates)))
+        tight = pure - exact(allocation.choosing) + chosen
+        rho += exact(allocation.choosing) ** 2 / 8
+    made = spend_of_draws(guarantee, 1, pure, tight, positions=draws, bounded_range=False)
+    return replace(made, rho=micro(rho))
+
+
 def unbounded(guarantee: Guarantee, positions: int) -> Spend:
     """Return a cost that is infinite in every component, or zero for no draws.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from fractions import Fraction
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,3 +40,18 @@ class Sampler(Protocol):
 
     def choose_uniform(self, slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:
         """Draw one of m outputs per slot uniformly."""
+
+
+class WordSampler(Sampler, Protocol):
+    """A sampler that also moves words along lists: `dptext_etl.scoring`, or a substitute in tests."""
+
+    def move(
+        self,
+        places: npt.NDArray[np.int64],
+        length: int,
+        rates: Sequence[Fraction],
+        slots: Slots,
+        *,
+        purpose: int = TOKEN,
+    ) -> npt.NDArray[np.int64]:
+        """Move places on a list of that length by discrete Laplace numbers, and stop at its ends."""

@@ -28,7 +28,8 @@ from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.artifacts import save_tensors, store
 from dptext_etl.embeddings import Metric, WordVectors, stopwords
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.allocated_words import AllocatedWords, Indices, Scored
+from dptext_etl.families.allocated_words import AllocatedWords, Scored
+from dptext_etl.families.divided_words import Indices
 from dptext_etl.families.table import TableMechanism, TableParts
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.sampling import integer_weights

@@ -19,7 +19,7 @@ Word-Level Metric Differential Privacy" (section 3). What holds here (docs/spec/
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -31,23 +31,26 @@ import numpy.typing as npt
 from pydantic import Field, field_validator, model_validator
 
 from dptext_etl import _kernel
-from dptext_etl.allocation import Allocation
+from dptext_etl.allocation import Allocation, Epsilons
 from dptext_etl.embeddings import DEFAULT_VECTORS, Metric, NeighbourLists, stopwords
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.allocated_words import AllocatedWords, Indices, Scored
-from dptext_etl.families.lists.geometric import GeometricDistribution
+from dptext_etl.families.allocated_words import AllocatedWords, Scored
+from dptext_etl.families.divided_words import Indices
+from dptext_etl.families.lists.geometric import GeometricDistribution, rates_of
 from dptext_etl.families.lists.listed import ListMechanism, PlaceDistribution
 from dptext_etl.families.lists.tem import TemDistribution
 from dptext_etl.families.spends import unbounded
 from dptext_etl.families.words import MetricClaim
-from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
-from dptext_etl.scoring import Slots, choose_uniform
+from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
+from dptext_etl.inference.sampler import WordSampler
+from dptext_etl.scoring import TOKEN, Slots, choose_uniform
 
 LIST = 2
 """Purpose number of the choice of a list (docs/spec/stream.md#purposes)."""
 SCORED = 2**22
 """Scores that are drawn from at once, where a budget is divided."""
 _RATE = 2**48  # largest numerator and denominator of a discrete Laplace rate in the kernel
+_FINE = 200.0  # largest epsilon of a draw whose rate is written with 12 decimals: its numerator stays below 2**48
 _SLACK = 1 + 1e-12  # above the rounding error of the logarithms in a computed loss
 _FROM_FILE = ("vectors", "walks", "metric", "limit")
 
@@ -97,7 +100,7 @@ class Diffractor(AllocatedWords, ListMechanism):
         if self.gamma != type(self).model_fields["gamma"].default:
             msg = 'gamma belongs to variant "tem"; the geometric variant covers the whole list'
             raise ValueError(msg)
-        if max(self._rate.numerator, self._rate.denominator) > _RATE:
+        if self.allocation is None and max(self._rate.numerator, self._rate.denominator) > _RATE:
             msg = 'epsilon of variant "geometric" is the exact rate of a discrete Laplace: write at most 14 digits'
             raise ValueError(msg)
         return self
@@ -184,14 +187,41 @@ class Diffractor(AllocatedWords, ListMechanism):
         """Return the spend of word mechanisms; it is unbounded if the lists hold different words."""
         return super().spend(positions) if self._even else unbounded(self.guarantee, positions)
 
-    def refuses(self, allocation: Allocation) -> str | None:
-        """Return why the budget cannot be divided: steps of another scale are recognised, or as for other words."""
-        if self.variant == "geometric":
-            return (
-                'steps of variant "geometric" have no least probability, so two scales of one word are told apart '
-                'without a bound; take variant "tem", whose budget is divided under a theorem'
-            )
-        return super().refuses(allocation)
+    @cached_property
+    def loss_range(self) -> Fraction:
+        """Return the largest distance of two places: gamma, or N - 1 for "geometric"."""
+        if self.variant == "tem":
+            return Fraction(self.gamma)
+        return Fraction(len(self.neighbour_lists().words) - (0 if self.hides_length else 1))
+
+    @property
+    def unit_epsilon(self) -> float:
+        """Return `epsilon` of the dearest draw per place; for "geometric" it is a rate that is not rounded down."""
+        if self.variant == "tem" or self.allocation is None:
+            return super().unit_epsilon
+        decimals = 10 ** (12 if self.allocation.largest <= _FINE else 6)
+        return float(Fraction(math.ceil(exact(self.allocation.largest) / self.loss_range * decimals), decimals))
+
+    def metric_of(self, allocation: Allocation) -> MetricClaim | None:
+        """Return the claim per place of a draw of epsilon 1; none where the words of the text choose a template."""
+        if self.variant == "tem" or not self._even or allocation.source == "chosen":
+            return None
+        return MetricClaim(1 / self.loss_range, "listidx-max", self.loss_range)
+
+    def draw_divided(
+        self, words: Indices, slots: Slots, sampler: WordSampler, epsilons: Sequence[Epsilons], purpose: int = TOKEN
+    ) -> Indices:
+        """Draw an output for every word at its epsilon: from weights, or by a step of its own rate."""
+        if self.variant == "tem":
+            return super().draw_divided(words, slots, sampler, epsilons, purpose)
+        lists = self._listed(slots, purpose - TOKEN)
+        return self.draw_by_steps(words, lists, rates_of(epsilons, self.loss_range), slots, sampler, purpose)
+
+    def _listed(self, slots: Slots, offset: int) -> Indices:
+        """Draw the list of each word uniformly."""
+        if len(self._orders) > 1:
+            return choose_uniform(slots, len(self._orders), purpose=LIST + offset)
+        return np.zeros(len(slots), np.uint32)
 
     @property
     def score_bounds(self) -> tuple[float, float]:
@@ -220,13 +250,8 @@ class Diffractor(AllocatedWords, ListMechanism):
 
     def scored(self, words: Indices, slots: Slots, offset: int) -> Iterator[Scored]:
         """Score the places of a list by minus their distance, at most gamma; the list of each draw is uniform."""
-        lists = np.zeros(len(words), np.uint32)
-        if len(self._orders) > 1:
-            lists = choose_uniform(slots, len(self._orders), purpose=LIST + offset)
-        step = max(1, SCORED // self.places)
-        for number, order in enumerate(self._orders):
-            place = np.empty(self.places, np.int64)
-            place[order] = np.arange(self.places)
+        lists, step = self._listed(slots, offset), max(1, SCORED // self.places)
+        for number, (order, place) in enumerate(zip(self._orders, self.places_of_words, strict=True)):
             mine = np.flatnonzero(lists == number)
             for at in (mine[first : first + step] for first in range(0, len(mine), step)):
                 gaps = np.abs(np.arange(self.places) - place[words[at]][:, None])

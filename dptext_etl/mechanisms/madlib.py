@@ -12,6 +12,7 @@ as
   states.
 * epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, and
   the ledger charges this product; `Madlib.aligned` takes the product as its parameter.
+* A budget may be divided by position, by a chosen template or by a first release, never by the text itself.
 * Unknown words and numbers vanish before words are counted, because they have no vector.
 * The output distribution of a word is an integral over a cell and has no exact fractions. `sample_many` draws from it,
   and `survival` bounds it.
@@ -23,31 +24,39 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Literal, NoReturn, Self
+from typing import Any, Literal, NoReturn, Self
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.embeddings.search import NearestWords
+from dptext_etl.allocation import Allocation, Epsilons
+from dptext_etl.artifacts import Artifact
+from dptext_etl.embeddings.search import NearestWords, longest_reaches
 from dptext_etl.errors import PolicyError
+from dptext_etl.families.divided_words import DividedWords
 from dptext_etl.families.vector import Draws, Indices, VectorMechanism
 from dptext_etl.families.vector.radial import least_tail, longest_noise
 from dptext_etl.families.vector.simulated import radial_collisions, radial_survivals
 from dptext_etl.families.words import MetricClaim
-from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass
+from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass
+from dptext_etl.inference.sampler import WordSampler
+from dptext_etl.scoring import TOKEN, Slots
 
 VECTOR = 5
 """Purpose number of the noise on vectors; a slot has four random words per dimension."""
 
 IDEAL = "IDEAL_LAPLACE"
 
+Floats = npt.NDArray[np.float64]
+
 _CELLS = 2**20  # coordinates of noise held at once
 _WIDER = 1 + Fraction(1, 2**50)
 """Above the rounding error of the diameter: one square root and one product."""
 
 
-class Madlib(VectorMechanism):
+class Madlib(DividedWords, VectorMechanism):
     """MADLIB, or FBDD (Feyisetan et al. 2020).
 
     Attributes:
@@ -59,11 +68,10 @@ class Madlib(VectorMechanism):
         (5, True)
     """
 
-    reproducible: ClassVar[bool] = True
-    cannot_divide: ClassVar[str] = (
-        "its noise has no least probability, so two scales of one word are told apart without a bound; take santext, "
-        'or diffractor with variant "tem", whose budgets are divided under a theorem'
-    )
+    @property
+    def reproducible(self) -> bool:  # type: ignore[override]
+        """Return True unless a budget is divided, for which tools may score texts in floats."""
+        return not self.contextual
 
     @property
     def unknown(self) -> Literal["uniform", "drop"]:
@@ -97,18 +105,30 @@ class Madlib(VectorMechanism):
     @property
     def epsilon_per_word(self) -> Fraction:
         """Return epsilon times the diameter, enlarged by the possible rounding error."""
-        return Fraction(repr(self.epsilon)) * Fraction(self.diameter) * _WIDER
+        return Fraction(repr(self.unit_epsilon)) * self.loss_range
+
+    @property
+    def loss_range(self) -> Fraction:
+        """Return the diameter, enlarged by the possible rounding error."""
+        return Fraction(self.diameter) * _WIDER
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the factors of n draws between the two farthest words."""
-        return {**super().cost_factors(positions), "D": Fraction(self.diameter) * _WIDER}
+        farthest = {"D": self.loss_range} if self.allocation is None else {}
+        return {**super().cost_factors(positions), **farthest}
 
     @property
     def metric_claim(self) -> MetricClaim | None:
         """Return the claim of epsilon per unit of Euclidean distance; None for a noisy length."""
-        if self.mode == "faithful" or self.length == "noisy":
+        if self.mode == "faithful" or self.length == "noisy" or self.allocation is not None:
             return None
         return MetricClaim(self.epsilon, "euclidean", self.diameter)
+
+    def metric_of(self, allocation: Allocation) -> MetricClaim | None:
+        """Return the claim per unit of distance of a draw of epsilon 1; none where the words choose a template."""
+        if allocation.source == "chosen":
+            return None
+        return MetricClaim(1 / self.loss_range, "euclidean", self.diameter)
 
     @classmethod
     def aligned(cls, epsilon: float, **parameters: Any) -> Self:
@@ -123,35 +143,97 @@ class Madlib(VectorMechanism):
             made = made.model_copy(update={"epsilon": float(np.nextafter(made.epsilon, 0.0))})
         return made
 
+    def artifacts(self) -> dict[str, Artifact]:
+        """Return the vectors, and where a budget is divided their diameter, which its draws depend on, by role."""
+        return super().artifacts() | ({} if self.allocation is None else {"span": self.span})
+
     @property
     def _rate(self) -> float:
-        """Return epsilon per step of the vectors' grid."""
-        return self.epsilon * self.words.scale
+        """Return epsilon per step of the vectors' grid; the largest one, if a budget is divided."""
+        return self.unit_epsilon * self.words.scale
 
     @cached_property
     def search(self) -> NearestWords:
         """Return the exact search on a grid fine enough for the vectors and coarse enough for the largest noise.
 
+        That of the least epsilon, if a budget is divided: no draw has a coarser grid.
+
         Raises:
             PolicyError: Noise of this epsilon is too large for exact computation.
         """
-        words = self.words
-        longest_word = float(np.sqrt(words.norms.max(initial=0))) + 1
-        return NearestWords(words, longest_word + longest_noise(words.vectors.shape[1]) / self._rate + 1)
+        return NearestWords(self.words, float(self._reaches(self._least_rate)))
+
+    @property
+    def _least_rate(self) -> float:
+        if self.allocation is None:
+            return self._rate
+        most = self.most_draws
+        parts = [self.allocation.bounds(most)[0], *filter(None, [self.allocation.even(most)])]
+        return float(self._rates(np.array([min(parts) / MICRO]))[0])
+
+    def _reaches(self, rates: Any) -> Any:
+        """Return upper bounds of the lengths of noisy vectors, in steps of the vectors' grid, by their rates."""
+        longest_word = float(np.sqrt(self.words.norms.max(initial=0))) + 1
+        return longest_word + longest_noise(self.words.vectors.shape[1]) / rates + 1
 
     def choose(self, draws: Draws) -> Indices:
         """Add noise to every word's vector, and take the nearest word."""
-        words, search = self.words.vectors, self.search
+        return self._nearest(draws, np.broadcast_to(self._rate, len(draws.words)), self.search, VECTOR)
+
+    def _nearest(self, draws: Draws, rates: Floats, search: NearestWords, purpose: int) -> Indices:
+        words = self.words.vectors
         dimensions = words.shape[1]
         chosen = np.empty(len(draws.words), np.uint32)
         rows = max(1, _CELLS // dimensions)
         for start in range(0, len(chosen), rows):
             some = draws.take(slice(start, start + rows))
-            noise = pa.array(_kernel.radial_noise(*some.arrays(), VECTOR, dimensions)).to_numpy()
-            moved = noise.reshape(-1, dimensions) / self._rate
+            noise = pa.array(_kernel.radial_noise(*some.arrays(), purpose, dimensions)).to_numpy()
+            moved = noise.reshape(-1, dimensions) / rates[start : start + rows, None]
             moved += words[some.words]
             chosen[start : start + rows] = search.nearest(search.rounded(moved))
         return chosen
+
+    @property
+    def largest_set(self) -> int:
+        """Return the number of words."""
+        return len(self.words)
+
+    @property
+    def reader(self) -> _kernel.Vocabulary:
+        """Return the reader of texts over the vocabulary."""
+        return self._vocabulary
+
+    @property
+    def output_names(self) -> Sequence[str]:
+        """Return the vocabulary in public order."""
+        return self.words.words
+
+    def draw_divided(
+        self,
+        words: Indices,
+        slots: Slots,
+        sampler: WordSampler,  # noqa: ARG002  (noise is no choice among scores)
+        epsilons: Sequence[Epsilons],
+        purpose: int = TOKEN,
+    ) -> Indices:
+        """Add noise of its own rate to every word's vector, and take the nearest word.
+
+        Raises:
+            PolicyError: The least epsilon of a text needs noise that is too large, whichever texts there are.
+        """
+        rates, least = self._rates(np.concatenate([np.zeros(0), *epsilons])), self.search.bits
+        reaches = self._reaches(rates)
+        bits = np.maximum(least, (reaches[:, None] <= longest_reaches(self.words)).sum(axis=1) - 1)
+        draws, chosen = Draws(words, slots.records, slots.positions, slots.keys), np.empty_like(words)
+        for grid in np.unique(bits).tolist():
+            at = np.flatnonzero(bits == grid)
+            search = NearestWords(self.words, float(reaches[at].max()))
+            chosen[at] = self._nearest(draws.take(at), rates[at], search, purpose - TOKEN + VECTOR)
+        return chosen
+
+    def _rates(self, epsilons: Floats) -> Floats:
+        """Return rates per step of the vectors' grid whose loss over the diameter is not above epsilons."""
+        return epsilons / float(self.diameter * _WIDER) * (1 - 2.0**-50) * self.words.scale
 
     def transition(self, word: str) -> NoReturn:
         """Refuse, because a word's distribution is an integral over a cell without exact fractions.

@@ -39,10 +39,17 @@ def test_scores_that_are_none_are_refused_by_name(scores):
     assert "Hint:" in done.stderr
 
 
-def test_a_mechanism_whose_budget_cannot_be_divided_says_why():
-    done = dptext("explain", "madlib", "--allocation", "ic")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("surrogate", "no allocation divides the budget of a text here"),
+        ("madlib", "divide by what is no private text: template = [3, 2, 1] by position"),
+    ],
+)
+def test_a_mechanism_whose_budget_cannot_be_divided_says_why(name, said):
+    done = dptext("explain", name, "--allocation", "ic")
     assert done.exit_code == 2
-    assert "no allocation divides the budget of a text here" in done.stderr
+    assert said in done.stderr
 
 
 def test_preview_tells_every_word_with_its_epsilon(small_vectors):

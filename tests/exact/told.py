@@ -1,5 +1,6 @@
 """Divisions of budgets that a test dictates, and a sampler that is forced through every pass."""
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 
@@ -41,6 +42,18 @@ class Forced:
 
     def choose_uniform(self, slots, m, *, purpose=scoring.TOKEN):
         return self._take(slots, [([1] * m, m)] * len(slots), purpose)
+
+    def move(self, places, length, rates, slots, *, purpose=scoring.TOKEN):
+        """Move to the places that are told: a step k has probability (1 - a) / (1 + a) a^|k|, where a = exp(-rate)."""
+        chosen = []
+        for at, rate, record, position in zip(places, rates, slots.records, slots.positions, strict=True):
+            assert (purpose, record, position) not in self.used, "two draws never share a slot"
+            self.used.add((purpose, record, position))
+            to, a = self.by_purpose[purpose][int(position)], math.exp(-rate)
+            beyond = to in (0, length - 1)
+            self.probability *= a ** abs(to - at) * (1 if beyond else 1 - a) / (1 + a)
+            chosen.append(to)
+        return np.array(chosen)
 
     def _take(self, slots, laws, purpose):
         chosen = []

@@ -18,6 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl.allocation import Epsilons
+from dptext_etl.guarantee import MICRO
+
 GRID_BITS = 1_100
 """Probabilities are rounded to multiples of 2**-1100, so that every float above 0 is right to its last bit."""
 
@@ -68,6 +71,17 @@ class GeometricDistribution:
         chances = (1 - a) / (1 + a) * a ** np.abs(np.arange(places, dtype=np.float64) - place)
         chances[0], chances[-1] = a**place / (1 + a), a ** (places - 1 - place) / (1 + a)
         return min(1.0, float(np.dot(chances, chances)) * (1 + 1e-9))
+
+
+def rates_of(epsilons: Sequence[Epsilons], distance: Fraction) -> list[Fraction]:
+    """Return the rate per place of draws, exactly, by their epsilons over the largest distance of two places.
+
+    Args:
+        epsilons: Epsilons of the draws in whole millionths, text by text.
+        distance: The largest distance.
+    """
+    parts = np.rint(np.concatenate([np.zeros(0), *epsilons]) * MICRO).astype(np.int64).tolist()
+    return [part / (MICRO * distance) for part in parts]
 
 
 def _ratio(rate: Fraction) -> Decimal:

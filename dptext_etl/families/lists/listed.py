@@ -26,7 +26,9 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.lists.certificate import of_lists
 from dptext_etl.families.table.mapped import MappedMechanism
+from dptext_etl.inference.sampler import WordSampler
 from dptext_etl.mechanism import PAD
+from dptext_etl.scoring import Slots
 
 LISTS_FORMAT = "dptext-lists/1"
 Order = npt.NDArray[np.uint32]
@@ -100,6 +102,40 @@ class ListMechanism(MappedMechanism):
         tensors = load_file(self.table.path)
         ends = tensors.get("list_offsets", np.arange(0, len(tensors["lists"]) + 1, self.places))
         return tuple(np.split(tensors["lists"], ends[1:-1].astype(np.int64)))
+
+    @cached_property
+    def places_of_words(self) -> tuple[npt.NDArray[np.int64], ...]:
+        """Return the place of each word on each list, of lists that hold the same words."""
+        found = tuple(np.empty(self.places, np.int64) for _ in self._orders)
+        for place, order in zip(found, self._orders, strict=True):
+            place[order] = np.arange(self.places)
+        return found
+
+    def draw_by_steps(  # noqa: PLR0917
+        self,
+        words: Order,
+        lists: Order,
+        rates: Sequence[Fraction],
+        slots: Slots,
+        sampler: WordSampler,
+        purpose: int,
+    ) -> Order:
+        """Move words along their lists by discrete Laplace steps, each of its own rate; shape (n,).
+
+        Args:
+            words: Numbers of the words, shape (n,).
+            lists: Number of each word's list.
+            rates: Rate per place of each step.
+            slots: Their places in the streams.
+            sampler: What moves them.
+            purpose: Purpose number of the stream (plus 256 per pass).
+        """
+        chosen = np.empty_like(words)
+        for number, (order, place) in enumerate(zip(self._orders, self.places_of_words, strict=True)):
+            at = np.flatnonzero(lists == number)
+            mine = [rates[draw] for draw in at.tolist()]
+            chosen[at] = order[sampler.move(place[words[at]], self.places, mine, slots.take(at), purpose=purpose)]
+        return chosen
 
     @cached_property
     def _ids(self) -> dict[str, int]:

@@ -1,0 +1,211 @@
+"""Budgets divided among words that get noise: MADLIB and the geometric 1-Diffractor, which no private text divides.
+
+Specification: docs/spec/privacy.md#allocation-allowed, docs/spec/privacy.md#allocation-by-mechanism.
+"""
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from dptext_etl.allocation import Allocation
+from dptext_etl.embeddings import search
+from dptext_etl.errors import PolicyError
+from dptext_etl.mechanism import PAD
+from dptext_etl.mechanisms.diffractor import Diffractor
+from dptext_etl.mechanisms.madlib import Madlib
+from dptext_etl.sampling import epsilon_implemented
+
+from .told import Forced, Told, scores_exist
+
+TEXTS = pa.array(["the good film about a doctor zzzqq 7", "The Old town; people of", None, "", "state " * 40])
+KEYS = pa.array([bytes([number] * 32) for number in range(len(TEXTS))], pa.binary(32))
+LEAST = 1e-6
+
+
+def geometric(**options):
+    return Diffractor(variant="geometric", **options)
+
+
+KINDS = {"madlib": (Madlib, {"limit": 400}), "geometric": (geometric, {"limit": 501})}
+BOTH = pytest.mark.parametrize("name", KINDS)
+
+
+@pytest.fixture(autouse=True)
+def _scores(monkeypatch):
+    scores_exist(monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def ends():
+    """The words of a list of three, from one end to the other."""
+    made = geometric(epsilon=1.0, limit=3)
+    return [made.output_names[number] for number in made._orders[0]]
+
+
+def released(made, row):
+    text, key = TEXTS.slice(row, 1), KEYS.slice(row, 1)
+    out = (
+        made.release_with_keys(text, key)
+        if made.allocation is None
+        else made.release_divided(made.allocation, text, key)
+    )
+    return (out.text[0].as_py() or "").split(), out.positions[0].as_py()
+
+
+@BOTH
+def test_every_position_is_drawn_as_by_the_mechanism_of_its_own_epsilon(name):
+    """Equal streams and epsilons give equal words: the law of a position is the plain one, and so is its claim."""
+    kind, options = KINDS[name]
+    shares, total = (3.0, 1.0, 2.0), 60.0
+    made = kind(allocation=Allocation(total=total, template=shares), **options)
+    assert made.spend(5).eps_pure == 60_000_000
+    for row in (0, 1, 4):
+        words, count = released(made, row)
+        parts = made.allocation.by_position(shares, count)
+        assert sum(parts) <= 60_000_000
+        for place in {0, 1, 2, count - 1}:
+            plain = kind(epsilon=per_unit(made, parts[place]), **options)
+            assert plain.epsilon_per_word <= parts[place] / 1e6 * (1 + 1e-15)
+            assert released(plain, row)[0][place] == words[place]
+
+
+@pytest.mark.parametrize("part", [1, 7, 333_333, 2_000_001, 10**12])
+def test_no_rate_of_noise_costs_more_than_its_part(part):
+    made = Madlib(allocation=Allocation(total=60.0, template="uniform"), limit=400)
+    rate = Fraction(float(made._rates(np.array([part / 1e6]))[0]))
+    cost = rate / Fraction(made.words.scale) * made.loss_range * 10**6
+    assert part * (1 - Fraction(1, 10**12)) < cost <= part
+
+
+def per_unit(made, part):
+    """The parameter of the plain mechanism whose draw costs a part of the budget."""
+    if isinstance(made, Madlib):
+        return part / 1e6 / float(made.loss_range) * (1 - 2.0**-50)
+    return float(part / 1_000_000 / made.loss_range)
+
+
+def law(made, words, purposes=(1,)):
+    """Probability of every transcript of one text on a list of three words, by the path that releases."""
+    found, text = {}, pa.array([" ".join(words)])
+    each = list(itertools.product(range(3), repeat=len(words)))
+    for transcript in itertools.product(each, repeat=len(purposes)):
+        forced = Forced(dict(zip(purposes, transcript, strict=True)))
+        made.release_divided(made.allocation, text, KEYS.slice(0, 1), forced)
+        assert {purpose for purpose, _, _ in forced.used} == set(purposes)
+        found[transcript] = forced.probability
+    assert math.isclose(sum(found.values()), 1.0)
+    return found
+
+
+def worst(laws):
+    return max(abs(math.log(one[y] / other[y])) for one, other in itertools.combinations(laws, 2) for y in one)
+
+
+def test_the_parts_of_a_template_add_up_exactly_between_the_ends_of_a_list(ends):
+    made = geometric(allocation=Allocation(total=3.0, template=(2.0, 1.0), eps_lo=LEAST), limit=3)
+    laws = [law(made, pair) for pair in itertools.product(ends, repeat=2)]
+    assert worst(laws) == pytest.approx(3.0, abs=1e-9)
+    assert worst(laws[:2]) <= 1.0 * 1 / 2 + 1e-9, "words one place apart at the second position: a half of its part"
+    cost = made.spend(2)
+    assert (cost.eps_pure, cost.eps_tight, cost.rho) == (3_000_000, 3_000_000, 4_500_000)
+    assert (cost.metric_id, cost.eps_metric, cost.diameter) == ("listidx-max", 1_500_000, 2_000_000)
+
+
+def test_a_chosen_template_costs_the_choice_and_the_budget(ends):
+    parts = {(ends[0],) * 2: (3.0, 1.0), (ends[2],) * 2: (1.0, 3.0)}
+    choice = {"templates": ((3.0, 1.0), (1.0, 3.0)), "choosing": 1.0}
+    made = geometric(allocation=Told(total=4.0, told=parts, eps_lo=LEAST, **choice), limit=3)
+    laws = []
+    for words in parts:
+        found = {}
+        for template, *drawn in itertools.product(range(2), range(3), range(3)):
+            forced = Forced({7: [template], 1: drawn})
+            made.release_divided(made.allocation, pa.array([" ".join(words)]), KEYS.slice(0, 1), forced)
+            found[template, *drawn] = forced.probability
+        laws.append(found)
+    fits = math.log((1 + math.exp(1 / 4)) / (1 + math.exp(-1 / 4)))  # the other template is half a budget away
+    assert worst(laws) == pytest.approx(4.0 + fits, abs=1e-6)
+    cost = made.spend(2)
+    assert worst(laws) <= cost.eps_tight / 1e6 == pytest.approx(4.0 + epsilon_implemented(1.0, 2), abs=2e-6)
+    assert (cost.eps_pure, cost.eps_metric) == (5_000_000, math.inf), "equal words may choose other templates"
+
+
+def test_two_passes_cost_the_sum_and_the_second_sees_only_what_the_first_released(ends):
+    after = {pair: (3.0, 1.0) if pair[0] == ends[0] else (0.5, 3.5) for pair in itertools.product(ends, repeat=2)}
+    allocation = Told(total=4.0, first=1.0, told=after, eps_lo=LEAST, eps_hi=3.5)
+    made = geometric(allocation=allocation, limit=3)
+    laws = [law(made, [word] * 2, (1, 257)) for word in (ends[0], ends[2])]
+    assert worst(laws) == pytest.approx(5.0, abs=1e-9)
+    cost = made.spend(2)
+    assert (cost.eps_pure, cost.eps_tight) == (5_000_000, 5_000_000)
+    assert cost.rho == math.ceil((3.5 * 4.0 + 2 * 0.5**2) / 2 * 1e6)
+    assert cost.eps_metric == 2_000_000, "(3.5 + 0.5) / 2 places"
+
+
+@BOTH
+def test_words_that_vanish_are_in_no_pass_and_no_score(name):
+    kind, options = KINDS[name]
+    seen = []
+
+    class Watching(Told):
+        def over(self, tokens, places=None, *, draws=None):
+            seen.append(list(tokens))
+            return [1_000_000] * len(places)
+
+    made = kind(allocation=Watching(total=60.0, first=8.0), **options)
+    words, count = released(made, 0)
+    assert len(seen[0]) == count == len(words)
+    assert not {"zzzqq", "7"} & set(seen[0])
+    assert set(seen[0]) <= set(made.input_words())
+    chosen = kind(allocation=Watching(total=60.0, templates=((2, 1), (1, 2)), choosing=1.0), **options)
+    released(chosen, 0)
+    assert seen[1][:2] == ["the", "good"]
+    assert not {"zzzqq", "7"} & set(seen[1])
+
+
+@BOTH
+def test_the_words_of_the_text_itself_divide_nothing(name):
+    kind, options = KINDS[name]
+    with pytest.raises(ValueError, match="without a bound; divide by what is no private text"):
+        kind(allocation=Allocation(total=4.0, scores=("told",)), **options)
+
+
+@BOTH
+def test_a_hidden_length_pads_and_pays_one_budget(name):
+    kind, options = KINDS[name]
+    made = kind(allocation=Allocation(total=80.0, template=(2, 1)), length="fixed", n_max=8, **options)
+    for row in (0, 3, 4):
+        words, count = released(made, row)
+        assert count == 8
+        assert len(words) <= 8
+        assert PAD not in words
+    assert made.spend(8).eps_pure == 80_000_000
+
+
+@BOTH
+def test_bounds_for_checks_are_those_of_the_dearest_draw(name):
+    kind, options = KINDS[name]
+    made = kind(allocation=Allocation(total=9.0, template="uniform", eps_hi=5.0), **options)
+    dearest = kind(epsilon=made.unit_epsilon, **options)
+    assert dearest.epsilon_per_word == pytest.approx(5.0)
+    word = made.input_words()[3]
+    assert made.contextual
+    assert not made.reproducible
+    assert dearest.survival(word) <= made.survival(word) <= float(dearest.survival(word)) * (1 + 1e-3)
+    assert made.largest_probability() >= dearest.largest_probability()
+    assert made.collision(word) == made.largest_probability(), "much noise piles words up: no draw bounds the others"
+    with pytest.raises(PolicyError):
+        made.transition(word)
+
+
+def test_noise_that_is_too_large_is_refused_whatever_the_texts_are(monkeypatch):
+    monkeypatch.setattr(search, "_EXACT", 2**44)
+    made = Madlib(allocation=Allocation(total=0.2, template="uniform"), limit=400)
+    for text in ("the", "the good film"):
+        with pytest.raises(PolicyError, match="so large"):
+            made.release_divided(made.allocation, pa.array([text]), KEYS.slice(0, 1))
+    assert released(made.model_copy(update={"n_max": 20}), 0)[1] == 5
