@@ -32,11 +32,10 @@ SEEDS = (0, 1, 2)
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a table: a corpus with its encoder, parts of a text, and where it is measured."""
+    """A line of a table: a corpus with its encoder, and parts of a text."""
 
     corpus: str
     parts: int = 1
-    epsilons: Sequence[float] = EPSILONS
 
     @property
     def title(self) -> str:
@@ -119,7 +118,7 @@ def section(kept: Kept, data: DataSet, sets: dict[str, DataSet], room: Path) -> 
         place = measures.corpus(line.corpus, DATA, room, sets, builds=kept.measures)
         cells = [line.title]
         for epsilon in EPSILONS:
-            if place is None or epsilon not in line.epsilons:
+            if place is None:
                 cells.append("")
                 continue
             found = scores(kept, data, place, line, epsilon)
@@ -232,7 +231,7 @@ INTRODUCTION = """<!-- written by `make surrogate-utility` (docs/surrogate_utili
   Encoder: `words` with `english-20k`, half whitened, if nothing else stands there; *task* encoders learn directions
   from the public labelled texts of *public data alone*.
 * Hit rates are those that `dptext corpus build` finds on public texts that stand in no data set here (for
-  `{everyday}`: on dialogue turns, once). No test label chose anything. An empty cell was not measured.
+  `{everyday}`: on dialogue turns, once). No test label chose anything.
 """
 
 LEARNERS = """## What learners gain
