@@ -27,8 +27,6 @@ fn wrong() -> Error {
 }
 
 /// `work` over consecutive ranges of rows, in order; several ranges at a time if `threads` allows.
-///
-/// The pool lives for the call alone: a process that forks afterwards does not inherit threads that are not there.
 pub fn over_rows<T: Send>(
     rows: usize,
     rows_at_once: usize,
@@ -40,9 +38,22 @@ pub fn over_rows<T: Send>(
         return Ok(vec![work(0..rows)?]);
     }
     let starts = (0..rows).step_by(step).collect::<Vec<_>>();
-    let pool = rayon::ThreadPoolBuilder::new()
-        .num_threads(threads.min(starts.len()))
-        .build()
-        .map_err(|_| Error::internal("threads could not be started"))?;
+    let pool = pool(threads.min(starts.len()))?;
     pool.install(|| starts.into_par_iter().map(|start| work(start..rows.min(start + step))).collect())
+}
+
+/// `work` on every item; several at a time if `threads` allows.
+pub fn each<T: Send>(items: Vec<T>, threads: usize, work: impl Fn(T) + Sync + Send) -> Result<()> {
+    if threads == 1 || items.len() < 2 {
+        items.into_iter().for_each(work);
+        return Ok(());
+    }
+    pool(threads.min(items.len()))?.install(|| items.into_par_iter().for_each(work));
+    Ok(())
+}
+
+/// A pool that lives for the call alone: a process that forks afterwards does not inherit threads that are not there.
+fn pool(threads: usize) -> Result<rayon::ThreadPool> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build();
+    pool.map_err(|_| Error::internal("threads could not be started"))
 }

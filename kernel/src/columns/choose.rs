@@ -212,7 +212,7 @@ impl Corpus {
             Ok((text, positions))
         })?;
         let (texts, positions): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-        Ok(Released { text: StringsBuilder::join(texts)?, positions: positions.concat() })
+        Ok(Released { text: StringsBuilder::join(texts, threads)?, positions: positions.concat() })
     }
 
     /// The draws that each row is charged.

@@ -85,7 +85,7 @@ pub fn by_rows<Kept: Default>(
         Ok((text, positions))
     })?;
     let (texts, positions): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-    Ok(Released { text: StringsBuilder::join(texts)?, positions: positions.concat() })
+    Ok(Released { text: StringsBuilder::join(texts, threads)?, positions: positions.concat() })
 }
 
 /// The draws that each row is charged.
@@ -99,7 +99,7 @@ pub fn positions(vocabulary: &Vocabulary, policy: &InputPolicy, texts: &Strings,
                 return Ok(0);
             }
             if !policy.hides_length() {
-                reading.read(vocabulary, policy, value.unwrap_or_default())?;
+                reading.count(vocabulary, policy, value.unwrap_or_default())?;
             }
             Ok(charged(policy, &reading))
         })

@@ -7,6 +7,7 @@ use arrow_schema::DataType;
 
 use crate::columns::c_data::{type_name, Chunked};
 use crate::errors::{Error, Result};
+use crate::threads;
 
 /// One chunk; strings are held as bytes and checked when they are read.
 enum Chunk {
@@ -171,28 +172,35 @@ impl StringsBuilder {
         self.end_row(true);
     }
 
-    /// One array of all parts, in order; each part is dropped once copied.
-    pub fn join(parts: Vec<Self>) -> Result<LargeStringArray> {
+    /// One array of all parts, in order, copied on some threads; each part is dropped once copied.
+    pub fn join(mut parts: Vec<Self>, threads: usize) -> Result<LargeStringArray> {
         let rows = parts.iter().map(|part| part.ends.len()).sum::<usize>();
         let nulls = parts.iter().map(|part| part.nulls).sum::<usize>();
-        let bytes = parts.iter().map(|part| part.values.len()).sum::<usize>();
         let mut offsets = Vec::with_capacity(rows + 1);
         offsets.push(0i64);
         let mut valid = Vec::with_capacity(if nulls > 0 { rows } else { 0 });
-        let mut values = Vec::new();
-        for part in parts {
-            let base = values.len() as i64;
-            offsets.extend(part.ends.iter().map(|end| base + end));
+        let mut bytes = 0;
+        for part in &parts {
+            offsets.extend(part.ends.iter().map(|end| bytes as i64 + end));
             if nulls > 0 {
                 valid.extend_from_slice(&part.valid);
             }
-            if values.is_empty() {
-                values = part.values;
-                values.reserve_exact(bytes - values.len());
-            } else {
-                values.extend_from_slice(&part.values);
-            }
+            bytes += part.values.len();
         }
+        let values = match parts.as_mut_slice() {
+            [one] => std::mem::take(&mut one.values),
+            _ => {
+                let mut values = vec![0; bytes]; // fresh memory is zero already: threads touch it first
+                let (mut places, mut rest) = (Vec::with_capacity(parts.len()), values.as_mut_slice());
+                for part in parts {
+                    let (place, behind) = rest.split_at_mut(part.values.len());
+                    places.push((place, part.values));
+                    rest = behind;
+                }
+                threads::each(places, threads, |(place, part)| place.copy_from_slice(&part))?;
+                values
+            }
+        };
         // Offsets only grow: every row ends where the bytes written so far end.
         let offsets = OffsetBuffer::new(offsets.into());
         let nulls = (nulls > 0).then(|| NullBuffer::from(valid));

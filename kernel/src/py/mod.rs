@@ -10,6 +10,7 @@ mod numbers;
 mod scores;
 mod table;
 mod vocabulary;
+mod written;
 
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -75,5 +76,6 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     near::register(module)?;
     scores::register(module)?;
     table::register(module)?;
-    vocabulary::register(module)
+    vocabulary::register(module)?;
+    written::register(module)
 }

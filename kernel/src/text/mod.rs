@@ -9,3 +9,4 @@ pub mod packed;
 pub mod reading;
 pub mod vocabulary;
 pub mod words;
+pub mod written;

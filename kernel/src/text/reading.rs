@@ -67,9 +67,7 @@ pub struct Reading {
 impl Reading {
     /// Finds the words of a text and what becomes of each.
     pub fn read(&mut self, vocabulary: &Vocabulary, policy: &InputPolicy, text: &str) -> Result<()> {
-        if u32::try_from(text.len()).is_err() {
-            return Err(Error::input("a text has 4 GiB or more").hint("split such documents into records"));
-        }
+        refuse_huge(text)?;
         self.words.clear();
         self.cut = false;
         words::scan(text, |range, packed| {
@@ -87,6 +85,24 @@ impl Reading {
             None => unknown(policy, word.of(text)),
         }));
         self.draws = self.fates.iter().map(|fate| u32::from(fate.is_drawn())).sum();
+        Ok(())
+    }
+
+    /// Counts the words of a text that are drawn, and keeps nothing else of it.
+    pub fn count(&mut self, vocabulary: &Vocabulary, policy: &InputPolicy, text: &str) -> Result<()> {
+        if !vocabulary.draws_all(policy) {
+            return self.read(vocabulary, policy, text);
+        }
+        refuse_huge(text)?;
+        let mut words = 0;
+        words::scan(text, |_, _| {
+            if words == policy.n_max {
+                return ControlFlow::Break(());
+            }
+            words += 1;
+            ControlFlow::Continue(())
+        });
+        self.draws = words as u32;
         Ok(())
     }
 
@@ -176,6 +192,13 @@ impl Reading {
         }
         Ok(())
     }
+}
+
+fn refuse_huge(text: &str) -> Result<()> {
+    if u32::try_from(text.len()).is_ok() {
+        return Ok(());
+    }
+    Err(Error::input("a text has 4 GiB or more").hint("split such documents into records"))
 }
 
 fn too_few() -> Error {

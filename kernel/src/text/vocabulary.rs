@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::errors::{Error, Result};
-use crate::text::input_policy::InputPolicy;
+use crate::text::input_policy::{InputPolicy, Unknown};
 use crate::text::lexicon::{Entry, Lexicon};
 use crate::text::outputs::{Outputs, PAD};
 use crate::text::packed::Packed;
@@ -37,6 +37,11 @@ impl Vocabulary {
     #[inline(always)]
     pub fn find(&self, text: &str, range: Range<usize>, packed: Option<Packed>) -> Option<Entry> {
         self.lexicon.find(text, range, packed)
+    }
+
+    /// Whether every word of any text is drawn, known or not.
+    pub fn draws_all(&self, policy: &InputPolicy) -> bool {
+        !self.keeps && policy.numbers == Unknown::Uniform && policy.oov == Unknown::Uniform
     }
 
     /// Refuses a hidden length where `PAD` is missing or words kept in clear would tell the length.
