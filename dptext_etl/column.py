@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,9 @@ from dptext_etl.postprocessing import Rewritten
 
 INFINITE = np.iinfo(np.int64).max
 """Number that stands for an infinite amount among amounts in int64: millionths, and steps of 10^-15 of delta."""
+
+KNOWN_COSTS = 1 << 16
+"""Costs of a mechanism that are kept, at most."""
 
 
 @bare
@@ -166,8 +170,7 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
     Infinite amounts are `INFINITE`.
     """
     counts, where = np.unique(to_numpy(positions), return_inverse=True)
-    costs = [mechanism.spend(int(count)) for count in counts]
-    return _by_record(costs, where)
+    return _by_record([_cost(mechanism, "spend", count) for count in counts.tolist()], where)
 
 
 def worst_case(
@@ -189,7 +192,7 @@ def worst_case(
         passed = to_numpy(texts.is_null()) & (Disclosure.NULLNESS in disclosures)
         counts = np.where(passed, 0, mechanism.most_positions)
     distinct, where = np.unique(counts, return_inverse=True)
-    costs = [mechanism.worst_case(int(count)) for count in distinct]
+    costs = [_cost(mechanism, "worst_case", count) for count in distinct.tolist()]
     n_worst = np.array([cost.n_worst for cost in costs], dtype=np.uint32)[where]
     return n_worst, _by_record(costs, where)
 
@@ -217,6 +220,17 @@ def require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array, hint: st
     """
     if len(first) < len(where) and not texts.equals(texts.take(first).take(where)):
         raise InputError("a record id of a batch stands beside several texts; each record has one text", hint)
+
+
+def _cost(mechanism: Mechanism, of: Literal["spend", "worst_case"], draws: int) -> Spend:
+    """Return what one of the two methods says of a number of draws; every shard has the same numbers again."""
+    known, asked = mechanism.known_costs, (of, draws)
+    if len(known) >= KNOWN_COSTS:
+        known.clear()
+    found = known.get(asked)
+    if found is None:
+        found = known[asked] = getattr(mechanism, of)(draws)
+    return found
 
 
 def _by_record(costs: list[Spend], where: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.int64]]:

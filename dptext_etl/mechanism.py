@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
@@ -247,6 +248,11 @@ class Mechanism(BaseModel, ABC):
     def worst_case(self, positions: int | None = None) -> Spend:
         """Return the cost to reserve before a text is scored: of `positions` draws, or of the longest text if None."""
         return self.spend(self.most_positions if positions is None else positions)
+
+    @cached_property
+    def known_costs(self) -> dict[tuple[str, int], Spend]:
+        """Return where costs are kept by the method that gives them and its number of draws (`column.spends`)."""
+        return {}
 
     def draws(self, positions: int) -> Draws | None:  # noqa: ARG002  (mechanisms of such draws need it)
         """Return the range-bounded draws of a record with that many positions, or None if it has other draws as well.

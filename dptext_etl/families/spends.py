@@ -36,8 +36,8 @@ def spend_of_draws(
         beside: Pure epsilon of other draws (a noisy length; docs/spec/privacy.md#length-noisy).
         bounded_range: True if one draw is range-bounded (zCDP epsilon^2/8), False if it is only pure (epsilon^2/2).
     """
-    pure = micro(draws * epsilon + beside)
-    realised = pure if tight is None else micro(draws * (tight + _STATED) + beside)
+    pure = _times(draws, epsilon, beside)
+    realised = pure if tight is None else _times(draws, tight + _STATED, beside)
     return Spend(
         guarantee_class=guarantee.guarantee_class,
         disclosures=guarantee.disclosures,
@@ -45,12 +45,22 @@ def spend_of_draws(
         eps_tight=min(pure, realised),
         eps_approx=pure,
         delta=0,
-        rho=micro(draws * epsilon * epsilon / (8 if bounded_range else 2) + beside * beside / 2),
+        rho=_times(draws, epsilon * epsilon / (8 if bounded_range else 2), beside * beside / 2),
         mu2=math.inf if draws else 0,
         eps_metric=math.inf if draws else 0,
         n_worst=positions,
         assumptions=guarantee.assumptions,
     )
+
+
+def _times(draws: int, each: Fraction, beside: Fraction) -> int:
+    """Return `micro(draws * each + beside)` by whole numbers, which are faster than fractions.
+
+    >>> _times(3, Fraction(1, 7), Fraction(1, 3)) == micro(3 * Fraction(1, 7) + Fraction(1, 3))
+    True
+    """
+    parts = draws * each.numerator * beside.denominator + beside.numerator * each.denominator
+    return -(-parts * MICRO // (each.denominator * beside.denominator))
 
 
 def spend_of_allocation(

@@ -19,7 +19,7 @@ from dptext_etl.ledger import Ledger
 from dptext_etl.ledger.storage.store import there_is
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import with_gate
-from dptext_etl.runner.shard.charging import subjects_of, texts_of
+from dptext_etl.runner.shard.charging import subjects_of, views_of
 
 
 @contextmanager
@@ -74,7 +74,7 @@ def costs_of(
     charged = np.zeros((len(columns), frame.height), dtype=np.uint32)
     seen = np.ones(frame.height, dtype=bool)
     for place, column in enumerate(columns):
-        texts = texts_of(frame, column.column or "")
+        texts = views_of(frame, column.column or "")
         positions = column.mechanism.positions(texts)
         words += int(to_numpy(positions).sum())
         charged[place], worst_amounts = worst_case(column.mechanism, positions, texts)

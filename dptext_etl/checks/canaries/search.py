@@ -16,8 +16,10 @@ from pathlib import Path
 from typing import IO
 
 import polars as pl
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dptext_etl import _kernel
 from dptext_etl.errors import InputError, seam
 
 FORMS = ("plain", "reversed", "base64", "percent", "hex", "utf16")
@@ -62,7 +64,9 @@ class Searcher:
         self._patterns = {
             form: sorted({pattern for token in tokens for pattern in _written(token, form)}) for form in FORMS
         }
-        self._longest = max((len(item) for patterns in self._patterns.values() for item in patterns), default=1)
+        lengths = [len(pattern) for patterns in self._patterns.values() for pattern in patterns]  # none holds a blank
+        self._shortest = min(lengths, default=None)
+        self._longest = max(lengths, default=1)
 
     def find(self, anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
         """Count hits by form (see `find`)."""
@@ -137,13 +141,19 @@ class Searcher:
 
     def _across(self, left: pl.Series, right: pl.Series) -> dict[str, int]:
         """Count the rows in which a pattern begins in one column and ends in the next."""
-        joined, *apart = self._in_column(left + right), self._in_column(left), self._in_column(right)
+        joined = self._in_column(left + right)
+        if not any(joined.values()):
+            return joined
+        apart = self._in_column(left), self._in_column(right)
         return {form: max(0, joined[form] - sum(part[form] for part in apart)) for form in FORMS}
 
     def _in_column(self, column: pl.Series) -> dict[str, int]:
-        """Count the cells that hold any pattern of a form; in the usual case one pass per case rule finds nothing."""
+        """Count the cells that hold any pattern of a form; in the usual case no cell is long enough without a blank."""
         hits = dict.fromkeys(FORMS, 0)
-        for exact in (True, False) if any(self._patterns.values()) else ():
+        if self._shortest is None:
+            return hits
+        column = column[pl.Series(pa.array(_kernel.stretches(column, self._shortest)))]
+        for exact in (True, False) if len(column) else ():
             forms = [form for form in FORMS if (form in _EXACT) is exact]
             every = [pattern.decode() for form in forms for pattern in self._patterns[form]]
             suspects = column.filter(_holds(column, every, exact))

@@ -137,7 +137,7 @@ class RowsLedgered(Gate):
             return
         marked = CANARY in rows.columns
         canary = rows[CANARY].fill_null(value=False).to_numpy() if marked else np.zeros(rows.height, np.bool_)
-        digests = pa.array(_kernel.digests(rows[name].to_arrow()))
+        digests = pa.array(_kernel.digests(rows[name]))
         held = self._held.setdefault(place, [])
         held.append(_Cells(canonical_ids(rows[self.policy.id].to_arrow()), digests, canary))
         if sum(len(cells.ids) for cells in held) >= HELD_ROWS:

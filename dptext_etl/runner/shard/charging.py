@@ -77,8 +77,13 @@ class Charged:
 
 
 def texts_of(frame: pl.DataFrame, column: str) -> pa.Array:
-    """Return a text column as an Arrow array of strings."""
+    """Return a text column as an Arrow array of strings that rows can be taken from: a copy."""
     return frame[column].to_arrow()
+
+
+def views_of(frame: pl.DataFrame, column: str) -> pa.Array:
+    """Return a text column as an Arrow array of string views, as the frame holds it: nothing is copied."""
+    return frame[column].to_arrow(compat_level=pl.CompatLevel.newest())
 
 
 def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy) -> Charged:
@@ -93,7 +98,7 @@ def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy) -> Charge
     delta = gate_delta(policy)
     charges = []
     for column in columns:
-        texts = texts_of(frame, column.name)
+        texts = views_of(frame, column.name)
         mechanism = column.policy.mechanism
         identities = pa.array(_kernel.idem_keys(column.key, ids, texts, column.policy.nonce))
         n_worst, spends = worst_case(mechanism, mechanism.positions(texts), texts)

@@ -22,7 +22,7 @@ from dptext_etl.runner.amounts import settles, spent
 from dptext_etl.runner.computed import Place, place, together
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts
-from dptext_etl.runner.shard.charging import Column, texts_of
+from dptext_etl.runner.shard.charging import Column, texts_of, views_of
 from dptext_etl.runner.shard.replaying import Kept
 from dptext_etl.runner.shard.staging import Facts
 from dptext_etl.runner.source.roles import output_columns
@@ -63,9 +63,11 @@ def compute(  # noqa: PLR0917
     """
     released = {}
     for column in columns:
-        texts, held = texts_of(planted, column.name), kept.get(column.name)
-        make = release if held is None else held.completed
-        released[column.name] = make(texts, ids, column.policy)
+        held = kept.get(column.name)
+        if held is None:
+            released[column.name] = release(views_of(planted, column.name), ids, column.policy)
+        else:
+            released[column.name] = held.completed(texts_of(planted, column.name), ids, column.policy)
     texts = [pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()]
     frame = planted.select(*output_columns(policy), CANARY).with_columns(texts)
     counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy), settled=settles(policy))
@@ -110,8 +112,8 @@ def _copies(
 ) -> dict[str, Any]:
     """Count the texts that came back unchanged, without canary rows; the counts stay inside the boundary."""
     columns = {"raw": planted[column.name], "released": out[column.name], "draws": pl.Series(positions)}
-    rows = pl.DataFrame(columns).filter(~planted[CANARY])
-    rows = rows if everything else sample(rows)
+    places = np.flatnonzero(~canary_marks(planted))
+    rows = pl.DataFrame(columns)[places if everything else sample(places)]
     mechanism = by_word(column.policy.mechanism)
     run = None if mechanism is None else ngram_words(mechanism)
     return count_copies(rows["raw"], rows["released"], rows["draws"], run).as_dict()

@@ -97,7 +97,7 @@ def kept(
         if not wanted.height:
             break
         written = pl.Series(canonical_ids(frame[id_column].to_arrow()))
-        digests = _binary(pa.array(_kernel.digests(frame[name].to_arrow())))
+        digests = _binary(pa.array(_kernel.digests(frame[name])))
         held = pl.DataFrame({"id": written, "digest": digests, "text": frame[name], "draws": draws[name]})
         both = wanted.join(held, on=["id", "digest"], how="inner")
         found.append(both.select("row", "text", "draws"))

@@ -159,7 +159,7 @@ def _kept(  # noqa: PLR0917
             if name not in post.columns or not wanted.height:
                 continue
             written = pl.Series(canonical_ids(post[id_column].to_arrow()))
-            digests = _binary(pa.array(_kernel.digests(post[name].to_arrow())))
+            digests = _binary(pa.array(_kernel.digests(post[name])))
             held = pl.DataFrame({"id": written, "digest": digests, "text": post[name]})
             both = wanted.join(held, on=["id", "digest"], how="inner").unique("row")
             found.append(both.select("row", "text"))
@@ -194,7 +194,7 @@ def _record(shards: Shards, reserved: Reserved, staged: StagedShard) -> int:
     frame, diverged = shards.staging.outcome(staged), 0
     for item in shards.columns:
         if item.policy.chain is not None:
-            digests = pa.array(_kernel.digests(texts_of(frame, item.name)))
+            digests = pa.array(_kernel.digests(frame[item.name]))
             outcome = shards.ledger.post(
                 shards.job,
                 item.ref,

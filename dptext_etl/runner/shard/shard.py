@@ -30,7 +30,7 @@ from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts, probing
-from dptext_etl.runner.shard.charging import Charged, Column, charge, texts_of
+from dptext_etl.runner.shard.charging import Charged, Column, charge
 from dptext_etl.runner.shard.computing import canary_marks, compute
 from dptext_etl.runner.shard.replaying import Kept, kept
 from dptext_etl.runner.shard.rewriting import rewritten
@@ -249,7 +249,7 @@ class Shards:
         for column in self.columns:
             charged, steps = draw_counts.counts(draws[column.name])
             used = None if steps is None else column.policy.mechanism.spent(steps)
-            results.append(_Result(pa.array(_kernel.digests(texts_of(frame, column.name))), charged, used))
+            results.append(_Result(pa.array(_kernel.digests(frame[column.name])), charged, used))
         return results
 
     def _agree(self, reserved: Reserved, results: list[_Result]) -> bool:

@@ -41,19 +41,19 @@ impl PyWordSet {
     }
 }
 
-/// The numbers of the texts that hold `len` bytes in a row that are no blanks (uint32); nulls hold none.
+/// The numbers of the texts that hold `least` bytes in a row that are no blanks (uint32); nulls hold none.
 #[pyfunction]
-#[pyo3(signature = (texts, len, threads=None))]
-fn stretches(py: Python<'_>, texts: Chunks, len: usize, threads: Option<usize>) -> PyResult<Column> {
+#[pyo3(signature = (texts, least, threads=None))]
+fn stretches(py: Python<'_>, texts: Chunks, least: usize, threads: Option<usize>) -> PyResult<Column> {
     detached(py, || {
         let texts = Strings::new(&texts.0)?;
-        if len == 0 || u32::try_from(texts.len()).is_err() {
+        if least == 0 || u32::try_from(texts.len()).is_err() {
             return Err(Error::input("a stretch has a byte at least, and a batch fewer than 2^32 texts"));
         }
         let parts = threads::over_rows(texts.len(), ROWS_AT_ONCE, threads::count(threads)?, |rows| {
             let mut found = Vec::new();
             for row in rows {
-                if texts.get(row)?.is_some_and(|text| has_stretch(text, len)) {
+                if texts.get(row)?.is_some_and(|text| has_stretch(text, least)) {
                     found.push(row as u32);
                 }
             }

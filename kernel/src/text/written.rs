@@ -121,9 +121,11 @@ mod tests {
 
     #[test]
     fn words_are_counted_as_a_split_counts_them() {
-        let listed = ["a", "b", "ab", "aaa", "é", "\0", "!", "aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaa", "éaaaaaaaaaaaaaaaaaaa"];
+        let listed =
+            ["a", "b", "ab", "aaa", "é", "\0", "!", "aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaa", "éaaaaaaaaaaaaaaaaaaa"];
         let set = WordSet::new(listed.into_iter());
-        let long = ["aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaa b", "x éaaaaaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaa a"].map(str::to_owned);
+        let long = ["aaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaa b", "x éaaaaaaaaaaaaaaaaaaa", "aaaaaaaaaaaaaaaaa a"]
+            .map(str::to_owned);
         for text in texts().chain(long) {
             let words = if text.is_empty() { vec![] } else { text.split(' ').collect::<Vec<_>>() };
             let outside = words.iter().filter(|word| !listed.contains(word)).count();
