@@ -82,6 +82,7 @@ def published_asset(policy: Policy, settings: Settings) -> dg.AssetsDefinition:
         tags=name.tag(PUBLISHED_TAG),
         io_manager_key=name.table,
         automation_condition=after_gates(),
+        freshness_policy=settings.freshness_policy,
         metadata=facts.claims(policy),
         group_name=name.group,
         owners=name.owners,

@@ -103,6 +103,14 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
         dict[str, Any] | None, _said("Tags of the staging step and of the job's runs; by default the policy's.")
     ] = None
     max_retries: Annotated[int | None, _said("How often a failed step is tried again; by default never.")] = None
+    freshness_policy: Annotated[
+        dg.FreshnessPolicy | None,
+        _said(
+            "How old the last publication may be; by default Dagster does not ask.",
+            model_field_type=str | None,
+            examples=["{{ dg.FreshnessPolicy.time_window(fail_window=datetime.timedelta(days=31)) }}"],
+        ),
+    ] = None
     group_name: Annotated[str | None, _said("Group of the assets; by default the dataset.")] = None
     owners: Annotated[Sequence[str] | None, _said('Owners of the assets: e-mail addresses, or "team:NAME".')] = None
     schedule: Annotated[
@@ -140,6 +148,7 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
             source_asset=dg.AssetKey.from_user_string(self.source_asset) if self.source_asset else None,
             op_tags=self.op_tags,
             retry_policy=dg.RetryPolicy(max_retries=self.max_retries) if self.max_retries else None,
+            freshness_policy=self.freshness_policy,
             group_name=self.group_name,
             owners=self.owners,
             schedule=self.schedule,

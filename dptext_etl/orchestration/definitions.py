@@ -35,6 +35,7 @@ def build_definitions(
     source_asset: dg.CoercibleToAssetKey | dg.AssetsDefinition | dg.AssetSpec | None = None,
     op_tags: Mapping[str, Any] | None = None,
     retry_policy: dg.RetryPolicy | None = None,
+    freshness_policy: dg.FreshnessPolicy | None = None,
     group_name: str | None = None,
     owners: Sequence[str] | None = None,
     translator: PolicyTranslator | None = None,
@@ -70,6 +71,8 @@ def build_definitions(
         op_tags: Tags of the staging step and of the job's runs, such as "dagster-k8s/config"; None takes those of the
             policy (`[dagster] tags`).
         retry_policy: How often a failed step is tried again; what is committed is neither drawn nor charged again.
+        freshness_policy: How old the last publication may be before Dagster warns; every run that publishes counts,
+            also one that found nothing new.
         group_name: Group of the assets; None takes the dataset.
         owners: Owners of the assets: e-mail addresses, or "team:NAME".
         translator: Names the assets in a way of your own, in the place of `key_prefix`, `group_name` and `owners`.
@@ -82,7 +85,7 @@ def build_definitions(
 
     Raises:
         PolicyError: The policy cannot be read, or its partitions cannot be found or cannot be part of a path; or a
-            schedule or sensor has nothing to go by.
+            schedule, sensor or freshness has nothing to go by.
 
     Example:
         ```python
@@ -92,11 +95,23 @@ def build_definitions(
         ```
     """
     policy = resolve(policy)
+    if freshness_policy is not None and not policy.publish:
+        raise PolicyError(
+            "freshness is that of the published asset, and the policy says publish = false",
+            "publish, or leave freshness_policy out",
+        )
     name = names(policy, _chosen(translator, key_prefix, group_name, owners), _key_of(source_asset))
     parts = partitions_definition(policy, partitions)
     tags = dict(policy.dagster.tags if op_tags is None else op_tags)
     settings = Settings(
-        name, parts, backfill_policy(backfill, parts), pool, automation_condition, tags or None, retry_policy
+        names=name,
+        partitions=parts,
+        backfill=backfill_policy(backfill, parts),
+        pool=pool,
+        automation_condition=automation_condition,
+        op_tags=tags or None,
+        retry_policy=retry_policy,
+        freshness_policy=freshness_policy,
     )
     steps = [staged_asset(policy, settings), *([published_asset(policy, settings)] if policy.publish else [])]
     checks = [gate_checks(policy, settings), *([published_checks(policy, settings)] if policy.publish else [])]

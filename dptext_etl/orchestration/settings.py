@@ -30,6 +30,7 @@ class Settings:
         automation_condition: Condition under which Dagster stages automatically; None never does.
         op_tags: Tags of the staging step, such as what a Kubernetes executor reads.
         retry_policy: How often a failed step is tried again; committed records are neither drawn nor charged again.
+        freshness_policy: How old the last publication may be; None says nothing.
     """
 
     names: Names
@@ -39,6 +40,7 @@ class Settings:
     automation_condition: dg.AutomationCondition[Any] | None = None
     op_tags: Mapping[str, Any] | None = None
     retry_policy: dg.RetryPolicy | None = None
+    freshness_policy: dg.FreshnessPolicy | None = None
 
     def pool_of(self, policy: Policy) -> str | None:
         """Return the pool of the staging step: the named one, or that of GPUs if a mechanism runs on one."""

@@ -1,0 +1,65 @@
+"""Freshness of a release: Dagster's own evaluation of the policy that the published asset has."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from dptext_etl.errors import PolicyError
+
+dg = pytest.importorskip("dagster", reason="dagster is not installed")
+
+from dagster._core.definitions.freshness import FreshnessState  # noqa: E402
+from dagster._core.definitions.freshness_evaluator import FRESHNESS_EVALUATORS_BY_POLICY_TYPE  # noqa: E402
+from dagster._core.loader import LoadingContextForTest  # noqa: E402
+from dagster._core.test_utils import freeze_time  # noqa: E402
+from dagster.components.core.component_tree import ComponentTree  # noqa: E402
+
+from dptext_etl.orchestration import PolicyComponent, build_definitions  # noqa: E402
+
+from .test_location import QUIET, make_policy, write  # noqa: E402
+
+__all__ = ["make_policy"]  # a fixture
+
+PUBLISHED = dg.AssetKey("published_notes")
+MONTHLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=31), warn_window=timedelta(days=28))
+
+
+def state(defs, instance, after):
+    """What Dagster's daemon finds so long after now."""
+    node = defs.resolve_asset_graph().get(PUBLISHED)
+    evaluator = FRESHNESS_EVALUATORS_BY_POLICY_TYPE[type(node.freshness_policy_or_from_metadata)]()
+    with freeze_time(datetime.now(UTC) + after):
+        return asyncio.run(evaluator.evaluate_freshness(LoadingContextForTest(instance), node))
+
+
+def test_a_release_is_fresh_from_its_publication_on(make_policy, tmp_path):
+    write(tmp_path / "raw.parquet")
+    defs = build_definitions(make_policy(), freshness_policy=MONTHLY)
+    with dg.DagsterInstance.ephemeral() as instance:
+        assert state(defs, instance, timedelta(0)) == FreshnessState.UNKNOWN
+        job = defs.resolve_job_def("privatize_notes")
+        assert job.execute_in_process(instance=instance, run_config=QUIET).success
+        found = [state(defs, instance, timedelta(days=days)) for days in (1, 29, 40)]
+    assert found == [FreshnessState.PASS, FreshnessState.WARN, FreshnessState.FAIL]
+    graph = defs.resolve_asset_graph()
+    assert graph.get(dg.AssetKey("staged_notes")).freshness_policy_or_from_metadata is None
+    assert build_definitions(make_policy()).resolve_asset_graph().get(PUBLISHED).freshness_policy is None
+
+
+def test_the_component_takes_it_as_dagsters_own_assets_do(make_policy, tmp_path):
+    policy = tmp_path / "privacy.toml"
+    policy.write_text(
+        f'dataset = "notes"\nrelease = "r1"\nsource = "raw.parquet"\nsink = "published"\nid = "id"\nunit = "record"\n'
+        f'key = "{make_policy().key}"\nledger = {{ url = "sqlite:///ledger.db" }}\n'
+        '[[column]]\nname = "note"\nmechanism = { name = "custext", epsilon = 2.0 }\nallow = ["cluster"]\n'
+    )
+    window = "fail_window=datetime.timedelta(days=31), warn_window=datetime.timedelta(days=28)"
+    said = {"policy": str(policy), "freshness_policy": f"{{{{ dg.FreshnessPolicy.time_window({window}) }}}}"}
+    defs = PolicyComponent.from_attributes_dict(attributes=said).build_defs(ComponentTree.for_test().load_context)
+    assert defs.resolve_asset_graph().get(PUBLISHED).freshness_policy == MONTHLY
+
+
+def test_what_is_not_published_has_no_freshness(make_policy):
+    with pytest.raises(PolicyError, match="publish = false"):
+        build_definitions(make_policy(publish=False), freshness_policy=MONTHLY)
