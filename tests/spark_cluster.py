@@ -26,6 +26,14 @@ def slow_first_attempt(folder, seconds):
     return passing
 
 
+def where(_text):
+    """Where the worker has what computes there."""
+    import sys
+    from importlib.util import find_spec
+
+    return " ".join([sys.executable, *(find_spec(name).origin for name in ("dptext_etl", "numpy", "pandas", "polars"))])
+
+
 def main(master, settings, policy, rows, ledger, folder, queries, slow=0, one_machine=False):
     from pyspark.sql import SparkSession
 
@@ -36,6 +44,7 @@ def main(master, settings, policy, rows, ledger, folder, queries, slow=0, one_ma
     frame = spark.createDataFrame(rows, "id string, review string, n int").repartition(4)
     frame.createOrReplaceTempView("films")
     register(spark, "private_review", ColumnPolicy(**policy), ledger=ledger, unit="record")
+    spark.udf.register("where_computed", where)
     said = []
     for query in queries:
         try:

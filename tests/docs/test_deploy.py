@@ -23,3 +23,31 @@ def test_it_runs_as_another_user_than_root():
 def test_it_imports_what_workers_import():
     tried = re.search(r'python3 -c "import (.+)"', IMAGE)
     assert all(find_spec(name) for name in tried[1].split(", "))
+
+
+def test_every_base_is_named_with_its_version():
+    versions = dict(re.findall(r"^ARG (PYTHON|SPARK)=([\d.]+)$", IMAGE, flags=re.MULTILINE))
+    bases = re.findall(r"^FROM (\S+)", IMAGE, flags=re.MULTILINE)
+    assert len(bases) == 2
+    for base in bases:
+        image, _, tag = base.partition(":")
+        for name, version in versions.items():
+            tag = tag.replace(f"${{{name}}}", version)
+        assert re.match(r"\d+\.\d+", tag), f"{image} is taken in whatever version there is"
+    assert ":latest" not in IMAGE
+
+
+def test_it_holds_no_secret_and_nothing_of_the_checkout_but_the_wheel():
+    copied = re.findall(r"^COPY (?!--from)(.+)$", IMAGE, flags=re.MULTILINE)
+    assert copied == ["constraints.txt dist/dptext_etl-*.whl /tmp/install/"]
+    assert not re.search(r"^ADD ", IMAGE, flags=re.MULTILINE)
+    names = re.findall(r"\b([A-Z_]+)=", IMAGE)
+    assert not [name for name in names if any(said in name for said in ("SECRET", "KEY", "PASSWORD", "TOKEN"))]
+
+
+def test_archive_and_image_install_the_same_packages():
+    packed = (ROOT / "deploy" / "pack").read_text(encoding="utf-8")
+    for text in (IMAGE, packed):
+        assert re.search(r"pip install [^\n]*--constraint", text)
+        assert re.search(r'\[\$\{?(EXTRAS|extras)\}?\]\}?" pandas', text)
+    assert re.search(r"^ARG EXTRAS=(\S+)", IMAGE, flags=re.MULTILINE)[1] == re.search(r"EXTRAS-(\w+)", packed)[1]
