@@ -93,6 +93,14 @@ def test_init_into_another_folder_finds_the_source(folder):
     assert facts("plan", "policies/reviews.toml")["rows"] == 300
 
 
+def test_init_takes_roles_by_name(folder):
+    raw = pl.read_parquet("reviews.parquet").rename({"id": "ticket"})
+    raw.write_csv("tickets.csv")
+    facts("init", "tickets.csv", "--id", "ticket", "--subject", "user_id", "--text", "review")
+    assert tomllib.loads((folder / "privacy.toml").read_text())["id"] == "ticket"
+    assert facts("plan", "privacy.toml")["rows"] == 300
+
+
 def test_a_plan_spends_nothing_and_bounds_the_run(inited):
     before = contents(inited)
     planned = facts("plan", "privacy.toml")

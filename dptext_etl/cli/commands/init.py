@@ -20,12 +20,20 @@ KEYS = (
 def init(
     file: Annotated[str, typer.Argument(metavar="FILE", help="The raw table: Parquet, CSV or NDJSON.")],
     *,
+    id: Annotated[str | None, typer.Option("--id", metavar="COLUMN", help="Record ids; otherwise guessed.")] = None,  # noqa: A002
+    subject: Annotated[
+        str | None, typer.Option("--subject", metavar="COLUMN", help="The person of a record; otherwise guessed.")
+    ] = None,
+    texts: Annotated[
+        list[str] | None, typer.Option("--text", metavar="COLUMN", help="A text; may be repeated; otherwise guessed.")
+    ] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The policy file to write.")] = Path("privacy.toml"),
     force: Annotated[bool, typer.Option("--force", help="Replace an existing policy file; never a key.")] = False,
     as_json: Json = False,
 ) -> None:
     """Look at a table's columns and write a policy for it, with a new key beside it.
 
+    Roles of columns are guessed from names and types; --id, --subject and --text name them.
     Read the policy before the first run. You decide which columns pass in clear, whose budget is charged, and what may
     be disclosed.
     """
@@ -35,7 +43,7 @@ def init(
 
     if output.exists() and not force:
         raise PolicyError(f"{output} exists", "replace it with --force, or write another file with --output")
-    text = runner.init(_seen_from(output, file))
+    text = runner.init(_seen_from(output, file), id=id, subject=subject, texts=texts or ())
     try:
         output.write_text(text, encoding="utf-8")
     except OSError as exc:

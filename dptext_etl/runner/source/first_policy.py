@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from dptext_etl.errors import bare
@@ -17,22 +18,33 @@ CAP = 20.0
 
 
 @bare
-def init(path: str | Path, *, dataset: str | None = None, key: str = "file:dptext.key") -> str:
+def init(
+    path: str | Path,
+    *,
+    dataset: str | None = None,
+    key: str = "file:dptext.key",
+    id: str | None = None,  # noqa: A002
+    subject: str | None = None,
+    texts: Sequence[str] = (),
+) -> str:
     """Write a policy that works for a file, from the names and types of its columns; no cell is read.
 
     Args:
         path: Parquet, CSV or NDJSON file, folder, glob or URL, as seen from the place where the policy will be saved.
         dataset: Name of the dataset; the name of the file if None.
         key: Reference to the noise key.
+        id: Column of record ids; None guesses it by its name.
+        subject: Column of the person behind a record; None guesses it.
+        texts: Text columns; none guesses them.
 
     Returns:
         TOML. Comments explain every line and name every guess.
 
     Raises:
-        InputError: The file cannot be read, or no column is named like texts or like ids.
+        InputError: The file cannot be read, lacks a column that was named, or none is named like texts or ids.
     """
     source = str(path)
-    found = guess(source)
+    found = guess(source, id, subject, texts)
     sections = (
         _guesses(found),
         _places(source, dataset or _name(source)),

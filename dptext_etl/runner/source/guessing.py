@@ -1,8 +1,12 @@
-"""Guess the roles of columns from their names and types alone: no cell is read, and no parameter follows from one."""
+"""Guess the roles of columns from their names and types alone: no cell is read, and no parameter follows from one.
+
+A role that somebody names is not guessed.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -46,28 +50,53 @@ class Guess:
     file_format: str
 
 
-def guess(source: str) -> Guess:
+def guess(source: str, id: str | None = None, subject: str | None = None, texts: Sequence[str] = ()) -> Guess:  # noqa: A002
     """Guess the roles of the columns of a table.
 
+    Args:
+        source: The table.
+        id: Column of record ids; None guesses.
+        subject: Column of the person behind a record; None guesses.
+        texts: Text columns; none guesses.
+
     Raises:
-        InputError: The table cannot be read, or no name and type look like texts or like ids.
+        InputError: The table cannot be read, lacks a column that was named, or no name and type look like texts or ids.
     """
     files = Files.find(Layout.of_source(source))
     schema = schema_of(files.scan())
+    _require(source, schema, [name for name in (id, subject) if name is not None], texts)
     people = [name for name in schema if any(word in name.lower() for word in _PEOPLE)]
     named = sorted((rank, place, name) for place, name in enumerate(schema) if (rank := _rank(name, schema[name])) < 2)
-    ids = [name for _, _, name in named if name not in people] or [name for _, _, name in named]
-    texts = _texts(source, schema, ids, people)
+    guessed = [name for _, _, name in named if name not in people] or [name for _, _, name in named]
+    ids = [name for name in guessed if name != subject] if id is None else [id]
+    texts = tuple(texts) or _texts(source, schema, ids, [*people, *([] if subject is None else [subject])])
     ids = [name for name in ids if name not in texts]
     if not ids:
         raise InputError(
             f"no column of {source} is named like an id, and every record needs one; there are {', '.join(schema)}",
-            'add one: df.with_row_index("id"), or write the policy by hand',
+            'name one with `dptext init --id`, or add one: df.with_row_index("id")',
         )
     likely = [name for name in people if name not in {ids[0], *texts} and id_kind(schema[name]) is not None]
-    subject = likely[0] if likely else None
-    others = tuple(name for name in schema if name not in {ids[0], subject, *texts})
-    return Guess(ids[0], subject, texts, others, files.format)
+    person = subject or next(iter(likely), None)
+    others = tuple(name for name in schema if name not in {ids[0], person, *texts})
+    return Guess(ids[0], person, texts, others, files.format)
+
+
+def _require(source: str, schema: pl.Schema, keys: Sequence[str], texts: Sequence[str]) -> None:
+    """Refuse names that are no columns of the table, or columns that cannot have that role."""
+    for name in (*keys, *texts):
+        if name not in schema:
+            raise InputError(f"{source} has no column {name}; there are {', '.join(schema)}", "name one of these")
+    if len({*keys, *texts}) < len([*keys, *texts]):
+        raise InputError("a column has one role: id, subject or text", "name another column for one of them")
+    for name in keys:
+        if id_kind(schema[name]) is None:
+            raise InputError(
+                f"{name} is a column of {schema[name]}", "ids are strings, whole numbers, dates and the like"
+            )
+    for name in texts:
+        if schema[name] != pl.String:
+            raise InputError(f"{name} is no column of strings, but of {schema[name]}", "texts are strings")
 
 
 def _texts(source: str, schema: pl.Schema, ids: list[str], people: list[str]) -> tuple[str, ...]:
@@ -81,7 +110,7 @@ def _texts(source: str, schema: pl.Schema, ids: list[str], people: list[str]) ->
         there = f"columns of strings are {', '.join(strings)}" if strings else "it has no column of strings"
         raise InputError(
             f"no column of {source} is named like a text; {there}",
-            "rename the column to `text`, or write the policy by hand",
+            "name it with `dptext init --text`, or rename it to `text`",
         )
     return texts
 
