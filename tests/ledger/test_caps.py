@@ -13,8 +13,9 @@ from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger.operations.balances import balances
 from dptext_etl.ledger.operations.scopes import limits
 from dptext_etl.ledger.storage.journal import genesis, link
+from dptext_etl.ledger.storage.parts import Fold
 from dptext_etl.ledger.storage.segments import CHARGES, seal
-from dptext_etl.ledger.storage.sorted_runs import Fold, SortedRuns
+from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.policy import Cap
 
 NEW, OVER = Outcome.RESERVED, Outcome.OVER_CAP

@@ -266,3 +266,16 @@ def test_all_lanes_taken_a_writer_waits_for_one(two, new_kit):
     waiting.join()
     assert done == [[Outcome.RESERVED]]
     one.sound()
+
+
+def test_what_was_foreseen_of_other_amounts_is_not_taken(two, monkeypatch):
+    """Records too dear for the cap are not looked up; with one of two columns held, when the turn comes, they are."""
+    one, other = two
+    review, title, summary = (one.ref(column) for column in ("review", "title", "summary"))
+    people = {f"r{i}": f"p{i}" for i in range(20)}
+    dear, cheap = list(people)[::2], list(people)[1::2]
+    one.reserve(cheap, [people[name] for name in cheap], 8, cap=9, refs=[summary])
+    before_its_turn(one, monkeypatch, lambda: other.reserve(dear, [people[n] for n in dear], 5, cap=9, refs=[review]))
+    said = one.reserve(list(people), list(people.values()), [5, 2] * 10, cap=9, refs=[review, title])
+    assert said == [Outcome.OVER_CAP] * 20
+    one.sound()

@@ -9,7 +9,8 @@ from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.storage import sorted_runs as module
 from dptext_etl.ledger.storage.cache import PartCache
 from dptext_etl.ledger.storage.keyed_ids import KeyedIds
-from dptext_etl.ledger.storage.sorted_runs import Fold, Part, SortedRuns
+from dptext_etl.ledger.storage.parts import Fold, Part
+from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.storage.store import open_store
 
 from ..examples import examples

@@ -158,7 +158,7 @@ def test_a_charge_over_its_cap_is_found_though_all_else_agrees(kit, monkeypatch)
     """A writer that forgets the cap leaves a consistent ledger that breaks its promise."""
     kit.reserve(["a"], ["ann"], 3, cap=5)
     monkeypatch.setattr(
-        "dptext_etl.ledger.operations.reserve.admit", lambda runs, limits, units, amounts, asking, recall: asking
+        "dptext_etl.ledger.operations.reserve.admit", lambda runs, limits, units, order, amounts, asking, recall: asking
     )
     kit.reserve(["b"], ["ann"], 3, cap=5)
     (last,) = rows(kit, "select max(seq) from batch")[0]

@@ -12,9 +12,10 @@ from dptext_etl.ledger.operations.balances import balances
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import LARGEST, Pinned, components
 from dptext_etl.ledger.storage.keyed_ids import Index, KeyedIds, joined, keyed_ids
+from dptext_etl.ledger.storage.parts import Fold, Part, Values, fold
 from dptext_etl.ledger.storage.passes import Pass, Taken, passes
 from dptext_etl.ledger.storage.records import Places
-from dptext_etl.ledger.storage.sorted_runs import Fold, Part, SortedRuns, Values, fold
+from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.terms import I64, State
 
 Charges = tuple[KeyedIds, I64, Values]

@@ -15,8 +15,8 @@ from dptext_etl.ledger.operations.balances import balances, charged
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import LARGEST, Pinned, components
 from dptext_etl.ledger.storage.keyed_ids import KeyedIds, joined, keyed_ids
+from dptext_etl.ledger.storage.parts import Fold, Part, Values, fold
 from dptext_etl.ledger.storage.passes import Pass, Taken, passes
-from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Values, fold
 from dptext_etl.ledger.terms import I64, Scope, State
 
 QUANTILES = {"min": 0.0, "p25": 0.25, "p50": 0.5, "p75": 0.75, "p95": 0.95, "max": 1.0}

@@ -8,8 +8,9 @@ import numpy.typing as npt
 from dptext_etl.guarantee import MICRO, steps
 from dptext_etl.ledger.operations.scopes import Pinned, components
 from dptext_etl.ledger.storage.cache import PartCache
-from dptext_etl.ledger.storage.keyed_ids import KeyedIds
-from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Recall, SortedRuns, Values, fold
+from dptext_etl.ledger.storage.keyed_ids import Index, KeyedIds
+from dptext_etl.ledger.storage.parts import Fold, Part, Values, fold
+from dptext_etl.ledger.storage.sorted_runs import Recall, SortedRuns
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Mask
 
@@ -35,6 +36,7 @@ def admit(  # noqa: PLR0917  (the balances, the cap, who asks for what)
     runs: SortedRuns,
     limits: tuple[int, ...],
     units: KeyedIds,
+    order: Index,
     amounts: Values,
     asking: Mask,
     recall: Recall | None = None,
@@ -47,6 +49,7 @@ def admit(  # noqa: PLR0917  (the balances, the cap, who asks for what)
         runs: The balances before the batch.
         limits: The cap, per component, in its steps.
         units: The unit whose budget each record takes from, shape (records,).
+        order: The places of the records in ascending order of unit.
         amounts: What each record takes, shape (components, records).
         asking: Which records to judge; the others take nothing.
         recall: What an earlier call for the same units and amounts found.
@@ -56,10 +59,9 @@ def admit(  # noqa: PLR0917  (the balances, the cap, who asks for what)
     """
     bound = np.array(limits, np.int64)[:, None]
     fits: Mask = asking & (amounts <= bound).all(axis=0)
-    rows = np.flatnonzero(fits)
+    rows = order[fits[order]]
     if not len(rows):
         return fits
-    rows = rows[units.take(rows).order()]
     starts = units.take(rows).starts()
     _, used = runs.find(units.take(rows[starts]), recall)
     ends = np.append(starts[1:], len(rows))
@@ -91,6 +93,12 @@ def _walk(fits: Mask, rows: npt.NDArray[np.intp], amounts: Values, used: Values,
             spent = after
 
 
-def charged(units: KeyedIds, amounts: Values) -> Part:
-    """Add up what a batch adds to the balances, per unit."""
-    return fold(units, amounts, Fold.SUM)
+def charged(units: KeyedIds, amounts: Values, *, ordered: bool = False) -> Part:
+    """Add up what a batch adds to the balances, per unit.
+
+    Args:
+        units: The unit of each row, shape (rows,).
+        amounts: What each row takes, shape (components, rows).
+        ordered: Whether the rows stand in ascending order of unit.
+    """
+    return fold(units, amounts, Fold.SUM, ordered=ordered)

@@ -19,7 +19,7 @@ from dptext_etl.ledger.terms import I64, Charge, Mask, ReleaseRef, Unit
 
 
 class BatchIds(NamedTuple):
-    """The hashed ids of a batch, shape (records, 32) and (records,)."""
+    """The hashed ids of a batch, shape (records, 32) and (records,), and their places in ascending order of id."""
 
     records: Bytes
     units: Bytes
@@ -27,6 +27,7 @@ class BatchIds(NamedTuple):
     record_ids: KeyedIds
     record_order: Index
     unit_ids: KeyedIds
+    unit_order: Index
 
     @property
     def size(self) -> int:
@@ -61,11 +62,12 @@ def identify(id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None
     records = id_key.records(ids, marked)
     record_ids = keyed_ids(records)
     order = distinct_order(record_ids)
-    if unit == "subject":
-        units = id_key.subjects(subjects, marked)
-    else:
-        units = records if not marked.any() else np.where(marked[:, None], np.uint8(0), records)
-    return BatchIds(records, units, marked, record_ids, order, keyed_ids(units))
+    if unit == "record" and not marked.any():
+        return BatchIds(records, records, marked, record_ids, order, record_ids, order)
+    people = unit == "subject"
+    units = id_key.subjects(subjects, marked) if people else np.where(marked[:, None], np.uint8(0), records)
+    unit_ids = keyed_ids(units)
+    return BatchIds(records, units, marked, record_ids, order, unit_ids, unit_ids.order())
 
 
 def record_ids(id_key: IdKey, ids: pa.Array, canary: Mask | None) -> KeyedIds:

@@ -1,8 +1,9 @@
 """Make a reservation ready before it is this writer's turn, so that the others wait for less.
 
 What a batch will write is known beforehand unless another writer takes the same records or the last of somebody's
-budget meanwhile. So rows are judged, encoded, hashed and sent first; in its turn the writer judges again, in runs that
-are new since, and takes what it made ready if the answer is the same.
+budget meanwhile. So rows are judged, encoded, hashed and sent first. The writer who is next looks at the runs that
+others have written since. In its turn it judges again, by the runs that are newer still, and takes what it made ready
+if the answer is the same.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dptext_etl.ledger.storage.keyed_ids import Index
+from dptext_etl.ledger.storage.parts import Part, Values
 from dptext_etl.ledger.storage.segments import Segments
-from dptext_etl.ledger.storage.sorted_runs import Recall
+from dptext_etl.ledger.storage.sorted_runs import Recall, SortedRun, SortedRuns
 
 
 class Sealed(NamedTuple):
@@ -38,6 +40,8 @@ class Foresight:
         self._recalls: dict[bytes, Recall] = {}
         self._sealed: dict[str, Sealed] = {}
         self._sent: dict[str, int] = {}
+        self._charge: tuple[Index, Values, Part] | None = None
+        self._run: SortedRun | None = None
 
     def recall(self, *what: object) -> Recall:
         """Return what lookups found before, for the same ids in the same place.
@@ -46,16 +50,56 @@ class Foresight:
             what: Names the place, and the ids where they are not those of the whole batch.
         """
         name = b"\0".join(part if isinstance(part, bytes) else str(part).encode() for part in what)
-        return self._recalls.setdefault(name, {})
+        return self._recalls.setdefault(name, Recall())
+
+    def catch_up(self) -> None:
+        """Look up again in what others wrote since."""
+        for recall in self._recalls.values():
+            recall.catch_up()
 
     def prepare(self, column: str, sealed: Sealed) -> None:
         """Keep the rows of a column."""
         self._sealed[column] = sealed
 
-    def send(self, segments: Segments) -> None:
-        """Store what is ready, within the transaction."""
+    def prepare_charge(self, rows: Index, taken: Values, part: Part) -> None:
+        """Keep what the batch adds to the balances.
+
+        Args:
+            rows: The rows that take from the cap, in ascending order of their units.
+            taken: What each takes, shape (components, rows).
+            part: The same, added up per unit.
+        """
+        if len(rows):
+            self._charge = (rows, taken, part)
+
+    def send(self, segments: Segments, balances: SortedRuns | None) -> None:
+        """Store what is ready, within the transaction.
+
+        Args:
+            segments: The sealed batches.
+            balances: The balances of the scope, or None where there is no cap.
+        """
         for column, sealed in self._sealed.items():
             self._sent[column] = segments.send(sealed.blobs)
+        if self._charge is not None and balances is not None:
+            self._run = balances.send(self._charge[2])
+
+    def charge(self, balances: SortedRuns, rows: Index, taken: Values, added: Callable[[], Part]) -> None:
+        """Add a batch to the balances, now that it is this writer's turn.
+
+        Args:
+            balances: The balances of the scope.
+            rows: The rows that take from the cap, in ascending order of their units.
+            taken: What each takes, shape (components, rows).
+            added: Adds it up per unit, if what is ready does not fit.
+        """
+        run, self._run = self._run, None
+        if run is not None and self._charge is not None:
+            if np.array_equal(self._charge[0], rows) and np.array_equal(self._charge[1], taken):
+                balances.adopt(run)
+                return
+            balances.withdraw(run)
+        balances.insert(added())
 
     def take(
         self, segments: Segments, column: str, rows: Index, seal: Callable[[], Sealed]

@@ -20,9 +20,9 @@ from dptext_etl.ledger.operations.foresight import Foresight, Sealed
 from dptext_etl.ledger.operations.freezing import refuse_frozen_group
 from dptext_etl.ledger.operations.scopes import Pinned, components
 from dptext_etl.ledger.storage.keyed_ids import Index
+from dptext_etl.ledger.storage.parts import Part, Values
 from dptext_etl.ledger.storage.records import Held
 from dptext_etl.ledger.storage.segments import LAYOUTS, seal
-from dptext_etl.ledger.storage.sorted_runs import Values
 from dptext_etl.ledger.terms import U8, Event, Mask, Outcome, ReleaseRef, Scope, State
 
 
@@ -92,19 +92,20 @@ def reserve(request: Request, columns: list[ColumnCharge], foresight: Foresight,
         InputError: A release would hold more records than its delta was stated for.
     """
     book, releases = request.book, [column.ref for column in columns]
-    foresight.send(book.segments)
+    runs = None if request.pinned.measure is None else balances(book.store, book.cache, request.pinned)
+    foresight.send(book.segments, runs)
+    book.store.turn(f"next/{book.scopes.turn(request.pinned)}")  # one at a time looks at what the one before wrote
+    foresight.catch_up()
     book.store.turn(book.scopes.turn(request.pinned), *(book.records.turn(ref) for ref in releases))
-    seen, outcome, totals = judged = judge(request, columns, foresight)
+    seen, outcome, _ = judged = judge(request, columns, foresight)
     over = int((outcome == Outcome.OVER_CAP).sum())
     if refuse and over:
         msg = f"{over} of {request.batch.size} records would exceed the cap of {request.scope}; none was charged"
         raise BudgetError(
             msg, '`dptext ledger remaining` shows balances; on_cap = "quarantine" leaves such records out'
         )
-    if totals is not None:
-        rows = np.flatnonzero((outcome == Outcome.RESERVED) & ~request.batch.canary)
-        runs = balances(book.store, book.cache, request.pinned)
-        runs.insert(charged(request.batch.unit_ids.take(rows), totals[:, rows]))
+    if runs is not None:
+        foresight.charge(runs, *_taken(request, judged), lambda: _charged(request, judged))
     attached: list[int] = []
     for item in seen:
         _write(request, item, judged.rows(item), foresight)
@@ -131,7 +132,22 @@ def foresee(request: Request, columns: list[ColumnCharge]) -> Foresight:
         rows = judged.rows(item)
         if len(rows):
             foresight.prepare(item.name, _sealed(request, item, rows))
+    if judged.totals is not None:
+        foresight.prepare_charge(*_taken(request, judged), _charged(request, judged))
     return foresight
+
+
+def _taken(request: Request, judged: Judged) -> tuple[Index, Values]:
+    """Return the rows that take from the cap, in ascending order of their units, and what each takes."""
+    mask, order = (judged.outcome == Outcome.RESERVED) & ~request.batch.canary, request.batch.unit_order
+    rows = order[mask[order]]
+    empty = np.zeros((0, len(rows)), np.int64)
+    return rows, empty if judged.totals is None else judged.totals[:, rows]
+
+
+def _charged(request: Request, judged: Judged) -> Part:
+    rows, taken = _taken(request, judged)
+    return charged(request.batch.unit_ids.take(rows), taken, ordered=True)
 
 
 def judge(request: Request, columns: list[ColumnCharge], foresight: Foresight) -> Judged:
@@ -156,7 +172,7 @@ def judge(request: Request, columns: list[ColumnCharge], foresight: Foresight) -
     asking = (outcome == Outcome.RESERVED) & ~batch.canary
     totals = _totals(seen, pinned, asking)
     runs, recall = balances(book.store, book.cache, pinned), foresight.recall("balance", asking.tobytes())
-    fits = admit(runs, pinned.limits, batch.unit_ids, totals, asking, recall)
+    fits = admit(runs, pinned.limits, batch.unit_ids, batch.unit_order, totals, asking, recall)
     outcome[asking & ~fits] = Outcome.OVER_CAP
     return Judged(seen, outcome, totals)
 

@@ -12,9 +12,9 @@ from dptext_etl.ledger.operations.balances import balances, charged
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import LARGEST, Pinned, components
 from dptext_etl.ledger.storage.keyed_ids import Index, keyed_ids
+from dptext_etl.ledger.storage.parts import Part
 from dptext_etl.ledger.storage.records import Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, seal
-from dptext_etl.ledger.storage.sorted_runs import Part
 from dptext_etl.ledger.terms import U8, Event, Mask, State
 
 

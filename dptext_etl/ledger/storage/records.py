@@ -11,8 +11,9 @@ import numpy.typing as npt
 from dptext_etl.ledger.storage.cache import PartCache
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, Index, KeyedIds
+from dptext_etl.ledger.storage.parts import Fold, Part
 from dptext_etl.ledger.storage.segments import Segments
-from dptext_etl.ledger.storage.sorted_runs import Fold, Part, Recall, SortedRuns
+from dptext_etl.ledger.storage.sorted_runs import Recall, SortedRuns
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import I64, U8, Mask, ReleaseRef, State
 

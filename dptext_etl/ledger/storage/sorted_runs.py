@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Iterator
-from enum import StrEnum
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -22,22 +22,18 @@ import numpy.typing as npt
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.storage.cache import PartCache
 from dptext_etl.ledger.storage.keyed_ids import U64, Index, KeyedIds, joined
+from dptext_etl.ledger.storage.parts import Fold, Part, Values, between, cut, exact, fold, matches, slices
 from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.terms import Mask
 
 FANOUT = 8
 PART_KEYS = 1 << 17
-Values = npt.NDArray[np.int64]
-"""Whole numbers per id, shape (values, ids)."""
-Recall = dict[int, list[tuple[Index, Values]]]
-"""Where runs, by id, hold some of the ids of one lookup, and their values. Runs never change, so it stays true."""
+Loaded = tuple[int, U64, U64, Values]
+"""The number of a part, and what it holds: both halves of its ids, and values."""
 
 
-class Fold(StrEnum):
-    """How two entries of one id become one."""
-
-    SUM = "sum"
-    LATEST = "latest"
-    """The entry whose last value is the largest."""
+class MissingPartError(LedgerError):
+    """A part of a run is not there: it was merged since the runs were listed, or the index is damaged."""
 
 
 class SortedRun(NamedTuple):
@@ -57,11 +53,39 @@ class SortedRun(NamedTuple):
         return rank
 
 
-class Part(NamedTuple):
-    """Ids in ascending order with their values."""
+class Recall:
+    """What lookups of the same ids found before; it forgets all of it when it is used for other ids.
 
-    ids: KeyedIds
-    values: Values
+    Runs never change, so it stays true of those that still exist.
+
+    Attributes:
+        hits: Where runs, by id, hold some of the ids, and their values.
+        folded: The runs that the answer below was made of.
+        found: Which ids have an entry, read-only, shape (ids,); None before the first answer.
+        values: Their folded values, read-only, shape (values, ids).
+    """
+
+    def __init__(self) -> None:
+        self._asked: tuple[SortedRuns, KeyedIds] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self.hits: dict[int, list[tuple[Index, Values]]] = {}
+        self.folded: frozenset[int] = frozenset()
+        self.found: Mask | None = None
+        self.values: Values | None = None
+
+    def ask(self, runs: SortedRuns, wanted: KeyedIds) -> None:
+        """Keep which ids are looked up in which map."""
+        if self._asked is not None and not all(map(np.array_equal, wanted, self._asked[1])):
+            self._forget()
+        self._asked = (runs, wanted)
+
+    def catch_up(self) -> None:
+        """Look the ids up in runs that are new since; one that vanishes meanwhile is left for later."""
+        if self._asked is not None:
+            with suppress(MissingPartError):
+                self._asked[0].look(self._asked[1], self)
 
 
 class SortedRuns:
@@ -102,58 +126,113 @@ class SortedRuns:
         )
         return [SortedRun(row[0], row[1], row[2], row[3] != self._space) for row in found]
 
+    @property
+    def space(self) -> str:
+        """The name of the map."""
+        return self._space
+
     def insert(self, part: Part) -> None:
-        """Add entries: sorted ids, each once."""
-        if not part.ids.size:
-            return
-        self._write([part], part.ids.size, _bits(part.ids.size))
-        while (crowded := self._crowded()) is not None:
-            size = sum(run.size for run in crowded)
-            bits = _bits(size)
-            self._write((self._merged(crowded, bits, at) for at in range(1 << bits)), size, bits)
-            self.drop(crowded)
+        """Add entries: sorted ids, each once. A writer that is alone merges runs, if there are many."""
+        if part.ids.size:
+            self.adopt(self.send(part))
+
+    def send(self, part: Part) -> SortedRun:
+        """Store entries as a run that the map does not have yet; `adopt` or `withdraw` it in the same transaction."""
+        return self._write([part], _bits(part.ids.size))
+
+    def adopt(self, run: SortedRun) -> None:
+        """Take a run into the map. Beside other writers nobody merges here: they wait for this one (`merging`)."""
+        self._store.execute("insert into run values(?,?,?,?)", (run.id, self._space, run.bits, run.size))
+        if not self._store.lane:
+            while crowded := self.crowded():
+                runs = crowded[0]
+                self.replace(runs, self.merged(runs))
+
+    def withdraw(self, run: SortedRun) -> None:
+        """Remove a run that was sent or merged and is not wanted."""
+        self._store.execute("delete from run_part where run=?", (run.id,))
+        self._cache.forget(run.id)
+
+    def crowded(self) -> list[list[SortedRun]]:
+        """Return the runs of each size class that has so many that they should be merged, small ones first."""
+        ranks: dict[int, list[SortedRun]] = {}
+        for run in self.runs():
+            ranks.setdefault(run.rank, []).append(run)
+        return [runs for _, runs in sorted(ranks.items()) if len(runs) >= FANOUT]
+
+    def merged(self, runs: list[SortedRun]) -> SortedRun:
+        """Store what some runs hold as one run that the map does not have yet."""
+        bits = _bits(sum(run.size for run in runs))
+        near: dict[int, Loaded] = {}
+        return self._write((self._folded(runs, bits, at, near) for at in range(1 << bits)), bits)
+
+    def replace(self, runs: list[SortedRun], by: SortedRun) -> None:
+        """Put a merged run into the place of those that it was made of."""
+        self._store.execute("insert into run values(?,?,?,?)", (by.id, self._space, by.bits, by.size))
+        self.drop(runs)
 
     def drop(self, runs: list[SortedRun] | None = None) -> None:
         """Remove runs; all of them if none are given."""
         for run in self.runs() if runs is None else runs:
-            self._store.execute("delete from run_part where run=?", (run.id,))
             self._store.execute("delete from run where id=?", (run.id,))
-            self._cache.forget(run.id)
+            self.withdraw(run)
 
-    def find(self, wanted: KeyedIds, recall: Recall | None = None) -> tuple[npt.NDArray[np.bool_], Values]:
+    def find(self, wanted: KeyedIds, recall: Recall | None = None) -> tuple[Mask, Values]:
         """Look up sorted ids.
 
         Args:
             wanted: The ids.
-            recall: What an earlier call for the same ids found, by run; this call adds to it.
+            recall: What an earlier call for the same ids found; this call adds to it.
 
         Returns:
             Which of them have an entry, shape (ids,), and their folded values, 0 where there is none, shape (values,
-            ids).
+            ids). Both are read-only.
         """
-        found = np.zeros(wanted.size, np.bool_)
-        values = np.zeros((self._values, wanted.size), np.int64)
-        recall = {} if recall is None else recall
-        for run in self.runs():
-            if run.id not in recall:
-                recall[run.id] = list(self._hits(run, wanted))
-            for where, stored in recall[run.id]:
+        recall = Recall() if recall is None else recall
+        runs = self.look(wanted, recall)
+        live = frozenset(run.id for run in runs)
+        if recall.found is None or recall.values is None or not recall.folded <= live:
+            found, values = np.zeros(wanted.size, np.bool_), np.zeros((self._values, wanted.size), np.int64)
+            new = live
+        elif not (new := live - recall.folded):
+            return recall.found, recall.values
+        else:
+            found, values = recall.found.copy(), recall.values.copy()
+        for run in new:
+            for where, stored in recall.hits[run]:
                 self._fold_in(values, found, where, stored)
+        for array in (found, values):
+            array.setflags(write=False)
+        recall.folded, recall.found, recall.values = live, found, values
         return found, values
+
+    def look(self, wanted: KeyedIds, recall: Recall) -> list[SortedRun]:
+        """Look up sorted ids in the runs that a recall does not know, and return all runs.
+
+        Args:
+            wanted: The ids.
+            recall: What earlier calls for the same ids found; this call adds to it.
+        """
+        recall.ask(self, wanted)
+        runs = self.runs()
+        for run in runs:
+            if run.id not in recall.hits:
+                recall.hits[run.id] = list(self._hits(run, wanted))
+        return runs
 
     def _hits(self, run: SortedRun, wanted: KeyedIds) -> Iterator[tuple[Index, Values]]:
         """Return which of the sorted ids a run holds, and their values."""
-        for at, begin, end in _slices(wanted, run.bits):
+        for at, begin, end in slices(wanted, run.bits):
             keys = self._keys(run, at)
-            here = _matches(keys, wanted.hi[begin:end])
+            here = matches(keys, wanted.hi[begin:end])
             if here is None:
                 continue
             places, rows = here
             low, stored = self._rest(run, at, len(keys))
-            rows, exact = _exact(keys, low, rows, wanted.take(slice(begin, end)).take(places))
-            yield begin + places[exact], stored[:, rows[exact]]
+            rows, same = exact(keys, low, rows, wanted.take(slice(begin, end)).take(places))
+            yield begin + places[same], stored[:, rows[same]]
 
-    def _fold_in(self, values: Values, found: npt.NDArray[np.bool_], where: Index, new: Values) -> None:
+    def _fold_in(self, values: Values, found: Mask, where: Index, new: Values) -> None:
         if self._fold is Fold.SUM:
             values[:, where] += new
         else:
@@ -163,14 +242,15 @@ class SortedRuns:
 
     def part(self, bits: int, at: int) -> Part:
         """Return all entries whose id begins with the bits `at`."""
-        return self._merged(self.runs(), bits, at)
+        return self._folded(self.runs(), bits, at, {})
 
     def folded(self) -> Iterator[Part]:
         """Iterate over all entries in ascending order of id, one part at a time."""
         runs = self.runs()
         bits = _bits(sum(run.size for run in runs))
+        near: dict[int, Loaded] = {}
         for at in range(1 << bits):
-            yield self._merged(runs, bits, at)
+            yield self._folded(runs, bits, at, near)
 
     def sound(self) -> bool:
         """Return whether every part holds ascending ids that begin with its bits; lookups rely on it."""
@@ -187,38 +267,32 @@ class SortedRuns:
                 return False
         return True
 
-    def _crowded(self) -> list[SortedRun] | None:
-        ranks: dict[int, list[SortedRun]] = {}
-        for run in self.runs():
-            ranks.setdefault(run.rank, []).append(run)
-        return next((runs for _, runs in sorted(ranks.items()) if len(runs) >= FANOUT), None)
-
-    def _merged(self, runs: list[SortedRun], bits: int, at: int) -> Part:
-        """Fold what several runs hold of the ids whose first `bits` bits are `at`."""
+    def _folded(self, runs: list[SortedRun], bits: int, at: int, near: dict[int, Loaded]) -> Part:
+        """Fold what several runs hold of the ids whose first `bits` bits are `at`; `near` keeps a part of each."""
         ids, values = [], []
         for run in runs:
-            for piece in self._overlapping(run, bits, at):
+            for piece in self._overlapping(run, bits, at, near):
                 ids.append(piece.ids)
                 values.append(piece.values)
         return fold(joined(ids), np.concatenate([np.zeros((self._values, 0), np.int64), *values], axis=1), self._fold)
 
-    def _overlapping(self, run: SortedRun, bits: int, at: int) -> Iterator[Part]:
+    def _overlapping(self, run: SortedRun, bits: int, at: int, near: dict[int, Loaded]) -> Iterator[Part]:
         first, count = (
             (at << (run.bits - bits), 1 << (run.bits - bits)) if run.bits > bits else (at >> (bits - run.bits), 1)
         )
         for place in range(first, first + count):
-            keys = self._keys(run, place, keep=False)
-            begin, end = _range(keys, bits, at)
-            if begin == end:
-                continue
-            low, values = self._rest(run, place, len(keys), keep=False)
-            yield Part(KeyedIds(keys[begin:end], low[begin:end]), values[:, begin:end])
+            if run.id not in near or near[run.id][0] != place:
+                keys = self._keys(run, place, keep=False)
+                near[run.id] = (place, keys, *self._rest(run, place, len(keys), keep=False))
+            _, keys, low, values = near[run.id]
+            begin, end = between(keys, bits, at)
+            if begin < end:
+                yield Part(KeyedIds(keys[begin:end], low[begin:end]), values[:, begin:end])
 
-    def _write(self, parts: Iterator[Part] | list[Part], size: int, bits: int) -> None:
+    def _write(self, parts: Iterator[Part] | list[Part], bits: int) -> SortedRun:
         run = secrets.randbits(62)  # never the id of an earlier run, even of one that was rolled back
         written, new = 0, isinstance(parts, list)  # what was merged stays in the cache only if somebody looks it up
-        self._store.execute("insert into run values(?,?,?,?)", (run, self._space, bits, size))
-        for at, part in enumerate(_cut(parts[0], bits) if isinstance(parts, list) else parts):
+        for at, part in enumerate(cut(parts[0], bits) if isinstance(parts, list) else parts):
             rest = np.concatenate([part.ids.lo.view(np.int64)[None], part.values])
             for piece, data in enumerate((part.ids.hi.view(np.int64), rest.reshape(-1))):
                 blob = data.astype("<i8", copy=False).tobytes()
@@ -226,7 +300,7 @@ class SortedRuns:
                 if new:
                     self._cache.put(run, at, piece, data)
             written += part.ids.size
-        self._store.execute("update run set size=? where id=?", (written, run))
+        return SortedRun(run, bits, written)
 
     def _keys(self, run: SortedRun, at: int, *, keep: bool = True) -> U64:
         return self._piece(run.id, at, 0, keep=keep).view(np.uint64)
@@ -243,80 +317,12 @@ class SortedRuns:
             return cached
         found = self._store.row("select data from run_part where run=? and part=? and piece=?", (run, at, piece))
         if found is None or len(found[0]) % 8:
-            raise LedgerError("an index of the ledger is damaged", "run `dptext ledger verify`")
+            raise MissingPartError("an index of the ledger is damaged", "run `dptext ledger verify`")
         loaded = np.frombuffer(found[0], "<i8")
         if keep:
             self._cache.put(run, at, piece, loaded)
         return loaded
 
 
-def fold(ids: KeyedIds, values: Values, how: Fold) -> Part:
-    """Sort entries and fold those with the same id.
-
-    Args:
-        ids: Ids in any order, repeated or not.
-        values: Their numbers, shape (values, ids).
-        how: How two entries of one id become one.
-    """
-    order = ids.order()
-    ids, values = ids.take(order), values[:, order]
-    starts = ids.starts()
-    if len(starts) == ids.size:
-        return Part(ids, values)
-    if how is Fold.SUM:
-        return Part(ids.take(starts), np.add.reduceat(values, starts, axis=1))
-    order = np.lexsort((values[-1], ids.lo, ids.hi))
-    last = order[np.append(starts[1:], ids.size) - 1]
-    return Part(ids.take(last), values[:, last])
-
-
 def _bits(size: int) -> int:
     return max(0, (size - 1).bit_length() - (PART_KEYS - 1).bit_length())
-
-
-def _cut(part: Part, bits: int) -> Iterator[Part]:
-    for at in range(1 << bits):
-        begin, end = _range(part.ids.hi, bits, at)
-        yield Part(part.ids.take(slice(begin, end)), part.values[:, begin:end])
-
-
-def _range(keys: U64, bits: int, at: int) -> tuple[int, int]:
-    """Return where the sorted keys that begin with the bits `at` begin and end."""
-    if not bits:
-        return 0, len(keys)
-    begin = int(np.searchsorted(keys, np.uint64(at << (64 - bits))))
-    if at + 1 == 1 << bits:
-        return begin, len(keys)
-    return begin, int(np.searchsorted(keys, np.uint64((at + 1) << (64 - bits))))
-
-
-def _slices(wanted: KeyedIds, bits: int) -> Iterator[tuple[int, int, int]]:
-    """Cut sorted ids by their first bits into (part, begin, end); empty parts are left out."""
-    edges = np.arange(1, 1 << bits, dtype=np.uint64) << np.uint64(64 - bits) if bits else np.zeros(0, np.uint64)
-    cuts = [0, *np.searchsorted(wanted.hi, edges).tolist(), wanted.size]
-    for at in range(1 << bits):
-        if cuts[at] < cuts[at + 1]:
-            yield at, cuts[at], cuts[at + 1]
-
-
-def _matches(keys: U64, wanted: U64) -> tuple[Index, Index] | None:
-    """Return which wanted keys occur, and where each occurs first."""
-    if not len(keys):
-        return None
-    rows = np.searchsorted(keys, wanted)
-    places = np.flatnonzero(keys[np.minimum(rows, len(keys) - 1)] == wanted)
-    return (places, rows[places]) if len(places) else None
-
-
-def _exact(keys: U64, low: U64, rows: Index, wanted: KeyedIds) -> tuple[Index, npt.NDArray[np.bool_]]:
-    """Compare the second half of ids too, past ids with the same first half (one in 10^6 ledgers has any)."""
-    rows = rows.copy()
-    exact = low[rows] == wanted.lo
-    for miss in np.flatnonzero(~exact):
-        row = int(rows[miss])
-        while row < len(keys) and keys[row] == wanted.hi[miss]:
-            if low[row] == wanted.lo[miss]:
-                rows[miss], exact[miss] = row, True
-                break
-            row += 1
-    return rows, exact
