@@ -74,7 +74,9 @@ def test_the_page_has_every_line_at_every_epsilon(page):
     lines = page.PAGE.read_text(encoding="utf-8").splitlines()
     for name, plan in page.PLAN.items():
         start = lines.index(f"## {name}")
-        table = [line.strip("| ").split(" | ") for line in lines[start : start + 6 + len(plan)] if line.startswith("| ")]
+        table = [
+            line.strip("| ").split(" | ") for line in lines[start : start + 6 + len(plan)] if line.startswith("| ")
+        ]
         rows = {cells[0]: cells[1:] for cells in table[2:]}
         assert list(rows) == [line.title for line in plan]
         for cells in rows.values():
