@@ -59,7 +59,7 @@ def test_workers_compute_with_nothing_but_the_archive(archive, cluster, asked, t
     (places, out), _ = application(asked, tmp_path, PYSPARK_PYTHON=python, PYSPARK_DRIVER_PYTHON=sys.executable)
     for place in {path for (said,) in places for path in said.split()}:
         assert "/environment/" in place, "a library of this checkout reached the worker"
-        assert "/work/app-" in place, "the worker computes elsewhere than in its own folder"
+        assert "/app-" in place, "the worker computes elsewhere than in its own folder"
     assert [text for _, text in sorted(out)] == expected(asked)
     with Ledger.open(asked["ledger"], create=False) as ledger:
         report = ledger.verify()
