@@ -18,7 +18,10 @@ from dptext_etl.runner.source.table import Files
 def columns_of(
     policy: Policy, out: Path, *, released: str | None = None, partition: str | None = None, **given: Any
 ) -> Iterator[tuple[str, Pairs, dict[str, Any]]]:
-    """Yield name, pairs and cost of every text column of a policy.
+    """Yield name, pairs and cost of every text column of a policy, and of what is published beside a rewritten one.
+
+    What post-processing made of a release follows no law of its mechanism, so measures that take the mechanism's law
+    look at the column of `keep_intermediate` alone.
 
     Args:
         policy: The policy; it names tables, ids, persons, columns and mechanisms.
@@ -34,12 +37,14 @@ def columns_of(
     place = released or layout.sink
     refuse_published(out, place)
     subject = given.pop("subject", None) or (policy.subject if policy.unit == "subject" else None)
-    for column in policy.column_policies():
+    for column, beside in zip(policy.column_policies(), (item.intermediate for item in policy.columns), strict=True):
         name = str(column.column)
         frame, cost = claimed(place, name, policy.storage_options)
         raw = table(layout.source, layout.storage)
-        more = {**given, "subject": subject, "mechanism": column.mechanism}
-        yield name, join(raw, frame, id=policy.id, text=name, **more), cost
+        more = {**given, "subject": subject, "id": policy.id, "text": name}
+        yield name, join(raw, frame, **more, mechanism=None if column.postprocess else column.mechanism), cost
+        if beside is not None:
+            yield beside, join(raw, frame, **more, released_text=beside, mechanism=column.mechanism), cost
 
 
 def table(place: str, storage: dict[str, Any] | None = None) -> Any:

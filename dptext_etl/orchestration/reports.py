@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import dagster as dg
 
-from dptext_etl.checks.reports import copies
+from dptext_etl.checks.reports import copies, rewritten
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.orchestration.findings import Found
 from dptext_etl.policy import Policy
@@ -50,6 +50,8 @@ def results(policy: Policy, asset: dg.AssetKey, runs: Runs) -> list[Found]:
 def _copies(asset: dg.AssetKey, partition: str | None, run: StagedRun) -> Found:
     found = copies.report(run.policy, copies_of(run))
     counts = {f"{item.column}: {name}": count for item in found for name, count in item.verdict().counts.items()}
+    for column, count in rewritten.copies_of(shard.post for shard in run.shards).items():
+        counts[f"{column}, rewritten: copies"] = count.copies
     beyond = sum(item.beyond_chance for item in found)
     said = f"{beyond} of {len(found)} text columns have more copies than chance makes" if beyond else "within chance"
     said = said if found else "no column has a bound to compare with"

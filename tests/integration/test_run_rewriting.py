@@ -11,12 +11,15 @@ import dptext_etl.polars  # noqa: F401
 from dptext_etl import privatize, run
 from dptext_etl.checks.canaries.words import policy_tokens
 from dptext_etl.checks.published import check_published
+from dptext_etl.checks.reports.personal_data import Span
 from dptext_etl.engines import stage
 from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
+from dptext_etl.evaluation.published import columns_of
 from dptext_etl.runner import Manifest, plan, scan_published
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.forgetting import forget
-from dptext_etl.runner.publish.gating import check
+from dptext_etl.runner.publish.gating import check, reports
+from dptext_etl.runner.publish.raw_reports import sealed, survivors
 from dptext_etl.runner.shard import computing
 
 from ..toy_mechanisms import again  # noqa: F401  (a fixture)
@@ -196,7 +199,7 @@ def test_gates_judge_what_is_made_of_it(rewriting):
 def test_what_is_staged_cannot_be_exchanged(rewriting):
     staged = stage(rewriting.policy())
     (first, *_) = staged.rewritten
-    assert set(json.loads(first.with_suffix(".json").read_text())["post"]) == {"sha256", "chains", "failed"}
+    assert set(json.loads(first.with_suffix(".json").read_text())["post"]) == {"sha256", "chains", "failed", "copies"}
     table = pl.read_parquet(first)
     table.with_columns(review=pl.col("review").reverse()).write_parquet(first)
     with pytest.raises(InputError, match="has changed since it was staged"):
@@ -219,3 +222,51 @@ def test_forgotten_records_leave_what_was_made_of_them(rewriting, save):
     assert rewriting.again.got == []
     now = dict(published(rewriting).select("id", "review").iter_rows())
     assert now == {name: text for name, text in texts.items() if name != "r00000"}
+
+
+def test_reports_say_what_readers_see(rewriting):
+    """A rewriter that brings an original back is found in the published text, and not in what it was made of."""
+    raw = pl.read_parquet(rewriting.folder / "raw.parquet")
+    original = raw.sort("id")["review"][7].lower()
+    rewriting.again.says = staticmethod(lambda text: original)
+    policy = rewriting.policy(column=columns(rewriting, keep_intermediate=True))
+    staged = stage(policy)
+    assert list(survivors(staged)) == ["review", "note", "review_intermediate"]
+    found = survivors(staged, lambda text: [Span("WORD", word) for word in text.split()[:1]])
+    assert found["review"].survived == {"WORD": ROWS}
+    assert found["review_intermediate"].survived == {}
+    shared = sealed(staged)
+    assert (shared["review"]["texts"], shared["review_intermediate"]["texts"]) == (ROWS, 0)
+    said = {item["name"]: item for item in reports(staged) if "'review'" in item["message"]}
+    assert said["copies_within_chance"]["counts"]["copies"] == 0, "what the mechanism released"
+    assert said["copies_published"]["counts"] == {"rows": ROWS, "copies": 1}
+    assert "report only" in said["copies_published"]["message"]
+    assert all(verdict.passed for verdict in check(staged)), "a report decides nothing"
+
+
+def test_texts_that_a_rewriter_failed_on_are_counted(rewriting, monkeypatch):
+    real = type(rewriting.policy().columns[0].postprocess[0]).rewrite
+
+    def failing(step, texts, keys, place=0):
+        made = real(step, texts, keys, place)
+        return made._replace(failed=pa.array([True] * 3 + [False] * (len(texts) - 3)))
+
+    monkeypatch.setattr(rewriting.again, "rewrite", failing)
+    summary = rewriting.run()
+    (failed,) = [item for item in summary.reports if item["name"] == "rewriting_failures"]
+    assert failed["counts"] == {"texts": 6}, "three of each shard"
+
+
+def test_a_report_takes_the_mechanisms_law_for_what_the_mechanism_released(rewriting):
+    policy = rewriting.policy(column=columns(rewriting, keep_intermediate=True))
+    run(policy)
+    found = {name: pairs for name, pairs, _ in columns_of(policy, rewriting.folder / "report")}
+    assert {name: pairs.mechanism is not None for name, pairs in found.items()} == {
+        "review": False,
+        "review_intermediate": True,
+        "note": True,
+    }
+    published_texts = dict(published(rewriting).select("review", "review_intermediate").iter_rows())
+    assert set(found["review"].released) == set(published_texts)
+    assert set(found["review_intermediate"].released) == set(published_texts.values())
+    assert found["review"].raw == found["review_intermediate"].raw

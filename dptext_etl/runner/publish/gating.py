@@ -8,7 +8,7 @@ from pathlib import Path
 
 from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.checks.lineage import Lineage
-from dptext_etl.checks.reports import copies, failures
+from dptext_etl.checks.reports import copies, failures, rewritten
 from dptext_etl.checks.reports.copies import CopyCount
 from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger
@@ -125,7 +125,8 @@ def reports(staged: StagedRun) -> list[Mapping[str, object]]:
     counted = copies_of(staged)
     made = (*copies.report(staged.policy, counted), *copies.ngram_report(staged.policy, counted))
     failed = failures.report(shard.failures for shard in staged.shards)
-    return [*(item.verdict().as_dict() for item in made), *(item.as_dict() for item in failed)]
+    again = rewritten.report(staged.policy, (shard.post for shard in staged.shards))
+    return [*(item.verdict().as_dict() for item in made), *(item.as_dict() for item in (*failed, *again))]
 
 
 def _draft(staged: StagedRun, staging: Staging) -> Path:

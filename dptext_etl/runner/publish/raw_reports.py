@@ -20,6 +20,8 @@ from dptext_etl.checks.reports.personal_data import Finder, SurvivorCount, by_pa
 from dptext_etl.corpora.cleaning import normalised
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.policy import Policy
+from dptext_etl.runner.shard.staging import StagedShard, Staging
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.staged import StagedRun
 
@@ -31,7 +33,9 @@ log = logging.getLogger("dptext_etl.runner")
 
 @bare
 def survivors(staged: StagedRun, find: Finder = by_patterns) -> dict[str, SurvivorCount]:
-    """Count the personal data of the raw texts that is left in a staged run, by text column.
+    """Count the personal data of the raw texts that is left in what a staged run publishes, by published text column.
+
+    A column with post-processing is judged as it is published, and as `NAME_intermediate` too where that is published.
 
     Args:
         staged: The run. Call this before it is published: afterwards its staged files are gone.
@@ -43,17 +47,18 @@ def survivors(staged: StagedRun, find: Finder = by_patterns) -> dict[str, Surviv
     _log(staged, "survivors")
     total: dict[str, SurvivorCount] = {}
     for frame in _beside(staged):
-        for item in staged.policy.columns:
-            here = count_survivors(frame[f"raw {item.name}"], frame[item.name], find)
-            total[item.name] = total.get(item.name, SurvivorCount()) + here
+        for name, source in _published(staged.policy).items():
+            here = count_survivors(frame[f"raw {source}"], frame[name], find)
+            total[name] = total.get(name, SurvivorCount()) + here
     return total
 
 
 @bare
 def sealed(staged: StagedRun) -> dict[str, dict[str, int]]:
-    """Count the texts of a staged run that stand, whole or as shared n-grams, anywhere in the raw table.
+    """Count the texts that a staged run publishes and that stand, whole or as shared n-grams, in the raw table.
 
-    Unlike a count row by row this also finds texts of other records. The seal lasts as long as the call.
+    Unlike a count row by row this also finds texts of other records. The seal lasts as long as the call. Columns are
+    those of `survivors`.
 
     Raises:
         InputError: As `survivors`.
@@ -61,14 +66,16 @@ def sealed(staged: StagedRun) -> dict[str, dict[str, int]]:
     """
     _log(staged, "seal")
     policy, secret = staged.policy, staged.policy.column_policies()[0].secret
-    raw, parts = _raw(staged), [_released(staged, place) for place in range(len(staged.parts))]
+    raw, parts = _raw(staged), [_released(staged, shard) for shard in staged.shards]
     counts = {}
     for item in policy.columns:
         with seam("sealing a column", InputError, "the source must be there while its report is made"):
             texts = raw.select(item.name).collect(engine="streaming")[item.name]
         seal = Seal.of(map(_words, texts), secret, policy.dataset, item.name)
-        released = (_words(text) for part in parts for text in part[item.name])
-        counts[item.name] = {"sealed": seal.size, **seal.shared(released)}
+        for name, source in _published(policy).items():
+            if source == item.name:
+                released = (_words(text) for part in parts for text in part[name])
+                counts[name] = {"sealed": seal.size, **seal.shared(released)}
     return counts
 
 
@@ -77,7 +84,8 @@ def in_corpus(staged: StagedRun) -> dict[str, dict[str, int]]:
     """Count the texts that stand both in the raw table and in the public corpus that a column is released from.
 
     A text of the corpus is public whoever else wrote it, so a find refuses nothing. Many finds say that the corpus was
-    made from the table, or both from one source: then it must not be called public.
+    made from the table, or both from one source: then it must not be called public. Releases are not looked at, so it
+    is the same whatever post-processing makes of them.
 
     Returns:
         By text column that is released from a corpus: `corpus`, its texts; `standing`, those of them that stand in the
@@ -103,11 +111,11 @@ def in_corpus(staged: StagedRun) -> dict[str, dict[str, int]]:
 
 
 def _beside(staged: StagedRun) -> Iterator[pl.DataFrame]:
-    """Yield the staged rows, part by part, joined to their raw texts ("raw NAME")."""
+    """Yield the rows as they are to be published, shard by shard, joined to their raw texts ("raw NAME")."""
     policy, raw = staged.policy, _raw(staged)
     named = raw.rename({item.name: f"raw {item.name}" for item in policy.columns})
-    for place in range(len(staged.parts)):
-        released = _released(staged, place)
+    for shard in staged.shards:
+        released = _released(staged, shard)
         with seam("reading raw texts beside their releases", InputError, "the source must be there for its report"):
             yield named.join(released.lazy(), on=policy.id, how="inner").collect(engine="streaming")
 
@@ -117,9 +125,16 @@ def _raw(staged: StagedRun) -> pl.LazyFrame:
     return open_table(staged.policy, staged.layout).frame.select(staged.policy.id, *names)
 
 
-def _released(staged: StagedRun, place: int) -> pl.DataFrame:
+def _released(staged: StagedRun, shard: StagedShard) -> pl.DataFrame:
+    """Return the rows of a shard as they are to be published: after post-processing, where a column has any."""
     with seam("reading what was staged", InputError, "report before the run is published"):
-        return pl.read_parquet(staged.parts[place]).filter(~pl.col(CANARY)).drop(CANARY)
+        return Staging(staged.layout.staging).outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
+
+
+def _published(policy: Policy) -> dict[str, str]:
+    """Return the raw column of every published text column; a column that is kept beside what was made of it, too."""
+    kept = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
+    return {item.name: item.name for item in policy.columns} | kept
 
 
 def _words(text: str | None) -> list[str]:

@@ -73,7 +73,7 @@ def compute(  # noqa: PLR0917
     counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy), settled=settles(policy))
     with profile.stage("reports"):
         copies = {
-            column.name: _copies(planted, frame, column, released[column.name].positions, everything=counts_all(policy))
+            column.name: copies_of(planted, frame, column, released[column.name].positions, policy)
             for column in columns
         }
         profile.count("reports", rows=frame.height if counts_all(policy) else min(frame.height, SAMPLE_ROWS))
@@ -107,13 +107,21 @@ def _places(column: Column, held: Kept | None, new: npt.NDArray[np.bool_]) -> li
     return [*found, place(computing)] if computing is not None and here.any() else found
 
 
-def _copies(
-    planted: pl.DataFrame, out: pl.DataFrame, column: Column, positions: pa.Array, *, everything: bool
+def copies_of(
+    planted: pl.DataFrame, out: pl.DataFrame, column: Column, draws: pl.Series | pa.Array, policy: Policy
 ) -> dict[str, Any]:
-    """Count the texts that came back unchanged, without canary rows; the counts stay inside the boundary."""
-    columns = {"raw": planted[column.name], "released": out[column.name], "draws": pl.Series(positions)}
+    """Count the texts that came back unchanged, without canary rows; the counts stay inside the boundary.
+
+    Args:
+        planted: The raw shard with its canary rows.
+        out: Their releases, or what was made of them, in the same order.
+        column: The text column.
+        draws: Number of draws for each.
+        policy: The policy of the run, which says whether all rows count or a sample.
+    """
+    columns = {"raw": planted[column.name], "released": out[column.name], "draws": pl.Series(draws)}
     places = np.flatnonzero(~canary_marks(planted))
-    rows = pl.DataFrame(columns)[places if everything else sample(places)]
+    rows = pl.DataFrame(columns)[places if counts_all(policy) else sample(places)]
     mechanism = by_word(column.policy.mechanism)
     run = None if mechanism is None else ngram_words(mechanism)
     return count_copies(rows["raw"], rows["released"], rows["draws"], run).as_dict()

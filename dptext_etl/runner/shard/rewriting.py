@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -26,7 +26,9 @@ from dptext_etl.ledger.terms import Posted
 from dptext_etl.policy import Policy
 from dptext_etl.runner import durable
 from dptext_etl.runner.claims import said_of
+from dptext_etl.runner.shard import draw_counts
 from dptext_etl.runner.shard.charging import Column, texts_of
+from dptext_etl.runner.shard.computing import copies_of
 from dptext_etl.runner.shard.staging import StagedShard, Staging
 from dptext_etl.runner.source.roles import published_columns
 
@@ -99,7 +101,8 @@ def _served(
             return None
         if frame.columns == _laid_out(staging.read(staged), texts, shards.policy).columns:
             return staged
-        return _stage(shards, staged, texts, staged.post["failed"])  # the policy keeps other columns now
+        counted = {name: staged.post[name] for name in ("failed", "copies") if name in staged.post}
+        return _stage(shards, staged, texts, counted)  # the policy keeps other columns now
 
 
 def _whole(staging: Staging, shard: StagedShard, chains: Mapping[str, str]) -> bool:
@@ -120,12 +123,17 @@ def _made(  # noqa: PLR0917
 ) -> StagedShard:
     """Rewrite what is not kept, and stage the results."""
     frame, ids = shards.staging.read(staged), reserved.charged.ids
-    texts, failed = {}, {}
+    draws = shards.staging.draws(staged)
+    texts, failed, copies = {}, {}, {}
     for item in shards.columns:
         if item.name in chains:
             texts[item.name], failed[item.name] = _column(shards, item, frame, ids, index, posted[item.name])
+            made = pl.DataFrame([texts[item.name]])
+            drawn, _ = draw_counts.counts(draws[item.name])
+            copies[item.name] = copies_of(reserved.frame, made, item, pa.array(drawn), shards.policy)
     shards.profile.count("postprocess", rows=frame.height)
-    return _stage(shards, staged, texts, {name: count for name, count in failed.items() if count})
+    failed = {name: count for name, count in failed.items() if count}
+    return _stage(shards, staged, texts, {"failed": failed, "copies": copies})
 
 
 def _column(  # noqa: PLR0917
@@ -168,15 +176,15 @@ def _kept(  # noqa: PLR0917
 
 
 def _stage(
-    shards: Shards, staged: StagedShard, texts: Mapping[str, pl.Series], failed: Mapping[str, int]
+    shards: Shards, staged: StagedShard, texts: Mapping[str, pl.Series], counted: Mapping[str, Mapping[str, Any]]
 ) -> StagedShard:
-    """Write the results beside a shard as they are to be published, then say so in its record."""
+    """Write the results beside a shard as they are to be published, then say so in its record, with counts."""
     staging = shards.staging
     frame = _laid_out(staging.read(staged), texts, shards.policy)
     path = staging.post(staged)
     durable.write(path, frame.write_parquet, action="staging a shard")
     chains = {item.name: item.policy.chain for item in shards.columns if item.name in texts}
-    return staging.say(replace(staged, post={"sha256": sha256(path), "chains": chains, "failed": dict(failed)}))
+    return staging.say(replace(staged, post={"sha256": sha256(path), "chains": chains, **counted}))
 
 
 def _laid_out(frame: pl.DataFrame, texts: Mapping[str, pl.Series], policy: Policy) -> pl.DataFrame:

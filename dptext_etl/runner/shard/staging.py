@@ -44,8 +44,9 @@ class StagedShard:
         failures: What models failed on, by column: `texts`, and `draws` that were uniform; none where none failed, and
             inside the boundary.
         tag: What names the files of one attempt; empty where attempts cannot meet.
-        post: What post-processing made of it: `sha256` of the file beside it, `chains` by column, and how many texts
-            a model `failed` on, by column; none where nothing is post-processed, or before it was.
+        post: What post-processing made of it: `sha256` of the file beside it, `chains` by column, how many texts
+            a model `failed` on, by column, and `copies` among its results, as above; none where nothing is
+            post-processed, or before it was.
     """
 
     index: int
