@@ -12,7 +12,7 @@ from dptext_etl.checks import Lineage
 from dptext_etl.guarantee import MICRO
 from dptext_etl.orchestration import pictures
 from dptext_etl.orchestration.written import written
-from dptext_etl.policy import Policy
+from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner import Manifest, RunSummary, StagedRun
 from dptext_etl.runner.shard.staging import Staging
 
@@ -21,12 +21,12 @@ Metadata = dict[str, Any]
 
 def claims(policy: Policy) -> Metadata:
     """Return a table for people with the guarantee of every text column, before anything runs."""
-    rows = ["| column | mechanism | epsilon | class | disclosed |", "|---|---|---|---|---|"]
+    rows = ["| column | mechanism | epsilon | class | disclosed | then |", "|---|---|---|---|---|---|"]
     for column in policy.column_policies():
         mechanism, guarantee = column.mechanism, column.mechanism.guarantee
         disclosed = ", ".join(sorted(guarantee.disclosures)) or "nothing"
         said = (f"{mechanism.epsilon:g} per {guarantee.unit}", guarantee.guarantee_class.value, disclosed)
-        rows.append(f"| {column.column} | {mechanism.name} | {' | '.join(said)} |")
+        rows.append(f"| {column.column} | {mechanism.name} | {' | '.join(said)} | {_steps(column) or '-'} |")
     return {"release": policy.release, "guarantee": dg.MetadataValue.md("\n".join(rows))}
 
 
@@ -106,27 +106,30 @@ def _rows(rows: Mapping[str, int]) -> Metadata:
     return {f"rows {name.replace('_', ' ')}": count for name, count in rows.items() if count or name in _ALWAYS}
 
 
+def _steps(column: ColumnPolicy) -> str:
+    """Return the names of the post-processings of a column, in their order; empty if it has none."""
+    return ", ".join(step.name for step in column.postprocess)
+
+
 def _number(amount: float | str) -> float | str:
     return amount if isinstance(amount, str) else round(float(amount), 3)
 
 
 def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Metadata:
-    """Return the columns and the origin of each."""
+    """Return the columns and the origin of each; a column that the policy keeps beside what was made of it, too."""
     lineage = Lineage.declared(policy)
-    spent = {column.column: column.mechanism for column in policy.column_policies()}
+    spent = {column.column: column for column in policy.column_policies()}
     columns = []
     for edge in lineage.edges:
-        mechanism = spent.get(edge.output)
-        tags = (
-            {"way": edge.way}
-            if mechanism is None
-            else {"mechanism": mechanism.name, "epsilon": f"{mechanism.epsilon:g}"}
-        )
-        said = (
-            "passes in clear"
-            if mechanism is None
-            else f"released by {mechanism.name}, epsilon {mechanism.epsilon:g} per {mechanism.guarantee.unit}"
-        )
+        said, tags = "passes in clear", {"way": str(edge.way)}
+        if edge.way == "released":
+            column = spent[edge.source]
+            mechanism = column.mechanism
+            said = f"released by {mechanism.name}, epsilon {mechanism.epsilon:g} per {mechanism.guarantee.unit}"
+            tags = {"mechanism": mechanism.name, "epsilon": f"{mechanism.epsilon:g}"}
+            if column.postprocess and edge.output == edge.source:
+                said += f", then rewritten at no cost: {_steps(column)}"
+                tags["postprocess"] = _steps(column)
         columns.append(dg.TableColumn(edge.output, schema.get(edge.output, "unknown"), description=said, tags=tags))
     deps = {edge.output: [dg.TableColumnDep(asset_key=raw, column_name=edge.source)] for edge in lineage.edges}
     return {

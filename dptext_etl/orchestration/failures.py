@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 import dagster as dg
 
-from dptext_etl.errors import DPTextError
+from dptext_etl.errors import DPTextError, UnavailableLedgerError
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -21,8 +21,9 @@ UNKNOWN = "an error that dptext_etl did not foresee; its message is not shown, b
 class as_failure:  # noqa: N801  (reads as a statement: `with as_failure("staging"):`)
     """Turn every exception that leaves the block into a `dagster.Failure` with our words and without its causes.
 
-    The failure forbids retries: a policy, a cap or a gate fails again for the same reason, and a new run resumes after
-    a crash.
+    The failure forbids retries where a policy, a table, a cap or a gate refuses: they refuse again for the same reason,
+    and a fired gate has revoked the release. What broke down (a ledger that was busy, memory, a machine) may be tried
+    again where the code location asks for it: the next attempt goes on from what is committed.
 
     Args:
         action: The action inside the block as a gerund, such as "staging".
@@ -50,4 +51,5 @@ def _failure(action: str, exc: BaseException | None) -> dg.Failure:
         sentence, code = str(exc), exc.exit_code
     else:
         sentence, code = f"{action} failed ({type(exc).__name__}): {UNKNOWN}", DPTextError.exit_code
-    return dg.Failure(sentence, metadata={"exit_code": code, "error": type(exc).__name__}, allow_retries=False)
+    passing = code == DPTextError.exit_code or isinstance(exc, UnavailableLedgerError)
+    return dg.Failure(sentence, metadata={"exit_code": code, "error": type(exc).__name__}, allow_retries=passing)

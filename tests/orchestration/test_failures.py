@@ -4,7 +4,7 @@ import traceback
 
 import pytest
 
-from dptext_etl.errors import BudgetError, GateError, InputError
+from dptext_etl.errors import BudgetError, DPTextError, GateError, InputError, LedgerError, LockedLedgerError
 
 dg = pytest.importorskip("dagster", reason="dagster is not installed")
 
@@ -42,6 +42,13 @@ def test_other_errors_lose_their_words(error):
     failure = caught(error)
     assert type(error).__name__ in failure.description
     assert failure.metadata["exit_code"].value == 1
+    assert failure.allow_retries
+
+
+def test_what_broke_down_may_be_tried_again():
+    assert caught(LockedLedgerError("busy")).allow_retries
+    assert caught(DPTextError("rewriting a shard failed (MemoryError)")).allow_retries
+    assert not caught(LedgerError("the release is revoked")).allow_retries
 
 
 @pytest.mark.parametrize("error", [InputError("wrong"), RuntimeError(SENTINEL)])
