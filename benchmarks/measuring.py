@@ -47,6 +47,7 @@ class Row:
 def task(name: str, *, threads: int = 1, script: str = "tasks.py", **parameters: Any) -> dict[str, Any]:
     """Run one task of a script in a process of its own; {} with a sentence on stderr where its data is absent."""
     env = {**os.environ, **dict.fromkeys(THREADS, str(threads))}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as those of an installed package are
     command = [sys.executable, str(HERE / script), name, json.dumps(parameters)]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
     if done.returncode == SKIPPED:

@@ -37,6 +37,8 @@ class Gate(ABC):
         order: Place in lists of gates: lower numbers first, equal numbers by name.
         rewritten: Whether it also judges what post-processing made of released texts (`feed_rewritten`). Of a column
             with post-processing every other gate judges only what the mechanism released.
+        asks_ledger: Whether `feed` may ask the ledger. Other gates look at a batch side by side, each in one thread at
+            a time.
         needs_markers: Whether it reads the id column and the canary marker of a staged part. Where a part lacks one of
             them, such a gate is left out; `raw_column_absent` then stops the run.
         problems: Names of its counts that must be 0 and that add up over batches of rows. Great Expectations judges a
@@ -54,6 +56,7 @@ class Gate(ABC):
     stages: ClassVar[frozenset[Stage]]
     order: ClassVar[int] = 100
     rewritten: ClassVar[bool] = False
+    asks_ledger: ClassVar[bool] = False
     needs_markers: ClassVar[bool] = True
     problems: ClassVar[tuple[str, ...]] = ()
     seen: ClassVar[tuple[str, ...]] = ()

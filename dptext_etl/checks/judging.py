@@ -11,6 +11,7 @@ charged as delta.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import polars as pl
@@ -20,7 +21,9 @@ from dptext_etl.checks.candidate import Candidate, Stage, batches, schema
 from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.verdict import Verdict
+from dptext_etl.device import threads
 from dptext_etl.errors import GateError, seam
+from dptext_etl.side_by_side import ahead
 
 
 def evaluate(candidate: Candidate, seen: Callable[[int], object] = lambda _: None) -> tuple[Verdict, ...]:
@@ -65,12 +68,21 @@ def made(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gate]:
 
 
 def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame], seen: Callable[[int], object] = lambda _: None) -> None:
-    """Give every batch of rows to every gate."""
-    gates = tuple(gates)
-    for batch in rows:
-        for gate in gates:
-            gate.feed(batch)
-        seen(batch.height)
+    """Give every batch of rows to every gate: gates look at it side by side, while the next batch is read.
+
+    A gate that asks the ledger stays in this thread, to which the ledger's connection belongs.
+    """
+    gates, width = tuple(gates), threads()
+    here = [gate for gate in gates if gate.asks_ledger or width <= 1]
+    elsewhere = [gate for gate in gates if gate not in here]
+    with ThreadPoolExecutor(width, thread_name_prefix="dptext-gate") as pool:
+        for batch in ahead(rows, width):
+            looking = [pool.submit(gate.feed, batch) for gate in elsewhere]
+            for gate in here:
+                gate.feed(batch)
+            for look in looking:
+                look.result()
+            seen(batch.height)
 
 
 def feed_rewritten(gates: Iterable[Gate], part: Path) -> None:

@@ -61,6 +61,7 @@ class RowsLedgered(Gate):
     seen = ("_cells", "_uncommitted", "_different")
     order = 80
     rewritten = True
+    asks_ledger = True
 
     def __init__(self, policy: Policy, ledger: Ledger, refs: Mapping[str, ReleaseRef]) -> None:
         super().__init__(policy)

@@ -23,6 +23,7 @@ from dptext_etl.device import threads
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.families.vector.vector import Draws, Indices
 from dptext_etl.sampling import epsilon_implemented, smallest_weight, weight_bits
+from dptext_etl.side_by_side import products_in_one_thread
 
 log = logging.getLogger("dptext_etl.families")
 
@@ -126,7 +127,7 @@ class PairWeights:
                 draw_block(first)
             return chosen
         # one block's products and gathered draws, which are one thread's work, beside another block's draws
-        with ThreadPoolExecutor(at_once) as pool:
+        with products_in_one_thread(), ThreadPoolExecutor(at_once) as pool:
             list(pool.map(draw_block, firsts))
         return chosen
 

@@ -12,15 +12,19 @@ from typing import IO, Self
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import flush, sha256
 from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
 from dptext_etl.runner.shard.staging import StagedShard, Staging
+from dptext_etl.side_by_side import in_order
 
 _ELSEWHERE = ".elsewhere"
 """Ends the name of a folder where other machines draft parts; it stands beside the drafts, and no version holds it."""
+_WIDTH = 2
+"""Parts that are written at a time, at most: each is in memory."""
 _AGAIN = "is there room and access? Readers still see the version before; run the same policy again"
 
 
@@ -86,10 +90,21 @@ class Writer:
         """The format of the parts."""
         return self._layout.sink_format
 
-    def add(self, shard: StagedShard) -> None:
-        """Write a staged shard without its canary rows."""
-        path = self._drafts / self._next()
-        self._written.append((path.name, *write_part(self._staging, shard, path, self.format)))
+    def add(self, shards: Iterable[StagedShard], width: int) -> Iterator[int]:
+        """Write staged shards without their canary rows, in their order, so many at a time.
+
+        Yields:
+            The rows of every shard, when it is written.
+        """
+        first = len(self._written)
+        places = ((shard, self._drafts / self._name(number)) for number, shard in enumerate(shards, first))
+        for name, rows, digest in in_order(self._add, places, width):
+            self._written.append((name, rows, digest))
+            yield rows
+
+    def _add(self, place: tuple[StagedShard, Path]) -> tuple[str, int, str]:
+        shard, path = place
+        return path.name, *write_part(self._staging, shard, path, self.format)
 
     def add_rows(self, frame: pl.DataFrame) -> None:
         """Write rows as they are to be published."""
@@ -130,7 +145,10 @@ class Writer:
         self._written.append((name, rows, digest))
 
     def _next(self) -> str:
-        return f"part-{len(self._written):05d}.{self.format}"
+        return self._name(len(self._written))
+
+    def _name(self, number: int) -> str:
+        return f"part-{number:05d}.{self.format}"
 
     def finish(self, each: Callable[[], object] = lambda: None) -> None:
         """Put the version where the manifest will point. Call it when the ledger has recorded the publication.
@@ -211,16 +229,15 @@ def write_part(staging: Staging, shard: StagedShard, path: Path, file_format: st
 
 
 def write_here(writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
-    """Write staged shards as parts in this process, one after the other.
+    """Write staged shards as parts in this process, side by side where it has cores for that.
 
     Args:
         writer: The version.
         shards: The shards, in order.
         each: Called after every shard with its rows.
     """
-    for shard in shards:
-        writer.add(shard)
-        each(shard.counts["rows"])
+    for rows in writer.add(shards, min(_WIDTH, threads())):
+        each(rows)
 
 
 def _written(frame: pl.DataFrame, path: Path, file_format: str) -> tuple[int, str]:

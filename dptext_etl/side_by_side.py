@@ -1,0 +1,92 @@
+"""Do work side by side in threads, in bounded memory: the libraries that do it let other threads run meanwhile."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Lock
+from typing import Any, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+def in_order(work: Callable[[Item], Result], items: Iterable[Item], width: int) -> Iterator[Result]:
+    """Do some work for every item, and yield the results in the order of the items.
+
+    Args:
+        work: What to do with an item, in any thread.
+        items: The items; the next one is taken when a thread is free for it.
+        width: How many items are under way, or wait to be yielded, at a time; 1 works in this thread.
+
+    >>> list(in_order(str.upper, "abcd", 2))
+    ['A', 'B', 'C', 'D']
+    """
+    if width <= 1:
+        yield from map(work, items)
+        return
+    with ThreadPoolExecutor(width, thread_name_prefix="dptext-beside") as pool:
+        under_way: deque[Future[Result]] = deque()
+        try:
+            for item in items:
+                under_way.append(pool.submit(work, item))
+                if len(under_way) >= width:
+                    yield under_way.popleft().result()
+            while under_way:
+                yield under_way.popleft().result()
+        finally:
+            for begun in under_way:
+                begun.cancel()
+
+
+def ahead(items: Iterable[Item], width: int) -> Iterator[Item]:
+    """Yield items; while one is used, a thread takes the next one.
+
+    Args:
+        items: The items; none is None.
+        width: How many threads this process may use; 1 takes every item when it is asked for.
+
+    >>> list(ahead("abcd", 2))
+    ['a', 'b', 'c', 'd']
+    """
+    if width <= 1:
+        yield from items
+        return
+    source = iter(items)
+    with ThreadPoolExecutor(1, thread_name_prefix="dptext-ahead") as pool:
+        coming = pool.submit(next, source, None)
+        while (item := coming.result()) is not None:
+            coming = pool.submit(next, source, None)
+            yield item
+
+
+class _SingleThreaded:
+    """Keeps NumPy's products of matrices to one thread while anybody asks for it."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._asking = 0
+        self._limits: Any = None
+
+    @contextmanager
+    def __call__(self) -> Iterator[None]:
+        """Keep to one thread for the block; where several blocks overlap, until the last one ends."""
+        from threadpoolctl import threadpool_limits
+
+        with self._lock:
+            if not self._asking:
+                self._limits = threadpool_limits(1, "blas")
+            self._asking += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._asking -= 1
+                if not self._asking:
+                    self._limits.restore_original_limits()
+
+
+products_in_one_thread = _SingleThreaded()
+"""A block whose threads each multiply matrices: the library's own threads would wait for each other and burn time."""
