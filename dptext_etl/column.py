@@ -170,7 +170,7 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
     Infinite amounts are `INFINITE`.
     """
     counts, where = np.unique(to_numpy(positions), return_inverse=True)
-    return _by_record([_cost(mechanism, "spend", count) for count in counts.tolist()], where)
+    return _by_record([_cost(mechanism, "spend", count)[1] for count in counts.tolist()], where)
 
 
 def worst_case(
@@ -193,8 +193,8 @@ def worst_case(
         counts = np.where(passed, 0, mechanism.most_positions)
     distinct, where = np.unique(counts, return_inverse=True)
     costs = [_cost(mechanism, "worst_case", count) for count in distinct.tolist()]
-    n_worst = np.array([cost.n_worst for cost in costs], dtype=np.uint32)[where]
-    return n_worst, _by_record(costs, where)
+    n_worst = np.array([most for most, _ in costs], dtype=np.uint32)[where]
+    return n_worst, _by_record([amounts for _, amounts in costs], where)
 
 
 def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -222,25 +222,28 @@ def require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array, hint: st
         raise InputError("a record id of a batch stands beside several texts; each record has one text", hint)
 
 
-def _cost(mechanism: Mechanism, of: Literal["spend", "worst_case"], draws: int) -> Spend:
-    """Return what one of the two methods says of a number of draws; every shard has the same numbers again."""
+def _cost(mechanism: Mechanism, of: Literal["spend", "worst_case"], draws: int) -> tuple[int, tuple[int, ...]]:
+    """Return what one of the two methods says of a number of draws; every shard has the same numbers again.
+
+    Returns:
+        The positions that are charged, and the amounts in the order of `ADDITIVE`; infinite ones are `INFINITE`.
+    """
     known, asked = mechanism.known_costs, (of, draws)
     if len(known) >= KNOWN_COSTS:
         known.clear()
     found = known.get(asked)
     if found is None:
-        found = known[asked] = getattr(mechanism, of)(draws)
+        cost: Spend = getattr(mechanism, of)(draws)
+        amounts = (getattr(cost, name) for name in ADDITIVE)
+        whole = tuple(INFINITE if math.isinf(amount) else int(amount) for amount in amounts)
+        found = known[asked] = (cost.n_worst, whole)
     return found
 
 
-def _by_record(costs: list[Spend], where: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.int64]]:
-    """Assign distinct costs to records; infinite ones become `INFINITE`."""
-    return {
-        name: np.array(
-            [INFINITE if math.isinf(getattr(cost, name)) else getattr(cost, name) for cost in costs], dtype=np.int64
-        )[where]
-        for name in ADDITIVE
-    }
+def _by_record(costs: list[tuple[int, ...]], where: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.int64]]:
+    """Assign distinct costs to records."""
+    amounts = np.array(costs, dtype=np.int64).reshape(-1, len(ADDITIVE))
+    return {name: amounts[where, place] for place, name in enumerate(ADDITIVE)}
 
 
 def _amounts(counted: npt.NDArray[np.int64], unit: int) -> pa.Array:

@@ -250,7 +250,7 @@ class Mechanism(BaseModel, ABC):
         return self.spend(self.most_positions if positions is None else positions)
 
     @cached_property
-    def known_costs(self) -> dict[tuple[str, int], Spend]:
+    def known_costs(self) -> dict[tuple[str, int], tuple[int, tuple[int, ...]]]:
         """Return where costs are kept by the method that gives them and its number of draws (`column.spends`)."""
         return {}
 

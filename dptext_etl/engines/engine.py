@@ -24,7 +24,8 @@ from dptext_etl.runner.publish.gating import judge_here
 from dptext_etl.runner.publish.parts import Writer, write_here
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.done import Done, Phase
-from dptext_etl.runner.shard.staging import StagedShard, Staging
+from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Rows, Table
 from dptext_etl.runner.source.table import Files

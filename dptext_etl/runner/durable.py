@@ -20,7 +20,12 @@ _ROOM = "is there space and write access? What is spent is kept: run the same po
 
 
 def write(
-    path: Path, fill: Callable[[IO[bytes]], object], *, mode: int = PRIVATE_FILE, action: str = "writing"
+    path: Path,
+    fill: Callable[[IO[bytes]], object],
+    *,
+    mode: int = PRIVATE_FILE,
+    action: str = "writing",
+    listed: bool = True,
 ) -> None:
     """Write a file so that it is there whole or not at all, whatever happens in between.
 
@@ -29,6 +34,8 @@ def write(
         fill: Writes the content into an open binary file.
         mode: Permissions.
         action: The action in words, for the error.
+        listed: Flush the folder, too, so that the name is there after a power cut; False where the next write into the
+            folder does it, and nothing relies on the file before.
 
     Raises:
         InputError: The disk is full, or access is denied; no part of the file is left.
@@ -46,7 +53,8 @@ def write(
         except BaseException:
             draft.unlink(missing_ok=True)
             raise
-        flush(path.parent)
+        if listed:
+            flush(path.parent)
 
 
 def name_again(path: Path, again: Path, *, mode: int = PRIVATE_FILE) -> None:

@@ -22,7 +22,8 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import ReleaseRef
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
-from dptext_etl.runner.shard.staging import StagedShard, Staging
+from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staged import StagedRun
 
 _VERSION = 1

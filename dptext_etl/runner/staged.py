@@ -11,7 +11,8 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.profile import Profile
-from dptext_etl.runner.shard.staging import StagedShard, Staging
+from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.staging import Staging
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.done import Done, Phase
-from dptext_etl.runner.shard.staging import StagedShard
+from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Table
 from dptext_etl.runner.staged import StagedRun

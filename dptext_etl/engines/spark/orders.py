@@ -14,7 +14,7 @@ from dptext_etl import errors
 from dptext_etl.engines.spark.cells import SCHEMA, Pack, batch_of
 from dptext_etl.engines.spark.shards import local_frame
 from dptext_etl.errors import DPTextError, bare, seam
-from dptext_etl.runner.shard.staging import StagedShard
+from dptext_etl.runner.shard.records import StagedShard
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

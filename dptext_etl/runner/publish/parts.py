@@ -18,7 +18,8 @@ from dptext_etl.files import flush, sha256
 from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
-from dptext_etl.runner.shard.staging import StagedShard, Staging
+from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.side_by_side import in_order
 
 _ELSEWHERE = ".elsewhere"

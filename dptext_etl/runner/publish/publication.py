@@ -19,8 +19,9 @@ from dptext_etl.runner.publish.enough import require_enough
 from dptext_etl.runner.publish.manifest import Manifest, Part, draft
 from dptext_etl.runner.publish.parts import Writer, write_here
 from dptext_etl.runner.publish.showing import alone_at, show
+from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.replaying import replays
-from dptext_etl.runner.shard.staging import StagedShard, Staging
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.incremental import continues
 from dptext_etl.runner.staged import StagedRun
 

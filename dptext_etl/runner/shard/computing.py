@@ -23,8 +23,8 @@ from dptext_etl.runner.computed import Place, place, together
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts
 from dptext_etl.runner.shard.charging import Column, texts_of, views_of
+from dptext_etl.runner.shard.records import Facts
 from dptext_etl.runner.shard.replaying import Kept
-from dptext_etl.runner.shard.staging import Facts
 from dptext_etl.runner.source.roles import output_columns
 
 

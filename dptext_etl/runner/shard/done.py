@@ -10,8 +10,8 @@ from typing import Any, Literal
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.shard import Shards
-from dptext_etl.runner.shard.staging import StagedShard
 
 Phase = Literal["reserve", "release"]
 """What is done with the shards: "reserve" charges only; "release" charges, computes, stages and commits."""

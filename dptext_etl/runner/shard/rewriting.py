@@ -29,7 +29,8 @@ from dptext_etl.runner.claims import said_of
 from dptext_etl.runner.shard import draw_counts
 from dptext_etl.runner.shard.charging import Column, texts_of
 from dptext_etl.runner.shard.computing import copies_of
-from dptext_etl.runner.shard.staging import StagedShard, Staging
+from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import published_columns
 
 if TYPE_CHECKING:

@@ -32,9 +32,10 @@ from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts, probing
 from dptext_etl.runner.shard.charging import Charged, Column, charge
 from dptext_etl.runner.shard.computing import canary_marks, compute
+from dptext_etl.runner.shard.records import StagedShard, digest_of
 from dptext_etl.runner.shard.replaying import Kept, kept
 from dptext_etl.runner.shard.rewriting import rewritten
-from dptext_etl.runner.shard.staging import StagedShard, Staging, digest_of
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.shard.turns import StoppedError, Turns
 
 log = logging.getLogger("dptext_etl.runner")

@@ -6,13 +6,11 @@ their files hold a tag of each attempt, and the driver of the run decides whose 
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Self
+from typing import Final
 
 import polars as pl
 
@@ -21,96 +19,12 @@ from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner import durable
 from dptext_etl.runner.computed import Places
+from dptext_etl.runner.shard.records import Facts, KeptShard, StagedShard, recorded
 
-_VERSION = 4
 _KEPT = "kept"
 _POST = ".post"
 _QUICK: Final = "lz4"  # read twice and removed soon: half the time of the default is worth half again its size
 _AGAIN = "run the same policy again: it goes on from what is committed"
-
-
-@dataclass(frozen=True)
-class StagedShard:
-    """The record of one staged file.
-
-    Attributes:
-        index: Number of the shard in its run.
-        sha256: Hash of the file.
-        inputs: Hash of what the file was computed from (keyed hashes of texts, kept values); a resumed run compares it.
-        counts: Whole numbers: rows by kind, words.
-        spends: Sums and maxima in millionths, by name.
-        copies: Texts that equal their originals, by column (`checks.leaks`); stays inside the boundary.
-        computed: Where and in what the texts' models computed, by column (`runner.computed`); none without a model.
-        failures: What models failed on, by column: `texts`, and `draws` that were uniform; none where none failed, and
-            inside the boundary.
-        tag: What names the files of one attempt; empty where attempts cannot meet.
-        post: What post-processing made of it: `sha256` of the file beside it, `chains` by column, how many texts
-            a model `failed` on, by column, and `copies` among its results, as above; none where nothing is
-            post-processed, or before it was.
-    """
-
-    index: int
-    sha256: str
-    inputs: str
-    counts: Mapping[str, int]
-    spends: Mapping[str, int | float]
-    copies: Mapping[str, Mapping[str, Any]]
-    computed: Places = field(default_factory=dict)
-    failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    tag: str = ""
-    post: Mapping[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read a record that `save` wrote."""
-        return cls.from_dict(json.loads(text))
-
-    @classmethod
-    def from_dict(cls, facts: Mapping[str, Any]) -> Self:
-        """Read what `as_dict` wrote."""
-        values = dict(facts)
-        if values.pop("version") != _VERSION:
-            msg = "another version of the record"
-            raise ValueError(msg)
-        return cls(**values)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the record as JSON holds it."""
-        facts = asdict(self)
-        for name in (
-            "computed",
-            "failures",
-            "post",
-        ):  # of tables: the record says what it said before models were told apart
-            if not facts[name]:
-                del facts[name]
-        return {"version": _VERSION, **facts}
-
-
-class Facts(NamedTuple):
-    """The counts of a computed shard (see `StagedShard`)."""
-
-    counts: Mapping[str, int]
-    spends: Mapping[str, int | float]
-    copies: Mapping[str, Mapping[str, Any]]
-    computed: Places
-    failures: Mapping[str, Mapping[str, int]]
-
-
-class KeptShard(NamedTuple):
-    """What was set aside of a shard.
-
-    Attributes:
-        frame: Its rows, canary rows included.
-        draws: Draws made, one column per text column.
-        computed: Where and in what the texts' models computed, by column.
-        posts: What post-processing made of its rows, a frame for each time.
-    """
-
-    frame: pl.DataFrame
-    draws: pl.DataFrame
-    computed: Places
-    posts: tuple[pl.DataFrame, ...] = ()
 
 
 class Staging:
@@ -157,13 +71,14 @@ class Staging:
         path = self._path(index, self._tag)
         for old in (_record(path), _post(path)):
             old.unlink(missing_ok=True)
-        durable.write(path, partial(frame.write_parquet, compression=_QUICK), action="staging a shard")
-        durable.write(_draws(path), draws.write_ipc, action="staging a shard")
+        rows = partial(frame.write_parquet, compression=_QUICK)
+        for place, fill in ((path, rows), (_draws(path), draws.write_ipc)):
+            durable.write(place, fill, action="staging a shard", listed=False)  # the record's write lists them, too
         return self.say(StagedShard(index, sha256(path), inputs, *facts, self._tag))
 
     def say(self, shard: StagedShard) -> StagedShard:
         """Write the record of a shard, durably, and return it."""
-        text = json.dumps(shard.as_dict(), indent=1).encode()
+        text = json.dumps(shard.as_dict()).encode()  # in one line: long records are written by C code alone
         durable.write(_record(self.path(shard)), lambda file: file.write(text), action="staging a shard")
         return shard
 
@@ -186,7 +101,7 @@ class Staging:
     def find(self, index: int, inputs: str) -> list[StagedShard]:
         """Return the whole attempts at a shard that were computed from these inputs."""
         records = sorted(self.folder.glob(f"{self._path(index, '').stem}*.json"))
-        return [shard for shard in map(_recorded, records) if shard and self._whole(shard, index, inputs)]
+        return [shard for shard in map(recorded, records) if shard and self._whole(shard, index, inputs)]
 
     def _whole(self, shard: StagedShard, index: int, inputs: str) -> bool:
         try:
@@ -267,7 +182,7 @@ class Staging:
 
     def set_aside(self) -> None:
         """Give staged files a second name that no run overwrites or removes; replays of models read it."""
-        for shard in map(_recorded, self.folder.glob("shard-*.json")):
+        for shard in map(recorded, self.folder.glob("shard-*.json")):
             if shard is None:
                 continue
             path = self.path(shard)
@@ -325,20 +240,3 @@ def _files(path: Path) -> tuple[Path, ...]:
 def _records_first(paths: Iterable[Path]) -> list[Path]:
     """Put records before their files: who dies while removing leaves no record without its files."""
     return sorted(paths, key=lambda path: path.suffix != ".json")
-
-
-def _recorded(path: Path) -> StagedShard | None:
-    """Read a record, or None if it is damaged or of another version."""
-    try:
-        return StagedShard.from_json(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def digest_of(*parts: bytes) -> str:
-    """Hash byte strings unambiguously, 64 hex digits."""
-    whole = hashlib.sha256()
-    for part in parts:
-        whole.update(len(part).to_bytes(8, "little"))
-        whole.update(part)
-    return whole.hexdigest()
