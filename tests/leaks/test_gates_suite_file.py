@@ -40,6 +40,16 @@ def checkpoint(context, name):
     return context.checkpoints.add(gx.Checkpoint(name=name, validation_definitions=[check]))
 
 
+def test_pages_tell_the_same_expectation_of_two_columns_apart(bench):
+    kind = dptx.ExpectColumnValuesToStayInOutputSet
+    said = [item.description for item in dptx.suite_for(bench.policy).expectations if isinstance(item, kind)]
+    assert len(set(said)) == len(said) > 0
+    assert "column review" in said[0]
+    named = dptx.ExpectGateToPass(gate="texts_in_corpus", policy=bench.policy)
+    assert "Gate texts_in_corpus" in named.description
+    assert kind(column="review", policy=bench.policy, description="{as} we say").description == "{as} we say"
+
+
 def test_a_checkpoint_takes_the_file_and_finds_what_was_changed(project, bench):
     from typer.testing import CliRunner
 

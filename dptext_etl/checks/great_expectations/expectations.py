@@ -65,6 +65,14 @@ class _TableExpectation(Redacted, BatchExpectation):
     success_keys: ClassVar[tuple[str, ...]] = ("policy",)
     domain_keys: ClassVar[tuple[str, ...]] = ("batch_id",)
 
+    @pydantic.root_validator(skip_on_failure=True)
+    def _say_of_what(cls, given: dict[str, Any]) -> dict[str, Any]:  # noqa: N805
+        """Name column or gate in the sentence for pages: a suite may have the same expectation several times."""
+        said = given["description"] or ""
+        for name in ("column", "gate"):
+            said = said.replace(f"{{{name}}}", str(given.get(name)))
+        return {**given, "description": said or None}
+
     def _counts(self, metrics: Any) -> Counts:
         counts: Counts = metrics[self.metric_dependencies[0]]
         return counts
@@ -152,7 +160,7 @@ class ExpectColumnValuesToStayInOutputSet(_TableExpectation):
     Not seen: other columns, and a raw text whose words are all output words.
     """
 
-    description: str | None = "Every word is an output word of the column's mechanism."
+    description: str | None = "Every word of column {column} is an output word of its mechanism."
     column: str
     row_condition: Literal[None] = None
 
@@ -167,7 +175,7 @@ class ExpectGateToPass(_TableExpectation):
     Not seen: what the gate does not look at; its own description says what it catches.
     """
 
-    description: str | None = "The gate finds none of the problems that it counts."
+    description: str | None = "Gate {gate} finds none of the problems that it counts."
     gate: str
 
     metric_dependencies: ClassVar[tuple[str, ...]] = (GateCounts.metric_name,)
