@@ -21,7 +21,8 @@ from dptext_etl.corpora.cleaning import normalised
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.policy import Policy
-from dptext_etl.runner.shard.staging import StagedShard, Staging
+from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import open_table
 from dptext_etl.runner.staged import StagedRun
 
