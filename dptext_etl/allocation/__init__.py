@@ -1,8 +1,20 @@
 """Divide a budget among the draws of a text by public scores of its words (paper 001), under Theorem A."""
 
-from dptext_etl.allocation.allocation import Allocation
-from dptext_etl.allocation.dividing import Epsilons, Marked, along, divided, draw_in_passes
+from dptext_etl.allocation.allocation import Allocation, Place, in_millionths
+from dptext_etl.allocation.dividing import PASS, Epsilons, Marked, along, divided, draw_in_passes
 from dptext_etl.allocation.score import Score
 from dptext_etl.allocation.spread import spread
 
-__all__ = ["Allocation", "Epsilons", "Marked", "Score", "along", "divided", "draw_in_passes", "spread"]
+__all__ = [
+    "PASS",
+    "Allocation",
+    "Epsilons",
+    "Marked",
+    "Place",
+    "Score",
+    "along",
+    "divided",
+    "draw_in_passes",
+    "in_millionths",
+    "spread",
+]

@@ -35,6 +35,10 @@ Template = Annotated[tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], .
 """Shares of the draws by their positions; the last one counts for all positions beyond."""
 
 
+Place = int | range | None
+"""The word that a draw stands for, its words, or none."""
+
+
 class Allocation(Tools):
     """How the budget of a record is divided among its draws.
 
@@ -186,7 +190,7 @@ class Allocation(Tools):
         return None
 
     def over(
-        self, tokens: Sequence[str], places: Sequence[int | None] | None = None, *, draws: int | None = None
+        self, tokens: Sequence[str], places: Sequence[Place] | None = None, *, draws: int | None = None
     ) -> list[int]:
         """Return the epsilon of each draw of a text by its words, in millionths; their sum is at most `total`.
 
@@ -194,16 +198,18 @@ class Allocation(Tools):
 
         Args:
             tokens: The words of the text, in order.
-            places: Index of each draw's word; None for a draw that has none. By default each word takes one draw.
+            places: Index of each draw's word, or the indices of its words, whose mean score counts; None for a draw
+                that has none. By default each word takes one draw.
             draws: Largest number of draws of the record, for the bounds; by default as many as there are.
         """
-        wanted = range(len(tokens)) if places is None else places
+        wanted: Sequence[Place] = range(len(tokens)) if places is None else places
         if not len(wanted):
             return []
         rated = self.rated(tokens)
-        known = [rated[place] for place in wanted if place is not None]
+        scores = [_score(rated, place) for place in wanted]
+        known = [score for score in scores if score is not None]
         usual = sum(known) / len(known) if known else 1.0
-        return self._spread([usual if place is None else rated[place] for place in wanted], draws)
+        return self._spread([usual if score is None else score for score in scores], draws)
 
     def by_position(self, shares: Template, count: int, *, draws: int | None = None) -> list[int]:
         """Return the epsilon of each draw by its position, in millionths; their sum is at most `total`.
@@ -253,6 +259,13 @@ class Allocation(Tools):
 def in_millionths(amount: float) -> int:
     """Return an epsilon in millionths, rounded down."""
     return int(exact(amount) * MICRO)
+
+
+def _score(rated: Sequence[float], place: Place) -> float | None:
+    """Return the score of a draw: that of its word, or the mean of its words."""
+    if isinstance(place, range):
+        return math.fsum(rated[place.start : place.stop]) / len(place)
+    return None if place is None else rated[place]
 
 
 def _down(amount: float, factor: Fraction) -> float:

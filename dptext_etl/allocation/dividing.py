@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.allocation.allocation import Allocation
+from dptext_etl.allocation.allocation import Allocation, Place
 from dptext_etl.guarantee import MICRO
 from dptext_etl.inference.sampler import Sampler
 from dptext_etl.scoring import TOKEN, Slots
@@ -32,12 +32,12 @@ class Marked(NamedTuple):
 
     Attributes:
         tokens: The words of the text, in order.
-        places: Index of each draw's word; None for a draw that has none.
+        places: Index of each draw's word, or the indices of its words; None for a draw that has none.
         most: Largest number of draws of a text with these disclosures, at least as many as there are.
     """
 
     tokens: Sequence[str]
-    places: Sequence[int | None]
+    places: Sequence[Place]
     most: int
 
 

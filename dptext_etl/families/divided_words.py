@@ -243,11 +243,9 @@ class DividedWords(Allocated, WordMechanism):
             words, drawn = list(tokens), [self.output_names[next(outputs)] for _ in range(count)]
             at: list[int | None] = []
             for place, word in zip(places, drawn, strict=True):
-                if place is None:
-                    words.append(word)
-                else:
-                    words[place] = word
-                at.append(None if word == PAD else len(words) - 1 if place is None else place)
+                here = place if isinstance(place, int) else len(words)
+                words[here : here + 1] = [word]
+                at.append(None if word == PAD else here)
             found.append(Marked(["" if word == PAD else word for word in words], at, most))
         return found
 

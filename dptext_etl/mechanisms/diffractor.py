@@ -214,8 +214,8 @@ class Diffractor(AllocatedWords, ListMechanism):
         """Draw an output for every word at its epsilon: from weights, or by a step of its own rate."""
         if self.variant == "tem":
             return super().draw_divided(words, slots, sampler, epsilons, purpose)
-        lists = self._listed(slots, purpose - TOKEN)
-        return self.draw_by_steps(words, lists, rates_of(epsilons, self.loss_range), slots, sampler, purpose)
+        lists, rates = self._listed(slots, purpose - TOKEN), rates_of(epsilons, self.loss_range)
+        return self.draw_by_steps(words, lists, rates, slots, sampler, purpose)
 
     def _listed(self, slots: Slots, offset: int) -> Indices:
         """Draw the list of each word uniformly."""
@@ -346,7 +346,5 @@ class Diffractor(AllocatedWords, ListMechanism):
         return cls(epsilon=2.0, limit=500)
 
 
-_UNEVEN = (
-    "the lists hold different words, so a word that a list misses could be recognised with certainty; "
-    "allowed in strict mode: lists of one vocabulary, as NeighbourLists.build makes them from embeddings"
-)
+_UNEVEN = """the lists hold different words, so a word that a list misses could be recognised with certainty; \
+allowed in strict mode: lists of one vocabulary, as NeighbourLists.build makes them from embeddings"""

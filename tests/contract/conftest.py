@@ -56,7 +56,8 @@ def example(name):
         try:
             return made.model_copy(update={"allocation": budget})
         except PolicyError:  # no private text divides noise: a template does
-            return made.model_copy(update={"allocation": {**budget, "scores": (), "template": (3.0, 1.0)}})
+            several = {"sentences": 2} if "sentences" in kind.model_fields else {}
+            return made.model_copy(update={"allocation": {**budget, "scores": (), "template": (3.0, 1.0)}, **several})
     return made
 
 

@@ -249,9 +249,17 @@ def test_parameters_that_promise_nothing_are_refused(given, said):
 
 @pytest.mark.parametrize("name", ["dpbart", "adept"])
 @pytest.mark.parametrize("mode", ["strict", "faithful"])
-@pytest.mark.parametrize("key", ["allocation", "per_sentence", "epsilons", "sentences"])
-def test_e13_epsilon_cannot_follow_the_text(name, mode, key):
-    asked = {"name": name, "epsilon": 500.0, "n_rec": 10_000, "model": "example", "mode": mode, key: "sentence"}
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"allocation": {"scores": ["ic"], "total": 500.0}},
+        {"allocation": {"scores": ["ic"], "total": 500.0}, "sentences": 3},
+        {"per_sentence": "sentence"},
+        {"epsilons": "sentence"},
+    ],
+)
+def test_e13_epsilon_cannot_follow_the_text(name, mode, given):
+    asked = {"name": name, "epsilon": 500.0, "n_rec": 10_000, "model": "example", "mode": mode, **given}
     with pytest.raises(PolicyError, match="size of the noise would depend on the text") as caught:
         catalog.build(asked)
     assert "one epsilon per record" in str(caught.value).replace("\n", " ")

@@ -71,10 +71,12 @@ def test_a_pure_cap_is_refused_with_the_line_to_write(films):
     films.policy(cap={"measure": "pure", "epsilon": 1e6}, column=column(noise="laplace", n_rec=None))
 
 
-@pytest.mark.parametrize("key", ["allocation", "per_sentence"])
-def test_an_epsilon_that_depends_on_the_text_is_refused(films, key):
-    with pytest.raises(PolicyError, match=key) as caught:
-        films.policy(column=column(**{key: [1.0, 2.0]}))
+@pytest.mark.parametrize(
+    "given", [{"allocation": {"scores": ["ic"], "total": EPSILON}, "sentences": 2}, {"per_sentence": [1.0, 2.0]}]
+)
+def test_an_epsilon_that_depends_on_the_text_is_refused(films, given):
+    with pytest.raises(PolicyError, match="would depend on the text") as caught:
+        films.policy(column=column(**given))
     assert "one epsilon per record" in str(caught.value)
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hmac
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -26,18 +26,22 @@ import numpy.typing as npt
 import pyarrow as pa
 from pydantic import Field, PositiveInt
 
+from dptext_etl import scoring
+from dptext_etl.allocation import PASS, Epsilons, Marked, draw_in_passes, in_millionths
 from dptext_etl.device import Computing
 from dptext_etl.errors import PolicyError
-from dptext_etl.families.latent.noise import LatentNoise
+from dptext_etl.families.latent.noise import LatentNoise, Scale
+from dptext_etl.families.latent.sentences import cut, marked
 from dptext_etl.families.model import ModelMechanism
 from dptext_etl.families.score.score import SCORES_LOCAL
-from dptext_etl.grid_noise import noisy_latents
-from dptext_etl.guarantee import Guarantee
-from dptext_etl.inference.latent.batches import Progress
+from dptext_etl.grid_noise import LATENT, noisy_latents
+from dptext_etl.guarantee import MICRO, Guarantee
+from dptext_etl.inference.latent.batches import Batches, Progress
 from dptext_etl.inference.latent.model import LatentModel, Latents, decoding, encoding, works
 from dptext_etl.inference.probes import SHORT, WORDS, refuse
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Released
+from dptext_etl.scoring import TOKEN
 
 LONG = 400
 """Repetitions of the public words in a text that every model cuts."""
@@ -92,8 +96,10 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         """Return facts about the noise: its coordinates, its size, and the largest distance of two texts."""
         size = self.latent_model.size
         scale = self.scale(size)
+        several = {"sentences": self.sentences, "shown is": "one sentence, at an even share"}
         facts: dict[str, Any] = {
             "kind": f"{self.noise}, one draw per coordinate",
+            **(several if self.sentences > 1 else {}),
             "coordinates": size,
             f"clipped by {self.norm} to": self.clip,
             "sensitivity": self.sensitivity(size),
@@ -130,10 +136,10 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         failed = np.zeros(len(texts), np.uint32)
         decode, progress = decoding(model), Progress(len(texts) - texts.null_count)
         for rows, noisy, lost in self._noisy(model, texts, record_keys):
-            for same, text, unread in zip(rows, decode(list(noisy)), lost, strict=True):
+            for same, pieces, unread in zip(rows, self._pieces(decode, noisy), lost, strict=True):
                 for row in same:
-                    written[row] = text or ""
-                failed[same] = unread or text is None
+                    written[row] = _joined(pieces)
+                failed[same] = unread or None in pieces
             progress.add(sum(map(len, rows)))
         return Released(pa.array(written, pa.large_string()), self.positions(texts), failed=pa.array(failed))
 
@@ -168,14 +174,15 @@ class LatentMechanism(LatentNoise, ModelMechanism):
             )
         record_keys = keys.of(texts)
         model, places = self.latent_model, [-1] * len(texts)
-        made = [np.empty((0, model.size), np.float32)]
+        size = model.size * self.sentences
+        made = [np.empty((0, size), np.float32)]
         for rows, noisy, _ in self._noisy(model, texts, record_keys):
             first = sum(map(len, made))
             for place, same in enumerate(rows, first):
                 for row in same:
                     places[row] = place
             made.append(noisy)
-        listed = pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate(made).ravel()), model.size)
+        listed = pa.FixedSizeListArray.from_arrays(pa.array(np.concatenate(made).ravel()), size)
         return listed.take(pa.array([None if place < 0 else place for place in places], pa.int64()))
 
     def _noisy(
@@ -189,18 +196,72 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         for row, (valid, key) in enumerate(zip(texts.is_valid().to_pylist(), record_keys.to_pylist(), strict=True)):
             if valid:
                 rows_of.setdefault(key, []).append(row)
-        encode, listed = encoding(model), list(rows_of.values())
+        encode, listed, count = encoding(model), list(rows_of.values()), self.sentences
         for start in range(0, len(listed), model.rows):
             rows = listed[start : start + model.rows]
-            latents = np.stack(encode([texts[same[0]].as_py() for same in rows]))
+            pieces = [cut(texts[same[0]].as_py(), count) for same in rows]
+            latents = np.stack(encode([piece for text in pieces for piece in text]))
+            joint = latents.reshape(len(rows), -1)
             keys = record_keys.take(pa.array([same[0] for same in rows]))
-            noisy = self.add_noise(latents, keys if self.releases == "texts" else latent_keys(keys, latents))
-            yield rows, noisy, ~np.isfinite(latents).any(axis=1)
+            noise_keys = keys if self.releases == "texts" else latent_keys(keys, joint)
+            noisy = self._divided(model, pieces, joint.reshape(len(rows), count, model.size), noise_keys)
+            lost = ~np.isfinite(latents).any(axis=1)
+            yield rows, noisy.reshape(joint.shape), lost.reshape(len(rows), count).any(axis=1)
 
-    def add_noise(self, latents: npt.NDArray[np.floating], record_keys: pa.Array) -> Latents:
+    def _divided(
+        self, model: LatentModel, pieces: Sequence[Sequence[str]], latents: npt.NDArray[np.floating], keys: pa.Array
+    ) -> Latents:
+        """Add noise to the latents of all sentences, shape (rows, sentences, size), as the budget is divided.
+
+        Sentence j of pass p draws from the stream that lies 256 (p k + j) beyond that of latents.
+        """
+        count, size = latents.shape[1:]
+        if self.allocation is None:
+            passed = [self.add_noise(latents[:, at], keys, purpose=LATENT + PASS * at) for at in range(count)]
+            return np.stack(passed, axis=1)
+        allocation, decode = self.allocation, decoding(model)
+
+        def once(epsilons: Sequence[Epsilons], purpose: int) -> Latents:
+            number = (purpose - TOKEN) // PASS
+            budget = allocation.total if number or allocation.first is None else allocation.first
+            parts = np.rint(np.stack(epsilons) * MICRO).astype(np.int64)
+            noisy = np.empty(latents.shape, np.float32)
+            for at in range(count):
+                stream = LATENT + PASS * (number * count + at)
+                for part in np.unique(parts[:, at]).tolist():
+                    some = np.flatnonzero(parts[:, at] == part)
+                    scale = self.scale_of(size, part, in_millionths(budget))
+                    mine = latents[some, at], keys.take(pa.array(some))
+                    noisy[some, at] = self.add_noise(*mine, scale, purpose=stream)
+            return noisy
+
+        def words(noisy: Latents) -> list[Marked]:
+            return [marked([piece or "" for piece in text]) for text in self._pieces(decode, noisy)]
+
+        marks = [marked(text) for text in pieces]
+        return draw_in_passes(allocation, marks, keys, scoring, once=once, words=words)[-1]
+
+    def add_noise(
+        self,
+        latents: npt.NDArray[np.floating],
+        record_keys: pa.Array,
+        scale: Scale | None = None,
+        *,
+        purpose: int = LATENT,
+    ) -> Latents:
         """Clip latents, shape (rows, size), and add noise of each record's own stream to every coordinate."""
-        scale = self.scale(latents.shape[1])
-        return noisy_latents(latents, record_keys, clip=self.clip, norm=self.norm, sigma=scale.sigma, rate=scale.rate)
+        scale = scale or self.scale(latents.shape[1])
+        sigma, rate = scale.sigma, scale.rate
+        clip, norm = self.clip, self.norm
+        return noisy_latents(latents, record_keys, clip=clip, norm=norm, sigma=sigma, rate=rate, purpose=purpose)
+
+    def _pieces(self, decode: Batches[Latents, str | None], noisy: Latents) -> list[list[str | None]]:
+        """Decode noisy latents, shape (rows, sentences * size) or (rows, sentences, size), sentence by sentence."""
+        if not len(noisy):
+            return []
+        count = self.sentences
+        texts = decode(list(noisy.reshape(len(noisy) * count, -1)))
+        return [texts[first : first + count] for first in range(0, len(texts), count)]
 
     def decode(self, noisy: pa.Array) -> pa.Array:
         """Write texts from the result of `noisy`; this is post-processing and costs nothing.
@@ -212,10 +273,16 @@ class LatentMechanism(LatentNoise, ModelMechanism):
             PolicyError: The latents have another size than this model's.
         """
         model, size = self.latent_model, getattr(noisy.type, "list_size", None)
-        if size != model.size:
+        if size != model.size * self.sentences:
+            several = f" in each of {self.sentences} sentences" if self.sentences > 1 else ""
             raise PolicyError(
-                f"latents of this model have {model.size} numbers, got {size}", "pass the result of noisy()"
+                f"latents of this model have {model.size} numbers{several}, got {size}", "pass the result of noisy()"
             )
-        rows = noisy.drop_null().flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, model.size)
-        texts = iter(decoding(model)(list(rows)))
-        return pa.array([next(texts) or "" if item.is_valid else None for item in noisy], pa.large_string())
+        rows = noisy.drop_null().flatten().to_numpy(zero_copy_only=False).astype(np.float32).reshape(-1, size)
+        texts = iter(self._pieces(decoding(model), rows))
+        return pa.array([_joined(next(texts)) if item.is_valid else None for item in noisy], pa.large_string())
+
+
+def _joined(pieces: Sequence[str | None]) -> str:
+    """Join the sentences that were written by single blanks; one that could not be decoded is nothing."""
+    return " ".join(filter(None, pieces))
