@@ -46,10 +46,13 @@ FILES = (
 """Files of a model beside its weights, without generation_config.json, since we decode ourselves."""
 SHIPPED = "dptext_etl_models"
 """Import name of the distribution of small models (dptext-etl-models)."""
+OURS = frozenset({"english-autoencoder", "english-denoiser", "english-lstm", "english-paraphraser", "english-small"})
+"""Names of the models of that distribution: no hub is asked for them."""
 
+_INSTALL = "install our small models: `pip install ./models` in a checkout, or their wheel"
 _HUB_HINT = (
     "download it on a machine with a network (`hf download NAME --revision REVISION`) and give its folder as model, or "
-    "install our small models: `pip install ./models` in a checkout, or their wheel"
+    f"{_INSTALL}"
 )
 _LOADED: dict[tuple[Any, ...], Any] = {}
 _KEPT = 3  # number of loaded models, and of tokenizers, that a process keeps per kind
@@ -68,8 +71,8 @@ def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:
         Artifacts by role, such as "model/config.json".
 
     Raises:
-        PolicyError: The model was not found (offline, or it does not exist), or its folder has no safetensors weights
-            or no tokenizer.
+        PolicyError: The model was not found (offline, it does not exist, or it is one of ours that is not installed),
+            or its folder has no safetensors weights or no tokenizer.
     """
     if model.startswith(PREFIX) and model.removeprefix(PREFIX) in KINDS:
         return {ROLE + name: item for name, item in example_model(model.removeprefix(PREFIX)).items()}
@@ -91,6 +94,8 @@ def is_here(model: str) -> bool:
     """Say whether `model_files` would find a model's files on this machine; nothing is downloaded."""
     if Path(model).is_dir() or _shipped(model) is not None:
         return True
+    if model in OURS:
+        return False
     from huggingface_hub import try_to_load_from_cache
 
     with suppress(ValueError):  # this is no name of the hub
@@ -269,6 +274,8 @@ def _downloaded(model: str, revision: str | None) -> Path:
     """Return the hub's snapshot of a model from the local cache, or download it."""
     if model.startswith((".", "/", "~")) or model.count("/") > 1:
         raise PolicyError(f"there is no model folder {Path(model).name!r}", "correct the path")
+    if model in OURS:
+        raise PolicyError(f"the model {model!r} is one of dptext-etl-models, and is not installed here", _INSTALL)
     need_transformers()
     from huggingface_hub import snapshot_download
 

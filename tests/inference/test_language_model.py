@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -102,6 +103,23 @@ def test_what_is_missing_is_said(tmp_path, monkeypatch):
         language_model.model_files(str(tmp_path), "main")
     with pytest.raises(PolicyError, match="hf download"):
         language_model.model_files("nobody/no-such-model", "v1")
+
+
+@pytest.mark.parametrize("model", sorted(language_model.OURS))
+def test_no_hub_is_asked_for_a_model_of_ours(model, monkeypatch):
+    asked = []
+    monkeypatch.setattr("huggingface_hub.snapshot_download", lambda **given: asked.append(given))
+    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *given: asked.append(given))
+    monkeypatch.setitem(sys.modules, language_model.SHIPPED, None)
+    with pytest.raises(PolicyError, match=r"is one of dptext-etl-models(.|\n)*pip install ./models"):
+        language_model.model_files(model)
+    assert not language_model.is_here(model)
+    assert asked == []
+
+
+def test_every_model_that_ships_is_one_of_ours():
+    folder = Path(__file__).resolve().parents[2] / "models" / "dptext_etl_models"
+    assert {path.parent.name for path in folder.glob("*/config.json")} == language_model.OURS
 
 
 def test_importing_a_mechanism_needs_no_torch():
