@@ -201,6 +201,14 @@ class Mechanism(BaseModel, ABC):
         again.__dict__.update({role: item for role, item in artifacts.items() if role not in paths})
         return again
 
+    def fetched(self, options: Mapping[str, str]) -> Self:  # noqa: ARG002  (mechanisms with remote inputs need it)
+        """Return this mechanism with public inputs of an object store brought to this machine; most have none.
+
+        Args:
+            options: Options of the store, as a policy writes them.
+        """
+        return self
+
     @property
     def computing(self) -> Computing | None:
         """Return device and number type of its model on this machine; None if it has no model.

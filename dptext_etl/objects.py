@@ -87,6 +87,21 @@ class Objects:
                 return None
             return Found(bytes(found.bytes()), str(found.meta["e_tag"]))
 
+    def tag(self, name: str) -> str | None:
+        """Return what names the state of an object, or None if there is none.
+
+        Raises:
+            InputError: The store cannot be read.
+        """
+        import obstore
+
+        with seam("reading an object", InputError, _HINT):
+            try:
+                found = obstore.head(self._store, name)
+            except FileNotFoundError:
+                return None
+            return str(found["e_tag"] or f"{found['last_modified']} {found['size']}")
+
     def swap(self, name: str, content: bytes, tag: str | None) -> str | None:
         """Write an object if it is still in the state that `tag` names.
 

@@ -29,12 +29,12 @@ from safetensors import safe_open
 from dptext_etl.artifacts import Artifact, canon, save_tensors
 from dptext_etl.corpora.encoder import MOST_DIMENSIONS, Int8s, WordEncoder, quantised
 from dptext_etl.corpora.named import place
+from dptext_etl.corpora.remote import CONTENT, fetched, is_remote
 from dptext_etl.errors import ArtifactError, seam
 
 FORMAT = "dptext-corpus/1"
-CONTENT = "corpus.safetensors"
 CARD = "card.json"
-_HINT = "a corpus is a folder that `dptext corpus build` writes, its file corpus.safetensors, or a name"
+_HINT = "a corpus is a folder that `dptext corpus build` writes, its file corpus.safetensors, their URL, or a name"
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,10 +51,11 @@ class Corpus:
 
     @classmethod
     def open(cls, reference: str | Path, sha256: str | None = None) -> Self:
-        """Open a corpus by its folder, its file or its name.
+        """Open a corpus by its folder, its file, their URL or its name.
 
         Args:
-            reference: A folder, a file of any name, or the name of a corpus that comes with the library.
+            reference: A folder, a file of any name, the URL of either in an object store (read with the environment's
+                credentials), or the name of a corpus that comes with the library.
             sha256: The expected hash of the file, 64 hex digits; None takes any content.
 
         Raises:
@@ -201,6 +202,8 @@ def _check_texts(texts: Sequence[str]) -> None:
 
 
 def _file(reference: str | Path) -> Path:
+    if is_remote(str(reference)):
+        return fetched(str(reference))
     path = Path(reference)
     if path.is_dir():
         return path / CONTENT

@@ -14,9 +14,10 @@ import numpy as np
 from dptext_etl.corpora import cards
 from dptext_etl.corpora.calibrating import EPSILONS, MOST_TEXTS, Hit, calibrate
 from dptext_etl.corpora.cleaning import normalised
-from dptext_etl.corpora.corpus import CARD, CONTENT, Corpus
+from dptext_etl.corpora.corpus import CARD, Corpus
 from dptext_etl.corpora.encoder import Int8s
 from dptext_etl.corpora.learning import vectors_of
+from dptext_etl.corpora.remote import CONTENT
 from dptext_etl.corpora.sentence_model import SentenceModel
 from dptext_etl.corpora.sources import Source
 from dptext_etl.errors import InputError, PolicyError
@@ -68,12 +69,15 @@ def write(corpus: Corpus, hits: Sequence[Hit], public: Sequence[Source], out: Pa
         out: Another folder, which must be new; None replaces the files where the corpus is.
 
     Raises:
-        PolicyError: The corpus comes with the library, so that it cannot be replaced.
+        PolicyError: The corpus comes with the library or from an object store, so that it cannot be replaced.
         InputError: The other folder holds something.
     """
     place = corpus.path.parent if out is None else out
     if out is None and not (corpus.path.name == CONTENT and (place / CARD).is_file()):
-        raise PolicyError("this corpus comes with the library and stays as it is", "name a new folder with --out")
+        raise PolicyError(
+            "this corpus comes with the library or from an object store and stays as it is",
+            "name a new folder with --out",
+        )
     if out is not None and out.exists() and any(out.iterdir()):
         raise InputError(f"{out} is not empty", "name a new folder with --out")
     labelled = any(source.label is not None for source in public)

@@ -46,7 +46,8 @@ class Policy(Checked):
         deletions: Where an incremental source lacks records that are published: "refuse" the run until `dptext forget`
             has taken them out, or "keep" them, where the source holds new rows only.
         staging: Folder inside the boundary for files that are not published yet; by default beside the sink.
-        storage_options: Options for object stores; values may be "env:NAME".
+        storage_options: Options for object stores: of source, sink, and a corpus that is named by a URL; values may be
+            "env:NAME".
         retention: What `dptext clean` leaves.
         shard_rows: The most rows that are reserved, computed, staged and committed together.
         shard_bytes: The most bytes of their strings; a shard ends where either is reached.
@@ -153,7 +154,7 @@ class Policy(Checked):
             dataset=self.dataset,
             column=item.name,
             release=self.release,
-            mechanism=item.mechanism,
+            mechanism=item.mechanism.fetched(self.storage_options),
             key=self.key,
             allow=item.allow,
             accept_unbounded=item.accept_unbounded,

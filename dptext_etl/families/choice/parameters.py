@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property
@@ -13,6 +14,7 @@ from pydantic import Field, PositiveInt, model_validator
 from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import MOST_WORDS
+from dptext_etl.corpora.remote import fetched, is_remote
 from dptext_etl.families.choice.weights import Weights, near_texts, usual_hit, weights
 from dptext_etl.families.in_kernel import InKernel
 from dptext_etl.guarantee import MICRO, exact, micro
@@ -31,7 +33,7 @@ class ChoiceParameters(InKernel):
         epsilon: Epsilon of one text, whatever its length: all parts and draws of it share it.
         n_max: Words of a text that are read; the rest is cut.
         corpus: A folder that `dptext corpus build` wrote, its file, or the name of a corpus that comes with the
-            library.
+            library; or the URL of a folder or a file in an object store.
         hit: Wanted probability of a draw to fall to the near texts; it says how many are near. None takes what was
             calibrated for the corpus, or else a usual value.
         parts: Number of consecutive parts of a text that become a public text each, at epsilon / parts; for long texts.
@@ -73,6 +75,19 @@ class ChoiceParameters(InKernel):
             ArtifactError: There is no such corpus, or its file is none.
         """
         return Corpus.open(self.corpus)
+
+    def fetched(self, options: Mapping[str, str]) -> Self:
+        """Return this mechanism with the corpus on this machine, if it is named by a URL.
+
+        Args:
+            options: Options of the object store, as a policy writes them.
+
+        Raises:
+            ArtifactError: The store has no such corpus, or cannot be read.
+        """
+        if not is_remote(self.corpus):
+            return self
+        return self.model_copy(update={"corpus": str(fetched(self.corpus, options))})
 
     @property
     def has_model(self) -> bool:
