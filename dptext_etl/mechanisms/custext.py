@@ -139,7 +139,7 @@ class CusText(AllocatedWords, TableMechanism):
             save_tensors(path, {"members": members}, {"format": _SETS})
 
         members = load_file(store(description, build, suffix=".safetensors").path)["members"].astype(np.int64)
-        return np.split(members, range(self.k, len(members), self.k))
+        return _cut(members, self.k)
 
     def _weights(self, vectors: WordVectors, sets: Sets) -> list[npt.NDArray[np.uint64]]:
         """Return the integer weights of each set, shape (members, members); sets of one size are computed together."""
@@ -244,7 +244,12 @@ def partition(vectors: WordVectors, k: int, metric: Metric) -> Sets:
     grid = np.ascontiguousarray(vectors.vectors, dtype=np.int16)
     found = _kernel.output_sets(to_arrow(grid.reshape(-1)), grid.shape[1], k, metric == "cosine")
     members = to_numpy(pa.array(found)).astype(np.int64)
-    return np.split(members, range(k, len(members), k))
+    return _cut(members, k)
+
+
+def _cut(members: npt.NDArray[np.int64], k: int) -> Sets:
+    """Cut members into sets of k, the last one shorter."""
+    return [members[start : start + k] for start in range(0, len(members), k)]
 
 
 def _without_last(vectors: WordVectors, sets: Sets) -> tuple[WordVectors, Sets]:

@@ -11,7 +11,7 @@ use crate::laws::products::{Queries, Way};
 /// Words that are asked together.
 const AT_ONCE: usize = 64;
 /// Used words leave the tables when the share of free ones falls below `COMPACT.0 / COMPACT.1`.
-const COMPACT: (usize, usize) = (7, 10);
+const COMPACT: (usize, usize) = (8, 10);
 /// Words of a group; the best of each group serve to find a limit.
 const GROUP: usize = 16;
 /// What rounding can add to an estimate, beside the lengths of both vectors.
@@ -296,10 +296,14 @@ fn by_group(numbers: &[f64]) -> Vec<f64> {
     best
 }
 
-/// Keeps the rows of some words.
+/// Keeps the rows of some words, in their place: every row is moved at most once, and no memory is asked for.
 fn keep<T: Copy>(rows: &mut Vec<T>, free: &[bool], width: usize) {
-    let kept = rows.chunks_exact(width).zip(free).filter(|(_, &free)| free).flat_map(|(row, _)| row.iter().copied());
-    *rows = kept.collect();
+    let mut kept = 0;
+    for (row, _) in free.iter().enumerate().filter(|(_, &free)| free) {
+        rows.copy_within(row * width..(row + 1) * width, kept * width);
+        kept += 1;
+    }
+    rows.truncate(kept * width);
 }
 
 #[cfg(test)]
