@@ -33,7 +33,7 @@ def test_scores_are_those_of_the_plain_loop(of_kind, block, computing, caplog):
 def test_every_architecture_scores_as_itself(of_kind, kind, computing):
     made = of_kind(kind, decoding="block", block=4)
     check_against_the_plain_loop(made, 4, TOLERANCES[computing.dtype])
-    assert made.scorer().model._separate == (kind != "deberta-v3"), "the head is evaluated at masks alone"
+    assert made.scorer().model.shortened == (kind != "deberta-v3"), "the head is evaluated at masks alone"
 
 
 @pytest.mark.parametrize("block", DECODINGS)

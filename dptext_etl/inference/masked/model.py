@@ -1,9 +1,10 @@
 """Run a masked language model of any architecture: the encoder on all tokens, the head only at masks.
 
 The head is the largest matrix of a model. It is computed only at masked positions, and only for tokens that can be
-drawn. The last layer, after its attention, is also computed only there. Architectures name their parts differently. The
-parts that are found are checked once against the model's own answer; if the scores differ, the model's own computation
-is used.
+drawn. So is the last layer: on a CPU all of it but keys and values, where the layers are those of BERT
+(`dptext_etl.inference.masked.encoder`), otherwise what follows its attention. Architectures name their parts
+differently. What is found is checked once against the model's own answer; if the scores differ, the next longer way is
+taken, and at last the model's own.
 """
 
 from __future__ import annotations
@@ -11,15 +12,19 @@ from __future__ import annotations
 import copy
 import inspect
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 from weakref import WeakSet
 
 import numpy as np
 
 from dptext_etl.errors import PolicyError
+from dptext_etl.inference.masked.encoder import Encoder
 from dptext_etl.inference.masked.steps import Numbers
 
+_Way = Callable[[Any, Any, Any, dict[str, Any]], Any]
+"""Turns tokens, which are real, places of masks, and further arguments into scores."""
 _MASKS = threading.local()
 """Rows and columns of the masks that this thread is scoring."""
 _HOOKED: WeakSet[Any] = WeakSet()
@@ -46,13 +51,15 @@ class MaskedModel:
             raise PolicyError(
                 "the tokenizer has tokens that the model does not know", "check that both belong to the same model"
             )
-        self._head = _cut_head(model, tokens)
+        self._head: Any = _cut_head(model, tokens)
         self._columns = tokens
-        self._attention = _attention_of_last_layer(self._base)
-        self._separate = self._agrees()
-        if self._attention is not None and not self._separate:
-            self._attention = None
-            self._separate = self._agrees()
+        self._way: _Way = self._whole
+        self._way = next((way for way in self._ways() if self._agrees(way)), self._whole)
+
+    @property
+    def shortened(self) -> bool:
+        """Return True if the head is computed at masks alone, False if the model's own computation is used."""
+        return self._way != self._whole
 
     @property
     def parameters(self) -> int:
@@ -87,31 +94,49 @@ class MaskedModel:
         )
         extra = {"token_type_ids": torch.as_tensor(types, device=self.device)} if self._types else {}
         with torch.inference_mode():
-            rows = torch.arange(len(places), device=self.device)[:, None]
-            if self._head is None or not self._separate:
-                logits = self._model(input_ids=ids, attention_mask=real.long(), **extra).logits[rows, places]
-                return logits[..., torch.as_tensor(self._columns, device=self.device)]
-            if self._attention is None:
-                return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0][rows, places])
-            _MASKS.places = rows, places
-            try:
-                return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0])
-            finally:
-                _MASKS.places = None
+            return self._way(ids, real, (torch.arange(len(places), device=self.device)[:, None], places), extra)
 
-    def _agrees(self) -> bool:
-        """Say whether encoder and cut head together give the same scores as the model itself."""
+    def _ways(self) -> Iterator[_Way]:
+        """Return what may compute the scores of masks, the shortest first."""
+        if self._head is None:
+            return
+        encoder = Encoder.of(self._base) if self.device.type == "cpu" else None
+        if encoder is not None:
+            yield partial(self._by_parts, encoder)
+        if _hooked(self._base):
+            yield self._cut_last
+        yield self._cut
+
+    def _by_parts(self, encoder: Encoder, *given: Any) -> Any:
+        return self._head(encoder(*given))
+
+    def _cut_last(self, ids: Any, real: Any, places: Any, extra: dict[str, Any]) -> Any:
+        _MASKS.places = places
+        try:
+            return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0])
+        finally:
+            _MASKS.places = None
+
+    def _cut(self, ids: Any, real: Any, places: Any, extra: dict[str, Any]) -> Any:
+        return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0][places])
+
+    def _whole(self, ids: Any, real: Any, places: Any, extra: dict[str, Any]) -> Any:
         import torch
 
-        if self._head is None:
-            return False
+        logits = self._model(input_ids=ids, attention_mask=real.long(), **extra).logits[places]
+        return logits[..., torch.as_tensor(self._columns, device=self.device)]
+
+    def _agrees(self, way: _Way) -> bool:
+        """Say whether a way gives the same scores as the model's own."""
+        import torch
+
         length = min(8, self.window)
         tokens = np.resize(self._columns, (2, length)).astype(np.int64)
         totals, types = np.full(2, length - 1), np.zeros((2, length), np.int64)
         columns = np.array([[0, length - 2], [1, 0]])
         answers = []
-        for separate in (True, False):
-            self._separate = separate
+        for each in (way, self._whole):
+            self._way = each
             try:
                 answers.append(self.forward(tokens, totals, types, columns).float())
             except (RuntimeError, TypeError, AttributeError, ValueError, IndexError):
@@ -131,8 +156,8 @@ def _places(model: Any) -> int:
     return places if padding is None else places - padding - 1
 
 
-def _attention_of_last_layer(base: Any) -> Any:
-    """Return the attention of the last layer, under the name of BERT and similar models, or None.
+def _hooked(base: Any) -> bool:
+    """Have the attention of the last layer cut its output to masks; False if a model names its parts otherwise.
 
     After it, the layer works token by token. Its output is cut to masks in threads that are scoring; engines call one
     model from several threads.
@@ -143,7 +168,7 @@ def _attention_of_last_layer(base: Any) -> Any:
         if attention is not None and attention not in _HOOKED:
             attention.register_forward_hook(_at_masks)
             _HOOKED.add(attention)
-    return attention
+    return attention is not None
 
 
 def _at_masks(_module: Any, _given: Any, made: Any) -> Any:

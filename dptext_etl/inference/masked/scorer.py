@@ -2,9 +2,7 @@
 
 The scores of a text do not depend on other texts of its batch (docs/spec/privacy.md#batch-independence). A row is
 padded to a length that depends on its own tokens, a batch of that length has a fixed number of rows with dummies if
-needed, and no operation mixes rows. The next batch takes the shape with the most waiting rows, so that few dummies are
-computed. If memory runs out, batches of that shape have half the rows from then on. A row that cannot be scored fails
-alone.
+needed, and no operation mixes rows. If memory runs out, batches of that shape have half the rows from then on.
 """
 
 from __future__ import annotations
@@ -17,10 +15,8 @@ import numpy.typing as npt
 
 from dptext_etl.inference.masked.layout import Asked, Frame, Layout, Pieces
 from dptext_etl.inference.masked.model import MaskedModel
-from dptext_etl.inference.masked.steps import PADDED, Answer, Block, Item, Numbers, Script, Session
-from dptext_etl.inference.memory import out_of_memory
+from dptext_etl.inference.masked.steps import Numbers, Script, Session
 from dptext_etl.inference.sampler import Clip
-from dptext_etl.scoring import Choices
 
 BUCKET = 8
 """Rows are padded to a multiple of the first number of tokens, and to a multiple of the second number of masks."""
@@ -28,7 +24,8 @@ _CPU_TOKENS = (256, 512)  # smallest and largest number of tokens of a batch
 _CPU_WORK = 2**31  # tokens times parameters that make a batch worth its overhead
 _CPU_MASKS, _CUDA_MASKS = 128, 2048  # largest number of masks of a batch; each has a score per output
 _CUDA_TOKENS = 2**15
-_PADS = 256  # draws after the ends of texts that are answered at once
+_SMALL = 2**24  # parameters up to which threads compute a batch each instead of sharing one
+_AT_A_TIME = 8
 
 
 class Shape(NamedTuple):
@@ -36,6 +33,28 @@ class Shape(NamedTuple):
 
     length: int
     masks: int
+
+
+class Batch(NamedTuple):
+    """Rows of one shape for the model.
+
+    Attributes:
+        asked: The draws to score, one row each; rows after these are dummies.
+        shape: Padded tokens and masks of a row.
+        tokens: Token ids, shape (rows, length).
+        totals: Number of real tokens of each row.
+        types: Segment numbers, shape (rows, length).
+        columns: Positions of each row's masks, shape (rows, masks).
+        real: True for masks inside the window, shape (asked rows, masks).
+    """
+
+    asked: Asked
+    shape: Shape
+    tokens: Numbers
+    totals: Numbers
+    types: Numbers
+    columns: Numbers
+    real: npt.NDArray[np.bool_]
 
 
 class Lexicon(NamedTuple):
@@ -95,6 +114,8 @@ class MaskedScorer:
 
     def open(self, scripts: Sequence[Script]) -> Session:
         """Start scoring some texts."""
+        from dptext_etl.inference.masked.session import MaskedSession
+
         return MaskedSession(self, scripts)
 
     def shapes(self, totals: Numbers, masks: Numbers) -> npt.NDArray[np.int64]:
@@ -117,13 +138,39 @@ class MaskedScorer:
         """Halve the rows of batches of a shape from now on."""
         self._rows[shape] = max(1, self.rows(shape) // 2)
 
-    def forward(self, layout: Layout, asked: Asked, shape: Shape, words: Sequence[str]) -> tuple[Numbers, Any]:
-        """Score some rows of one shape.
+    @property
+    def side_by_side(self) -> int:
+        """Return how many batches are computed at a time: several of a small model on a CPU, otherwise one."""
+        import torch
+
+        if self.model.device.type != "cpu" or self.model.parameters > _SMALL:
+            return 1
+        return min(_AT_A_TIME, int(torch.get_num_threads()))
+
+    def batch(self, layout: Layout, asked: Asked, shape: Shape) -> Batch:
+        """Fill a batch with some rows of one shape.
 
         Args:
             layout: The texts.
             asked: The draws to score, at most as many as a batch of that shape has rows.
             shape: Padded tokens and masks of a row.
+        """
+        rows, count = layout.rows(asked), self.rows(shape)
+        columns = np.zeros((count, shape.masks), np.int64)
+        columns[: len(asked.first)], real = layout.columns(rows, asked, shape.masks)
+        return Batch(asked, shape, *layout.fill(rows, count, shape.length), columns, real)
+
+    def forward(self, batch: Batch) -> Any:
+        """Return the model's scores of a batch; any thread may call this."""
+        return self.model.forward(batch.tokens, batch.totals, batch.types, batch.columns)
+
+    def scores(self, batch: Batch, logits: Any, layout: Layout, words: Sequence[str]) -> tuple[Numbers, Any]:
+        """Choose the scores of draws from those of a batch, and adjust them.
+
+        Args:
+            batch: The batch.
+            logits: The model's scores of it.
+            layout: The texts.
             words: The words of the layout's texts by index, for the similarity or the antonyms of a word.
 
         Returns:
@@ -131,15 +178,11 @@ class MaskedScorer:
         """
         import torch
 
-        rows, count = layout.rows(asked), self.rows(shape)
-        tokens, totals, types = layout.fill(rows, count, shape.length)
-        columns = np.zeros((count, shape.masks), np.int64)
-        columns[: len(asked.first)], real = layout.columns(rows, asked, shape.masks)
-        logits = self.model.forward(tokens, totals, types, columns)
-        draws = (asked.first[:, None] + np.arange(shape.masks))[real]
+        asked, real = batch.asked, batch.real
+        draws = (asked.first[:, None] + np.arange(batch.shape.masks))[real]
         with torch.inference_mode():
             flat = logits.reshape(-1, logits.shape[-1])
-            if not (len(asked.first) == count and real.all()):
+            if not (len(asked.first) == len(batch.tokens) and real.all()):
                 flat = flat[torch.as_tensor(np.flatnonzero(real), device=flat.device)]
             return draws, self._adjusted(flat, layout, draws, words)
 
@@ -167,113 +210,6 @@ class MaskedScorer:
         scores = np.full((count, self.outputs), -np.inf, np.float32)
         scores[:, -1] = np.inf
         return scores
-
-
-class MaskedSession:
-    """Hold the texts that a masked language model is scoring."""
-
-    def __init__(self, scorer: MaskedScorer, scripts: Sequence[Script]) -> None:
-        self._scorer = scorer
-        self._words = [word for script in scripts for word in script.words]
-        self._layout = Layout(scripts, scorer.lexicon.encode(self._words), scorer.frame, scorer.longest)
-        self._inside = np.array([_inside(script.items) for script in scripts], np.int64)
-        self._waiting: dict[Shape, list[Asked]] = {}
-        self._beyond: list[tuple[int, int]] = []
-        self._lost: list[Numbers] = []
-
-    def ask(self, blocks: Sequence[Block]) -> None:
-        """Find the rows of some blocks, and queue them by shape."""
-        layout = self._layout
-        given = np.array(blocks, np.int64).reshape(-1, 3)
-        inside = np.minimum(given[:, 2], np.maximum(self._inside[given[:, 0]], given[:, 1]))
-        for record, last, first in zip(given[:, 0].tolist(), given[:, 2].tolist(), inside.tolist(), strict=True):
-            if first < last:
-                self._beyond.extend((record, draw) for draw in range(first, last))
-        given[:, 2] = inside
-        given = given[given[:, 1] < inside]
-        if not len(given):
-            return
-        asked = layout.asked(given, self._scorer.most)
-        shapes = self._scorer.shapes(layout.rows(asked).totals, asked.last - asked.first)
-        kinds, kind = np.unique(shapes, axis=0, return_inverse=True)
-        for number, (length, masks) in enumerate(kinds.tolist()):
-            some = asked.take(np.flatnonzero(kind.ravel() == number))
-            self._waiting.setdefault(Shape(length, masks), []).append(some)
-
-    def answer(self) -> Answer:
-        """Score a batch of the shape with the most waiting rows; failed draws get no scores."""
-        if self._beyond:
-            some, self._beyond = self._beyond[:_PADS], self._beyond[_PADS:]
-            records, draws = np.array(some, np.int64).T
-            return Answer(records, draws, self._scorer.beyond(len(some)))
-        if self._lost:
-            return self._answered(self._lost.pop(), None)
-        shape, asked = self._next()
-        try:
-            draws, scores = self._scorer.forward(self._layout, asked, shape, self._words)
-        except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
-            if out_of_memory(exc) and self._scorer.rows(shape) > 1:
-                self._scorer.halve(shape)
-                self._waiting.setdefault(shape, []).insert(0, asked)
-                return self.answer()
-            draws, scores = self._one_by_one(asked, shape)
-        missing = np.setdiff1d(_every(asked), draws)
-        if len(missing):
-            self._lost.append(missing)
-            if not len(draws):
-                return self.answer()
-        return self._answered(draws, scores)
-
-    def put(self, blocks: Sequence[Block], chosen: Sequence[Choices]) -> None:
-        """Write the drawn outputs into the texts' second copies."""
-        self._layout.released(blocks, chosen, self._scorer.lexicon.outputs, self._scorer.single)
-
-    def _answered(self, draws: Numbers, scores: Any) -> Answer:
-        records = np.searchsorted(self._layout.starts, draws, side="right") - 1
-        return Answer(records, draws - self._layout.starts[records], scores)
-
-    def _next(self) -> tuple[Shape, Asked]:
-        """Take rows of the shape whose batch is filled best."""
-        shape = max(self._waiting, key=lambda shape: (self._filled(shape), shape))
-        parts, rows = self._waiting.pop(shape), self._scorer.rows(shape)
-        taken, left = [], rows
-        while parts and left:
-            part = parts.pop(0)
-            taken.append(part.take(slice(0, left)))
-            if len(part.first) > left:
-                parts.insert(0, part.take(slice(left, None)))
-            left -= len(taken[-1].first)
-        if parts:
-            self._waiting[shape] = parts
-        return shape, Asked(*(np.concatenate(columns) for columns in zip(*taken, strict=True)))
-
-    def _filled(self, shape: Shape) -> float:
-        return min(1.0, sum(len(part.first) for part in self._waiting[shape]) / self._scorer.rows(shape))
-
-    def _one_by_one(self, asked: Asked, shape: Shape) -> tuple[Numbers, Any]:
-        """Score each row of a failed batch in a batch of its own; rows that fail again get no scores."""
-        draws, scores = [np.zeros(0, np.int64)], []
-        for row in range(len(asked.first)):
-            try:
-                alone = asked.take(slice(row, row + 1))
-                found, row_scores = self._scorer.forward(self._layout, alone, shape, self._words)
-            except Exception:  # noqa: BLE001, S112  (uniform draws follow; a reason might quote the text)
-                continue
-            draws.append(found)
-            scores.append(row_scores.float().cpu().numpy())
-        return np.concatenate(draws), np.concatenate(scores) if scores else None
-
-
-def _every(asked: Asked) -> Numbers:
-    """Return all draws of some rows."""
-    counts = asked.last - asked.first
-    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
-    return np.asarray(np.repeat(asked.first, counts) + inside)
-
-
-def _inside(items: Sequence[Item]) -> int:
-    """Count the draws of a text before its end."""
-    return sum(item.drawn and item.word != PADDED for item in items)
 
 
 def _unit(embeddings: Any) -> Any:
