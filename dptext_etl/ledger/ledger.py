@@ -13,6 +13,7 @@ import pyarrow as pa
 from dptext_etl import keys
 from dptext_etl.errors import DPTextError, InputError, LedgerError
 from dptext_etl.ledger.keeper import Keeper, require_plain
+from dptext_etl.ledger.operations.balances import balances
 from dptext_etl.ledger.operations.batch import (
     BatchIds,
     ColumnCharge,
@@ -25,6 +26,7 @@ from dptext_etl.ledger.operations.batch import (
 from dptext_etl.ledger.operations.book import Book, found
 from dptext_etl.ledger.operations.commit import Examined, Outputs, commit, examine
 from dptext_etl.ledger.operations.foresight import Foresight
+from dptext_etl.ledger.operations.merging import merge_beside
 from dptext_etl.ledger.operations.post import post
 from dptext_etl.ledger.operations.reserve import Request, foresee, reserve
 from dptext_etl.ledger.operations.settle import abort, expire
@@ -170,7 +172,20 @@ class Ledger(Keeper):
             asked, foresight = Request(book, job, scope, pinned, batch), ready if book.store.lane else Foresight()
             return reserve(asked, columns, foresight, refuse=on_cap == "refuse")
 
-        return ReserveResult(book.store.write(batch.size, charge))
+        outcome = book.store.write(batch.size, charge)
+        if book.store.lanes:
+            self._merge_beside(scope, [item.ref for item in columns])
+        return ReserveResult(outcome)
+
+    def _merge_beside(self, scope: Scope, refs: list[ReleaseRef]) -> None:
+        """Merge what many writes left behind. The charge is durable: what fails here is left to a later one."""
+        book = self._book
+        with suppress(LedgerError):
+            pinned = book.scopes.find(scope)
+            if pinned is not None and pinned.measure is not None:
+                merge_beside(book.store, balances(book.store, book.cache, pinned), book.scopes.turn(pinned))
+            for ref in refs:
+                merge_beside(book.store, book.records.index(ref.id, ref.nonce), book.records.turn(ref))
 
     def _foreseen(self, job: str, scope: Scope, batch: BatchIds, columns: list[ColumnCharge]) -> Foresight:
         """Make a reservation ready where other writers may go on meanwhile; what is refused, is refused later."""

@@ -52,6 +52,7 @@ def post(  # noqa: PLR0917
     if not steps or any(step.get("training_provenance") not in PROVENANCES for step in steps):
         allowed = " or ".join(map(repr, PROVENANCES))
         raise LedgerError(f"post-processing costs nothing only where its training_provenance is {allowed}")
+    book.store.turn(book.records.turn(ref))  # the index is read here, and others may merge its runs
     book.store.turn(book.records.turn_of_states(ref))
     held = book.records.held(ref, records, order)
     missing = int((~(held.known & (held.state == State.COMMITTED))).sum())

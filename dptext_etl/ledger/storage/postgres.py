@@ -158,7 +158,7 @@ class PostgresStore(Store):
         """Take a lane that nobody is in: the last one if possible. If all are taken, wait for that one."""
         order = [(self._last_lane - 1 + step) % LANES + 1 for step in range(LANES)]
         for lane in order:
-            if self._run(postgres_session.TRY, postgres_session.key(self.schema, f"lane/{lane}")).fetchall()[0][0]:
+            if self._taken(f"lane/{lane}"):
                 return lane
         self._wait([(postgres_session.WAIT, postgres_session.key(self.schema, f"lane/{order[0]}"))])
         return order[0]
@@ -168,6 +168,14 @@ class PostgresStore(Store):
         if self.lane:
             keys = sorted({postgres_session.key(self.schema, name) for name in names})
             self._wait([(postgres_session.WAIT, each) for each in keys])
+
+    def take(self, name: str) -> bool:
+        """Hold a name until the transaction ends if no other writer does; return whether this one holds it."""
+        return not self.lane or self._taken(name)
+
+    def _taken(self, name: str) -> bool:
+        key = postgres_session.key(self.schema, name)
+        return bool(self._run(postgres_session.TRY, key).fetchall()[0][0])
 
     def _wait(self, locks: list[tuple[str, tuple[Any, ...]]]) -> None:
         """Take locks one after the other; end the session of a writer that was stopped while it holds the ledger."""

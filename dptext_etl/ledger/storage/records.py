@@ -33,6 +33,9 @@ class Places(NamedTuple):
 
     def groups(self) -> Iterator[tuple[int, Index]]:
         """Iterate over the batches, each with the indices of its rows in this list."""
+        if len(self.batch) and (self.batch == self.batch[0]).all():
+            yield int(self.batch[0]), np.arange(len(self.batch))
+            return
         order = np.argsort(self.batch, kind="stable")
         batches, starts = np.unique(self.batch[order], return_index=True)
         yield from zip(batches.tolist(), np.split(order, starts[1:]), strict=False)

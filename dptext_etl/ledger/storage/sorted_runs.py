@@ -291,14 +291,13 @@ class SortedRuns:
 
     def _write(self, parts: Iterator[Part] | list[Part], bits: int) -> SortedRun:
         run = secrets.randbits(62)  # never the id of an earlier run, even of one that was rolled back
-        written, new = 0, isinstance(parts, list)  # what was merged stays in the cache only if somebody looks it up
+        written = 0
         for at, part in enumerate(cut(parts[0], bits) if isinstance(parts, list) else parts):
             rest = np.concatenate([part.ids.lo.view(np.int64)[None], part.values])
             for piece, data in enumerate((part.ids.hi.view(np.int64), rest.reshape(-1))):
                 blob = data.astype("<i8", copy=False).tobytes()
                 self._store.execute("insert into run_part values(?,?,?,?)", (run, at, piece, blob))
-                if new:
-                    self._cache.put(run, at, piece, data)
+                self._cache.put(run, at, piece, data)
             written += part.ids.size
         return SortedRun(run, bits, written)
 

@@ -106,6 +106,10 @@ class Store(ABC):
         Whoever takes several turns takes scopes and releases first, then states. A writer that is alone holds all.
         """
 
+    def take(self, name: str) -> bool:  # noqa: ARG002  (a store of one lane has nobody to ask)
+        """Hold a name until the transaction ends if no other writer does; return whether this one holds it."""
+        return True
+
     @contextmanager
     def transaction(self, rows: int = 0, *, beside: bool = False) -> Iterator[None]:
         """Write everything in the block durably, or nothing; nobody else writes meanwhile.
