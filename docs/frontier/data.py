@@ -26,7 +26,7 @@ class Cut:
 
     Attributes:
         folder: Its folder in `shared/data`.
-        rows: Texts that are measured, for mechanisms without and with a language model.
+        rows: Texts that mechanisms without a language model release.
         domain: The corpus of `make surrogate-utility` that is of the same domain.
         label: Column of labels; None where there is none.
         attribute: Column of what an attacker wants to learn; None where there is none.
@@ -34,25 +34,27 @@ class Cut:
     """
 
     folder: str
-    rows: tuple[int, int]
+    rows: int
     domain: str
     label: str | None
     attribute: str | None
     says: str
 
 
-SHORT = (1_200, 200)
+SHORT = 1_200
+NEURAL = 500
+"""Texts of every data set that mechanisms with a language model release."""
 CUTS: dict[str, Cut] = {
     "SST-2": Cut("sst2", SHORT, "film reviews", "label", None, "film sentences; label: good or bad"),
     "Snips": Cut("snips", SHORT, "dialogue turns", "label", None, "spoken commands; label: one of 7 intents"),
     "UCI": Cut("uci_sentences", SHORT, "film reviews", "label", None, "sentences of reviews; label: good or bad"),
-    "IMDb": Cut("imdb", (600, 60), "film reviews", "label", None, "film reviews; label: good or bad"),
+    "IMDb": Cut("imdb", 600, "film reviews", "label", None, "film reviews; label: good or bad"),
     "blog_gender": Cut(
-        "blog_gender", (1_200, 120), "film reviews", None, "gender", "blog posts; the attacker wants the gender"
+        "blog_gender", 1_200, "film reviews", None, "gender", "blog posts; the attacker wants the gender"
     ),
     "DrugLib": Cut(
         "druglib",
-        (731, 120),
+        731,
         "encyclopedia",
         "label",
         "condition",
@@ -60,7 +62,7 @@ CUTS: dict[str, Cut] = {
     ),
     "movie_snippets4": Cut(
         "movie_snippets4",
-        (2_000, 120),
+        2_000,
         "film reviews",
         "label",
         "author",

@@ -15,6 +15,9 @@ COUNTERFITTED = str(DATA / "word_vectors" / "counterfit_300d_30k.npz")
 SHIPPED = ROOT / "models" / "dptext_etl_models"
 EVERYDAY = "everyday-30k"
 LONG = ("IMDb", "blog_gender", "DrugLib", "movie_snippets4")
+SENTENCES = ("SST-2", "Snips", "UCI")
+SCORES = {"scores": ["ic", "pos", "ner", "wi", "sd"]}
+DIVIDED = "one budget among words"
 FARTHEST = "per word, between the farthest words"
 PAPERS, PAPERS_SETS = (1.0, 2.0, 3.0), ("SST-2",)
 """Budgets and data set of CusText's paper, which takes counter-fitted vectors."""
@@ -89,11 +92,8 @@ def _custext(_: dict[str, str]) -> Iterator[Line]:
     kind: Any = load("custext")
     per = "per word, within its output set"
     yield Line("custext", "", per, (1.0, 2.0, 5.0, 10.0, 20.0), lambda e, _: kind(epsilon=e))
-    scores = {"scores": ["ic", "pos", "ner", "wi", "sd"]}
-    divided = lambda e, _: kind(allocation={**scores, "total": e})  # noqa: E731
-    yield Line(
-        "custext", "one budget among words", "per text", (30.0, 60.0, 120.0), divided, sets=("SST-2", "Snips", "UCI")
-    )
+    divided = lambda e, _: kind(allocation={**SCORES, "total": e})  # noqa: E731
+    yield Line("custext", DIVIDED, "per text", (30.0, 60.0, 120.0), divided, sets=SENTENCES)
     yield Line("custext", "plus", per, (1.0, 5.0), lambda e, _: kind(epsilon=e, variant="plus"))
     plain, plus = {"vectors": COUNTERFITTED}, {"vectors": COUNTERFITTED, "variant": "plus"}
     yield Line("custext", "counter-fitted", per, PAPERS, lambda e, _: kind(epsilon=e, **plain), sets=PAPERS_SETS)
@@ -125,12 +125,14 @@ def _diffractor(_: dict[str, str]) -> Iterator[Line]:
 def _dpmlm(models: dict[str, str]) -> Iterator[Line]:
     kind: Any = load("dpmlm")
     chosen = {"model": models.get("dpmlm", "english-small")}
-    few, many = (50.0,), (25.0, 50.0, 100.0)
+    few, many, texts = (50.0,), (25.0, 50.0, 100.0), (300.0, 600.0, 1200.0)
     by = f", {chosen['model']}" if "dpmlm" in models else ""
     at_once = {**chosen, "decoding": "parallel"}
     yield Line("dpmlm", f"at once{by}", "per word", many, lambda e, _: kind(epsilon=e, **at_once), True)
     in_turn = lambda e, _: kind(epsilon=e, **chosen)  # noqa: E731
-    yield Line("dpmlm", f"one word after the other{by}", "per word", few, in_turn, True, sets=("Snips",))
+    yield Line("dpmlm", f"one word after the other{by}", "per word", few, in_turn, True, sets=SENTENCES)
+    divided = lambda e, _: kind(allocation={**SCORES, "total": e}, **at_once)  # noqa: E731
+    yield Line("dpmlm", f"at once, {DIVIDED}{by}", "per text", texts, divided, True, sets=SENTENCES)
 
 
 def _dpbart(models: dict[str, str]) -> Iterator[Line]:

@@ -7,7 +7,7 @@ are known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ from dptext_etl.evaluation.statistics import accuracy, bootstrapped, macro_f1, u
 FOLDS = 5
 MOST_CLASSES = 200
 COLUMNS = 2**17
+Figure = Callable[[Any, Any], float]
+FIGURES: Mapping[str, Figure] = {"macro-F1": macro_f1, "accuracy": accuracy}
 
 
 @dataclass(frozen=True)
@@ -88,14 +90,17 @@ def guess(train: Any, test: Any, truth: Values, groups: Values | None = None) ->
     return Guesses(truth, guessed, blind)
 
 
-def scores(found: Guesses, raw: Guesses, what: str, groups: Values | None) -> list[Score]:
-    """Return macro-F1 and accuracy of guesses, beside those from raw texts and those of not looking (`unseen`).
+def scores(
+    found: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] = FIGURES
+) -> list[Score]:
+    """Return figures of guesses, beside those from raw texts and those of not looking (`unseen`).
 
     Args:
         found: Guesses from released texts.
         raw: Guesses from raw texts.
         what: What is said of a figure, with "{figure}" where its name stands.
         groups: Person behind each row, shape (n,); None where persons are not known.
+        figures: Functions of truth and guesses by name.
     """
     return [
         Score(
@@ -105,7 +110,7 @@ def scores(found: Guesses, raw: Guesses, what: str, groups: Values | None) -> li
             blind=unseen(figure, found.truth, found.blind),
             raw=figure(raw.truth, raw.guessed),
         )
-        for name, figure in (("macro-F1", macro_f1), ("accuracy", accuracy))
+        for name, figure in figures.items()
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from dptext_etl.errors import InputError
 from dptext_etl.evaluation import Pairs, evaluate, join
 from dptext_etl.evaluation.measure import attacks, metrics
-from dptext_etl.evaluation.metrics.relative_gain import Scored, relative_gain, relative_gain_above_majority
+from dptext_etl.evaluation.metrics.relative_gain import Scored, relative_gain, relative_gain_above_guessing
 from dptext_etl.evaluation.statistics import bootstrapped, macro_f1, wilson
 from tests.cli.saying import dptext
 
@@ -74,8 +74,14 @@ def test_a_release_that_says_nothing_gives_nothing():
     assert rank.value == rank.blind == (ROWS + 1) / 2
     assert found["WordsKept", "words that stand anywhere in the release"].value == 0
     for what in ("macro-F1", "accuracy", "F1 of the most frequent label, as paper 000 takes it"):
-        points = found["PointsAboveMajority", what]
-        assert points.value == 0 < points.raw
+        points = found["PointsAboveGuessing", what]
+        assert points.value <= 0 < points.raw
+    use = found["Downstream", "macro-F1, learnt from released texts, tested on raw texts"]
+    secret = found["Attribute", "adaptive attacker, macro-F1"]
+    assert (use.blind, secret.blind) == (pytest.approx(1 / 2), pytest.approx(1 / 3))
+    assert found["PointsAboveGuessing", "macro-F1"].raw == pytest.approx(100 * (use.raw - use.blind))
+    kept, learnt = ((score.value - score.blind) / (score.raw - score.blind) for score in (use, secret))
+    assert found["RelativeGain", "above not looking, as paper 001 defines it"].value == pytest.approx(kept - learnt)
 
 
 def test_a_release_that_drops_the_city_keeps_its_use_and_stops_the_attacker():
@@ -129,11 +135,11 @@ def test_intervals_of_shares_are_wilsons():
     assert wilson(0, 0) == (0, 1)
 
 
-def test_a_gain_is_undefined_where_raw_texts_do_not_beat_the_most_frequent_value():
-    fine = Scored(raw=0.9, released=0.6, majority=0.3)
-    assert relative_gain_above_majority(fine, fine) == 0
+def test_a_gain_is_undefined_where_raw_texts_do_not_beat_not_looking():
+    fine = Scored(raw=0.9, released=0.6, blind=0.3)
+    assert relative_gain_above_guessing(fine, fine) == 0
     for poor in (Scored(0.3, 0.3, 0.3), Scored(0.2, 0.4, 0.3)):
-        for gain in (relative_gain, relative_gain_above_majority):
+        for gain in (relative_gain, relative_gain_above_guessing):
             assert gain(fine, poor) is None
             assert gain(poor, fine) is None
 
