@@ -77,13 +77,13 @@ leak-drills: $(DONE)/kernel $(DONE)/dev ## Plant the peers' bugs one by one and 
 frontier: $(DONE)/kernel $(DONE)/dev ## Measure all mechanisms on public data; goes on where it was; writes docs/frontier.parquet and its page (MODELS="--only dpmlm …")
 	@PYTHONPATH=docs $(BIN)/python -m frontier $(MODELS)
 
-latent-utility: $(DONE)/kernel $(DONE)/dev ## Train what is missing, measure what latent mechanisms leave of public texts; writes docs/latent-utility.md
+latent-utility: $(DONE)/kernel $(DONE)/dev ## Train what is missing, measure what latent mechanisms leave of public texts; a part of docs/frontier.md
 	@$(BIN)/python docs/latent_utility.py $(LATENT)
 
-score-utility: $(DONE)/kernel $(DONE)/dev ## Measure what DP-MLM leaves of public texts, one word after the other, in blocks, at once; writes docs/score-utility.md
+score-utility: $(DONE)/kernel $(DONE)/dev ## Measure what DP-MLM leaves of public texts, one word after the other, in blocks, at once; a part of docs/frontier.md
 	@$(BIN)/python docs/score_utility.py
 
-surrogate-utility: $(DONE)/kernel $(DONE)/dev ## Measure what surrogate leaves of public texts; writes docs/surrogate-utility.md
+surrogate-utility: $(DONE)/kernel $(DONE)/dev ## Measure what surrogate leaves of public texts; a part of docs/frontier.md
 	@$(BIN)/python docs/surrogate_utility.py
 
 allocation-utility: $(DONE)/kernel $(DONE)/dev ## Measure what dividing a text's budget by scores brings; writes docs/allocation.md

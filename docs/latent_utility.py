@@ -1,4 +1,4 @@
-"""`make latent-utility`: what ADePT and DP-BART leave of two public data sets, as a page (`docs/latent-utility.md`).
+"""`make latent-utility`: what ADePT and DP-BART leave of two public data sets, as rows of `docs/frontier.parquet`.
 
 The small BART of `models/` is pruned (PR) and trained under noise (PR+) on public text, ADePT's autoencoder is trained
 on the same text; what was trained before is taken as it is. Releases are made by the library's own column path under
@@ -9,14 +9,12 @@ original texts.
 from __future__ import annotations
 
 import argparse
-import itertools
 import json
 import math
 import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,23 +24,19 @@ import pyarrow as pa
 
 from dptext_etl.column import draw
 from dptext_etl.families.latent import LatentMechanism
-from dptext_etl.gaussian import largest_mu
 from dptext_etl.keys import throwaway
 from dptext_etl.mechanisms.adept import Adept
 from dptext_etl.mechanisms.dpbart import DPBart
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
-PAGE = ROOT / "docs" / "latent-utility.md"
+MODELS_SET = "models of paper 003"
 MODEL = "english-autoencoder"
 SHIPPED = ROOT / "models" / "dptext_etl_models" / MODEL
 EPSILONS = (math.inf, 2500.0, 1000.0, 750.0, 500.0, 250.0, 100.0, 50.0, 10.0)
 PLUS = (2500.0, 1000.0, 500.0, 250.0)
 """Budgets at which a PR+ model is trained; a release takes the model whose budget is the nearest by ratio."""
 N_REC = 10_000
-ORDER = ("DP-BART-PR+", "DP-BART-PR", "DP-BART-CLV", "ADePT")
-LEVEL = {"f1": 0.04, "bleu": 0.5}
-"""Smaller differences count as none: two standard errors of a share of 700 texts; half a point of BLEU."""
 
 
 @dataclass(frozen=True)
@@ -154,25 +148,6 @@ def measured(corpus: Corpus, models: Models, beams: int) -> list[dict[str, Any]]
     return rows
 
 
-def verdicts(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Say, figure by figure, where the paper's order holds under noise and where it does not."""
-    said = []
-    for figure, title in (("f1", "F1"), ("bleu", "BLEU")):
-        holds, level, fails = [], [], []
-        for epsilon in filter(math.isfinite, EPSILONS):
-            at = {row["name"]: row[figure] for row in rows if row["epsilon"] == epsilon}
-            for better, worse in itertools.pairwise(name for name in ORDER if name in at):
-                gap = at[better] - at[worse]
-                (holds if gap > LEVEL[figure] else level if gap >= -LEVEL[figure] else fails).append(
-                    f"{better} over {worse} at ε = {_amount(epsilon)}"
-                )
-        line = f"*{title}*: holds in {len(holds)} of {len(holds) + len(level) + len(fails)} comparisons"
-        line += f", level in {len(level)}" if level else ""
-        line += f"; **does not hold**: {'; '.join(fails)}" if fails else ""
-        said.append(line + ".")
-    return said
-
-
 def trained(folder: Path, bart: str, minutes: float, plus: Iterable[float]) -> Models:
     """Return the models, training on public text what is not there yet; a training that was stopped goes on."""
     from dptext_etl.training.base_model import Base
@@ -212,85 +187,52 @@ def _whole(path: Path) -> bool:
     return all(note.stat().st_mtime <= model.stat().st_mtime for note in notes.glob("*.safetensors"))
 
 
-def steps(models: Models) -> str:
-    """Say how long the models were trained, as their folders do."""
+def steps(models: Models) -> dict[str, int]:
+    """Return how many steps the models were trained, as their folders say."""
     folders = {"PR": models.pruned, **{f"PR+ at {epsilon:g}": path for epsilon, path in models.plus.items()}}
     written = {name: json.loads((path / "training.json").read_bytes()) for name, path in folders.items()}
     written["ADePT"] = json.loads((models.adept / "config.json").read_bytes())
-    return ", ".join(f"{name} {found['steps']:,}" for name, found in written.items())
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a Markdown table."""
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])
+    return {name: int(found["steps"]) for name, found in written.items()}
 
 
 def shown(row: dict[str, Any]) -> list[str]:
-    """One row of a table."""
-    return [_amount(row["epsilon"]), row["name"], f"{row['bleu']:.2f}", f"{row['f1']:.3f}"]
+    """Return what is printed of a row."""
+    return [f"{row['epsilon']:g}", row["name"], f"{row['bleu']:.2f}", f"{row['f1']:.3f}"]
 
 
-def _amount(epsilon: float) -> str:
-    return "" if math.isnan(epsilon) else "∞" if math.isinf(epsilon) else f"{epsilon:g}"
+LINES = {
+    "DP-BART-PR+": ("dpbart", "PR+"),
+    "DP-BART-PR": ("dpbart", "PR"),
+    "DP-BART-CLV": ("dpbart", "CLV"),
+    "ADePT": ("adept", ""),
+}
+"""Mechanism and variant of every line."""
 
 
-INTRODUCTION = """<!-- written by `make latent-utility` (docs/latent_utility.py): do not edit -->
-# What latent mechanisms leave of a text
+def tidy_rows(results: dict[str, list[dict[str, Any]]], texts: int, facts: dict[str, float]) -> list[dict[str, Any]]:
+    """Return the rows of the tidy file.
 
-Two public data sets, released by ADePT and by DP-BART in three variants over paper 003's budgets, by
-`make latent-utility`. Last run {day}, {minutes:.0f} CPU-minutes beside trainings that were there before.
-
-* ε is **per text**, with δ = 1e-6 (a public bound of {n_rec:,} records), Gaussian noise by the analytic formula. At
-  ε = ∞ latents are clipped and get no noise.
-* {rows:,} training texts of each data set are released; a logistic regression over one- and two-word TF-IDF features
-  learns from them and is tested on the original test texts: *F1* is the mean over classes. *BLEU* compares released
-  with original texts. The paper uses all texts, BERT as classifier and beams of 10; here beams are {beams}.
-* The model is `{model}` ({size:.1f} MB), not bart-base (558 MB); PR and PR+ come from it by `dptext train dpbart-prune`
-  and `dpbart-noise` at small scale, PR+ at ε = {plus}: other budgets take the nearest. ADePT is an LSTM of
-  {hidden} + {hidden} numbers. All were trained on the public corpora that their folders name, none on these texts.
-* Steps of training: {steps}. The paper takes 3,000 for PR and 50,000 and more for each PR+.
-"""
-
-
-def page(results: dict[str, list[dict[str, Any]]], **facts: Any) -> str:
-    """Write the page."""
-    parts = [INTRODUCTION.format(day=datetime.now(UTC).date().isoformat(), n_rec=N_REC, **facts)]
-    for name, rows in results.items():
-        parts += [f"## {name}", table(["ε", "mechanism", "BLEU", "F1"], map(shown, rows))]
-        parts += [f"Against the paper's order ({' above '.join(ORDER)}), neighbours compared at every finite ε:"]
-        parts += ["\n".join(f"* {line}" for line in verdicts(rows))]
-    parts += ["## Why", WHY.format(**facts)]
-    return "\n\n".join(parts) + "\n"
-
-
-WHY = """A latent at (ε, δ) tells any decoder at most μ²/8 nats, μ being the sensitivity in standard deviations of
-the noise: n numbers in [-C, C] at noise 2C√n/μ, or a vector of norm C at noise 2C/μ, have a ratio of signal to noise of
-μ²/4 at most in all, whatever n is. That is {nats}. A sentence of nine words takes 50 nats and more to spell.
-
-* *Pruning* therefore gives no room by itself. It helps because the decoder of CLV and PR was trained with hardly any
-  noise, and is less disturbed by few numbers with little noise than by many with much.
-* *PR+* gets more out of the same latent: its decoder has learnt what the noise looks like. With a tenth of the paper's
-  steps and less it finds whole phrases again at large budgets; at small ones it writes mostly frequent words, and among
-  them some of the text's own: enough to tell a topic, which is why F1 is far above what BLEU suggests, as in the paper.
-  It is what training helps most: with a few hundred steps its BLEU stayed below 3 at every budget.
-* *ADePT* is stronger here than in the paper, and stands above CLV and PR, whose decoders have seen hardly any noise;
-  PR+ is level with it or above it where the budget is large. Its decoder is a language model of whole words that was
-  trained on dialogues much like Snips, so its wrong words still tell the topic; the paper's was trained on web pages.
-  A clip by norm leaves every text the whole ratio μ²/4, a clip by value only the part that the numbers inside [-C, C]
-  fill. It was trained for thousands of steps as PR+ was, a few per cent of what the paper's models have had.
-* *ATIS* has one class that three of four texts belong to and 25 others: the mean over classes is low for everything,
-  the original texts included, and differences are mostly those of one or two small classes.
-* Below what the bound allows, differences of F1 are chance: a classifier that learns from noise says one or two
-  classes, and which ones depends on the draw. The figures are of one release each."""
-
-
-def nats(epsilon: float) -> float:
-    """Return what a noisy latent tells at most."""
-    return largest_mu(epsilon, 1e-6) ** 2 / 8
+    Args:
+        results: Figures of every data set, the original texts first.
+        texts: How many texts of a data set were released.
+        facts: What a reader must know of the models, by name.
+    """
+    fixed = {"reading": "per text, with δ", "delta": 1e-6, "guarantee": "APPROX_LDP", "discloses": "nullness"}
+    found = [{"dataset": MODELS_SET, "kind": "kept", "figure": name, "value": value} for name, value in facts.items()]
+    for name, (original, *rows) in results.items():
+        for row in rows:
+            mechanism, variant = LINES[row["name"]]
+            budget = {"epsilon": row["epsilon"], "epsilon_per_text": row["epsilon"], "n": texts, "key": 0}
+            common = {"dataset": f"{name}, as paper 003", "mechanism": mechanism, "variant": variant, **budget, **fixed}
+            common["kind"] = "kept"
+            found.append({**common, "figure": "BLEU, 0 to 100", "value": round(row["bleu"], 2)})
+            learnt = {"value": round(row["f1"], 5), "raw": round(original["f1"], 5)}
+            found.append({**common, "figure": "macro-F1 on raw test texts", **learnt})
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Train what is missing, measure, and write the page."""
+    """Train what is missing, measure, and write the figures and the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--models", type=Path, default=ROOT / "target" / "latent-utility", help="folder of models")
     parser.add_argument("--bart", default=str(SHIPPED), help="the model that is pruned")
@@ -306,19 +248,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = {one.name: measured(one, models, given.beams) for one in corpora(DATA, given.rows)}
     lines = mechanisms(models, 500.0, given.beams)
     weights = lines["DP-BART-CLV"].artifacts()["model/model.safetensors"].path
-    facts = {
-        "minutes": (time.process_time() - began) / 60,
-        "rows": given.rows,
-        "beams": given.beams,
-        "model": MODEL,
-        "size": weights.stat().st_size / 1e6,
-        "plus": ", ".join(f"{epsilon:g}" for epsilon in given.plus) or "none",
-        "steps": steps(models),
-        "nats": ", ".join(f"{nats(epsilon):.0f} at ε = {epsilon:g}" for epsilon in EPSILONS[1:]),
-        "hidden": lines["ADePT"].latent_model.size // 2,
-    }
-    PAGE.write_text(page(results, **facts), encoding="utf-8")
-    print(f"written to {PAGE.relative_to(ROOT)}")
+    facts = {"megabytes of the model": round(weights.stat().st_size / 1e6, 1), "beams": given.beams}
+    facts |= {f"steps of {name}": count for name, count in steps(models).items()}
+    from frontier import page, tidy
+
+    tidy.put("latent_utility", tidy_rows(results, given.rows, facts))
+    page.write()
+    print(f"written to {tidy.FILE.relative_to(ROOT)}, {(time.process_time() - began) / 60:.0f} CPU-minutes")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """`make score-utility`: what DP-MLM leaves of two public data sets, one word after the other, in blocks, at once.
 
+Its figures are rows of `docs/frontier.parquet`.
+
 The guarantee and the price are the same for the three; what differs is what a draw knows of the draws before it. Public
 data alone; releases are made by the library's own column path under one throw-away key each.
 """
@@ -7,12 +9,10 @@ data alone; releases are made by the library's own column path under one throw-a
 from __future__ import annotations
 
 import argparse
-import statistics
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +29,12 @@ from dptext_etl.mechanisms.dpmlm import DPMLM
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
-PAGE = ROOT / "docs" / "score-utility.md"
 MODEL = "english-small"
 EPSILONS = (10.0, 25.0, 50.0, 100.0, 250.0)
 BLOCK = 4
+SEQUENTIAL = "sequential"
 DECODINGS: dict[str, dict[str, Any]] = {
-    "sequential": {"decoding": "sequential"},
+    SEQUENTIAL: {"decoding": "sequential"},
     f"block of {BLOCK}": {"decoding": "block", "block": BLOCK},
     "parallel": {"decoding": "parallel"},
 }
@@ -43,12 +43,14 @@ NOTHING = 0.001
 ROWS = 500
 FOLDS = 5
 FIGURES = {
-    "bleu": "BLEU",
-    "cosine": "cosine",
+    "bleu": "BLEU of a text, 0 to 100",
+    "cosine": "mean cosine",
     "clean": "accuracy, trained on raw text",
     "released": "accuracy, trained on released text",
 }
 LEVEL = 2.0  # standard errors of a mean difference of the same texts
+TIGHT, WHOLE, RATE = "ε per word that a draw can tell", "BLEU, 0 to 100", "words per CPU-second"
+LESS = ", less that of sequential draws"
 
 Numbers = npt.NDArray[np.float64]
 
@@ -190,41 +192,10 @@ def measured(corpus: Corpus, vectors: WordVectors, model: str, clip: Any = None)
     return rows
 
 
-def verdicts(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Say, figure by figure, where blocks and parallel draws keep up with sequential ones and where they do not."""
-    at = {(row["epsilon"], row["name"]): row for row in rows}
-    others = [name for name in DECODINGS if name != "sequential"]
-    said = []
-    for figure, title in FIGURES.items():
-        for other in others:
-            level, better, worse = [], [], []
-            for epsilon in EPSILONS:
-                gap, noise = difference(at[epsilon, other]["each"][figure], at[epsilon, "sequential"]["each"][figure])
-                where = f"ε = {epsilon:g} ({gap:+.3g} ± {noise:.2g})"
-                (level if abs(gap) <= LEVEL * noise else better if gap > 0 else worse).append(where)
-            line = f"*{title}*, {other} against sequential: level at {len(level)} of {len(EPSILONS)} budgets"
-            line += f"; better at {', '.join(better)}" if better else ""
-            line += f"; **worse** at {', '.join(worse)}" if worse else ""
-            said.append(line + ".")
-    return said
-
-
 def difference(one: Numbers, other: Numbers) -> tuple[float, float]:
     """Return the mean difference of the same texts' figures, and its standard error."""
     gaps = one - other
     return float(gaps.mean()), float(gaps.std(ddof=1) / len(gaps) ** 0.5)
-
-
-def speed(rows: Sequence[dict[str, Any]]) -> str:
-    """Say how much faster the others are than sequential draws."""
-    rates = {name: statistics.median(row["rate"] for row in rows if row["name"] == name) for name in DECODINGS}
-    told = (f"{name} {rate:,.0f} words/CPU-s ({rate / rates['sequential']:.1f} x)" for name, rate in rates.items())
-    return f"Speed in this run: {', '.join(told)}."
-
-
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a Markdown table."""
-    return "\n".join("| " + " | ".join(line) + " |" for line in [header, ["---"] * len(header), *rows])
 
 
 def shown(row: dict[str, Any]) -> list[str]:
@@ -242,53 +213,53 @@ def shown(row: dict[str, Any]) -> list[str]:
     ]
 
 
-INTRODUCTION = """<!-- written by `make score-utility` (docs/score_utility.py): do not edit -->
-# What DP-MLM leaves of a text
+def tidy_rows(name: str, rows: Sequence[dict[str, Any]], texts: int) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the tidy file: figures of every line, and their differences from sequential draws.
 
-DP-MLM draws words one after the other, in blocks, or all at once. A word costs the same in all three, and the guarantee
-is the same; what a draw knows of the other draws is not. Measured by `make score-utility`. {when}
-
-* Model: `{model}`, a small one: it knows little, and a larger one leaves more of a text at the same ε. The comparison
-  between the three is the point here, not their level. Clip range: {low:.2f} to {high:.2f}, from public text.
-* **ε is per word**, declared; *tight* is what a draw can really tell (the ledger keeps both). A text of n words costs n
-  times as much.
-* *BLEU*: released against raw text in lower-case words, all texts together. *Cosine*: mean over texts of the cosine
-  between mean word vectors (`english-20k`; no sentence model). *Accuracy*: logistic regression over one- and two-word
-  features, trained on raw training texts of the data set, or on the other released texts ({folds} folds).
-* {rows} texts of five words and more each: SST-2's test and validation sentences (two labels) and Snips' (seven
-  intents). *Uniform words* is what any text becomes as ε goes to 0.
-* Level means: the mean difference over the same texts lies within {level:g} standard errors (behind ±, in points of
-  BLEU per text, cosine or share). One comparison in twenty exceeds that by chance alone.
-"""
-
-
-def page(results: dict[str, list[dict[str, Any]]], facts: dict[str, Any], took: float) -> str:
-    """Write the page."""
-    header = ["ε per word", "tight", "draws", "BLEU", "cosine", "accuracy (raw)", "accuracy (released)"]
-    when = f"Last run {datetime.now(UTC).date().isoformat()}, {took / 60:.0f} CPU-minutes."
-    parts = [INTRODUCTION.format(when=when, folds=FOLDS, level=LEVEL, **facts)]
-    for name, rows in results.items():
-        parts += [f"## {name}", table(header, map(shown, rows)), speed([row for row in rows if row.get("rate")])]
-        parts += ["\n".join(f"* {line}" for line in verdicts(rows))]
-    return "\n\n".join(parts) + "\n"
+    Args:
+        name: Of the data set.
+        rows: Figures of its lines.
+        texts: How many texts were released.
+    """
+    at = {(row["epsilon"], row["name"]): row for row in rows}
+    fixed = {"dataset": f"{name}, how DP-MLM draws", "mechanism": "dpmlm", "reading": "per word", "kind": "kept"}
+    for row in rows:
+        common = {**fixed, "variant": row["name"], "epsilon": row["epsilon"], "n": texts, "key": 0}
+        values = {TIGHT: row.get("tight"), WHOLE: row["whole"], RATE: row.get("rate")}
+        values |= {title: row["each"][figure].mean() for figure, title in FIGURES.items() if figure != "bleu"}
+        yield from (
+            {**common, "figure": figure, "value": round(float(value), 5)}
+            for figure, value in values.items()
+            if value is not None
+        )
+        if row["epsilon"] is None or row["name"] == SEQUENTIAL:
+            continue
+        for figure, title in FIGURES.items():
+            gap, noise = difference(row["each"][figure], at[row["epsilon"], SEQUENTIAL]["each"][figure])
+            ends = {"low": round(gap - LEVEL * noise, 5), "high": round(gap + LEVEL * noise, 5)}
+            yield {**common, "figure": f"{title}{LESS}", "value": round(gap, 5), **ends}
 
 
 def main(asked: Sequence[str] | None = None) -> None:
-    """Measure and write the page."""
+    """Measure, and write the figures and the page."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--model", default=MODEL, help="name or folder of a masked language model")
     parser.add_argument("--rows", type=int, default=ROWS, help="texts of each data set")
-    parser.add_argument("--page", type=Path, default=PAGE, help="where the page is written")
     given = parser.parse_args(asked)
     if not DATA.exists():
         sys.exit("left out: shared/data does not lie beside this checkout")
     began = time.process_time()
-    low, high = DPMLM(epsilon=1.0, model=given.model).clip_range
-    facts = {"model": Path(given.model).name, "low": low, "high": high, "rows": given.rows}
     vectors = WordVectors.load()
-    results = {corpus.name: measured(corpus, vectors, given.model) for corpus in corpora(DATA, given.rows)}
-    given.page.write_text(page(results, facts, time.process_time() - began), encoding="utf-8")
-    print(f"written to {given.page}")
+    found = [
+        row
+        for corpus in corpora(DATA, given.rows)
+        for row in tidy_rows(corpus.name, measured(corpus, vectors, given.model), given.rows)
+    ]
+    from frontier import page, tidy
+
+    tidy.put("score_utility", found)
+    page.write()
+    print(f"written to {tidy.FILE.relative_to(ROOT)}, {(time.process_time() - began) / 60:.0f} CPU-minutes")
 
 
 if __name__ == "__main__":

@@ -41,7 +41,7 @@ def main(asked: Sequence[str] | None = None) -> None:
     if not given.kept:
         _measure(list(cells(given.sets, given.only, models, given.keys)), given.again)
     whole = cells(list(data.CUTS), [], models, KEYS)
-    table = tidy.write(whole, [*beside.queries(), *beside.latents()])
+    table = tidy.write(whole, [*beside.queries(), *tidy.families()])
     from frontier import page
 
     page.write()

@@ -83,7 +83,9 @@ def report() -> str:
     """Return the report: the whole page in one file. Links to other pages are left as their words."""
     from markdown import Markdown
 
-    body = Markdown(extensions=["tables", "fenced_code", "toc"]).convert(filled(SOURCE.read_text(encoding="utf-8")))
+    body = Markdown(extensions=["attr_list", "tables", "fenced_code", "toc"]).convert(
+        filled(SOURCE.read_text(encoding="utf-8"))
+    )
     body = re.sub(r'<a href="(?!#)[^"]*">(.*?)</a>', r"\1", body, flags=re.DOTALL)
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>What releases keep, and what '

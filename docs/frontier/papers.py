@@ -124,7 +124,7 @@ def paper_003(table_: pl.DataFrame) -> str:
     return (
         "<p>Table 5, macro-F1 on Snips, printed / here. The paper takes bart-base, 13,000 texts and BERT; here the "
         "model has 3 MB, 500 texts are released, and a logistic regression learns (<a "
-        'href="latent-utility.html">more</a>). ADePT as first published has a wrong sensitivity; both columns are of '
+        'href="#latent">more</a>). ADePT as first published has a wrong sensitivity; both columns are of '
         "the corrected one.</p>"
         + table(["mechanism", *(f"ε = {at:,}" for at in SNIPS_003)], _beside(printed, ours, 2))
         + f"<p>{order(printed, ours, 0.04)} A small LSTM that was trained on public text rebuilds short commands "

@@ -9,11 +9,11 @@ from html import escape
 import polars as pl
 
 from dptext_etl.guarantee import Disclosure, GuaranteeClass
-from frontier import charts, choose, papers, tidy
+from frontier import charts, choose, of_draws, of_latents, of_surrogate, papers, tidy
 from frontier.cells import SPANS
 from frontier.data import CUTS
 from frontier.kept import best, points
-from frontier.tables import amount, figure, named, of_data_set, table
+from frontier.tables import amount, figure, folded, named, of_data_set, table
 
 WANTED = (0.5, 0.8)
 
@@ -68,23 +68,25 @@ def equal_use() -> str:
 
 
 def mechanisms() -> str:
-    """Return what every line costs and shows, in words."""
+    """Return what every line costs and shows, in words, and on how many texts it was measured."""
     rows = []
     for row in found().points.group_by("mechanism", "variant", maintain_order=True).first().to_dicts():
         at = found().points.filter(pl.col("mechanism") == row["mechanism"], pl.col("variant") == row["variant"])
         low, high = (amount(value) for value in (at["epsilon_per_text"].min(), at["epsilon_per_text"].max()))  # type: ignore[arg-type]
         shows = [Disclosure(name).meaning for name in row["discloses"].split(", ") if name != "nullness"]
         claim = GuaranteeClass(row["guarantee"])
+        least, most = at["n"].min(), at["n"].max()
         rows.append(
             [
                 named(row),
                 escape(row["reading"]),
                 f"{low} to {high}",
+                f"{least:,}" if least == most else f"{least:,} to {most:,}",
                 f"{claim.value}: {escape(claim.meaning)}",
                 escape("; ".join(shows)) or "nothing but which rows are null",
             ]
         )
-    return table(["mechanism", "ε is", "measured ε per text", "guarantee", "shown in clear"], rows)
+    return table(["mechanism", "ε is", "measured ε per text", "texts of a set", "guarantee", "shown in clear"], rows)
 
 
 def survivors() -> str:
@@ -104,9 +106,7 @@ def survivors() -> str:
 def tables() -> str:
     """Return everything that was measured, by data set."""
     made = {name: of_data_set(found().points, found().means, name) for name in CUTS if name != "pii_synth"}
-    return "".join(
-        f"<details><summary>{name}: {escape(CUTS[name].says)}</summary>{said}</details>" for name, said in made.items()
-    )
+    return "".join(folded(f"{name}: {CUTS[name].says}", said) for name, said in made.items())
 
 
 def of_papers() -> str:
@@ -124,4 +124,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "frontier_survivors": survivors,
     "frontier_tables": tables,
     "frontier_papers": of_papers,
+    "frontier_corpora": lambda: of_surrogate.corpora(tidy.read()),
+    "frontier_learners": lambda: of_surrogate.learners(tidy.read()),
+    "frontier_words": lambda: of_surrogate.words(tidy.read()),
+    "frontier_draws": lambda: of_draws.draws(tidy.read()),
+    "frontier_latents": lambda: of_latents.latents(tidy.read()),
+    "frontier_latent_models": lambda: of_latents.facts(tidy.read()),
+    "frontier_nats": lambda: of_latents.told(tidy.read()),
 }

@@ -29,6 +29,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, sorts: bool = F
     return f'<div class="scroll"><table{kind}><thead><tr>{names}</tr></thead><tbody>{cells}</tbody></table></div>'
 
 
+def folded(title: str, content: str) -> str:
+    """Return content that a click on its title opens; printing opens it too."""
+    return f"<details><summary>{escape(title)}</summary>{content}</details>"
+
+
 def named(row: dict[str, Any]) -> str:
     """Return the name of a line, with its variant."""
     return escape(row["mechanism"] + (f", {row['variant']}" if row["variant"] else ""))

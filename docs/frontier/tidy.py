@@ -33,6 +33,8 @@ SCHEMA: dict[str, Any] = {
     "blind": pl.Float64,
     "raw": pl.Float64,
 }
+FAMILIES = ("latent_utility", "score_utility", "surrogate_utility")
+"""Measures of `make latent-utility`, `make score-utility` and `make surrogate-utility`, by the same names."""
 BY = ("dataset", "mechanism", "variant", "epsilon")
 
 
@@ -66,8 +68,29 @@ def rows(cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
 
 def write(cells: Iterable[Cell], earlier: Iterable[dict[str, Any]] = (), path: Path = FILE) -> pl.DataFrame:
     """Write the file, sorted, so that equal figures give equal bytes."""
-    found = [*rows(cells), *({**dict.fromkeys(SCHEMA), **row} for row in earlier)]
-    table = pl.DataFrame(found, schema=SCHEMA)
+    return _written([*rows(cells), *earlier], path)
+
+
+def families(path: Path = FILE) -> list[dict[str, Any]]:
+    """Return the rows of commands that measure one family with questions of its own."""
+    return read(path).filter(pl.col("measure").is_in(FAMILIES)).to_dicts()
+
+
+def put(measure: str, found: Iterable[dict[str, Any]], path: Path = FILE) -> pl.DataFrame:
+    """Put the figures of one family in the place of its earlier ones.
+
+    Args:
+        measure: One of `FAMILIES`.
+        found: Rows; columns that a row does not name are null.
+        path: The file.
+    """
+    others = read(path).filter(pl.col("measure") != measure).to_dicts()
+    return _written([*others, *({**row, "measure": measure} for row in found)], path)
+
+
+def _written(found: Iterable[dict[str, Any]], path: Path) -> pl.DataFrame:
+    filled = [{**dict.fromkeys(SCHEMA), **row} for row in found]
+    table = pl.DataFrame(filled, schema=SCHEMA)
     table = table.sort(*BY, "key", "measure", "figure", nulls_last=True, maintain_order=True)
     table.write_parquet(path, compression="zstd", compression_level=19, statistics=False)
     return table

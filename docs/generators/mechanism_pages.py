@@ -8,12 +8,12 @@ from typing import Any
 from generators.markdown import linked, said, shown, table
 
 NEXT = {
-    "choice": "[What it leaves](../surrogate-utility.md), and [how to build a corpus](../surrogate-corpus.md)",
+    "choice": "[What it leaves](../frontier.md#surrogate), and [how to build a corpus](../surrogate-corpus.md)",
     "table": "[What it leaves](../frontier.md)",
     "vector": "[What it leaves](../frontier.md)",
     "lists": "[What it leaves](../frontier.md)",
-    "score": "[How a model draws](../score.md), and [what DP-MLM leaves](../score-utility.md)",
-    "latent": "[How noise on vectors works](../latent.md), and [what it leaves](../latent-utility.md)",
+    "score": "[How a model draws](../score.md), and [what DP-MLM leaves](../frontier.md#dp-mlm)",
+    "latent": "[How noise on vectors works](../latent.md), and [what it leaves](../frontier.md#latent)",
 }
 """What a reader of a mechanism's page reads next, by family."""
 
