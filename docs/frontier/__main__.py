@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 
-from frontier import beside, data, plan, tidy
+from frontier import beside, data, masked, plan, tidy
 from frontier.cells import Cell, measured
 
 KEYS = 3
@@ -40,6 +40,7 @@ def main(asked: Sequence[str] | None = None) -> None:
     models = dict(item.split("=", 1) for item in given.model)
     if not given.kept:
         _measure(list(cells(given.sets, given.only, models, given.keys)), given.again)
+        masked.measure()
     whole = cells(list(data.CUTS), [], models, KEYS)
     table = tidy.write(whole, [*beside.queries(), *tidy.families()])
     from frontier import page

@@ -133,13 +133,19 @@ def measured(cell: Cell, only: Sequence[str] | None = None, again: Sequence[str]
         else:
             found = [score.as_dict() for score in wanted[name].of(pairs)]
             kind = "learnt" if isinstance(wanted[name], Attack) else "kept"
-        kept["scores"][name] = {"kind": kind, "figures": [_rounded(score) for score in found]}
+        kept["scores"][name] = {"kind": kind, "figures": [rounded(score) for score in found]}
     _remember_raw(cell, pairs)
     kept["seconds"] += time.process_time() - began
+    store(cell, kept)
+    return kept
+
+
+def store(cell: Cell, kept: dict[str, Any]) -> None:
+    """Keep the figures of a cell."""
+    path = ROOM / f"{cell.name(cell.mechanism())}.json"
     draft = path.with_suffix(".draft")
     draft.write_text(json.dumps(kept), encoding="utf-8")
     draft.replace(path)
-    return kept
 
 
 def kept_figures(cell: Cell) -> dict[str, Any] | None:
@@ -175,7 +181,9 @@ def _typed(data: DataSet, out: Sequence[str]) -> list[dict[str, Any]]:
     return scores
 
 
-def _rounded(score: dict[str, Any]) -> dict[str, Any]:
+def rounded(score: dict[str, Any]) -> dict[str, Any]:
+    """Return a figure with the digits that are kept."""
+
     def short(value: Any) -> Any:
         return round(value, DIGITS) if isinstance(value, float) else value
 
@@ -186,4 +194,15 @@ def _rounded(score: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-__all__ = ["LABEL", "Cell", "Measured", "kept_figures", "measured", "measures_of", "named", "released"]
+__all__ = [
+    "LABEL",
+    "Cell",
+    "Measured",
+    "kept_figures",
+    "measured",
+    "measures_of",
+    "named",
+    "released",
+    "rounded",
+    "store",
+]

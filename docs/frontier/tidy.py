@@ -63,6 +63,7 @@ def rows(cells: Iterable[Cell]) -> Iterator[dict[str, Any]]:
                 low, high = score["interval"] or (None, None)
                 figure = {"figure": score["what"], "value": score["value"], "low": low, "high": high}
                 beside = {name: score[name] for name in ("blind", "raw")}
+                common["n"] = found.get("n", cell.rows)
                 yield {**common, "kind": found["kind"], "measure": measure, **figure, **beside}
 
 

@@ -1,6 +1,7 @@
 """The tidy file of `make frontier`: a sample of its cells is measured again, and its page is made of nothing else."""
 
 import importlib
+import math
 import sys
 from pathlib import Path
 
@@ -17,7 +18,7 @@ TAKEN = ("downstream", "nearest_neighbour", "words_kept")
 @pytest.fixture(scope="module")
 def frontier():
     sys.path.insert(0, str(ROOT / "docs"))
-    names = ("beside", "cells", "data", "kept", "page", "plan", "tidy")
+    names = ("cells", "data", "kept", "of_draws", "of_latents", "of_surrogate", "page", "plan", "tidy")
     yield type("frontier", (), {name: importlib.import_module(f"frontier.{name}") for name in names})
     sys.path.remove(str(ROOT / "docs"))
     for name in [name for name in sys.modules if name.partition(".")[0] in ("frontier", "surrogate_measures")]:
@@ -104,10 +105,61 @@ def test_shares_lie_between_not_looking_and_raw_texts(frontier):
     assert row["use_kept"] is None
 
 
-def test_figures_of_latent_models_are_read_from_their_page(frontier):
-    rows = list(frontier.beside.latents())
-    found = {(row["dataset"], row["mechanism"], row["variant"], row["epsilon"], row["figure"]): row for row in rows}
-    row = found["Snips, as paper 003", "adept", "", 500.0, "macro-F1 on raw test texts"]
-    line = next(line for line in frontier.beside.LATENT.read_text("utf-8").splitlines() if "| 500 | ADePT |" in line)
-    assert float(line.split(" | ")[3].strip(" |")) == row["value"]
-    assert row["raw"] == 0.952 or row["raw"] > row["value"]
+def test_figures_of_one_family_take_the_place_of_its_earlier_ones(frontier, tmp_path):
+    path = tmp_path / "tidy.parquet"
+    before = frontier.tidy.read()
+    before.write_parquet(path)
+    row = {"dataset": "toy", "mechanism": "m", "variant": "", "figure": "f", "value": 1.0}
+    after = frontier.tidy.put("latent_utility", [row], path)
+    assert after.filter(pl.col("measure") == "latent_utility")["dataset"].to_list() == ["toy"]
+    kept = pl.col("measure") != "latent_utility"
+    assert after.filter(kept).equals(before.filter(kept))
+    assert frontier.tidy.families(path)[0]["measure"] in frontier.tidy.FAMILIES
+    assert frontier.tidy.read(path).equals(after)
+
+
+def test_the_page_says_where_a_release_brought_nothing(frontier):
+    verdict, public = frontier.of_surrogate.verdict, frontier.of_surrogate.PUBLIC
+    base = {"raw": 0.9, public: 0.7, "guessing": 0.3}
+    assert "nothing" in verdict(base, {4.0: 0.6, 8.0: 0.65})
+    assert verdict(base, {8.0: 0.75, 4.0: 0.6}) == "more than public data alone from ε = 8 on"
+    assert verdict({"raw": 0.9, public: None, "guessing": 0.3}, {4.0: 0.6}) == "more than guessing from ε = 4 on"
+
+
+def test_ways_to_draw_are_told_apart_by_two_standard_errors(frontier):
+    less = frontier.of_draws.LESS
+    common = {"dataset": f"toy{frontier.of_draws.SETS}", "mechanism": "dpmlm", "measure": "score_utility", "n": 9}
+    rows = [
+        {**common, "variant": name, "epsilon": epsilon, "figure": figure, "value": value, "low": low, "high": high}
+        for name, epsilon, figure, value, low, high in (
+            ("sequential", None, frontier.of_draws.RATE, 10.0, None, None),
+            ("parallel", None, frontier.of_draws.RATE, 50.0, None, None),
+            ("parallel", 25.0, f"BLEU of a text, 0 to 100{less}", -4.0, -5.0, -3.0),
+            ("parallel", 50.0, f"BLEU of a text, 0 to 100{less}", -1.0, -3.0, 1.0),
+        )
+    ]
+    filled = [{**dict.fromkeys(frontier.tidy.SCHEMA), **row} for row in rows]
+    (said,) = frontier.of_draws.verdicts(pl.DataFrame(filled, schema=frontier.tidy.SCHEMA))
+    assert said.startswith("<b>parallel</b>: 5.0 × as fast; BLEU level at 1 of 2 budgets, -4 at 25; cosine level at 2")
+
+
+def test_what_a_latent_tells_is_bounded_by_a_quarter_of_the_ratio_of_signal_to_noise(frontier):
+    clip, size, nats = 0.1, 200, frontier.of_latents.nats(500.0)
+    sigma = 2 * clip * math.sqrt(size) / math.sqrt(8 * nats)
+    assert 0.5 * nats < size / 2 * math.log1p(clip**2 / sigma**2) < nats
+
+
+def test_every_line_has_one_size_on_a_data_set_and_three_keys(frontier):
+    """A run that was stopped must not leave a line of two sizes, or of fewer keys than others."""
+    table = frontier.tidy.read().filter(pl.col("figure") == "words that stand where they stood")
+    found = table.group_by("dataset", "mechanism", "variant").agg(
+        sizes=pl.col("n").n_unique(), size=pl.col("n").max(), keys=pl.col("key").n_unique(), rows=pl.len()
+    )
+    budgets = table.group_by("dataset", "mechanism", "variant").agg(pl.col("epsilon").n_unique())
+    assert set(found["sizes"]) == {1}
+    assert set(found["keys"]) == {3}
+    assert found["rows"].sum() == 3 * budgets["epsilon"].sum()
+    lines = {(line.mechanism, line.variant): line for line in frontier.plan.lines({})}
+    for row in found.to_dicts():
+        line, cut = lines[row["mechanism"], row["variant"]], frontier.data.CUTS[row["dataset"]]
+        assert row["size"] == min(frontier.data.NEURAL if line.model else cut.rows, line.most), row

@@ -83,25 +83,12 @@ def test_a_release_takes_the_model_trained_for_the_nearest_budget(utility):
     assert taken == {10.0: "low", 250.0: "low", 490.0: "low", 510.0: "high", 2500.0: "high"}
 
 
-def test_the_verdict_tells_order_from_noise(utility):
-    sizes = dict(zip(utility.ORDER, (0.9, 0.8, 0.5, 0.2), strict=True))
-
-    def rows(**changes):
-        found = {**sizes, **changes}
-        return [
-            {"name": name, "epsilon": e, "f1": found[name], "bleu": 100 * found[name]}
-            for name in utility.ORDER
-            for e in utility.EPSILONS
-        ]
-
-    assert all("holds in 24 of 24" in line and "not hold" not in line for line in utility.verdicts(rows()))
-    swapped = utility.verdicts(rows(ADePT=0.6))
-    assert all("**does not hold**: DP-BART-CLV over ADePT at ε = 2500" in line for line in swapped)
-    assert "level in 8" in utility.verdicts(rows(ADePT=0.52))[0]
-
-
-def test_what_a_latent_tells_is_bounded_by_a_quarter_of_the_ratio_of_signal_to_noise(utility):
-    clip, size = 0.1, 200
-    sigma = 2 * clip * math.sqrt(size) / math.sqrt(8 * utility.nats(500.0))
-    capacity = size / 2 * math.log1p(clip**2 / sigma**2)
-    assert 0.5 * utility.nats(500.0) < capacity < utility.nats(500.0)
+def test_rows_of_the_tidy_file_have_every_line_and_both_figures(utility):
+    original = {"name": "original texts", "epsilon": math.nan, "bleu": 100.0, "f1": 0.9}
+    lines = [{"name": name, "epsilon": e, "bleu": 5.0, "f1": 0.4} for name in utility.LINES for e in utility.EPSILONS]
+    rows = utility.tidy_rows({"Snips": [original, *lines]}, 20, {"beams": 1})
+    fact, *found = rows
+    assert (fact["figure"], fact["value"]) == ("beams", 1)
+    assert len(found) == 2 * len(lines)
+    assert {(row["mechanism"], row["variant"]) for row in found} == set(utility.LINES.values())
+    assert {row["raw"] for row in found if row["figure"].startswith("macro-F1")} == {0.9}

@@ -1,4 +1,4 @@
-"""The figures of `docs/score_utility.py` on texts whose figures are known, and a whole page from a tiny model."""
+"""The figures of `docs/score_utility.py` on texts whose figures are known, and rows of a tiny model."""
 
 import importlib.util
 import sys
@@ -67,21 +67,29 @@ def rows(score_utility, **changes):
         for name in score_utility.DECODINGS:
             each = {figure: 0.5 + random.permutation(noise) for figure in score_utility.FIGURES}
             each |= {figure: 0.5 + change + noise for figure, change in changes.items() if name == "parallel"}
-            found.append({"name": name, "epsilon": epsilon, "each": each, "rate": 10.0 if name == "parallel" else 5.0})
+            rate = 10.0 if name == "parallel" else 5.0
+            found.append({"name": name, "epsilon": epsilon, "whole": 50.0, "each": each, "rate": rate})
     return found
 
 
-def test_the_verdict_tells_a_difference_from_noise(score_utility):
-    lines = score_utility.verdicts(rows(score_utility, cosine=-0.1, bleu=0.1))
-    told = {line.partition(":")[0]: line for line in lines}
-    assert "level at 0 of 5" in told["*cosine*, parallel against sequential"]
-    assert "**worse** at ε = 10 (-0.1" in told["*cosine*, parallel against sequential"]
-    assert "better at ε = 10 (+0.1" in told["*BLEU*, parallel against sequential"]
-    assert len(lines) == 2 * len(score_utility.FIGURES)
-    assert "parallel 10 words/CPU-s (2.0 x)" in score_utility.speed(rows(score_utility))
+def test_rows_tell_a_difference_from_noise(score_utility):
+    found = {
+        (row["variant"], row["epsilon"], row["figure"]): row
+        for row in score_utility.tidy_rows("toy", rows(score_utility, cosine=-0.1, bleu=0.1), 400)
+    }
+    less = score_utility.LESS
+    for epsilon in score_utility.EPSILONS:
+        worse = found["parallel", epsilon, f"mean cosine{less}"]
+        assert worse["value"] == pytest.approx(-0.1, abs=1e-2)
+        assert worse["low"] < worse["value"] < worse["high"] < 0
+        assert found["parallel", epsilon, f"BLEU of a text, 0 to 100{less}"]["low"] > 0
+        assert found["parallel", epsilon, score_utility.RATE]["value"] == 10.0
+    level = [found["block of 4", e, f"mean cosine{less}"] for e in score_utility.EPSILONS]
+    assert sum(row["low"] <= 0 <= row["high"] for row in level) >= 3
+    assert not [key for key in found if key[0] == "sequential" and key[2].endswith(less)]
 
 
-def test_a_page_is_measured_and_written(score_utility, corpus, monkeypatch):
+def test_figures_are_measured_for_the_tidy_file(score_utility, corpus, monkeypatch):
     monkeypatch.setattr(score_utility, "EPSILONS", (10.0, 10_000.0))
     monkeypatch.setattr(score_utility, "FOLDS", 2)
     found = score_utility.measured(corpus, WordVectors.load(limit=400), "example-masked")
@@ -92,11 +100,10 @@ def test_a_page_is_measured_and_written(score_utility, corpus, monkeypatch):
         (epsilon, name) for epsilon in (10.0, 10_000.0) for name in score_utility.DECODINGS
     ]
     assert all(row["tight"] <= row["epsilon"] for row in drawn)
-    facts = {"model": "example-masked", "low": -6.0, "high": 10.0, "rows": 12}
-    page = score_utility.page({"toy": found}, facts, 60.0)
-    assert page.count("| parallel |") == 2
-    assert "Speed in this run: sequential" in page
-    assert "Last run" in page
+    told = list(score_utility.tidy_rows("toy", found, 12))
+    assert {row["dataset"] for row in told} == {"toy, how DP-MLM draws"}
+    assert len([row for row in told if row["figure"] == score_utility.WHOLE]) == len(found)
+    assert len([row for row in told if row["figure"].endswith(score_utility.LESS)]) == 2 * 2 * 4
 
 
 def test_texts_are_read_as_mechanisms_read_them(score_utility, shared_data):

@@ -41,25 +41,16 @@ def test_a_stopped_run_goes_on_where_it_was(utility, tmp_path):
     assert again.figure(("one", 2), lambda: 0.9) == 0.9
 
 
-def test_the_page_says_where_a_release_brought_nothing(utility):
-    base = {"raw": 0.9, "public data alone": 0.7, "guessing": 0.3}
-    assert "brought nothing" in utility.verdict(base, {4.0: 0.6, 8.0: 0.65})
-    assert "from ε = 8 on" in utility.verdict(base, {4.0: 0.6, 8.0: 0.75})
-    alone = utility.verdict({"raw": 0.9, "guessing": 0.3}, {4.0: 0.6})
-    assert "above guessing (0.300) from ε = 4 on (no public labels" in alone
-
-
 def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypatch):
     monkeypatch.setattr(utility, "PLAN", {"toy": [utility.Line("example", epsilons=(2.0, 16.0))]})
     monkeypatch.setattr(utility.measures, "corpus", lambda *_, **__: Corpus.open("example"))
     data = utility.DataSet("toy", TRAIN, TEST)
-    title, sizes, table, said = utility.section(utility.Kept(tmp_path / "kept"), data, {"toy": data}, tmp_path)
-    assert title == "## toy"
-    assert sizes.startswith("40 texts released, 3 raw ones for the test. Macro-F1: raw 1.000")
-    row = table.splitlines()[-1].split(" | ")
-    assert [bool(cell.strip(" |")) for cell in row] == [True, False, True, False, False, False, False, True]
-    assert float(row[-1].split()[0]) > 0.6
-    assert "ε" in said
+    rows = list(utility.section(utility.Kept(tmp_path / "kept"), data, {"toy": data}, tmp_path))
+    assert {(row["dataset"], row["mechanism"], row["n"]) for row in rows} == {("toy (surrogate)", "surrogate", 40)}
+    assert next(row["value"] for row in rows if row["figure"] == utility.TESTED) == 3
+    found = {(row["epsilon"], row["key"]): row for row in rows if row["figure"] == utility.F1}
+    assert set(found) == {(epsilon, key) for epsilon in (2.0, 16.0) for key in utility.SEEDS}
+    assert all(row["value"] > 0.6 and row["raw"] == 1.0 for at, row in found.items() if at[0] == 16.0)
 
 
 def test_the_examples_of_the_how_to_page_run(capsys):

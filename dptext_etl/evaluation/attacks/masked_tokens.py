@@ -58,7 +58,9 @@ class MaskedTokens(Attack):
         words = pairs.words(RAW)
         every, counts = np.unique([word for text in words for word in text] or [""], return_counts=True)
         common = [str(word) for word in every[np.argsort(-counts, kind="stable")[:TOP]]]
-        found, raw = (_shares(model, pairs, which) for which in (RELEASED, RAW))
+        if ("masked", RAW) not in pairs.memory:
+            pairs.memory["masked", RAW] = _shares(model, pairs, RAW)
+        found, raw = _shares(model, pairs, RELEASED), pairs.memory["masked", RAW]
         blind = _shares(model, pairs, RELEASED, always=common)
         return [
             Score(

@@ -1,0 +1,64 @@
+"""Infer masked words of a few releases, as papers 001 (Table 2) and 004 (Figure 4) do: a model reads for every word."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from dptext_etl.evaluation.attacks.masked_tokens import POSITIONS, MaskedTokens
+from dptext_etl.evaluation.pairs import Pairs
+from frontier import data, plan
+from frontier.cells import ROOM, Cell, kept_figures, rounded, store
+
+ROWS = 100
+"""Texts of a release, under its first key, and of these `POSITIONS` words at most; 3 to 30 CPU-seconds each."""
+NAME = "masked_tokens"
+SETS = ("SST-2", "movie_snippets4", "blog_gender")
+LINES = {
+    ("custext", ""): (1.0, 5.0, 10.0, 20.0),
+    ("custext", "counter-fitted"): (1.0, 2.0, 3.0),
+    ("santext", "counter-fitted"): (1.0, 2.0),
+    ("diffractor", "geometric"): (0.1, 1.0),
+    ("dpbart", "CLV"): (500.0, 1000.0),
+    ("dpmlm", "at once"): (25.0, 50.0, 100.0),
+}
+"""Variants and budgets: those of the papers, as far as the frontier has them."""
+
+
+def cells() -> Iterator[Cell]:
+    """Yield the cells whose releases are attacked."""
+    for line in plan.lines({}):
+        for name in (name for name in SETS if name in line.sets):
+            for epsilon in LINES.get((line.mechanism, line.variant), ()):
+                yield Cell(line, epsilon, data.read(name), 0)
+
+
+def attacked(cell: Cell, memory: dict[Any, Any]) -> bool:
+    """Attack the kept release of a cell, once, and keep the figures beside the others; say whether that was new.
+
+    Args:
+        cell: The cell; it was measured before.
+        memory: What attacks on the same raw texts share.
+    """
+    kept, path = kept_figures(cell), ROOM / f"{cell.name(cell.mechanism())}.gz"
+    if kept is None or not path.exists() or NAME in kept["scores"]:
+        return False
+    texts = json.loads(gzip.decompress(path.read_bytes()))["texts"][:ROWS]
+    found = MaskedTokens().of(Pairs(cell.data.texts[:ROWS], tuple(texts), memory=memory))
+    figures = [rounded(score.as_dict()) for score in found]
+    kept["scores"][NAME] = {"kind": "learnt", "n": ROWS, "figures": figures}
+    store(cell, kept)
+    return True
+
+
+def measure() -> None:
+    """Attack what was not attacked yet."""
+    memories: dict[str, dict[Any, Any]] = {}
+    for cell in cells():
+        if attacked(cell, memories.setdefault(cell.data.name, {})):
+            print(f"masked words: {cell.data.name}, {cell.line.title}, ε = {cell.epsilon:g}", flush=True)
+
+
+__all__ = ["LINES", "NAME", "POSITIONS", "ROWS", "SETS", "attacked", "cells", "measure"]
