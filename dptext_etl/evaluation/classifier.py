@@ -126,7 +126,8 @@ def require_classes(truth: Values, target: str) -> None:
     if classes < 2:
         raise InputError(f"the {target} column has one value in all rows", "name a column with two values or more")
     if classes > min(MOST_CLASSES, len(truth) // 2):
-        msg = f"the {target} column has {classes} values in {len(truth)} rows; at most {MOST_CLASSES} of two rows"
+        msg = f"the {target} column has {classes:,} values in {len(truth):,} rows"
+        msg += f"; {MOST_CLASSES} are the most, each of two rows or more on average"
         raise InputError(msg, "name a column of classes; numbers go into ranges first")
 
 

@@ -136,7 +136,8 @@ def join(
         models: Let measures run language models.
 
     Raises:
-        InputError: A column is missing, ids repeat or are null, or the release has ids that the raw table lacks.
+        InputError: A column is missing or null in nearly all rows, ids repeat or are null, the release has ids that the
+            raw table lacks, or all texts of a table are empty.
     """
     after = released_text or text
     roles = {LABEL: label, ATTRIBUTE: attribute, SUBJECT: subject}
@@ -160,6 +161,7 @@ def join(
             msg, "a report compares a release with its own raw table; does --id name the same ids in both?"
         )
     named = [role for role, name in roles.items() if name is not None]
+    _refuse_nothing(joined, named)
     joined = joined.drop_nulls(named)
     taken = joined.sample(min(rows, joined.height), seed=seed, shuffle=True)
     extra: dict[str, Any] = {role: taken[role].to_numpy().astype(str) for role in named}
@@ -175,6 +177,18 @@ def _columns(frame: pl.LazyFrame, wanted: Sequence[str], which: str) -> pl.LazyF
         msg = f"the {which} table has no column {', '.join(map(repr, missing))}"
         raise InputError(msg, f"its columns are: {', '.join(known)}")
     return frame
+
+
+def _refuse_nothing(joined: pl.DataFrame, named: Sequence[str]) -> None:
+    """Refuse tables of which nothing can be said: all texts are empty, or a column is null in nearly all rows."""
+    for which in (RAW, RELEASED):
+        if joined.height and not joined[which].str.contains(r"\w").any():
+            raise InputError(f"no {which} text has a word", "does --text (or --released-text) name the right column?")
+    for role in named:
+        missing = joined[role].null_count()
+        if missing and joined.height - missing < FEWEST:
+            msg = f"the {role} column is null in {missing:,} of {joined.height:,} rows; {FEWEST} values are the fewest"
+            raise InputError(msg, f"does --{role} name the right column?")
 
 
 def _refuse_ids(ids: pl.Series, which: str) -> None:

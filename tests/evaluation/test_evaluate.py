@@ -203,11 +203,33 @@ def test_tables_that_do_not_fit_get_a_sentence(tmp_path, changed, said):
     assert SENTINEL not in done.output
 
 
+@pytest.mark.parametrize(
+    ("raw", "released", "said"),
+    [
+        ({"text": pl.lit("")}, {}, "no raw text has a word"),
+        ({}, {"text": pl.lit(None, pl.String)}, "no released text has a word"),
+        ({"stars": pl.lit(None, pl.Int64)}, {}, "the label column is null in"),
+    ],
+    ids=["raw", "released", "label"],
+)
+def test_tables_of_nothing_get_a_sentence(tmp_path, raw, released, said):
+    words = saved(tmp_path, table().select("id", "text").with_columns(**released))
+    table().with_columns(**raw).write_parquet(words[1])
+    done = dptext(*words, *NAMED, "--label", "stars")
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_a_report_into_a_file_is_refused_before_anything_is_measured(tmp_path):
+    words = saved(tmp_path)
+    done = dptext(*words[:3], "--out", words[1], *NAMED)
+    assert (done.exit_code, "is a file" in done.output, "1 of" in done.output) == (2, True, False), done.output
+
+
 def test_columns_that_say_nothing_get_a_sentence(tmp_path):
     table().with_columns(stars=pl.lit(1), city=pl.col("id")).write_parquet(tmp_path / "flat.parquet")
     words = saved(tmp_path)
     words[1] = tmp_path / "flat.parquet"
-    for given, said in ((("--label", "stars"), "has one value"), (("--attribute", "city"), "at most 200")):
+    for given, said in ((("--label", "stars"), "has one value"), (("--attribute", "city"), "200 are the most")):
         done = dptext(*words, *NAMED, *given)
         assert (done.exit_code, said in done.output) == (2, True), done.output
 

@@ -14,6 +14,7 @@ from dptext_etl.evaluation.evidence import Evidence
 from dptext_etl.evaluation.report.page import page
 
 PAGE, FACTS = "evidence.html", "evidence.json"
+WRITABLE = "give a folder that can be written: --out FOLDER"
 
 
 def write(found: Sequence[Evidence], folder: Path) -> tuple[Path, Path]:
@@ -30,7 +31,7 @@ def write(found: Sequence[Evidence], folder: Path) -> tuple[Path, Path]:
         InputError: The folder cannot be written.
     """
     facts = json.dumps({"columns": [_finite(item.as_dict()) for item in found]}, indent=1, ensure_ascii=False)
-    with seam("writing the report", InputError, "give a folder that can be written: --out FOLDER"):
+    with seam("writing the report", InputError, WRITABLE):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, text in ((PAGE, page(found)), (FACTS, facts + "\n")):
             draft = folder / f".{name}.draft"
@@ -41,7 +42,12 @@ def write(found: Sequence[Evidence], folder: Path) -> tuple[Path, Path]:
 
 
 def refuse_published(folder: Path, sink: str) -> None:
-    """Refuse a report in the folder of a published table: figures of raw texts stay inside the boundary."""
+    """Refuse a report in the folder of a published table: figures of raw texts stay inside the boundary.
+
+    A path that is a file, or below one, is refused too, before anything is measured.
+    """
+    if not next(path for path in (folder, *folder.absolute().parents) if path.exists()).is_dir():
+        raise InputError("the report's folder is a file, or lies below one", WRITABLE)
     published = {Path(f"{sink.rstrip('/')}{suffix}").resolve() for suffix in ("", ".versions")}
     if published & {folder.resolve(), *folder.resolve().parents}:
         raise InputError("the report would lie in the published table", "give another folder: --out FOLDER")
