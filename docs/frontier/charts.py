@@ -29,7 +29,8 @@ MECHANISMS = (
     "adept",
 )
 DASHED = ("everyday-30k", "plus", "geometric", "one word after the other")
-HIDDEN = ("counter-fitted", "4 parts")
+DOTTED = "one budget among words"
+HIDDEN = ("counter-fitted", "4 parts", "words added")
 SHAPES = {
     "surrogate": "M-3.5,0a3.5,3.5 0 1,0 7,0a3.5,3.5 0 1,0 -7,0z",
     "custext": "M-3.2,-3.2h6.4v6.4h-6.4z",
@@ -147,7 +148,8 @@ def _grid(
 
 
 def _path(at: Sequence[tuple[float, float]], mechanism: str, variant: str) -> str:
-    dashed = ' stroke-dasharray="4 3"' if variant in DASHED else ""
+    pattern = "4 3" if variant in DASHED else "1 3" if DOTTED in variant else ""
+    dashed = f' stroke-dasharray="{pattern}"' if pattern else ""
     points = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
     return f'<polyline class="m{_rank(mechanism)} line" points="{points}"{dashed}/>'
 

@@ -73,8 +73,8 @@ def _table_3(found: pl.DataFrame) -> str:
         + table(["ε per word", "our set", "static", "adaptive"], rows)
         + f"<p>In print the adaptive attacker leaves less gain than the static one; here in {less} of {len(rows)} "
         "cells: one that counts words learns little from releases that raw texts do not teach it. <b>Table 3 is "
-        "rounded by hand in places</b>: from its own rows, Trustpilot adaptive DP-Paraphrase at 50 is .124 (printed .13), "
-        "DP-Prompt at 50 .116 (.11); Yelp adaptive DP-Paraphrase at 10 .747 (.74), at 250 .698 (.69).</p>"
+        "rounded by hand in places</b>: from its own rows, Trustpilot adaptive DP-Paraphrase at 50 is .124 (printed "
+        ".13), DP-Prompt at 50 .116 (.11); Yelp adaptive DP-Paraphrase at 10 .747 (.74), at 250 .698 (.69).</p>"
     )
 
 

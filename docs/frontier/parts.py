@@ -100,7 +100,19 @@ def survivors() -> str:
     ]
     raw = [figure(here.filter(pl.col("figure") == kind)["raw"].max()) for kind in ("all", *kinds)]  # type: ignore[arg-type]
     names = [kind.lower().replace("_", " ") for kind in kinds]
-    return table(["mechanism", "its ε", "all", *names], [*rows, ["the raw texts", "", *raw]], sorts=True)
+    every = table(["mechanism", "its ε", "all", *names], [*rows, ["the raw texts", "", *raw]], sorts=True)
+    return _surviving(here) + folded("by kind of span", every)
+
+
+def _surviving(here: pl.DataFrame) -> str:
+    """Return the share of all spans that survive, one row per line."""
+    rows = []
+    for (mechanism, variant), some in here.filter(pl.col("figure") == "all").group_by(
+        "mechanism", "variant", maintain_order=True
+    ):
+        said = ", ".join(f"{row['value']:.1%} at {row['epsilon']:g}" for row in some.sort("epsilon").to_dicts())
+        rows.append([named({"mechanism": mechanism, "variant": variant}), escape(some["reading"][0]), said])
+    return table(["mechanism", "ε is", "spans that survive"], rows)
 
 
 def tables() -> str:
