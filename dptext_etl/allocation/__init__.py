@@ -1,7 +1,7 @@
 """Divide a budget among the draws of a text by public scores of its words (paper 001), under Theorem A."""
 
 from dptext_etl.allocation.allocation import Allocation, Place, in_millionths
-from dptext_etl.allocation.dividing import PASS, Epsilons, Marked, along, divided, draw_in_passes
+from dptext_etl.allocation.dividing import PASS, Epsilons, Marked, along, divided, draw_in_passes, fit
 from dptext_etl.allocation.score import Score
 from dptext_etl.allocation.spread import spread
 
@@ -15,6 +15,7 @@ __all__ = [
     "along",
     "divided",
     "draw_in_passes",
+    "fit",
     "in_millionths",
     "spread",
 ]

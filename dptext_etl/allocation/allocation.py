@@ -211,6 +211,14 @@ class Allocation(Tools):
         usual = sum(known) / len(known) if known else 1.0
         return self._spread([usual if score is None else score for score in scores], draws)
 
+    def scored(self, tokens: Sequence[str], places: Sequence[Place]) -> dict[str, list[float]]:
+        """Return each score of each draw of a public text, by name; 1 for a draw without words."""
+        columns = {name: one.of(tokens) for name, one in zip(self.scores, self.scorers, strict=True)}
+        return {
+            name: [1.0 if one is None else one for one in (_score(column.tolist(), place) for place in places)]
+            for name, column in columns.items()
+        }
+
     def by_position(self, shares: Template, count: int, *, draws: int | None = None) -> list[int]:
         """Return the epsilon of each draw by its position, in millionths; their sum is at most `total`.
 

@@ -99,16 +99,16 @@ def divided(allocation: Allocation, texts: Sequence[Marked], keys: pa.Array, sam
     taking = [number for number, text in enumerate(texts) if text.places]
     found: list[Sequence[int]] = list(wanted)
     if taking:
-        fit = np.array([_fit(wanted[number], offered[number]) for number in taking])
+        fits = np.array([fit(wanted[number], offered[number]) for number in taking])
         slots = Slots(keys, np.array(taking, np.uint32), np.zeros(len(taking), np.uint64))
         price = allocation.choosing or 0.0
-        chosen = sampler.choose(fit, slots, epsilon=price, low=0.0, high=1.0, purpose=TEMPLATE)
+        chosen = sampler.choose(fits, slots, epsilon=price, low=0.0, high=1.0, purpose=TEMPLATE)
         for number, template in zip(taking, chosen.tolist(), strict=True):
             found[number] = offered[number][template]
     return [_numbers(parts) for parts in found]
 
 
-def _fit(wanted: Sequence[int], offered: Sequence[Sequence[int]]) -> list[float]:
+def fit(wanted: Sequence[int], offered: Sequence[Sequence[int]]) -> list[float]:
     """Return how close each offered division is to the wanted one, from 0 to 1: one less half the l1 distance."""
     shares = np.array([wanted, *offered], np.float64)
     shares /= shares.sum(axis=1, keepdims=True)

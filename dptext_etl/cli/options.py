@@ -57,6 +57,14 @@ IdKey = Annotated[
 AllocationScores = Annotated[
     str | None,
     typer.Option(
-        "--allocation", metavar="SCORES", help="Divide one budget by these scores of words, such as ic,pos,ner,wi,sd."
+        "--allocation",
+        metavar="SCORES|SHARES",
+        help="Divide one budget by scores of words (ic,pos,ner,wi,sd), or by position (uniform, or shares: 3,2,1).",
+    ),
+]
+FirstRelease = Annotated[
+    float | None,
+    typer.Option(
+        "--first", help="With scores in --allocation: epsilon of a first release, whose words are scored instead."
     ),
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import tomllib
 from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
@@ -67,9 +69,8 @@ def _typed(kind: type[BaseModel], name: str, parameter: str, text: str) -> Any:
 
     annotation: Any = kind.model_fields[parameter].annotation
     adapter = TypeAdapter[Any](annotation)
-    if text.startswith("{"):  # an entry with entries of its own, as a policy writes it: JSON
-        with suppress(ValidationError, ValueError):
-            return adapter.dump_python(adapter.validate_json(text), mode="json", exclude_unset=True)
+    if text.startswith("{"):
+        return _entry(name, parameter, text)
     for inner in get_args(annotation) if "," in text else ():
         if get_origin(inner) in _LISTS:  # a range or the path of one, for instance
             with suppress(ValidationError):
@@ -81,3 +82,11 @@ def _typed(kind: type[BaseModel], name: str, parameter: str, text: str) -> Any:
     except ValidationError as exc:
         problem = exc.errors(include_input=False, include_url=False)[0]["msg"]
     raise PolicyError(f"{name}: {parameter}: {problem}", allowed(kind, name))
+
+
+def _entry(name: str, parameter: str, text: str) -> Any:
+    """Read an entry with entries of its own as a policy writes it, or as JSON; the mechanism checks what it holds."""
+    for read in (json.loads, lambda entry: tomllib.loads(f"entry = {entry}")["entry"]):
+        with suppress(ValueError):
+            return read(text)
+    raise PolicyError(f"{name}: {parameter}: cannot be read", "write it as in a policy: {first = 1, second = [2, 3]}")

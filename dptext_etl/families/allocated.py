@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Self
 
 from pydantic import ValidationError, model_validator
 
-from dptext_etl.allocation import Allocation
+from dptext_etl import _kernel
+from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.artifacts import Artifact
 from dptext_etl.guarantee import Spend, exact
 from dptext_etl.mechanism import Mechanism
@@ -66,6 +67,11 @@ class Allocated(Mechanism):
     def most_draws(self) -> int:
         """Return the largest number of draws of any text in one pass."""
         return self.most_positions
+
+    def units(self, text: str) -> tuple[list[str], Marked]:
+        """Return what takes a share of the budget of a public text, for explanations: its words, and their marks."""
+        words = [piece for piece, is_word in _kernel.split(text) if is_word]
+        return words, Marked(words, range(len(words)), max(1, len(words)))
 
     @property
     def largest_epsilon(self) -> float:

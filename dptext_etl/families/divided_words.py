@@ -220,6 +220,14 @@ class DividedWords(Allocated, WordMechanism):
         out = pa.array(self.reader.assemble(texts, pa.array(offsets), pa.array(chosen), policy))
         return Released(out.field("text"), out.field("positions"))
 
+    def units(self, text: str) -> tuple[list[str], Marked]:
+        """Return the words of a public text; those that vanish before words are counted take no share."""
+        if self.unknown != "drop":
+            return super().units(text)
+        read = self.reader.encode(pa.array([text], pa.large_string()), self._input_policy_json)[0]
+        marks = self._marked(text, pa.array(read).to_numpy(), max(1, len(read)))
+        return [PAD if place is None else word for word, place in zip(*marks[:2], strict=True)], marks
+
     def _marked(self, text: str | None, numbers: Indices, most: int) -> Marked:
         """Read a text as words, and say which word each draw stands for; the draws of padding stand for none.
 

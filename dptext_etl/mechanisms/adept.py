@@ -74,7 +74,7 @@ class Adept(LatentMechanism):
 
         language_model.need_transformers()
         where = self.computing.device
-        model, tokenizer = language_model.opened(self.artifacts(), lambda folder: load(folder, where))
+        model, tokenizer = language_model.opened(self.model_files, lambda folder: load(folder, where))
         return AutoencoderModel(model, tokenizer, beams=self.num_beams)
 
     @classmethod

@@ -95,7 +95,7 @@ class DPBart(LatentMechanism):
         """
         if self.variant == "clv":
             return None
-        files = self.artifacts()
+        files = self.model_files
         weights = files.get(_WEIGHTS)
         kept = read_kept(files[_KEPT].path, weights.sha256 if weights else None)
         if self.variant == "pr_plus" and kept.noise is None:
@@ -115,7 +115,7 @@ class DPBart(LatentMechanism):
         """Load the model on this machine's device."""
         from dptext_etl.inference.latent.sequence_model import SequenceModel
 
-        files, kept = self.artifacts(), self.kept
+        files, kept = self.model_files, self.kept
         loaded = language_model.sequence_model(files, self.computing.device, self.computing.dtype)
         width = int(loaded.config.d_model)
         if kept is not None and kept.width != width:

@@ -4,9 +4,14 @@ import pytest
 
 from dptext_etl.allocation import Allocation
 from dptext_etl.cli.render import divided
+from dptext_etl.errors import PolicyError
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.mechanisms.dp_prompt import DPPrompt
+from dptext_etl.mechanisms.dpbart import DPBart
 
 from .saying import dptext, facts
 
+ENTRIES = ("{total = 9.0, template = [2, 1]}", '{"total": 9.0, "template": [2, 1]}')
 TEXT = "The doctor changed Anna's medicine"
 
 
@@ -64,7 +69,7 @@ def test_preview_tells_every_word_with_its_epsilon(small_vectors):
 
 
 def test_colours_go_from_the_least_epsilon_to_the_most(monkeypatch, capsys):
-    found = divided.facts(Allocation(scores=("ic",), total=30.0), TEXT)
+    found = divided.facts(CusText(allocation=Allocation(scores=("ic",), total=30.0)), TEXT)
     colours = dict(zip(TEXT.split(), divided.colours(found["words"]), strict=True))
     assert (colours["The"], colours["Anna's"]) == ("green", "red")
     monkeypatch.setattr(divided.sys.stdout, "isatty", lambda: True, raising=False)
@@ -73,3 +78,58 @@ def test_colours_go_from_the_least_epsilon_to_the_most(monkeypatch, capsys):
     assert "\x1b[32mThe" in said
     assert "\x1b[31mAnna's" in said
     assert "[" not in said.replace("\x1b[", ""), "on a terminal colours say it, not numbers"
+
+
+def shown(mechanism, text=TEXT):
+    found = divided.facts(mechanism, text)
+    return found, [item["epsilon"] for item in found["words"]]
+
+
+def test_shares_by_position_are_a_template_and_its_words_have_no_scores(capsys):
+    assert divided.asked("uniform", 9.0) == {"template": "uniform", "total": 9.0}
+    found, parts = shown(CusText(allocation=divided.asked("3, 2,1", 9.0)))
+    assert [part / parts[-1] for part in parts] == pytest.approx([3, 2, 1, 1, 1], rel=1e-5)
+    assert (found["divided_by"], found["words"][0]["scores"]) == ("template", {})
+    divided.show(found)
+    assert "whatever the text" in capsys.readouterr().out
+
+
+def test_a_first_release_takes_its_part_of_the_epsilon_of_a_text(capsys):
+    given = divided.asked("ic", 30.0, 10.0)
+    assert given == {"scores": ["ic"], "first": 10.0, "total": 20.0}
+    found, parts = shown(CusText(allocation=given))
+    assert (sum(parts) <= 20, found["beside"], found["first_each"]) == (True, 10.0, 2.0)
+    divided.show(found)
+    assert "The first takes 2 for each part, 10 in all" in capsys.readouterr().out
+    with pytest.raises(PolicyError, match="leaves nothing"):
+        divided.asked("ic", 10.0, 10.0)
+
+
+def test_templates_are_shown_with_the_chance_of_each(capsys):
+    made = CusText(allocation={"scores": ["ic"], "templates": [[9, 1], [1, 9]], "choosing": 20.0, "total": 30.0})
+    found, parts = shown(made, "the Miller")
+    first, second = (item["chance"] for item in found["templates"])
+    assert first > 0.9
+    assert first + second == pytest.approx(1)
+    assert parts == [27.0, 3.0]
+    divided.show(found)
+    assert "Template 9, 1 is drawn with probability 0.9" in capsys.readouterr().out
+
+
+def test_sentences_and_steps_take_the_shares_where_these_are_drawn():
+    made = DPBart(model="x", n_rec=10, sentences=3, epsilon=600.0, allocation=divided.asked("3,2,1", 600.0))
+    found, parts = shown(made, "It rained. We left!")
+    assert [item["word"] for item in found["words"]] == ["It rained.", "We left!", ""]
+    assert parts == [300.0, 200.0, 100.0]
+    found, parts = shown(DPPrompt(model="x", l_max=10, allocation=divided.asked("uniform", 10.0)))
+    assert [item["word"] for item in found["words"]] == [f"{word} (2 steps)" for word in TEXT.split()]
+    assert parts == [2.0] * 5
+
+
+def test_an_entry_is_written_as_in_a_policy_or_as_json(small_vectors):
+    named = ("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--text", TEXT)
+    written = [facts(*named, "-p", f"allocation={entry}")["configuration"]["allocation"] for entry in ENTRIES]
+    assert written == [{"template": ["2.0", "1.0"], "total": "9.0"}] * 2
+    done = dptext(*named, "-p", "allocation={total: 9")
+    assert done.exit_code == 2
+    assert "write it as in a policy" in done.stderr

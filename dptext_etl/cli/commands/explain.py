@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import AllocationScores, Json, MechanismName, Parameters
+from dptext_etl.cli.options import AllocationScores, FirstRelease, Json, MechanismName, Parameters
 
 if TYPE_CHECKING:
     from dptext_etl.mechanism import Mechanism
@@ -47,6 +47,7 @@ def explain(
     word: Annotated[str, typer.Option(help="A public word for the worked example.")] = WORD,
     words: Annotated[int, typer.Option(min=1, help="Length of a text in words, for its cost.")] = 100,
     allocation: AllocationScores = None,
+    first: FirstRelease = None,
     total: Annotated[float, typer.Option(help="Epsilon of a whole text, with --allocation.")] = 100.0,
     text: Annotated[str, typer.Option(help="A public sentence for --allocation. Never give real data.")] = TEXT,
     as_json: Json = False,
@@ -76,7 +77,7 @@ def explain(
     kind = catalog.load(name)
     given = parameters.parse(kind, name, parameter)
     if allocation is not None:
-        given["allocation"] = divided.asked(allocation, total)
+        given["allocation"] = divided.asked(allocation, total, first)
     mechanism, note = _explained(kind, name, given)
     found = {
         "name": name,
@@ -97,8 +98,8 @@ def explain(
     if isinstance(mechanism, WordMechanism) and not mechanism.contextual:
         found["law"] = word_facts.distribution(mechanism)
         found["example"] = word_facts.worked(mechanism, word_facts.known(mechanism, word) if word == WORD else word)
-    if isinstance(mechanism, Allocated) and mechanism.allocation is not None:
-        found["allocation"] = divided.facts(mechanism.allocation, text)
+    if isinstance(mechanism, Allocated):
+        found["allocation"] = divided.facts(mechanism, text)
     found |= {**model_facts.of(mechanism, words), "note": note}
     if mechanism.computing is not None:
         found["computing"] = mechanism.computing.as_dict()
@@ -128,7 +129,7 @@ def _explained(kind: type[Mechanism], name: str, given: dict[str, Any]) -> tuple
             mechanism = catalog.build({"name": name, **required, **more, **given})
             mechanism.cfg()
         except DPTextError as exc:
-            error = error or exc
+            error = exc  # the last one: what was missing before is given by then
             continue
         source = "the mechanism's small example" if more in ({}, chosen) else "what this machine has, for a first look"
         return mechanism, f"{', '.join(sorted(taken))}: taken from {source}; set your own with -p" if taken else None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from dptext_etl.cli.options import AllocationScores, Device, Dtype, Json, MechanismName, Parameters
+from dptext_etl.cli.options import AllocationScores, Device, Dtype, FirstRelease, Json, MechanismName, Parameters
 
 EXAMPLE = "dptext preview custext --epsilon 1 --epsilon 4"
 KEYS = (
@@ -27,6 +27,7 @@ def preview(
         typer.Option(metavar="TEXT", help="A public or invented sentence instead of ours. Never give real data."),
     ] = None,
     allocation: AllocationScores = None,
+    first: FirstRelease = None,
     device: Device = None,
     dtype: Dtype = None,
     as_json: Json = False,
@@ -54,10 +55,10 @@ def preview(
     texts = list(public_text or samples.PUBLIC)
     shown: list[dict[str, Any]] = [{"before": text, "after": []} for text in texts]
     for number, value in enumerate(epsilon or kind.shown_epsilons):
-        budget = {"epsilon": value} if allocation is None else {"allocation": divided.asked(allocation, value)}
+        budget = {"epsilon": value} if allocation is None else {"allocation": divided.asked(allocation, value, first)}
         mechanism = catalog.build({"name": name, **taken, **given, **budget})
         if number == 0 and isinstance(mechanism, Allocated) and mechanism.allocation is not None:
-            shown = [{**row, "allocation": divided.facts(mechanism.allocation, row["before"])} for row in shown]
+            shown = [{**row, "allocation": divided.facts(mechanism, row["before"])} for row in shown]
         if number == 0:
             column.probe(mechanism)
         released = column.draw(mechanism, *_rows(texts), keys.throwaway(mechanism.cfg()))

@@ -8,54 +8,127 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from dptext_etl.allocation import Allocation
+    from dptext_etl.allocation import Allocation, Place
+    from dptext_etl.families.allocated import Allocated
 
 _COLOURS = ("red", "yellow", "green")
 LEGEND = "red: least epsilon, best hidden; green: most epsilon, most likely to stay"
 
 
-def asked(scores: str, total: float) -> dict[str, Any]:
-    """Return the parameter `allocation` of a mechanism from `--allocation ic,pos --total E`."""
-    return {"scores": [name.strip() for name in scores.split(",") if name.strip()], "total": total}
-
-
-def facts(allocation: Allocation, text: str) -> dict[str, Any]:
-    """Return every word of a text with its scores and its epsilon, and the sum.
+def asked(written: str, epsilon: float, first: float | None = None) -> dict[str, Any]:
+    """Return the parameter `allocation` of a mechanism from `--allocation` and the epsilon of a whole text.
 
     Args:
-        allocation: How it is divided.
+        written: Names of scores ("ic,pos"), or a template: "uniform", or shares by position ("3,2,1").
+        epsilon: Epsilon of a whole text.
+        first: The part of it that a first release takes, whose words are then scored.
+
+    Raises:
+        PolicyError: The first release takes all of it.
+    """
+    from dptext_etl.errors import PolicyError
+    from dptext_etl.guarantee import exact
+
+    names = [name.strip() for name in written.split(",") if name.strip()]
+    given: dict[str, Any] = {"scores": names}
+    if names == ["uniform"]:
+        given = {"template": "uniform"}
+    elif names and all(_is_number(name) for name in names):
+        given = {"template": [float(name) for name in names]}
+    if first is None:
+        return {**given, "total": epsilon}
+    if first >= epsilon:
+        raise PolicyError("the first release leaves nothing for the second", f"give --first below {epsilon:g}")
+    return {**given, "first": first, "total": float(exact(epsilon) - exact(first))}
+
+
+def facts(mechanism: Allocated, text: str) -> dict[str, Any] | None:
+    """Return every word of a text, or sentence where these are what is drawn, with its scores and its epsilon.
+
+    Args:
+        mechanism: A mechanism; None is returned if it divides no budget.
         text: A public text.
     """
-    from dptext_etl import _kernel
     from dptext_etl.guarantee import MICRO
 
-    words = [piece for piece, is_word in _kernel.split(text) if is_word]
-    parts = allocation.over(words)
-    columns = dict(zip(allocation.scores, (scorer.of(words) for scorer in allocation.scorers), strict=True))
+    allocation = mechanism.allocation
+    if allocation is None:
+        return None
+    units, marks = mechanism.units(text)
+    offered = [
+        allocation.by_position(shares, len(units), draws=marks.most)
+        for shares in allocation.templates or filter(None, [allocation.template])
+    ]
+    scored = bool(allocation.scores)
+    wanted = allocation.over(marks.tokens, marks.places, draws=marks.most) if scored else offered[0]
+    chances = _chances(allocation, wanted, offered) if allocation.templates else []
+    parts = offered[chances.index(max(chances))] if chances else wanted
+    columns = allocation.scored(marks.tokens, marks.places) if scored else {}
     return {
         "text": text,
         "total": allocation.total,
-        "even": allocation.total / max(1, len(words)),
+        "even": allocation.total / max(1, len(_together(marks.places))),
         "sum": sum(parts) / MICRO,
+        "divided_by": allocation.source,
+        "beside": float(allocation.beside),
+        "first_each": allocation.even(marks.most) / MICRO,
+        "templates": [
+            {"shares": list(shares), "chance": chance}
+            for shares, chance in zip(allocation.templates, chances, strict=True)
+        ],
         "words": [
             {
-                "word": word,
-                "scores": {name: round(float(column[place]), 6) for name, column in columns.items()},
-                "epsilon": part / MICRO,
+                "word": units[at[0]] + (f" ({len(at)} steps)" if len(at) > 1 else ""),
+                "scores": {name: round(column[at[0]], 6) for name, column in columns.items()},
+                "epsilon": sum(parts[place] for place in at) / MICRO,
             }
-            for place, (word, part) in enumerate(zip(words, parts, strict=True))
+            for at in _together(marks.places)
         ],
     }
 
 
+def _together(places: Sequence[Place]) -> list[list[int]]:
+    """Put draws together that stand one after another for the same word."""
+    found: list[list[int]] = []
+    for at, place in enumerate(places):
+        if at and place is not None and place == places[at - 1]:
+            found[-1].append(at)
+        else:
+            found.append([at])
+    return found
+
+
+def _chances(allocation: Allocation, wanted: Sequence[int], offered: Sequence[Sequence[int]]) -> list[float]:
+    """Return the probability of each template for a text that asks for `wanted`."""
+    import numpy as np
+
+    from dptext_etl import scoring
+    from dptext_etl.allocation import fit
+
+    if not wanted:
+        return [1 / len(offered)] * len(offered)
+    weights = scoring.weights(np.array([fit(wanted, offered)]), allocation.choosing or 0.0, 0.0, 1.0)[0]
+    return [int(weight) / sum(map(int, weights)) for weight in weights]
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
 def show(found: Mapping[str, Any]) -> None:
-    """Print words, scores and epsilon as a table."""
+    """Print words or sentences, their scores and their epsilon as a table, and what divides the budget."""
     from dptext_etl.cli.render import terminal
 
-    terminal.heading(f"A budget of {terminal.number(found['total'])} among the words of {found['text']!r}")
+    terminal.heading(f"A budget of {terminal.number(found['total'])} among the parts of {found['text']!r}")
     names = list(found["words"][0]["scores"]) if found["words"] else []
+    for item in found["templates"]:
+        terminal.say(f"Template {_shares(item['shares'])} is drawn with probability {item['chance']:.3f}.")
     terminal.table(
-        ("word", *names, "epsilon", "evenly"),
+        ("part", *names, "epsilon", "evenly"),
         [
             (item["word"], *item["scores"].values(), round(item["epsilon"], 3), round(found["even"], 3))
             for item in found["words"]
@@ -64,7 +137,20 @@ def show(found: Mapping[str, Any]) -> None:
     terminal.say(
         f"They add up to {terminal.number(found['sum'])}, never to more than {terminal.number(found['total'])}."
     )
-    terminal.say("A score of 1 asks for the least. What a private text gets is never shown: it tells of the text.")
+    terminal.say(_MEANINGS[found["divided_by"]].format(**found))
+
+
+_MEANINGS = {
+    "text": "A score of 1 asks for the least. What a private text gets is never shown: it tells of the text.",
+    "first": "This is what the second release takes if the first one gives back these words. The first takes"
+    " {first_each:.6g} for each part, {beside:.6g} in all; what it released is scored. Only the second is published.",
+    "template": "A template says what each position gets, whatever the text: it may be known to anybody.",
+    "chosen": "Shown is the likeliest template for this text. The draw of a template costs {beside:.6g} beside.",
+}
+
+
+def _shares(shares: Sequence[float]) -> str:
+    return ", ".join(f"{share:g}" for share in shares)
 
 
 def line(found: Mapping[str, Any]) -> None:

@@ -24,9 +24,10 @@ import numpy as np
 import pyarrow as pa
 from pydantic import Field, PositiveInt, model_validator
 
-from dptext_etl.allocation import Allocation
+from dptext_etl.allocation import Allocation, Marked
 from dptext_etl.delta_policy import largest
 from dptext_etl.families.allocated import Allocated
+from dptext_etl.families.latent.sentences import cut, marked
 from dptext_etl.gaussian import largest_mu
 from dptext_etl.grid_noise import STEPS, Norm, clipped_steps, laplace_rate
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, Spend, exact, fine, micro
@@ -103,6 +104,11 @@ class LatentNoise(Allocated):
         if self.sentences == 1:
             return "one vector holds the whole text, so there is nothing to divide: set sentences, a public number"
         return None
+
+    def units(self, text: str) -> tuple[list[str], Marked]:
+        """Return the sentences of a public text, as they are cut or padded, and the marks of their words."""
+        pieces = cut(text, self.sentences)
+        return pieces, marked(pieces)
 
     @property
     def most_draws(self) -> int:

@@ -118,6 +118,11 @@ class GenerativeMechanism(ScoreMechanism):
         """
         return self.allocation is None
 
+    def units(self, text: str) -> tuple[list[str], Marked]:
+        """Return for each step of an answer the word that it stands for."""
+        marks = marked_along(text, self.most_draws, self.n_max)
+        return [marks.tokens[place] if isinstance(place, int) else "" for place in marks.places], marks
+
     @property
     def most_draws(self) -> int:
         """Return the largest number of draws of any answer."""
