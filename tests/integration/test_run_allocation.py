@@ -51,3 +51,16 @@ def test_two_passes_are_charged_together_and_stand_in_ledger_and_manifest(films)
 def test_eps_lo_must_fit_the_longest_text(films):
     with pytest.raises(PolicyError, match="eps_lo times 10000 draws"):
         films.run(column=column({"scores": ["ic"], "total": 10.0, "eps_lo": 0.1}))
+
+
+def test_noise_is_divided_by_a_template_through_a_whole_run(films):
+    budget = {"template": [3, 1], "total": 40.0}
+    made = [{"name": "review", "mechanism": {"name": "madlib", "limit": 600, "allocation": budget}}]
+    given = {"column": made, "cap": {"measure": "pure", "epsilon": 1000.0, "period": "all"}}
+    summary = films.run(**given)
+    assert summary.rows["released"] == 20
+    assert all(gate["passed"] for gate in summary.gates)
+    with films.ledger() as ledger:
+        assert ledger.verify().ok
+        used = ledger.used(Scope.of(films.policy(**given)), pl.Series(["0", "1"]).to_arrow())["eps_pure"].tolist()
+    assert used == [6 * 40_000_000] * 2

@@ -1,5 +1,7 @@
 """Runs of latent mechanisms: Gaussian rows under caps on (epsilon, delta) and on zCDP; a pure cap cannot hold them."""
 
+import json
+
 import polars as pl
 import pytest
 
@@ -78,6 +80,19 @@ def test_an_epsilon_that_depends_on_the_text_is_refused(films, given):
     with pytest.raises(PolicyError, match="would depend on the text") as caught:
         films.policy(column=column(**given))
     assert "one epsilon per record" in str(caught.value)
+
+
+def test_sentences_in_two_passes_are_one_record_in_ledger_and_manifest(films):
+    budget = {"scores": ["ic"], "first": 8.0, "total": 12.0}
+    given = {"column": column(sentences=2, allocation=budget), "cap": None}
+    summary = films.run(**given)
+    assert summary.rows["released"] == 12
+    assert all(gate["passed"] for gate in summary.gates)
+    with films.ledger() as ledger:
+        assert ledger.verify().ok
+    (claim,) = json.loads(films.files()["published.manifest.json"])["columns"]
+    assert (claim["epsilon"], claim["unit"], claim["largest_epsilon"]) == (20.0, "record", 20.0)
+    assert [part["epsilon"] for part in claim["budget"]] == [8.0, 12.0]
 
 
 def test_whole_texts_have_no_gate_for_words(films):
