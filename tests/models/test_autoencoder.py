@@ -1,7 +1,6 @@
 # ruff: noqa: E402  (what needs torch is imported once it is known to be there)
-"""The BART model that ships: its size, and that it rebuilds short texts through the path of a release."""
+"""The BART model that ships: that it rebuilds short texts through the path of a release."""
 
-import hashlib
 from pathlib import Path
 
 import numpy as np
@@ -35,12 +34,6 @@ def rebuilt(mechanism: DPBart, texts: list[str]) -> list[str]:
         latents = model.encode(texts[start : start + model.rows])
         out += model.decode(np.clip(latents, -mechanism.clip, mechanism.clip))
     return out
-
-
-def test_it_is_small_and_its_card_names_its_weights() -> None:
-    assert sum(path.stat().st_size for path in FOLDER.iterdir()) < 16 * 2**20
-    digest = hashlib.sha256((FOLDER / "model.safetensors").read_bytes()).hexdigest()
-    assert digest in (FOLDER / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("computing", PRECISE, ids=place_name, indirect=True)

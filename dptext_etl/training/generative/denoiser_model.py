@@ -6,7 +6,6 @@ vectors, and the encoder-decoder's attention starts at the word to copy.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -14,11 +13,10 @@ import torch
 
 from dptext_etl.inference.generative.prompts import FIELD
 from dptext_etl.training.calibration import TEMPLATES
+from dptext_etl.training.copying_bart import Sizes, copying_bart
 from dptext_etl.training.generative.causal_start import WORD, causal
 from dptext_etl.training.generative.corruption import Recipe
-from dptext_etl.training.latent.sequence_autoencoder import sinusoids
 from dptext_etl.training.masked.start import write_vectors
-from dptext_etl.training.words.vocabulary import END, PADDING, START
 
 Kind = Literal["seq2seq", "causal"]
 
@@ -87,36 +85,11 @@ def new_model(tokenizer: Any, settings: Settings) -> Any:
 def _encoder_decoder(entries: int, settings: Settings, before: int) -> Any:
     """Return a BART whose decoder attends near the word to copy, which lies `before` tokens further on, and passes it.
 
-    Positions are sinusoids, those of the decoder shifted; queries and keys have equal projections; the output matrix
-    undoes that of the values.
+    The output matrix of that attention undoes the one of its values.
     """
-    from transformers import BartConfig, BartForConditionalGeneration
-
-    std = 0.7 / math.sqrt(settings.width)
-    sizes = {"layers": settings.layers, "attention_heads": settings.heads, "ffn_dim": settings.inner}
-    config = BartConfig(
-        vocab_size=entries,
-        d_model=settings.width,
-        max_position_embeddings=settings.places,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        init_std=std,
-        bos_token_id=START,
-        pad_token_id=PADDING,
-        eos_token_id=END,
-        decoder_start_token_id=END,
-        forced_bos_token_id=None,
-        forced_eos_token_id=None,
-        tie_word_embeddings=True,
-        **{f"{side}_{what}": value for side in ("encoder", "decoder") for what, value in sizes.items()},
-    )
-    model = BartForConditionalGeneration(config)
-    waves = std * sinusoids(settings.places + before, settings.width)
-    model.model.encoder.embed_positions.weight[2:].copy_(waves[: settings.places])
-    model.model.decoder.embed_positions.weight[2:].copy_(waves[before:])
+    sizes = Sizes(settings.width, settings.layers, settings.heads, settings.inner, settings.places)
+    model = copying_bart(entries, sizes, before)
     attention = model.model.decoder.layers[0].encoder_attn
-    attention.k_proj.weight.copy_(attention.q_proj.weight)
     torch.nn.init.orthogonal_(attention.v_proj.weight)
     attention.out_proj.weight.copy_(attention.v_proj.weight.T)
     return model

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import copy
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,14 +20,15 @@ import torch
 
 from dptext_etl.inference.latent.sequence_model import SequenceModel
 from dptext_etl.training import resumable
+from dptext_etl.training.copying_bart import Sizes, copying_bart
 from dptext_etl.training.latent import path as latent_path
 from dptext_etl.training.token_rows import Rows, batch, random_rows, token_rows
+from dptext_etl.training.words.vocabulary import END, PADDING
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 _SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-_PAD, _END = 1, 2
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def train_tokenizer(texts: Iterable[str], size: int) -> Any:
     )
     tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
-        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", _END)]
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", END)]
     )
     names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), _SPECIAL, strict=True))
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
@@ -118,41 +118,12 @@ def tokenizer_in(folder: Path, texts: Sequence[str], size: int) -> Any:
 
 
 def new_model(tokenizer: Any, settings: Settings) -> Any:
-    """Return an untrained model whose positions are sinusoids and whose latents have unit size.
-
-    The first decoder layer starts with equal projections of queries and keys, so that attention starts near the
-    position to copy. Training then changes all weights.
-    """
-    from transformers import BartConfig, BartForConditionalGeneration
-
+    """Return an untrained model whose positions are sinusoids and whose latents have unit size."""
     torch.manual_seed(settings.seed)
-    std = 0.7 / math.sqrt(settings.width)
-    layers = {f"{side}_{what}": value for side in ("encoder", "decoder") for what, value in _sizes(settings).items()}
-    config = BartConfig(
-        vocab_size=len(tokenizer),
-        d_model=settings.width,
-        max_position_embeddings=settings.length + 4,
-        dropout=0.0,
-        attention_dropout=0.0,
-        activation_dropout=0.0,
-        init_std=std,
-        bos_token_id=0,
-        pad_token_id=_PAD,
-        eos_token_id=_END,
-        decoder_start_token_id=_END,
-        forced_bos_token_id=None,
-        forced_eos_token_id=None,
-        tie_word_embeddings=True,
-        **layers,
+    return copying_bart(
+        len(tokenizer),
+        Sizes(settings.width, settings.layers, settings.heads, settings.inner, places=settings.length + 4),
     )
-    model = BartForConditionalGeneration(config)
-    with torch.no_grad():
-        waves = std * sinusoids(config.max_position_embeddings, settings.width)
-        for side in (model.model.encoder, model.model.decoder):
-            side.embed_positions.weight[2:].copy_(waves)
-        attention = model.model.decoder.layers[0].encoder_attn
-        attention.k_proj.weight.copy_(attention.q_proj.weight)
-    return model
 
 
 def scale_latents(model: Any, factor: float) -> None:
@@ -232,16 +203,6 @@ def write(model: Any, tokenizer: Any, settings: Settings, folder: Path, facts: M
     )
 
 
-def _sizes(settings: Settings) -> dict[str, int]:
-    return {"layers": settings.layers, "attention_heads": settings.heads, "ffn_dim": settings.inner}
-
-
-def sinusoids(count: int, width: int) -> Tensor:
-    """Return positions as sinusoids whose root mean square is 1, shape (count, width)."""
-    place = torch.arange(count)[:, None] / 10_000 ** (torch.arange(0, width, 2)[None, :] / width)
-    return torch.stack([place.sin(), place.cos()], dim=-1).reshape(count, width) * 2**0.5
-
-
 def _mixed(rows: Rows, settings: Settings, vocabulary: int, step: int) -> Rows:
     made = round(settings.random * settings.rows)
     draw = np.random.default_rng((settings.seed, step, 1))
@@ -249,6 +210,6 @@ def _mixed(rows: Rows, settings: Settings, vocabulary: int, step: int) -> Rows:
     return np.concatenate(
         [
             batch(rows, settings.rows - made, settings.seed, step),
-            random_rows((made, settings.length), ids, (_END, _PAD), draw),
+            random_rows((made, settings.length), ids, (END, PADDING), draw),
         ]
     )
