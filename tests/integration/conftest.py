@@ -77,6 +77,30 @@ class Job:
         """Run the policy."""
         return run(self.policy(**changes))
 
+    def stop(self, step: str, times: int = 1) -> bool:
+        """Run the policy until it reaches a step for the nth time, and stop there; tell whether it stopped."""
+
+        class StopError(Exception):
+            pass
+
+        seen: list[str] = []
+
+        def stopping(name: str) -> None:
+            seen.append(name)
+            if name == step and seen.count(step) == times:
+                raise StopError
+
+        try:
+            run(self.policy(), checkpoint=stopping)
+        except StopError:
+            return True
+        return False
+
+    def forget_that_nothing_changed(self) -> None:
+        """Let the next run go through all its steps, as after any change."""
+        for note in (self.folder / "published.staging").rglob(UNCHANGED):
+            note.unlink()
+
     def ledger(self) -> Ledger:
         """The ledger, to look at."""
         return Ledger.open(str(self.folder / "ledger.db"), read_only=True, create=False)

@@ -1,11 +1,8 @@
 """Runs of mechanisms that may give other bytes next time: the first commit is the release, staging replays it."""
 
-from contextlib import suppress
-
 import polars as pl
 import pytest
 
-from dptext_etl import run
 from dptext_etl.errors import LedgerError
 from dptext_etl.runner import scan_published
 
@@ -70,31 +67,14 @@ def test_new_rows_alone_are_scored(fickle, reviews, save):
 @pytest.mark.parametrize("step", ["computed", "staged", "committed", "gated", "parts written", "recorded", "cleared"])
 @pytest.mark.parametrize("times", [1, 3])
 def test_a_run_that_stops_goes_on_with_what_was_committed(fickle, step, times):
-    class StopError(Exception):
-        pass
-
-    seen = []
-
-    def stopping(name):
-        seen.append(name)
-        if seen.count(step) == times and name == step:
-            raise StopError
-
-    with suppress(StopError):
-        run(fickle.policy(), checkpoint=stopping)
+    fickle.stop(step, times)
     assert fickle.run().rows["released"] == 240
     assert all(found == (240 + 6, 0, 0) for found in charged(fickle))
 
 
-def forget_that_nothing_changed(job):
-    """Let the next run go through all its steps, as after any change."""
-    for note in (job.folder / "published.staging").rglob("unchanged.json"):
-        note.unlink()
-
-
 def test_without_what_staging_kept_nothing_else_is_published(fickle):
     fickle.run()
-    forget_that_nothing_changed(fickle)
+    fickle.forget_that_nothing_changed()
     files = fickle.files()
     for kept in (fickle.folder / "published.staging").rglob("kept-*"):
         kept.unlink()
@@ -106,7 +86,7 @@ def test_without_what_staging_kept_nothing_else_is_published(fickle):
 
 def test_a_kept_file_that_was_changed_is_not_believed(fickle):
     fickle.run()
-    forget_that_nothing_changed(fickle)
+    fickle.forget_that_nothing_changed()
     files = fickle.files()
     for kept in (fickle.folder / "published.staging").rglob("kept-*.parquet"):
         table = pl.read_parquet(kept)

@@ -1,7 +1,6 @@
 """Released texts are rewritten after the commit and before the gates: at no cost, once, and never from a raw text."""
 
 import json
-from contextlib import suppress
 
 import polars as pl
 import pyarrow as pa
@@ -46,11 +45,6 @@ def published(job):
     return scan_published(str(job.folder / "published")).collect().sort("id")
 
 
-def forget_that_nothing_changed(job):
-    for note in (job.folder / "published.staging").rglob("unchanged.json"):
-        note.unlink()
-
-
 def test_released_texts_are_rewritten_at_no_cost(rewriting, make_job, reviews, sentinel):
     plain = make_job("plain", reviews(ROWS), shard_rows=40)
     plain.run()
@@ -84,7 +78,7 @@ def test_released_texts_are_rewritten_at_no_cost(rewriting, make_job, reviews, s
 def test_a_second_run_serves_what_was_recorded(rewriting):
     rewriting.run()
     files = rewriting.files()
-    forget_that_nothing_changed(rewriting)
+    rewriting.forget_that_nothing_changed()
     rewriting.again.got.clear()
     rewriting.again.probed.clear()
     assert rewriting.run().changed is False
@@ -100,20 +94,8 @@ def test_a_second_run_serves_what_was_recorded(rewriting):
     ("step", "times"), [("committed", 3), ("rewriting staged", 1), ("rewriting staged", 2), ("rewriting recorded", 1)]
 )
 def test_a_run_that_stops_goes_on_with_what_was_staged(rewriting, step, times):
-    class StopError(Exception):
-        pass
-
-    seen = []
-
-    def stopping(name):
-        seen.append(name)
-        if seen.count(step) == times and name == step:
-            raise StopError
-
-    with suppress(StopError):
-        run(rewriting.policy(), checkpoint=stopping)
-    assert seen[-1] == step
-    forget_that_nothing_changed(rewriting)
+    assert rewriting.stop(step, times)
+    rewriting.forget_that_nothing_changed()
     assert rewriting.run().rows["released"] == ROWS
     assert len(rewriting.again.got) == ROWS + CANARIES, "no text is rewritten twice"
     with rewriting.ledger() as ledger:
@@ -124,7 +106,7 @@ def test_a_run_that_stops_goes_on_with_what_was_staged(rewriting, step, times):
 def test_without_what_staging_kept_nothing_else_is_published(rewriting):
     rewriting.run()
     files = rewriting.files()
-    forget_that_nothing_changed(rewriting)
+    rewriting.forget_that_nothing_changed()
     for kept in (rewriting.folder / "published.staging").rglob("kept-*.post"):
         kept.unlink()
     with pytest.raises(LedgerError, match="rewritten again, became others than were recorded"):
@@ -217,7 +199,7 @@ def test_forgotten_records_leave_what_was_made_of_them(rewriting, save):
     assert kept
     assert not any("r00000" in frame["id"] for frame in kept)
     rewriting.again.got.clear()
-    forget_that_nothing_changed(rewriting)
+    rewriting.forget_that_nothing_changed()
     rewriting.run()
     assert rewriting.again.got == []
     now = dict(published(rewriting).select("id", "review").iter_rows())
