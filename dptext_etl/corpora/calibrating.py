@@ -73,7 +73,7 @@ def _best(gains: Reals, epsilon: float) -> Hit:
     more = math.expm1(min(epsilon, 700.0))
     kept = more * gains[:-1] / (texts + near * more)
     d = int(near[int(kept.argmax())])
-    return Hit(epsilon, d, hit_rate(texts, epsilon, d), float(kept.max() / gains[0]) if gains[0] > 0 else 0.0)
+    return Hit(epsilon, d, hit_rate(texts, d, epsilon), float(kept.max() / gains[0]) if gains[0] > 0 else 0.0)
 
 
 def _gains(vectors: Int8s, queries: Int8s, labels: npt.NDArray[np.int64] | None) -> Reals:

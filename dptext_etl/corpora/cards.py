@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -59,5 +60,7 @@ def card(corpus: Corpus) -> str:
     for epsilon in _SHOWN:
         if epsilon in told["hits"]:
             hit = float(told["hits"][epsilon])
-            lines.append(f"| {float(epsilon):g} | {hit:.2f} | {near_texts(told['texts'], float(epsilon), hit):,} |")
+            lines.append(
+                f"| {float(epsilon):g} | {hit:.2f} | {near_texts(told['texts'], Decimal(epsilon), Decimal(told['hits'][epsilon])):,} |"
+            )
     return "\n".join(lines) + "\n"

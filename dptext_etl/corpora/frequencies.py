@@ -65,7 +65,7 @@ def estimate_frequencies(
             f"{foreign} of {len(released)} releases are no texts of the corpus",
             "give the topics of the corpus that the release was made with; with parts, give the parts one by one",
         )
-    mixed = near_share(len(topics), epsilon, near)
+    mixed = near_share(len(topics), near, epsilon)
     there, seen = Counter(topics.values()), Counter(topics[text] for text in released)
     found = []
     for topic in sorted(there):

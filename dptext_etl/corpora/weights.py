@@ -1,48 +1,119 @@
-"""Turn epsilon and a hit rate into the number of near texts, and back (docs/spec/surrogate.md#hit-rate).
+"""Compute the integer weights of near texts and of all others, in decimals of 60 digits.
 
-These are floats for choosing and for estimating. What decides a draw are the integer weights of the mechanism.
+Floats would give weights above e^epsilon for four epsilons in ten. Specification: docs/spec/stream.md#mixture-weights.
 """
 
 from __future__ import annotations
 
-import math
+from collections.abc import Mapping
+from decimal import ROUND_FLOOR, ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
 
-from dptext_etl.errors import PolicyError
+MOST = 2**62
+"""Largest sum of all weights."""
+LARGEST_POWER = 46
+UNCALIBRATED: Mapping[Decimal, Decimal] = {
+    Decimal(epsilon): Decimal(hit)
+    for epsilon, hit in (("0", ".3"), ("1", ".4"), ("2", ".5"), ("4", ".7"), ("8", ".9"), ("12", ".97"), ("16", ".99"))
+}
+"""Hit rates by epsilon, for corpora that nobody calibrated; between them lie straight lines."""
+
+_MOST_EPSILON = 700.0  # weights do not change from far below it on
+_DIGITS = Context(prec=60, Emax=10**9, Emin=-(10**9))
+_ABOVE = Decimal("1e-40")  # above the rounding error of a logarithm
 
 
-def near_texts(texts: int, epsilon: float, hit: float) -> int:
-    """Return d: how many near texts get the large weight, so that one of them is drawn with about the wanted chance.
+class Weights(NamedTuple):
+    """Integer weights: of each near text, and of each other one."""
+
+    inside: int
+    outside: int
+
+    @property
+    def loss(self) -> Fraction:
+        """Return an upper bound of ln(inside / outside), less than 1e-39 above it."""
+        ratio = _DIGITS.ln(_DIGITS.divide(Decimal(self.inside), Decimal(self.outside)))
+        return Fraction(_DIGITS.add(ratio, _ABOVE))
+
+
+@lru_cache(maxsize=256)
+def weights(m: int, d: int, epsilon: Decimal) -> Weights:
+    """Return the weights of d near texts among m, of ratio at most e^epsilon.
 
     Args:
-        texts: Number m of texts of the corpus, at least 2.
-        epsilon: Of one draw.
-        hit: Wanted chance, above 0 and below 1.
-
-    >>> near_texts(20_000, 4.0, 0.7), near_texts(20_000, 8.0, 0.9)
-    (820, 60)
+        m: Number of texts, at least 2.
+        d: Number of near ones, from 1 to m - 1.
+        epsilon: Epsilon of one draw, above 0.
     """
-    if texts < 2 or not 0.0 < hit < 1.0 or not 0.0 < epsilon < math.inf:
-        raise PolicyError(
-            f"{texts} texts, epsilon {epsilon}, hit rate {hit}; allowed: 2 texts or more, epsilon > 0, 0 < hit < 1"
-        )
-    wanted = texts * hit / (math.exp(min(epsilon, 700.0)) * (1.0 - hit) + hit)
-    return min(texts - 1, max(1, round(wanted)))
+    odds = _DIGITS.exp(epsilon)
+    for power in range(LARGEST_POWER, -1, -1):
+        outside = 1 << power
+        scaled = _DIGITS.multiply(Decimal(outside), odds)
+        if scaled > MOST:
+            continue
+        inside = int(scaled.to_integral_value(ROUND_FLOOR))
+        if m * outside + d * (inside - outside) <= MOST:
+            return Weights(inside, outside)
+    return Weights((MOST - (m - d)) // d, 1)
 
 
-def hit_rate(texts: int, epsilon: float, near: int) -> float:
-    """Return the chance h that the released text is one of the d near ones.
+def near_texts(m: int, epsilon: Decimal, hit: Decimal) -> int:
+    """Return how many of m texts are near, so that a draw hits one of them with a given probability.
 
-    >>> round(hit_rate(20_000, 4.0, 820), 3)
+    Args:
+        m: Number of texts, at least 2.
+        epsilon: Epsilon of one draw, above 0.
+        hit: The probability, between 0 and 1.
+    """
+    odds = _DIGITS.exp(epsilon)
+    least = _DIGITS.add(_DIGITS.multiply(odds, _DIGITS.subtract(Decimal(1), hit)), hit)
+    d = _DIGITS.divide(_DIGITS.multiply(Decimal(m), hit), least)
+    return min(m - 1, max(1, int(d.to_integral_value(ROUND_HALF_EVEN))))
+
+
+def usual_hit(epsilon: Decimal, calibrated: Mapping[Decimal, Decimal]) -> Decimal:
+    """Return the hit rate of an epsilon, on the line between its neighbours among the calibrated ones.
+
+    Args:
+        epsilon: Epsilon of one draw, above 0.
+        calibrated: Hit rates by epsilon; if there are none, those of `UNCALIBRATED` count.
+    """
+    known = sorted((calibrated or UNCALIBRATED).items())
+    below = [point for point in known if point[0] <= epsilon]
+    above = [point for point in known if point[0] > epsilon]
+    if not below or not above:
+        return below[-1][1] if below else above[0][1]
+    (left, low), (right, high) = below[-1], above[0]
+    share = _DIGITS.divide(_DIGITS.subtract(epsilon, left), _DIGITS.subtract(right, left))
+    return _DIGITS.add(low, _DIGITS.multiply(share, _DIGITS.subtract(high, low)))
+
+
+def hit_rate(m: int, d: int, epsilon: float) -> float:
+    """Return the probability that a draw hits one of the d near texts, by the weights that decide it.
+
+    Args:
+        m: Number of texts, at least 2.
+        d: Number of near ones, from 1 to m - 1.
+        epsilon: Epsilon of one draw, above 0.
+
+    >>> round(hit_rate(20_000, 820, 4.0), 3)
     0.7
     """
-    odds = near * math.exp(min(epsilon, 700.0))
-    return odds / (odds + texts - near)
+    inside, outside = weights(m, d, Decimal(repr(min(epsilon, _MOST_EPSILON))))
+    return d * inside / (m * outside + d * (inside - outside))
 
 
-def near_share(texts: int, epsilon: float, near: int) -> float:
-    """Return the chance that a draw comes from the near part of the mixture; otherwise it is uniform over all texts.
+def near_share(m: int, d: int, epsilon: float) -> float:
+    """Return the probability that a draw comes from the near part of the mixture, and not from all texts evenly.
 
-    It is h less the uniform part's own hits: (h - d/m) / (1 - d/m).
+    It is the hit rate less what the even part hits: (h - d/m) / (1 - d/m).
+
+    Args:
+        m: Number of texts, at least 2.
+        d: Number of near ones, from 1 to m - 1.
+        epsilon: Epsilon of one draw, above 0.
     """
-    even = near / texts
-    return (hit_rate(texts, epsilon, near) - even) / (1.0 - even)
+    inside, outside = weights(m, d, Decimal(repr(min(epsilon, _MOST_EPSILON))))
+    return d * (inside - outside) / (m * outside + d * (inside - outside))

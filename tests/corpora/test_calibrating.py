@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from decimal import Decimal
 
 import numpy as np
 import pytest
@@ -43,7 +44,7 @@ def test_no_number_of_near_texts_keeps_more(labelled: bool) -> None:
             orders = np.argsort(-scores, axis=1, kind="stable").tolist()
             kept.append(np.mean([law(60, found.epsilon, o, near) @ u for o, u in zip(orders, likeness, strict=True)]))
         assert found.near == 1 + int(np.argmax(kept))
-        assert found.hit == pytest.approx(hit_rate(60, found.epsilon, found.near))
+        assert found.hit == pytest.approx(hit_rate(60, found.near, found.epsilon))
 
 
 def test_more_epsilon_takes_fewer_texts_and_hits_more_often() -> None:
@@ -55,11 +56,11 @@ def test_more_epsilon_takes_fewer_texts_and_hits_more_often() -> None:
 
 def test_hit_rates_and_near_texts_are_the_inverse_of_each_other() -> None:
     for epsilon, hit in ((4.0, 0.7), (8.0, 0.9), (16.0, 0.99)):
-        near = near_texts(20_000, epsilon, hit)
-        assert hit_rate(20_000, epsilon, near) == pytest.approx(hit, abs=0.01) or near == 1
+        near = near_texts(20_000, Decimal(epsilon), Decimal(hit))
+        assert hit_rate(20_000, near, epsilon) == pytest.approx(hit, abs=0.01) or near == 1
     weights = law(50, 2.0, list(range(50)), 7)
-    assert hit_rate(50, 2.0, 7) == pytest.approx(weights[:7].sum())
-    assert near_share(50, 2.0, 7) == pytest.approx(1 - 50 * weights[-1])
+    assert hit_rate(50, 7, 2.0) == pytest.approx(weights[:7].sum())
+    assert near_share(50, 7, 2.0) == pytest.approx(1 - 50 * weights[-1])
 
 
 def test_estimates_are_unbiased_for_the_mix_of_near_texts() -> None:

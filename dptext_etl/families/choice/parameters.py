@@ -15,7 +15,7 @@ from dptext_etl.artifacts import Artifact
 from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import MOST_WORDS
 from dptext_etl.corpora.remote import fetched, is_remote
-from dptext_etl.families.choice.weights import Weights, near_texts, usual_hit, weights
+from dptext_etl.corpora.weights import Weights, near_texts, usual_hit, weights
 from dptext_etl.families.in_kernel import InKernel
 from dptext_etl.guarantee import MICRO, exact, micro
 from dptext_etl.mechanism import DEFAULT_N_MAX
