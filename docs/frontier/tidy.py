@@ -35,6 +35,8 @@ SCHEMA: dict[str, Any] = {
 }
 FAMILIES = ("latent_utility", "score_utility", "surrogate_utility")
 """Measures of `make latent-utility`, `make score-utility` and `make surrogate-utility`, by the same names."""
+IN_PLACE = "words that stand where they stood"
+"""A figure that every cell has once."""
 BY = ("dataset", "mechanism", "variant", "epsilon")
 
 

@@ -5,6 +5,7 @@ import re
 import sys
 from pathlib import Path
 
+import polars as pl
 import pytest
 
 from dptext_etl.corpora import Corpus
@@ -42,7 +43,8 @@ def test_a_stopped_run_goes_on_where_it_was(utility, tmp_path):
 
 
 def test_a_section_is_measured_through_the_mechanism(utility, tmp_path, monkeypatch):
-    monkeypatch.setattr(utility, "PLAN", {"toy": [utility.Line("example", epsilons=(2.0, 16.0))]})
+    monkeypatch.setattr(utility, "PLAN", {"toy": [utility.Line("example")]})
+    monkeypatch.setattr(utility, "EPSILONS", (2.0, 16.0))
     monkeypatch.setattr(utility.measures, "corpus", lambda *_, **__: Corpus.open("example"))
     data = utility.DataSet("toy", TRAIN, TEST)
     rows = list(utility.section(utility.Kept(tmp_path / "kept"), data, {"toy": data}, tmp_path))
@@ -61,15 +63,10 @@ def test_the_examples_of_the_how_to_page_run(capsys):
     assert "travel" in capsys.readouterr().out
 
 
-def test_the_page_has_every_line_at_every_epsilon(page):
-    lines = page.PAGE.read_text(encoding="utf-8").splitlines()
-    for name, plan in page.PLAN.items():
-        start = lines.index(f"## {name}")
-        table = [
-            line.strip("| ").split(" | ") for line in lines[start : start + 6 + len(plan)] if line.startswith("| ")
-        ]
-        rows = {cells[0]: cells[1:] for cells in table[2:]}
-        assert list(rows) == [line.title for line in plan]
-        for cells in rows.values():
-            assert len(cells) == len(page.EPSILONS)
-            assert all(float(cell.split(" ± ")[0]) <= 1.0 for cell in cells)
+def test_the_tidy_file_has_every_line_at_every_epsilon(utility):
+    table = pl.read_parquet(ROOT / "docs" / "frontier.parquet").filter(pl.col("measure") == "surrogate_utility")
+    for name, plan in utility.PLAN.items():
+        here = table.filter(pl.col("dataset") == f"{name} (surrogate)", pl.col("figure") == utility.F1)
+        assert set(here["variant"]) == {line.title for line in plan}
+        assert len(here) == len(plan) * len(utility.EPSILONS) * len(utility.SEEDS)
+        assert here["value"].is_between(0.0, 1.0, closed="none").all()
