@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -17,7 +18,7 @@ from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import Attempt, refuse_other_rows, refuse_over_cap, row_counts
 from dptext_etl.runner.shard.done import Done, Phase, outcomes
-from dptext_etl.runner.shard.planting import plan_canaries
+from dptext_etl.runner.shard.planting import plan_canaries, prepare
 from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
@@ -58,11 +59,13 @@ def stage(
     with profile.stage("open"):
         table = engine.open(policy, attempt.layout)
     with attempt.alone() as staging:
-        with profile.stage("examine"):
+        with profile.stage("examine"), ThreadPoolExecutor(1, thread_name_prefix="dptext-beside") as beside:
+            prepared = beside.submit(prepare, policy, attempt.secret)
             source = engine.examine(table, policy, attempt.layout, progress)
             checkpoint("checked")
             present = partial(engine.present, source)
             numbers = engine.shards(source, policy)
+            prepared.result()
             plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
         profile.count("examine", rows=source.total)
         with profile.stage("open"), Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:

@@ -152,6 +152,23 @@ def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFr
         return pl.concat([part.with_columns(pl.lit(part is not frame).alias(CANARY)) for part in parts])
 
 
+def words_of(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
+    """Choose the words of in-vocabulary canary rows, by text column; in one process it is done once.
+
+    Args:
+        policy: The run's policy.
+        secret: The noise secret.
+
+    Raises:
+        PolicyError: A pseudo-word of a column is part of a word of its mechanism.
+    """
+    columns = zip(policy.columns, policy.column_policies(), strict=True)
+    return {
+        item.name: in_vocabulary_words(column.mechanism, secret, policy.dataset, policy.release, item.name)
+        for item, column in columns
+    }
+
+
 def _in_order(rows: Iterable[CanaryRow], pairs: list[int | None]) -> tuple[CanaryRow, ...]:
     """Put one row of every text in front and the others behind, in the same order in every shard.
 
@@ -172,10 +189,7 @@ class _Grower:
         self._secret = secret
         self.pseudo = policy_tokens(policy, secret)
         self.tokens = frozenset(token for tokens in self.pseudo.values() for token in tokens)
-        self.in_vocabulary = {
-            item.name: in_vocabulary_words(column.mechanism, secret, policy.dataset, policy.release, item.name)
-            for item, column in zip(policy.columns, policy.column_policies(), strict=True)
-        }
+        self.in_vocabulary = words_of(policy, secret)
         self._whole = {item.name for item in policy.columns if isinstance(item.mechanism, ChoiceMechanism)}
 
     def draw(self, *what: Any) -> bytes:

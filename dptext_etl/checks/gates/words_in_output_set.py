@@ -37,7 +37,7 @@ class WordsInOutputSet(Gate):
         for item in policy.column_policies():
             words, name = item.mechanism.output_words(), item.column or ""
             if words is not None:
-                self._sets[name] = _kernel.WordSet(sorted(words))
+                self._sets[name] = _kernel.WordSet(list(words))
             elif item.mechanism.publishable and item.mechanism.guarantee.unit == "word":
                 self._unknown.append(name)
             else:

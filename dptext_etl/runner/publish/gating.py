@@ -10,6 +10,7 @@ from dptext_etl.checks import Candidate, Verdict, evaluate
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.checks.reports import copies, failures, rewritten
 from dptext_etl.checks.reports.copies import CopyCount
+from dptext_etl.device import threads
 from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
@@ -20,6 +21,7 @@ from dptext_etl.runner.publish.stripping import strip
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import output_columns
 from dptext_etl.runner.staged import StagedRun
+from dptext_etl.side_by_side import in_order
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -40,8 +42,9 @@ def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], ob
         GateError: A gate could not be evaluated.
     """
     staging = Staging(staged.layout.staging)
+    for _ in in_order(staging.require, staged.shards, threads()):
+        pass
     for shard in staged.shards:
-        staging.require(shard)
         staged.profile.count("gates", rows=shard.counts["rows"], size=staging.path(shard).stat().st_size)
     return evaluate(candidate, seen)
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import polars as pl
 
 from dptext_etl._kernel import Secret
 from dptext_etl.checks.canaries import rows as canaries
 from dptext_etl.checks.canaries.rows import CanaryPlan
+from dptext_etl.errors import DPTextError
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
@@ -51,6 +53,17 @@ def plan_canaries(  # noqa: PLR0917
         in_use.update({name: name in found for name in _names(candidates)})
         if not found:
             return plans
+
+
+def prepare(policy: Policy, secret: Secret) -> None:
+    """Find the words of canary rows, so that planning them later need not; what is wrong shows itself then.
+
+    Args:
+        policy: The policy of the run.
+        secret: The noise secret.
+    """
+    with suppress(DPTextError):
+        canaries.words_of(policy, secret)
 
 
 def _names(ids: pl.Series) -> list[str]:

@@ -1,0 +1,88 @@
+"""Work side by side in threads: its order, its bounds, and what becomes of errors."""
+
+import threading
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_info
+
+from dptext_etl.side_by_side import ahead, in_order, products_in_one_thread
+
+
+def test_results_come_in_order_and_few_items_are_under_way():
+    lock, under_way, most, taken = threading.Lock(), set(), [0], []
+    both = threading.Barrier(2)
+
+    def work(item):
+        with lock:
+            under_way.add(item)
+            most[0] = max(most[0], len(under_way))
+        both.wait(timeout=20)  # two items are under way at once, or nobody ever passes
+        with lock:
+            under_way.discard(item)
+        return item * item
+
+    def items():
+        for item in range(20):
+            taken.append(item)
+            yield item
+
+    found = in_order(work, items(), 2)
+    assert next(found) == 0
+    assert len(taken) == 2
+    assert [0, *found] == [item * item for item in range(20)]
+    assert most == [2]
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_an_error_ends_the_work_where_it_stands(width):
+    done = []
+
+    def work(item):
+        if item == 4:
+            raise KeyError(item)
+        done.append(item)
+        return item
+
+    found, seen = in_order(work, range(100), width), []
+    with pytest.raises(KeyError):
+        seen.extend(found)
+    assert seen == [0, 1, 2, 3]
+    assert set(done) <= set(range(4 + width))
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_the_next_item_is_taken_while_one_is_used(width):
+    taken = [threading.Event() for _ in range(4)]
+
+    def items():
+        for place, event in enumerate(taken):
+            event.set()
+            yield place
+        raise KeyError
+
+    used = ahead(items(), width)
+    for place in range(4):
+        assert next(used) == place
+        if place < 3 and width > 1:
+            assert taken[place + 1].wait(timeout=20)
+        elif place < 3:
+            assert not taken[place + 1].is_set()
+    with pytest.raises(KeyError):
+        next(used)
+
+
+def test_products_keep_to_one_thread_until_the_last_block_ends():
+    np.ones((2, 2)) @ np.ones((2, 2))
+
+    def allowed():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    before = allowed()
+    first, second = products_in_one_thread(), products_in_one_thread()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert allowed() == {1}
+    second.__exit__(None, None, None)
+    assert allowed() == before
