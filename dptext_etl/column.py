@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,8 @@ from dptext_etl.postprocessing import Rewritten
 INFINITE = np.iinfo(np.int64).max
 """Number that stands for an infinite amount among amounts in int64: millionths, and steps of 10^-15 of delta."""
 
+_COUNTED = 1 << 20
+"""Numbers of draws up to here are counted in a table."""
 KNOWN_COSTS = 1 << 16
 """Costs of a mechanism that are kept, at most."""
 
@@ -169,12 +172,12 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
 
     Infinite amounts are `INFINITE`.
     """
-    counts, where = np.unique(to_numpy(positions), return_inverse=True)
+    counts, where = _distinct(to_numpy(positions))
     return _by_record([_cost(mechanism, "spend", count)[1] for count in counts.tolist()], where)
 
 
 def worst_case(
-    mechanism: Mechanism, positions: pa.Array, texts: pa.Array
+    mechanism: Mechanism, positions: pa.Array, texts: pa.Array, components: Sequence[str] = ADDITIVE
 ) -> tuple[npt.NDArray[np.uint32], dict[str, npt.NDArray[np.int64]]]:
     """Return the worst case to reserve per record before it is scored: draws, and amounts by component in its steps.
 
@@ -182,6 +185,7 @@ def worst_case(
         mechanism: The column's mechanism.
         positions: Draws per record, uint32.
         texts: The texts; nulls that pass as null cost nothing.
+        components: The components to return; each takes eight bytes a record.
 
     Returns:
         Positions and amounts: for `positions` draws if the length is disclosed, otherwise for the longest text.
@@ -191,10 +195,10 @@ def worst_case(
     if Disclosure.LENGTH not in disclosures:
         passed = to_numpy(texts.is_null()) & (Disclosure.NULLNESS in disclosures)
         counts = np.where(passed, 0, mechanism.most_positions)
-    distinct, where = np.unique(counts, return_inverse=True)
+    distinct, where = _distinct(counts)
     costs = [_cost(mechanism, "worst_case", count) for count in distinct.tolist()]
     n_worst = np.array([most for most, _ in costs], dtype=np.uint32)[where]
-    return n_worst, _by_record([amounts for _, amounts in costs], where)
+    return n_worst, _by_record([amounts for _, amounts in costs], where, components)
 
 
 def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
@@ -222,6 +226,18 @@ def require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array, hint: st
         raise InputError("a record id of a batch stands beside several texts; each record has one text", hint)
 
 
+def _distinct(counts: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.integer[Any]], npt.NDArray[np.intp]]:
+    """Return `np.unique(counts, return_inverse=True)` of numbers of draws, small ones without sorting.
+
+    >>> [part.tolist() for part in _distinct(np.array([7, 2, 7], np.uint32))]
+    [[2, 7], [1, 0, 1]]
+    """
+    if not len(counts) or counts.max() >= _COUNTED:
+        return np.unique(counts, return_inverse=True)
+    there = np.bincount(counts) > 0
+    return np.flatnonzero(there), (np.cumsum(there) - 1)[counts]
+
+
 def _cost(mechanism: Mechanism, of: Literal["spend", "worst_case"], draws: int) -> tuple[int, tuple[int, ...]]:
     """Return what one of the two methods says of a number of draws; every shard has the same numbers again.
 
@@ -240,10 +256,12 @@ def _cost(mechanism: Mechanism, of: Literal["spend", "worst_case"], draws: int) 
     return found
 
 
-def _by_record(costs: list[tuple[int, ...]], where: npt.NDArray[np.intp]) -> dict[str, npt.NDArray[np.int64]]:
-    """Assign distinct costs to records."""
+def _by_record(
+    costs: list[tuple[int, ...]], where: npt.NDArray[np.intp], components: Sequence[str] = ADDITIVE
+) -> dict[str, npt.NDArray[np.int64]]:
+    """Assign some components of distinct costs to records."""
     amounts = np.array(costs, dtype=np.int64).reshape(-1, len(ADDITIVE))
-    return {name: amounts[where, place] for place, name in enumerate(ADDITIVE)}
+    return {name: amounts[:, place].copy()[where] for place, name in enumerate(ADDITIVE) if name in components}
 
 
 def _amounts(counted: npt.NDArray[np.int64], unit: int) -> pa.Array:

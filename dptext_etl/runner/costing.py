@@ -77,7 +77,7 @@ def costs_of(
         texts = views_of(frame, column.column or "")
         positions = column.mechanism.positions(texts)
         words += int(to_numpy(positions).sum())
-        charged[place], worst_amounts = worst_case(column.mechanism, positions, texts)
+        charged[place], worst_amounts = worst_case(column.mechanism, positions, texts, (*components, "delta"))
         amounts = with_gate(worst_amounts, delta)
         ref = None if ledger is None else ledger.find(column)
         known = np.zeros(frame.height, dtype=bool) if ledger is None or ref is None else ledger.known(ref, ids)
