@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -46,8 +47,7 @@ def evaluate(candidate: Candidate, seen: Callable[[int], object] = lambda _: Non
         for found in schemas:
             for gate in gates:
                 gate.look_at_columns(found)
-        for part in candidate.parts:
-            feed(gates, batches(part), seen)
+        feed(gates, chain.from_iterable(map(batches, candidate.parts)), seen)
         for part in candidate.rewritten:
             feed_rewritten(gates, part)
         search(gates, candidate)
