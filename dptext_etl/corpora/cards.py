@@ -60,7 +60,6 @@ def card(corpus: Corpus) -> str:
     for epsilon in _SHOWN:
         if epsilon in told["hits"]:
             hit = float(told["hits"][epsilon])
-            lines.append(
-                f"| {float(epsilon):g} | {hit:.2f} | {near_texts(told['texts'], Decimal(epsilon), Decimal(told['hits'][epsilon])):,} |"
-            )
+            near = near_texts(told["texts"], Decimal(epsilon), Decimal(told["hits"][epsilon]))
+            lines.append(f"| {float(epsilon):g} | {hit:.2f} | {near:,} |")
     return "\n".join(lines) + "\n"
