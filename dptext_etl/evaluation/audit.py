@@ -22,6 +22,7 @@ from dptext_etl import _kernel
 from dptext_etl.errors import InputError
 from dptext_etl.evaluation import audit_bound
 from dptext_etl.evaluation.audit_choice import of_choice
+from dptext_etl.evaluation.audit_divided import limit_of
 from dptext_etl.evaluation.audit_models import most_trials, step_of, trials_of_step
 from dptext_etl.evaluation.audit_result import ROUNDING, Audit, Trial
 from dptext_etl.evaluation.audit_trials import trials
@@ -124,7 +125,8 @@ def audit_mechanism(
         progress(f"trials at epsilon {level.epsilon:g}")
         limits = {frozenset(pair[:2]): limit for pair, limit in chosen}
         for counts in trials(level, [pair[:2] for pair, _ in chosen], draws, secrets):
-            limit, sure = limits[frozenset(counts.words)], counts.bound(ALARM / many)
+            limit = limit_of(level, counts.trial, limits[frozenset(counts.words)])
+            sure = counts.bound(ALARM / many)
             least = counts.bound((1 - confidence) / many)
             done.append(Trial(counts, level.epsilon, limit, least, sure > limit * (1 + ROUNDING)))
     largest = audit_bound.largest(draws, ALARM / many)

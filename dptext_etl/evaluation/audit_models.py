@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dptext_etl.evaluation import audit_bound, step_law
+from dptext_etl.evaluation.audit_divided import whole
 from dptext_etl.evaluation.audit_trials import Counts, Pair, Subject, trials_of
 from dptext_etl.evaluation.worst_models import COORDINATES, WorstGenerator, WorstLatents, WorstScorer
 from dptext_etl.families.certificate import Certificate
@@ -65,8 +66,9 @@ def step_of(mechanism: Mechanism, draws: int) -> Step | None:
     if isinstance(mechanism, (MaskedMechanism, GenerativeMechanism)):
         held = min(draws, max(_LEAST, _WEIGHTS // mechanism.outputs))
         note = "" if held == draws else f"{held:,} draws, because each is among {mechanism.outputs:,} outputs"
-        charged = min(mechanism.epsilon, mechanism.epsilon_tight)
-        return Step("draw", mechanism.epsilon, charged, 0.0, step_law.of_scores(mechanism, WORDS), held, note)
+        claim = mechanism.largest_epsilon
+        charged = min(claim, mechanism.epsilon_tight)
+        return Step("draw", claim, charged, 0.0, step_law.of_scores(mechanism, WORDS), held, note)
     if isinstance(mechanism, LatentMechanism):
         certificate = step_law.of_latents(mechanism, COORDINATES, ("a", "b"))
         return Step("record", mechanism.epsilon, mechanism.epsilon, mechanism.used_delta, certificate, draws)
@@ -85,14 +87,15 @@ def trials_of_step(
         secrets: Two noise keys: of the counted draws, and of the pilot.
     """
     reach = audit_bound.largest(step.draws, alarm / (2 * _TRIALS * 2))
-    levels, most = [mechanism], 2 * getattr(mechanism, "draws_per_position", 1) * step.claim  # of a text of two steps
+    most = whole(mechanism) or 2 * getattr(mechanism, "draws_per_position", 1) * step.claim  # of a text of two steps
+    levels = [mechanism]
     if most > reach / 2:
         levels.append(mechanism.model_copy(update={"epsilon": float(f"{mechanism.epsilon * reach / 2 / most:.3g}")}))
     for level in levels:
         for subject, pair, steps in _subjects(level):
             for counts in trials_of(subject, [pair], step.draws, secrets):
                 texts = 2 if counts.trial == "two positions" else 1  # of as many steps
-                yield level, texts * steps * level.epsilon, counts
+                yield level, whole(level) or texts * steps * level.epsilon, counts
 
 
 def most_trials(step: Step) -> int:

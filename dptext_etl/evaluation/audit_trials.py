@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.evaluation import audit_bound
+from dptext_etl.evaluation.audit_divided import POSITIONS
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Mechanism
@@ -121,7 +122,7 @@ def _of_positions(double: Mechanism, words: Pair, between: str, draws: int, secr
     texts = [between.join(text).strip() for text in ((words[0], words[0]), words)]
     pairs = [_two(text) for text in _released(double, key, texts * draws)]
     left, right = (np.array(side, dtype=object) for side in zip(*pairs, strict=True))
-    return _differ("two positions", words, (left[0::2], right[0::2]), (left[1::2], right[1::2]))
+    return _differ(POSITIONS, words, (left[0::2], right[0::2]), (left[1::2], right[1::2]))
 
 
 def _two(text: str) -> tuple[str, str]:

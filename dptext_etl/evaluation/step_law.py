@@ -33,7 +33,7 @@ def of_scores(mechanism: ScoreMechanism, words: tuple[str, str]) -> Certificate:
     (low, high), outputs = mechanism.score_range, mechanism.outputs
     rows = np.full((2, outputs), low, np.float64)
     rows[0, 0], rows[1, 1:] = high, high
-    top, bottom = (_chances(row) for row in scoring.weights(rows, mechanism.epsilon, low, high).tolist())
+    top, bottom = (_chances(row) for row in scoring.weights(rows, mechanism.largest_epsilon, low, high).tolist())
     uniform = Fraction(1, outputs)
     laws = (top, bottom, [uniform] * 2)
     source = f"the integers of the most different scores of {outputs:,} outputs"
@@ -51,7 +51,7 @@ def _chances(weights: list[int]) -> list[Fraction]:
 
 
 def of_latents(mechanism: LatentMechanism, size: int, words: tuple[str, str]) -> Certificate:
-    """Compute the certificate of the noise on a vector of `size` numbers.
+    """Compute the certificate of the noise on a vector of `size` numbers, or on those of all sentences of a text.
 
     Discrete Laplace noise: the rate times the largest distance in grid steps. Gaussian noise: the least epsilon at
     which the divergence of two densities at the largest distance, integrated, is the declared delta.
@@ -61,13 +61,16 @@ def of_latents(mechanism: LatentMechanism, size: int, words: tuple[str, str]) ->
         size: Number of coordinates of a vector.
         words: Names of the two inputs that the certificate compares.
     """
-    scale, value = mechanism.scale(size), mechanism.norm == "value"
+    scale, value, count = mechanism.scale(size), mechanism.norm == "value", mechanism.sentences
     if scale.rate is not None:
         steps = Fraction(2 * size * clipped_steps(mechanism.clip))
         if not value:  # the l1 norm of a vector is at most its l2 norm times the square root of its dimension
             steps = 2 * Fraction(mechanism.clip) * STEPS * Fraction(math.isqrt(size << 64) + 1, 1 << 32)
-        return Certificate("the stored rate of discrete noise", float(scale.rate * steps), exact=value, words=words)
+        return Certificate(
+            "the stored rate of discrete noise", float(scale.rate * steps * count), exact=value, words=words
+        )
     apart = 2 * clipped_steps(mechanism.clip) / STEPS * math.sqrt(size) if value else 2 * mechanism.clip
+    apart *= math.sqrt(count)
     realised = math.inf if not scale.sigma else _epsilon_at(apart / scale.sigma, mechanism.used_delta)
     source = f"the divergence of the noise at delta {mechanism.used_delta:g}, integrated"
     return Certificate(source, realised, exact=True, words=words)

@@ -44,6 +44,10 @@ def latent(kind=DPBart, epsilon=3.0, **options):
     return kind(**known | ({} if options.get("noise") == "laplace" else {"n_rec": 10_000}) | options)
 
 
+def divided():
+    return DPMLM(model="example-masked", allocation={"scores": ["ic"], "total": 3.0, "eps_hi": 2.0})
+
+
 TRUE = {
     "masked": masked(),
     "masked, a large epsilon": masked(250.0, decoding="parallel"),
@@ -51,9 +55,12 @@ TRUE = {
     "masked, plusminus": masked(variant="plusminus", addition=0.25),
     "masked, likeness": masked(alpha=0.01),
     "masked, faithful": masked(mode="faithful"),
+    "masked, a divided budget": divided(),
     "gaussian": latent(),
     "gaussian, a large epsilon": latent(epsilon=500.0),
     "laplace": latent(noise="laplace"),
+    "gaussian, sentences": latent(sentences=3),
+    "laplace, sentences": latent(noise="laplace", sentences=2),
     "a length": latent(Adept),
     "a length, laplace": latent(Adept, noise="laplace"),
 }
