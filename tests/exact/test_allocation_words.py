@@ -126,8 +126,8 @@ def test_a_first_release_divides_the_second_and_draws_from_other_streams(monkeyp
 REFUSED = [
     ("madlib", {}, 'variant "tem"'),
     ("surrogate", {}, "one draw of a whole public text"),
-    ("adept", {"model": "example-lstm"}, "one epsilon per record"),
-    ("dpbart", {"model": "example-bart"}, "one epsilon per record"),
+    ("adept", {"model": "example-lstm", "n_rec": 10}, "one epsilon per record"),
+    ("dpbart", {"model": "example-bart", "n_rec": 10, "sentences": 3}, "one epsilon per record"),
     ("diffractor", {"variant": "geometric"}, 'variant "tem"'),
     ("santext", {"variant": "plus"}, "p = 1"),
     ("custext", {"mode": "faithful"}, "faithful"),

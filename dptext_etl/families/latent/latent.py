@@ -217,7 +217,8 @@ class LatentMechanism(LatentNoise, ModelMechanism):
         """
         count, size = latents.shape[1:]
         if self.allocation is None:
-            passed = [self.add_noise(latents[:, at], keys, purpose=LATENT + PASS * at) for at in range(count)]
+            passed = [self.add_noise(latents[:, 0], keys)]
+            passed += [self.add_noise(latents[:, at], keys, purpose=LATENT + PASS * at) for at in range(1, count)]
             return np.stack(passed, axis=1)
         allocation, decode = self.allocation, decoding(model)
 
