@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pyarrow as pa
+from rewriting_page import CONCLUSION, INTRO, OPEN, WITHOUT_A_MODEL
 
 from dptext_etl.column import draw
 from dptext_etl.evaluation.attacks.attribute import Attribute
@@ -170,13 +171,13 @@ def figures(sample: Sample, texts: Sequence[str], fluency: Fluency) -> dict[str,
     }
 
 
-def measured(rows: int, draws: int, tuned: dict[str, str]) -> pl.DataFrame:
+def measured(rows: int, draws: int, tuned: dict[str, dict[str, str]]) -> pl.DataFrame:
     """Return one row per set, mechanism, rewriter and draw.
 
     Args:
         rows: Rows of each set.
         draws: Releases of each column, each under a new key.
-        tuned: Folders of tuned rewriters by mechanism.
+        tuned: Folders of tuned rewriters, by mechanism and by what they are called.
     """
     fluency = Fluency(public_texts(8_000))
     found: list[dict[str, Any]] = []
@@ -187,7 +188,7 @@ def measured(rows: int, draws: int, tuned: dict[str, str]) -> pl.DataFrame:
         for label, mechanism in MECHANISMS.items():
             for number in range(draws):
                 texts = released(mechanism, sample.texts)
-                models = {"-": None, "ships": MODEL} | ({"tuned": tuned[label]} if label in tuned else {})
+                models = {"-": None, "ships": MODEL} | tuned.get(label, {})
                 for rewriter, model in models.items():
                     after = texts if model is None else rewritten(model, texts)
                     key = {"set": name, "mechanism": label, "rewriter": rewriter, "draw": number}
@@ -196,35 +197,6 @@ def measured(rows: int, draws: int, tuned: dict[str, str]) -> pl.DataFrame:
     return pl.DataFrame(found)
 
 
-INTRO = """# Rewriting again
-
-Paper 002 asks whether it helps to write released texts anew with a model that was tuned on public texts which the
-same mechanism privatised. It costs no budget ([rule](spec/privacy.md#rewrite-again)). Here {rows} rows of each of
-three public sets, their first {longest} words, {draws} releases under keys of their own; written by `make
-rewriting-again`.
-
-* *ships* is `english-denoiser`, which never saw the mechanism. *tuned* is the same model after `dptext train rewriter
-  --texts 3000 --words 20 --rate 5e-4 --longest 64` on utterances and Wikipedia, half of each, which the mechanism
-  privatised; `--tuned custext=FOLDER` takes it. Both take the best token each time.
-* *Perplexity* is that of a trigram model of public text, which no mechanism and no rewriter uses: lower is more
-  fluent, but a model that writes frequent words whatever it reads is fluent as well.
-* *BLEU* and *cosine* compare with the raw text. *Static* and *adaptive* are attackers' accuracies at the attribute
-  (four authors, age groups, gender; equally many of each): the static one learns from raw texts, the adaptive one
-  from texts of the same kind that it attacks. In one column of {rows} rows an accuracy has a standard error of about
-  3 points.
-
-"""
-OPEN = """
-## What this leaves open
-
-The rewriters have 1.6 million weights and were trained for minutes; paper 002 tunes Flan-T5-large (780 million) on
-100,000 texts, and DP-MLM's own was not tuned here. A large model knows what a sentence should say, and may repair
-meaning where these put frequent words in order. The question is answered for small models alone: with yours, run
-`dptext evaluate` before and after on a public set like your data.
-"""
-CONCLUSION = """A release that is more fluent and less near to its text has gained form, not meaning: a perplexity
-below that of the raw texts is one of frequent words in order. So no tuned rewriter ships.
-"""
 NAMES = {"perplexity": 0, "BLEU": 1, "cosine": 3, "static": 3, "adaptive": 3}
 
 
@@ -232,7 +204,12 @@ def page(found: pl.DataFrame, rows: int) -> str:
     """Return the page: what rewriting changes over all sets and draws, and the figures of every set."""
     draws = int(found["draw"].max()) + 1  # type: ignore[arg-type]  (never empty)
     return (
-        INTRO.format(rows=rows, draws=draws, longest=LONGEST) + _answer(found) + _changes(found) + _tables(found) + OPEN
+        INTRO.format(rows=rows, draws=draws, longest=LONGEST)
+        + _answer(found)
+        + _changes(found)
+        + _tables(found)
+        + WITHOUT_A_MODEL
+        + OPEN
     )
 
 
@@ -301,14 +278,17 @@ def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__)
     asked.add_argument("--rows", type=int, default=ROWS)
     asked.add_argument("--draws", type=int, default=DRAWS)
-    asked.add_argument("--tuned", action="append", default=[], metavar="MECHANISM=FOLDER")
+    asked.add_argument("--tuned", action="append", default=[], metavar="MECHANISM[:TEXTS]=FOLDER")
     asked.add_argument(
         "--figures", type=Path, help="Parquet file of all figures; it is written, or read if it is there."
     )
     asked.add_argument("--out", type=Path, default=PAGE)
     given = asked.parse_args()
     names = {label.partition(",")[0].lower(): label for label in MECHANISMS}
-    tuned = {names[item.partition("=")[0]]: item.partition("=")[2] for item in given.tuned}
+    tuned: dict[str, dict[str, str]] = {}
+    for item in given.tuned:
+        (mechanism, _, texts), folder = item.partition("=")[0].partition(":"), item.partition("=")[2]
+        tuned.setdefault(names[mechanism], {})[f"tuned on {texts}" if texts else "tuned"] = folder
     if given.figures is not None and given.figures.is_file():
         found = pl.read_parquet(given.figures)
     else:

@@ -16,7 +16,9 @@ def again():
     spec = importlib.util.spec_from_file_location("rewriting_again", ROOT / "docs" / "rewriting_again.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(ROOT / "docs")
+        spec.loader.exec_module(module)
     return module
 
 
