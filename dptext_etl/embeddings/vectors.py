@@ -8,9 +8,12 @@ words the earlier one wins, and a table made from these vectors has the same byt
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -30,6 +33,7 @@ Floats = npt.NDArray[np.floating[Any]]
 DEFAULT_VECTORS, SYNONYMS = "english-20k", "english-20k-synonyms"
 SHIPPED = (DEFAULT_VECTORS, SYNONYMS)
 """Names of the vectors that ship: learnt from text alone, and the same moved by synonyms and antonyms."""
+MODELS = "dptext_etl_models"
 DATA = Path(__file__).parent.parent / "data"
 _CELLS = 2**24  # distances held at once
 _ROWS = 256  # vectors whose lengths are computed at once
@@ -54,14 +58,14 @@ class WordVectors:
 
     @classmethod
     def load(cls, source: str | Path = DEFAULT_VECTORS, *, limit: int | None = None) -> Self:
-        """Read vectors that ship (`SHIPPED`) or a file; a file is quantised once and then kept in the artifact cache.
+        """Read vectors that ship or a file; a file is quantised once and then kept in the artifact cache.
 
         Formats: GloVe and counter-fitted text ("word x1 … xd" per line), word2vec text (the same below a line "n d"),
         word2vec binary (`.bin`), `.npz` with `words` and `vectors`, and `.safetensors` as written here. See
         `embeddings.files` for the rules on words and for quantisation.
 
         Args:
-            source: Name or path.
+            source: Name or path; names are those of `SHIPPED`, and of vectors in dptext-etl-models ("english-encoder").
             limit: Number of first words to take, at least 1; None takes all.
 
         Raises:
@@ -69,7 +73,7 @@ class WordVectors:
         """
         if limit is not None and limit < 1:
             raise ArtifactError(f"limit is {limit}; allowed: 1 and more", "leave limit out to take all words")
-        path = DATA / f"{source}.safetensors" if source in SHIPPED else Path(source)
+        path = _file(source)
         sha256 = sha256_file(path)
         kind = kind_of(path)
         if kind == "grid" and (limit is None or limit >= len(_grid(path, sha256)[0])):
@@ -273,6 +277,16 @@ class WordVectors:
     def _exact_key(self, row: int, column: int) -> Fraction:
         dot = int(self.vectors[row].astype(np.int64) @ self.vectors[column].astype(np.int64))
         return Fraction(-dot * abs(dot), max(1, int(self.norms[column])))
+
+
+def _file(source: str | Path) -> Path:
+    """Return the file of vectors; a name that is no file may be one of dptext-etl-models, if that is installed."""
+    if source in SHIPPED:
+        return DATA / f"{source}.safetensors"
+    if not Path(source).exists() and find_spec(MODELS) is not None:
+        with suppress(LookupError):
+            return Path(import_module(MODELS).path(str(source))) / "model.safetensors"
+    return Path(source)
 
 
 @lru_cache(maxsize=4)
