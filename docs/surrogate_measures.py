@@ -141,6 +141,7 @@ CORPORA: dict[str, Made] = {
     "dialogue turns, not whitened": Made(TURNS, half_whitening=False),
     "dialogue turns, sgns vectors": Made(TURNS, vectors="sgns"),
     "dialogue turns, counter-fitted vectors": Made(TURNS, vectors="counter-fitted"),
+    "dialogue turns, contrastive vectors": Made(TURNS, vectors="english-encoder"),
     "dialogue turns, task": Made(TURNS, task="Snips"),
     "film reviews": Made(REVIEWS, sentences=True),
     "film reviews, task of SST-2": Made(REVIEWS, sentences=True, task="SST-2"),

@@ -43,8 +43,11 @@ class Line:
         return self.corpus + (f", {self.parts} parts" if self.parts > 1 else "")
 
 
+CONTRAST = "contrastive vectors"
+
+
 def _variants(of: str) -> list[Line]:
-    return [Line(f"{of}, {what}") for what in ("not whitened", "sgns vectors", "counter-fitted vectors")]
+    return [Line(f"{of}, {what}") for what in ("not whitened", "sgns vectors", "counter-fitted vectors", CONTRAST)]
 
 
 PLAN: dict[str, list[Line]] = {
@@ -54,8 +57,8 @@ PLAN: dict[str, list[Line]] = {
         Line("dialogue turns, task"),
         *_variants("dialogue turns"),
     ],
-    "ATIS": [Line("dialogue turns"), Line(EVERYDAY), Line("film reviews")],
-    "Banking77": [Line("dialogue turns"), Line(EVERYDAY)],
+    "ATIS": [Line("dialogue turns"), Line(f"dialogue turns, {CONTRAST}"), Line(EVERYDAY), Line("film reviews")],
+    "Banking77": [Line("dialogue turns"), Line(f"dialogue turns, {CONTRAST}"), Line(EVERYDAY)],
     "SST-2": [
         Line("film reviews"),
         Line("film reviews, task of SST-2"),
