@@ -18,7 +18,8 @@ TAKEN = ("downstream", "nearest_neighbour", "words_kept")
 @pytest.fixture(scope="module")
 def frontier():
     sys.path.insert(0, str(ROOT / "docs"))
-    names = ("cells", "data", "kept", "of_draws", "of_latents", "of_surrogate", "page", "plan", "tidy")
+    names = ("cells", "data", "kept", "masked", "of_draws", "of_latents", "of_surrogate", "page", "paper_001", "plan")
+    names += ("printed", "tidy")
     yield type("frontier", (), {name: importlib.import_module(f"frontier.{name}") for name in names})
     sys.path.remove(str(ROOT / "docs"))
     for name in [name for name in sys.modules if name.partition(".")[0] in ("frontier", "surrogate_measures")]:
@@ -147,6 +148,49 @@ def test_what_a_latent_tells_is_bounded_by_a_quarter_of_the_ratio_of_signal_to_n
     clip, size, nats = 0.1, 200, frontier.of_latents.nats(500.0)
     sigma = 2 * clip * math.sqrt(size) / math.sqrt(8 * nats)
     assert 0.5 * nats < size / 2 * math.log1p(clip**2 / sigma**2) < nats
+
+
+def test_a_release_is_attacked_once_and_the_tidy_file_says_on_how_many_texts(frontier, room, shared_data, monkeypatch):
+    from dptext_etl.evaluation.measure import Score
+
+    seen = []
+
+    def of(_, pairs):
+        seen.append(len(pairs))
+        return [Score("by bag", 0.25)]
+
+    monkeypatch.setattr(frontier.masked, "ROOM", room)
+    monkeypatch.setattr(frontier.masked.MaskedTokens, "of", of)
+    one = cell(frontier, "UCI", "custext", "", 5.0, 0)
+    monkeypatch.setattr(type(one), "rows", 150)
+    assert not frontier.masked.attacked(one, {})
+    frontier.cells.measured(one, only=["words_kept"])
+    assert frontier.masked.attacked(one, {})
+    assert not frontier.masked.attacked(one, {})
+    assert seen == [frontier.masked.ROWS]
+    sizes = {row["measure"]: row["n"] for row in frontier.tidy.rows([one])}
+    assert sizes == {"words_kept": 150, frontier.masked.NAME: frontier.masked.ROWS}
+
+
+def test_printed_gains_reproduce_but_for_two_and_dividing_wins_three_cells_of_twelve(frontier):
+    """docs/spec/privacy.md#known-relative-gain."""
+    paper, apart = frontier.paper_001, 0
+    for of in (paper.YELP, paper.TRUSTPILOT):
+        again = paper.gains(of, of.guessing)
+        for name, both in of.rows.items():
+            for way, row in zip(("evenly", "by scores"), both, strict=True):
+                found = zip(row[3:], again[(*name, way)], strict=True)
+                apart += sum(abs(printed - value) > paper.NEAR for printed, value in found)
+    assert apart == 2
+    assert again["1-Diffractor", "1", "evenly"][0] == pytest.approx(0.725, abs=1e-3)
+    assert paper.better(paper.gains(paper.YELP, paper.YELP.accuracy), paper.YELP) == 3
+
+
+def test_printed_orders_are_counted_where_both_were_measured(frontier):
+    printed = {("a", 1): 0.9, ("b", 1): 0.5, ("c", 1): 0.49, ("a", 2): 0.9, ("b", 2): 0.5}
+    ours = {("a", 1): 0.7, ("b", 1): 0.8, ("c", 1): 0.2, ("a", 2): 0.8, ("b", 2): None}
+    said = frontier.printed.order(printed, ours)
+    assert said == "<b>The printed order holds in 1 of 2 comparisons</b>; it does not hold: a over b at ε = 1."
 
 
 def test_every_line_has_one_size_on_a_data_set_and_three_keys(frontier):
