@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dptext_etl.evaluation.attacks.masked_tokens import POSITIONS, MaskedTokens
-from dptext_etl.evaluation.pairs import Pairs
+from dptext_etl.evaluation.pairs import RAW, RELEASED, Pairs
 from frontier import data, plan
 from frontier.cells import ROOM, Cell, kept_figures, rounded, store
 
@@ -53,7 +53,9 @@ def attacked(cell: Cell, memory: dict[Any, Any]) -> bool:
     if kept is None or not path.exists() or NAME in kept["scores"]:
         return False
     texts = json.loads(gzip.decompress(path.read_bytes()))["texts"][:ROWS]
-    found = MaskedTokens().of(Pairs(cell.data.texts[:ROWS], tuple(texts), memory=memory))
+    pairs = Pairs(cell.data.texts[:ROWS], tuple(texts), memory=dict(memory))
+    found = MaskedTokens().of(pairs)
+    memory.update((key, value) for key, value in pairs.memory.items() if RAW in key and RELEASED not in key)
     figures = [rounded(score.as_dict()) for score in found]
     kept["scores"][NAME] = {"kind": "learnt", "n": ROWS, "figures": figures}
     store(cell, kept)

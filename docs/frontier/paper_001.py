@@ -173,6 +173,7 @@ def _table_2(found: pl.DataFrame) -> str:
         f"<p>Table 2, even budgets, printed / here (without looking). Here <code>english-small</code> reads "
         f"{masked.ROWS} texts of one release, and of these {masked.POSITIONS:,} words at most; BERT there. <b>The "
         "printed shares by position are artefacts</b>: the code compares with the word at the <i>document's</i> number "
-        '(<a href="spec/privacy.html#mti">why</a>). By bag, always saying the commonest words does as well as '
-        "the model: that figure measures how common words are.</p>" + table(head, rows)
+        '(<a href="spec/privacy.html#mti">why</a>). By position counts where a release is as long as its text, which '
+        "few long ones are. By bag, always saying the commonest words does better than the model: that figure measures "
+        "how common words are.</p>" + table(head, rows)
     )

@@ -72,8 +72,8 @@ def _figure_4(found: pl.DataFrame) -> str:
         "<p>Figure 4, masked words of SST-2: the share r that a model infers in their places from the release. The "
         "paper states: CusText at 1 − r above .98 with accuracy about .7, SanText a coin's. Here "
         f"<code>english-small</code> reads {masked.ROWS} texts of one release, and of these {masked.POSITIONS:,} words "
-        "at most. <b>The figure says little</b>: from raw texts the model infers hardly more, so 1 − r is large "
-        "whatever a mechanism does; reading in context (<code>dptext evaluate</code>) finds far more.</p>"
+        "at most. <b>The figure says little</b>: even from raw texts the model infers few words, so 1 − r is "
+        "large whatever a mechanism does; reading in context (<code>dptext evaluate</code>) finds far more.</p>"
         + table(head, rows, sorts=True)
     )
 

@@ -156,7 +156,7 @@ def test_a_release_is_attacked_once_and_the_tidy_file_says_on_how_many_texts(fro
     seen = []
 
     def of(_, pairs):
-        seen.append(len(pairs))
+        seen.append((len(pairs), pairs.words("released")))
         return [Score("by bag", 0.25)]
 
     monkeypatch.setattr(frontier.masked, "ROOM", room)
@@ -165,9 +165,14 @@ def test_a_release_is_attacked_once_and_the_tidy_file_says_on_how_many_texts(fro
     monkeypatch.setattr(type(one), "rows", 150)
     assert not frontier.masked.attacked(one, {})
     frontier.cells.measured(one, only=["words_kept"])
-    assert frontier.masked.attacked(one, {})
-    assert not frontier.masked.attacked(one, {})
-    assert seen == [frontier.masked.ROWS]
+    memory = {}
+    assert frontier.masked.attacked(one, memory)
+    assert not frontier.masked.attacked(one, memory)
+    other = cell(frontier, "UCI", "custext", "", 5.0, 1)
+    frontier.cells.measured(other, only=["words_kept"])
+    assert frontier.masked.attacked(other, memory)
+    assert [count for count, _ in seen] == [frontier.masked.ROWS] * 2
+    assert seen[0][1] != seen[1][1]  # what one release says is not taken for the next one's
     sizes = {row["measure"]: row["n"] for row in frontier.tidy.rows([one])}
     assert sizes == {"words_kept": 150, frontier.masked.NAME: frontier.masked.ROWS}
 
