@@ -204,12 +204,19 @@ def _write(path: Path, found: Any) -> None:
 
 
 def _draws(words: Indices, offsets: npt.NDArray[np.uint64], keys: pa.Array, first: int, last: int) -> Draws:
-    starts = offsets[first : last + 1] - offsets[first]
-    counts = np.diff(starts).astype(np.int64)
-    records = np.repeat(np.arange(first, last, dtype=np.uint32), counts)
-    positions = np.arange(len(records), dtype=np.uint64)
-    positions -= np.repeat(starts[:-1], counts)
-    return Draws(words[offsets[first] : offsets[last]], records, positions, keys)
+    """Number the draws of some rows: running sums of what changes where a row begins, as there are far fewer rows."""
+    starts = (offsets[first : last + 1] - offsets[first]).astype(np.int64)
+    counts = np.diff(starts)
+    rows = np.flatnonzero(counts)
+    begins = starts[rows]
+    records = np.zeros(starts[-1], np.uint32)
+    records[begins] = np.diff(rows, prepend=-first)
+    positions = np.ones(starts[-1], np.int64)
+    positions[begins] = 1 - counts[rows[np.arange(len(rows)) - 1]]
+    positions[begins[:1]] = 0
+    np.cumsum(records, dtype=np.uint32, out=records)
+    np.cumsum(positions, out=positions)
+    return Draws(words[offsets[first] : offsets[last]], records, positions.view(np.uint64), keys)
 
 
 @lru_cache(maxsize=4)
