@@ -12,6 +12,8 @@ from fractions import Fraction
 import numpy as np
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dptext_etl import _kernel
 from dptext_etl.families.vector import distance, vector
@@ -281,3 +283,14 @@ def test_a_law_from_floats_would_lose_outputs(small_vectors):
     floats = np.exp(-300.0 * distances / 2)
     assert (floats / floats.sum(axis=1, keepdims=True)).min() == 0.0
     assert all(chance > 0 for word in ("good", "wordaa") for chance in mechanism.transition(word)[1])
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=30), st.data())
+def test_draws_are_numbered_by_record_and_position(counts, data):
+    first = data.draw(st.integers(0, len(counts)))
+    last = data.draw(st.integers(first, len(counts)))
+    offsets = np.cumsum([0, *counts]).astype(np.uint64)
+    found = vector._draws(np.arange(offsets[-1], dtype=np.uint32), offsets, None, first, last)
+    expected = [(record, place) for record in range(first, last) for place in range(counts[record])]
+    assert list(zip(found.records.tolist(), found.positions.tolist(), strict=True)) == expected
+    assert found.words.tolist() == list(range(offsets[first], offsets[last]))

@@ -1,0 +1,65 @@
+"""Gates look at batches side by side; those that ask the ledger stay in its thread."""
+
+import threading
+
+import polars as pl
+import pytest
+
+from dptext_etl.checks import judging
+from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.gates.rows_ledgered import RowsLedgered
+
+BATCHES = [pl.DataFrame({"id": [number]}) for number in range(5)]
+
+
+class Watching(Gate):
+    """Notes which batches it saw, and in which threads."""
+
+    def __init__(self, barrier=None):
+        self.seen_batches, self.places, self.barrier = [], set(), barrier
+
+    def feed(self, batch):
+        if self.barrier is not None:
+            self.barrier.wait(timeout=20)
+        self.seen_batches.append(batch["id"][0])
+        self.places.add(threading.get_ident())
+
+    def verdict(self):
+        raise NotImplementedError
+
+
+class Asking(Watching):
+    asks_ledger = True
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_every_gate_sees_every_batch_in_order_in_the_right_thread(monkeypatch, threads):
+    monkeypatch.setattr(judging, "threads", lambda: threads)
+    together = threading.Barrier(2) if threads == 2 else None  # two gates look at a batch at once, or nobody passes
+    others, asking, rows = [Watching(together), Watching(together)], Asking(), []
+    judging.feed([others[0], asking, others[1]], iter(BATCHES), rows.append)
+    assert [gate.seen_batches for gate in (*others, asking)] == [[0, 1, 2, 3, 4]] * 3
+    assert rows == [1] * 5
+    here = {threading.get_ident()}
+    assert asking.places == here
+    assert all((gate.places == here) is (threads == 1) for gate in others)
+
+
+def test_the_gate_of_the_ledger_stays_in_its_thread():
+    assert RowsLedgered.asks_ledger
+
+
+def test_what_a_gate_raises_ends_the_judgement(monkeypatch):
+    monkeypatch.setattr(judging, "threads", lambda: 2)
+
+    class Failing(Watching):
+        def feed(self, batch):
+            super().feed(batch)
+            if batch["id"][0] == 1:
+                raise KeyError
+
+    seen, other = [], Watching()
+    with pytest.raises(KeyError):
+        judging.feed([Failing(), other], iter(BATCHES), seen.append)
+    assert seen == [1]
+    assert other.seen_batches in ([0], [0, 1])
