@@ -62,6 +62,14 @@ def ahead(items: Iterable[Item], width: int) -> Iterator[Item]:
             yield item
 
 
+def _numpys_own() -> Any:
+    """Find the library that comes with NumPy; those of others round by their own numbers of threads, and keep them."""
+    from threadpoolctl import ThreadpoolController
+
+    found = ThreadpoolController()
+    return found.select(filepath=[one.filepath for one in found.lib_controllers if "numpy" in one.filepath])
+
+
 class _SingleThreaded:
     """Keeps NumPy's products of matrices to one thread while anybody asks for it."""
 
@@ -73,11 +81,9 @@ class _SingleThreaded:
     @contextmanager
     def __call__(self) -> Iterator[None]:
         """Keep to one thread for the block; where several blocks overlap, until the last one ends."""
-        from threadpoolctl import threadpool_limits
-
         with self._lock:
             if not self._asking:
-                self._limits = threadpool_limits(1, "blas")
+                self._limits = _numpys_own().limit(limits=1)
             self._asking += 1
         try:
             yield
