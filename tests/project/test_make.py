@@ -82,7 +82,10 @@ def test_spark_always_comes_with_connect():
 
 
 def test_dagster_packages_share_one_version():
-    assert len({str(pin.specifier) for name, pin in constraints.items() if name.startswith("dagster")}) == 1
+    versions = {name: str(pin.specifier) for name, pin in constraints.items() if name.startswith("dagster")}
+    libraries = versions.pop("dagster-k8s")  # 1.13.27 has libraries in version 0.29.27
+    (version,) = set(versions.values())
+    assert libraries.rpartition(".")[2] == version.rpartition(".")[2]
 
 
 def test_core_and_demo_install_no_torch():

@@ -1,0 +1,84 @@
+"""A GPU on Kubernetes: what Dagster's own launcher and executor ask a cluster for, from the tags of a policy."""
+
+import sys
+
+import pytest
+
+dg = pytest.importorskip("dagster", reason="dagster is not installed")
+k8s = pytest.importorskip("dagster_k8s", reason="dagster-k8s is not installed (extra: dev)")
+
+from dagster._core.code_pointer import FileCodePointer  # noqa: E402
+from dagster._core.launcher import LaunchRunContext  # noqa: E402
+from dagster._core.origin import JobPythonOrigin, RepositoryPythonOrigin  # noqa: E402
+from dagster_k8s.container_context import K8sContainerContext  # noqa: E402
+from dagster_k8s.job import construct_dagster_k8s_job, get_user_defined_k8s_config  # noqa: E402
+
+from dptext_etl.orchestration import build_definitions  # noqa: E402
+
+from .test_location import K8S, make_policy  # noqa: E402
+
+__all__ = ["make_policy"]  # a fixture
+
+GPU = {"nvidia.com/gpu": "1"}
+
+
+class Cluster:
+    """Takes jobs as the API of a cluster does, and keeps them."""
+
+    def __init__(self):
+        self.jobs = []
+
+    def create_namespaced_job(self, *, body, namespace, **options):
+        self.jobs.append((namespace, body))
+
+
+@pytest.fixture
+def launched(tmp_path, monkeypatch):
+    """Launch a run of a job; return launcher, run, and the container that the cluster was asked for."""
+    monkeypatch.setattr("dagster_k8s.launcher.load_kubernetes_config", lambda **options: None)
+
+    def launch(job):
+        cluster = Cluster()
+        launcher = k8s.K8sRunLauncher(
+            service_account_name="dptext",
+            instance_config_map="dagster",
+            dagster_home="/opt/dagster",
+            job_image="ours/dptext:1",
+            k8s_client_batch_api=cluster,
+            k8s_client_core_api=cluster,
+        )
+        repository = RepositoryPythonOrigin(sys.executable, FileCodePointer("defs.py", "defs", str(tmp_path)))
+        with dg.DagsterInstance.local_temp(str(tmp_path)) as instance:
+            launcher.register_instance(instance)
+            origin = JobPythonOrigin(job.name, repository)
+            run = instance.create_run_for_job(job, tags=job.run_tags, job_code_origin=origin)
+            launcher.launch_run(LaunchRunContext(run, workspace=None))
+        ((_, made),) = cluster.jobs
+        (container,) = made.spec.template.spec.containers
+        return launcher, run, container
+
+    return launch
+
+
+def step_container(launcher, run, job, step):
+    """The container of a step, as an executor that starts a pod per step makes it."""
+    asked = get_user_defined_k8s_config(job.get_node_named(step).definition.tags)
+    context = K8sContainerContext.create_for_run(run, launcher, include_run_tags=False)
+    context = context.merge(K8sContainerContext(run_k8s_config=asked))
+    config = context.get_k8s_job_config("ours/dptext:1", launcher)
+    made = construct_dagster_k8s_job(config, ["true"], "job", user_defined_k8s_config=context.run_k8s_config)
+    return made.spec.template.spec.containers[0]
+
+
+def test_the_run_and_the_staging_step_ask_for_a_gpu_and_no_other_step_does(make_policy, launched):
+    job = build_definitions(make_policy(dagster={"tags": K8S})).resolve_job_def("privatize_notes")
+    launcher, run, container = launched(job)
+    assert container.resources.limits == GPU
+    assert step_container(launcher, run, job, "staged_notes").resources.limits == GPU
+    for step in ("gates_notes", "published_notes"):
+        assert not getattr(step_container(launcher, run, job, step).resources, "limits", None)
+
+
+def test_a_policy_without_tags_asks_for_none(make_policy, launched):
+    _, _, container = launched(build_definitions(make_policy()).resolve_job_def("privatize_notes"))
+    assert not getattr(container.resources, "limits", None)
