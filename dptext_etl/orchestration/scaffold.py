@@ -22,10 +22,16 @@ class ScaffoldOptions(BaseModel):
     Attributes:
         source: A table for which to guess a policy.
         policy: An existing policy file, or the path of a new one.
+        id: Column of record ids; None guesses.
+        subject: Column of the person behind a record; None guesses.
+        text: The text column; None guesses.
     """
 
     source: str | None = Field(default=None, description="A table (Parquet, CSV, NDJSON) to guess a policy for.")
     policy: str | None = Field(default=None, description="An existing policy file, or the path of a new one.")
+    id: str | None = Field(default=None, description="Column of record ids; otherwise guessed.")
+    subject: str | None = Field(default=None, description="Column of the person of a record; otherwise guessed.")
+    text: str | None = Field(default=None, description="The text column; otherwise guessed.")
 
 
 class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
@@ -45,8 +51,7 @@ class PolicyScaffolder(dg.Scaffolder[ScaffoldOptions]):
         root = request.project_root or request.target_path
         policy = Path(request.params.policy or root / f"{request.target_path.stem}.toml").absolute()
         if not policy.exists():
-            source = request.params.source
-            text = _template(policy.stem) if source is None else _guessed(Path(source).absolute(), policy)
+            text = _template(policy.stem) if request.params.source is None else _guessed(request.params, policy)
             with seam(f"writing the policy {policy}", InputError, "the folder must be there and writable by you"):
                 policy.write_text(text, encoding="utf-8")
         scaffold_component(request, {"policy": _said(policy, root), **_starts(policy)})
@@ -67,11 +72,13 @@ def _said(policy: Path, root: Path) -> str:
     return f"{_ROOT}/{policy.relative_to(root.absolute()).as_posix()}" if inside else str(policy)
 
 
-def _guessed(source: Path, policy: Path) -> str:
+def _guessed(given: ScaffoldOptions, policy: Path) -> str:
     from dptext_etl import runner
 
+    source = os.path.relpath(Path(given.source or "").absolute(), policy.parent)
+    texts = () if given.text is None else (given.text,)
     with chdir(policy.parent):
-        return runner.init(os.path.relpath(source, policy.parent), dataset=policy.stem, key=_KEY)
+        return runner.init(source, dataset=policy.stem, key=_KEY, id=given.id, subject=given.subject, texts=texts)
 
 
 _KEY = "env:DPTEXT_SECRET"

@@ -182,6 +182,16 @@ def test_scaffolding_guesses_a_policy_for_a_table(tmp_path, monkeypatch):
     assert policy.key == "env:DPTEXT_SECRET"
 
 
+def test_scaffolding_takes_the_names_of_columns(tmp_path):
+    pl.DataFrame({"ticket": ["t1"], "who": ["a"], "said": ["too small"]}).write_csv(tmp_path / "raw.csv")
+    with pytest.raises(InputError, match="dptext init --text"):
+        scaffold(tmp_path, source=str(tmp_path / "raw.csv"))
+    (tmp_path / "defs" / "calls").rmdir()
+    scaffold(tmp_path, source=str(tmp_path / "raw.csv"), id="ticket", subject="who", text="said")
+    policy = Policy.load(tmp_path / "calls.toml")
+    assert (policy.id, policy.subject, [column.name for column in policy.columns]) == ("ticket", "who", ["said"])
+
+
 def test_scaffolding_keeps_a_policy_that_is_there(folder):
     before = (folder / "privacy.toml").read_text()
     said = scaffold(folder, policy=str(folder / "privacy.toml"))
