@@ -18,13 +18,19 @@ class PostgresServer:
 
     def __init__(self):
         self.folder = Path(tempfile.mkdtemp(prefix="dptext-postgres-"))
-        self.port = free_port()
         self._numbers = count()
         if os.geteuid() == 0:  # the server refuses to run as root
             owner = pwd.getpwnam("postgres")
             os.chown(self.folder, owner.pw_uid, owner.pw_gid)
         self._run("initdb", "-D", self.data, "-A", "trust", "-U", USER, "--no-sync")
-        self.start()
+        for left in reversed(range(5)):
+            self.port = free_port()
+            try:
+                self.start()
+                break
+            except AssertionError:  # somebody else may have taken the port meanwhile
+                if not left:
+                    raise
 
     @property
     def data(self):

@@ -5,6 +5,7 @@ Specification: docs/spec/privacy.md#lanes.
 
 import json
 import threading
+import time
 from contextlib import suppress
 
 import pytest
@@ -41,6 +42,15 @@ def in_lane(kit, lane):
 def events(kit, lane=None):
     found = [json.loads(body) for (body,) in kit.ledger._book.store.rows("select body from event order by seq")]
     return found if lane is None else [facts for facts in found if facts.get("lane", 0) == lane]
+
+
+def until_waiting(kit, sessions=1):
+    """Return once so many sessions wait for a turn."""
+    waiting = "select count(*) from pg_locks where locktype='advisory' and not granted"
+    until = time.monotonic() + 60
+    while kit.ledger._book.store.rows(waiting)[0][0] < sessions:
+        assert time.monotonic() < until, "nobody waits"
+        time.sleep(0.01)
 
 
 def before_its_turn(kit, monkeypatch, what):
@@ -91,8 +101,8 @@ def test_other_scopes_do_not_wait_and_the_same_scope_does(two):
         assert other.commit(["a0"], ref=ref) == [CommitOutcome.COMMITTED], "a commit takes nothing from a cap"
         waiting = threading.Thread(target=lambda: done.append(other.reserve(["b"], cap=9, refs=[ref])))
         waiting.start()
-        waiting.join(0.3)
-        assert waiting.is_alive()
+        until_waiting(one)
+        assert done == []
     waiting.join()
     assert done == [[Outcome.RESERVED]]
     one.sound()
@@ -108,8 +118,8 @@ def test_a_cap_is_changed_by_nobody_while_others_write(two, new_kit):
         ):
             waiting.append(threading.Thread(target=lambda change=change: done.append(change())))
             waiting[-1].start()
-            waiting[-1].join(0.2)
-            assert waiting[-1].is_alive()
+            until_waiting(one, len(waiting))
+        assert done == []
     for thread in waiting:
         thread.join()
     assert len(done) == 2
@@ -259,8 +269,8 @@ def test_all_lanes_taken_a_writer_waits_for_one(two, new_kit):
     assert sorted(kit.ledger._book.store.lane for kit in kits) == list(range(1, LANES + 1))
     waiting = threading.Thread(target=lambda: done.append(other.reserve(["b"], cap=9, refs=[ref])))
     waiting.start()
-    waiting.join(0.3)
-    assert waiting.is_alive()
+    until_waiting(kits[0])
+    assert done == []
     for each in held:
         each.__exit__(None, None, None)
     waiting.join()
