@@ -161,15 +161,25 @@ class MaskedScorer:
         return Batch(asked, shape, *layout.fill(rows, count, shape.length), columns, real)
 
     def forward(self, batch: Batch) -> Any:
-        """Return the model's scores of a batch; any thread may call this."""
-        return self.model.forward(batch.tokens, batch.totals, batch.types, batch.columns)
+        """Return the model's scores of the masks inside the window, shape (draws, tokens); any thread may call this.
 
-    def scores(self, batch: Batch, logits: Any, layout: Layout, words: Sequence[str]) -> tuple[Numbers, Any]:
-        """Choose the scores of draws from those of a batch, and adjust them.
+        What a CPU does with them goes on in numbers of 32 bits, so that they are widened here, in the batch's thread.
+        """
+        import torch
+
+        logits = self.model.forward(batch.tokens, batch.totals, batch.types, batch.columns)
+        with torch.inference_mode():
+            flat = logits.reshape(-1, logits.shape[-1])
+            if not (len(batch.asked.first) == len(batch.tokens) and batch.real.all()):
+                flat = flat[torch.as_tensor(np.flatnonzero(batch.real), device=flat.device)]
+            return flat.float() if flat.device.type == "cpu" and flat.dtype.itemsize < 4 else flat
+
+    def scores(self, batch: Batch, made: Any, layout: Layout, words: Sequence[str]) -> tuple[Numbers, Any]:
+        """Return draws and their scores, adjusted.
 
         Args:
             batch: The batch.
-            logits: The model's scores of it.
+            made: What `forward` made of it.
             layout: The texts.
             words: The words of the layout's texts by index, for the similarity or the antonyms of a word.
 
@@ -178,13 +188,9 @@ class MaskedScorer:
         """
         import torch
 
-        asked, real = batch.asked, batch.real
-        draws = (asked.first[:, None] + np.arange(batch.shape.masks))[real]
+        draws = (batch.asked.first[:, None] + np.arange(batch.shape.masks))[batch.real]
         with torch.inference_mode():
-            flat = logits.reshape(-1, logits.shape[-1])
-            if not (len(asked.first) == len(batch.tokens) and real.all()):
-                flat = flat[torch.as_tensor(np.flatnonzero(real), device=flat.device)]
-            return draws, self._adjusted(flat, layout, draws, words)
+            return draws, self._adjusted(made, layout, draws, words)
 
     def _adjusted(self, scores: Any, layout: Layout, draws: Numbers, words: Sequence[str]) -> Any:
         import torch

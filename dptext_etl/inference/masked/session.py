@@ -123,8 +123,8 @@ class MaskedSession:
         for row in range(len(asked.first)):
             try:
                 alone = self._scorer.batch(self._layout, asked.take(slice(row, row + 1)), shape)
-                logits = self._workers.begin(self._scorer.forward, alone).result()
-                found, row_scores = self._scorer.scores(alone, logits, self._layout, self._words)
+                made = self._workers.begin(self._scorer.forward, alone).result()
+                found, row_scores = self._scorer.scores(alone, made, self._layout, self._words)
             except Exception:  # noqa: BLE001, S112  (uniform draws follow; a reason might quote the text)
                 continue
             draws.append(found)
