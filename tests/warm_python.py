@@ -21,6 +21,7 @@ import selectors
 import signal
 import socket
 import sys
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -110,7 +111,8 @@ def serve(place: str) -> Order | None:
             children[watched] = child, connection
             ready.register(watched, selectors.EVENT_READ)
             ready.register(connection, selectors.EVENT_READ)
-            connection.sendall(f"{child}\n".encode())
+            with suppress(OSError):  # whoever asked was killed meanwhile: the others go on
+                connection.sendall(f"{child}\n".encode())
 
 
 def begin(order: Order) -> None:
