@@ -24,8 +24,6 @@ STOPPING = f"""
 import os, signal, sys; sys.path.insert(0, {str(HERE)!r})
 from conftest import Kit
 from dptext_etl.errors import UnavailableLedgerError
-from dptext_etl.ledger.storage import postgres_session
-postgres_session.HOLD = 0.5
 kit, there = Kit(sys.argv[1]), [sys.argv[2]]
 ref, store = kit.ref(dataset=sys.argv[3]), kit.ledger._book.store
 real = store.execute
@@ -33,6 +31,7 @@ real = store.execute
 def stopping(*args):
     if there and args[0].startswith(there[0]):
         there.clear()
+        real("set local idle_in_transaction_session_timeout = 500")  # from here on: a busy machine may be slow before
         print(os.getpid(), flush=True)
         os.kill(os.getpid(), signal.SIGSTOP)
     return real(*args)
