@@ -24,7 +24,7 @@ from dptext_etl.evaluation.pairs import LABEL, RAW, Pairs
 from dptext_etl.evaluation.statistics import wilson
 from dptext_etl.guarantee import steps
 from dptext_etl.mechanism import Mechanism
-from frontier.data import LONG_NEURAL, NEURAL, ROOT, DataSet
+from frontier.data import NEURAL, ROOT, DataSet
 from frontier.plan import Line
 
 ROOM = ROOT / "target" / "frontier"
@@ -52,7 +52,7 @@ class Cell:
     @property
     def rows(self) -> int:
         """The number of texts that are released."""
-        most = LONG_NEURAL.get(self.data.name, NEURAL) if self.line.model else self.data.cut.rows
+        most = NEURAL if self.line.model else self.data.cut.rows
         return min(most, self.line.most, len(self.data.texts))
 
     def mechanism(self) -> Mechanism:

@@ -44,8 +44,6 @@ class Cut:
 SHORT = 1_200
 NEURAL = 500
 """Texts of a data set that mechanisms with a language model release."""
-LONG_NEURAL = {"DrugLib": 120, "blog_gender": 120, "IMDb": 60}
-"""The same of sets of long texts, where DP-MLM takes .03 to .07 CPU-seconds for a text, and attacks as long again."""
 CUTS: dict[str, Cut] = {
     "SST-2": Cut("sst2", SHORT, "film reviews", "label", None, "film sentences; label: good or bad"),
     "Snips": Cut("snips", SHORT, "dialogue turns", "label", None, "spoken commands; label: one of 7 intents"),

@@ -94,13 +94,11 @@ def mechanisms() -> str:
 def sizes() -> str:
     """Return how many texts of a data set lines with a language model release, and others, in words."""
     rows = found().means.filter(pl.col("dataset").is_in(list(CUTS)), pl.col("figure") == tidy.IN_PLACE)
-    by = {name: dict(rows.filter(pl.col("mechanism") == name).select("dataset", "n").rows()) for name in SIZED}
-    neural = by["dpbart"]
-    fewer = ", ".join(f"{n:,} of {name}" for name, n in neural.items() if n < max(neural.values()))
-    said = f"{max(neural.values()):,} by mechanisms with a language model"
-    said += f" (but {fewer}: long texts, for which DP-MLM takes .02 to .07 CPU-seconds each)" if fewer else ""
-    slow = max(by["santext"].values())
-    return f"{said}, {slow:,} by SanText and MADLIB, up to {max(by['custext'].values()):,} by the others"
+    most = {name: rows.filter(pl.col("mechanism") == name)["n"].max() for name in SIZED}
+    return (
+        f"{most['dpbart']:,} by mechanisms with a language model, {most['santext']:,} by SanText and MADLIB, "
+        f"up to {most['custext']:,} by the others"
+    )
 
 
 def survivors() -> str:

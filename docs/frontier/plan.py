@@ -16,6 +16,8 @@ SHIPPED = ROOT / "models" / "dptext_etl_models"
 EVERYDAY = "everyday-30k"
 LONG = ("IMDb", "blog_gender", "DrugLib", "movie_snippets4")
 SENTENCES = ("SST-2", "Snips", "UCI")
+SHORT_TEXTS = (*SENTENCES, "movie_snippets4", "pii_synth")
+"""Data sets for small models that read the first words of a text only."""
 SCORES = {"scores": ["ic", "pos", "ner", "wi", "sd"]}
 DIVIDED = "one budget among words"
 ADDED = "at once, words added and deleted"
@@ -151,7 +153,7 @@ def _dpbart(models: dict[str, str]) -> Iterator[Line]:
 def _adept(models: dict[str, str]) -> Iterator[Line]:
     kind: Any = load("adept")
     chosen = {"model": models.get("adept", str(SHIPPED / "english-lstm")), "n_rec": 10_000}
-    per, epsilons, sets = "per text, with δ", (100.0, 500.0, 1000.0), ("Snips", "SST-2")
+    per, epsilons, sets = "per text, with δ", (100.0, 500.0, 1000.0), SHORT_TEXTS
     variant = models.get("adept", "")
     yield Line("adept", variant, per, epsilons, lambda e, _: kind(epsilon=e, **chosen), True, sets=sets)
 
@@ -160,7 +162,7 @@ def _generated(name: str, small: str) -> Callable[[dict[str, str]], Iterator[Lin
     def found(models: dict[str, str]) -> Iterator[Line]:
         kind: Any = load(name)
         chosen = {"model": models.get(name, str(SHIPPED / small)), "l_max": 28}
-        per, epsilons, sets = "per token of an answer of 28", (25.0, 50.0, 100.0), ("Snips", "SST-2")
+        per, epsilons, sets = "per token of an answer of 28", (25.0, 50.0, 100.0), SHORT_TEXTS
         variant = models.get(name, "")
         yield Line(name, variant, per, epsilons, lambda e, _: kind(epsilon=e, **chosen), True, sets=sets)
 

@@ -211,5 +211,5 @@ def test_every_line_has_one_size_on_a_data_set_and_three_keys(frontier):
     lines = {(line.mechanism, line.variant): line for line in frontier.plan.lines({})}
     for row in found.to_dicts():
         line, cut = lines[row["mechanism"], row["variant"]], frontier.data.CUTS[row["dataset"]]
-        most = frontier.data.LONG_NEURAL.get(row["dataset"], frontier.data.NEURAL) if line.model else cut.rows
+        most = frontier.data.NEURAL if line.model else cut.rows
         assert row["size"] == min(most, line.most), row
