@@ -46,9 +46,7 @@ FILES = (
 """Files of a model beside its weights, without generation_config.json, since we decode ourselves."""
 SHIPPED = "dptext_etl_models"
 """Import name of the distribution of small models (dptext-etl-models)."""
-OURS = frozenset(
-    {"english-autoencoder", "english-denoiser", "english-encoder", "english-lstm", "english-paraphraser", "english-small"}
-)
+OURS = frozenset(f"english-{name}" for name in ("autoencoder", "denoiser", "encoder", "lstm", "paraphraser", "small"))
 """Names of the models of that distribution: no hub is asked for them."""
 
 _INSTALL = "install our small models: `pip install ./models` in a checkout, or their wheel"
