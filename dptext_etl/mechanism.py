@@ -202,11 +202,7 @@ class Mechanism(BaseModel, ABC):
         return again
 
     def fetched(self, options: Mapping[str, str]) -> Self:  # noqa: ARG002  (mechanisms with remote inputs need it)
-        """Return this mechanism with public inputs of an object store brought to this machine; most have none.
-
-        Args:
-            options: Options of the store, as a policy writes them.
-        """
+        """Return this mechanism with public inputs fetched from an object store, by a policy's `storage_options`."""
         return self
 
     @property
@@ -259,7 +255,7 @@ class Mechanism(BaseModel, ABC):
 
     @cached_property
     def known_costs(self) -> dict[tuple[str, int], tuple[int, tuple[int, ...]]]:
-        """Return where costs are kept by the method that gives them and its number of draws (`column.spends`)."""
+        """Return the costs found so far, by method and number of draws; `column` fills it, nothing else reads it."""
         return {}
 
     def draws(self, positions: int) -> Draws | None:  # noqa: ARG002  (mechanisms of such draws need it)
