@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
@@ -85,7 +86,7 @@ def grouped_threshold(
     chances, repeats = np.asarray(probabilities, dtype=np.float64), np.asarray(counts, dtype=np.int64)
     if repeats.sum() <= EXACT_LIMIT:
         return threshold(np.repeat(chances, repeats), alarm)
-    return _chernoff_threshold(chances, repeats, alarm)
+    return _grouped_chernoff(chances.tobytes(), repeats.tobytes(), alarm)
 
 
 def least_suspicious(trials: Trials, alarm: float) -> int:
@@ -95,6 +96,12 @@ def least_suspicious(trials: Trials, alarm: float) -> int:
     10
     """
     return grouped_threshold(list(trials), list(trials.values()), alarm)
+
+
+@lru_cache(maxsize=64)
+def _grouped_chernoff(chances: bytes, repeats: bytes, alarm: float) -> int:
+    """Remember thresholds: a gate and the report beside it ask for the same."""
+    return _chernoff_threshold(np.frombuffer(chances), np.frombuffer(repeats, dtype=np.int64), alarm)
 
 
 def _chernoff_threshold(chances: Floats, repeats: npt.NDArray[np.int64], alarm: float) -> int:

@@ -1,7 +1,7 @@
 """Provide attacks and metrics for research on public data; never release results of this package per record."""
 
-from dptext_etl.evaluation.audit import audit, audit_mechanism
-from dptext_etl.evaluation.audit_result import Audit, Trial
+from dptext_etl.evaluation.auditing.audit import audit, audit_mechanism
+from dptext_etl.evaluation.auditing.result import Audit, Trial
 from dptext_etl.evaluation.evidence import Evidence, evaluate
 from dptext_etl.evaluation.pairs import Pairs, join
 from dptext_etl.evaluation.query_attack import QueryAttack, queries_needed, replays_seen

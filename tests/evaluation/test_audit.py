@@ -14,7 +14,8 @@ from dptext_etl import Policy, _kernel
 from dptext_etl.cli.app import app
 from dptext_etl.cli.commands import audit as command
 from dptext_etl.errors import InputError
-from dptext_etl.evaluation import audit, audit_bound, audit_mechanism
+from dptext_etl.evaluation import audit, audit_mechanism
+from dptext_etl.evaluation.auditing import bound
 from dptext_etl.families.certificate import of_distributions
 from dptext_etl.families.lists import tem as list_tem
 from dptext_etl.families.vector import distance
@@ -199,8 +200,8 @@ def test_limits_are_those_of_clopper_and_pearson():
             for alpha in (0.025, 1e-7):
                 high = beta.isf(alpha, hits + 1, draws - hits) if hits < draws else 1.0
                 low = beta.ppf(alpha, hits, draws - hits + 1) if hits else 0.0
-                assert audit_bound.high(hits, draws, alpha) == pytest.approx(high, rel=1e-5)
-                assert audit_bound.low(hits, draws, alpha) == pytest.approx(low, rel=1e-5)
+                assert bound.high(hits, draws, alpha) == pytest.approx(high, rel=1e-5)
+                assert bound.low(hits, draws, alpha) == pytest.approx(low, rel=1e-5)
 
 
 def test_what_draws_can_show_is_said():

@@ -5,7 +5,7 @@ import pytest
 from dptext_etl import _kernel
 from dptext_etl.allocation import Allocation
 from dptext_etl.evaluation import audit_mechanism
-from dptext_etl.evaluation.audit_divided import POSITIONS, limit_of, whole
+from dptext_etl.evaluation.auditing.divided import POSITIONS, limit_of, whole
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.mechanisms.diffractor import Diffractor
 from dptext_etl.mechanisms.madlib import Madlib

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from dptext_etl import _kernel, sampling, scoring
-from dptext_etl.evaluation import audit, audit_mechanism, step_law, worst_models
+from dptext_etl.evaluation import audit, audit_mechanism
+from dptext_etl.evaluation.auditing import step_law, worst_models
 from dptext_etl.families.latent.noise import Scale
 from dptext_etl.gaussian import log_delta, smallest_epsilon
 from dptext_etl.inference import language_model
@@ -251,7 +252,7 @@ def test_planted_defects_of_noise_are_refuted(kind):
 
 
 def test_large_output_sets_take_fewer_draws_and_say_so(monkeypatch):
-    monkeypatch.setattr("dptext_etl.evaluation.audit_models._WEIGHTS", 2**20)
+    monkeypatch.setattr("dptext_etl.evaluation.auditing.models._WEIGHTS", 2**20)
     found = audit_mechanism(masked(), draws=2_000, secrets=SECRETS)
     assert "1,000 draws, because each is among" in found.note
     assert found.trials[0].counts.draws == 1_000

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from dptext_etl.evaluation import audit_bound, step_law
-from dptext_etl.evaluation.audit_divided import whole
-from dptext_etl.evaluation.audit_trials import Counts, Pair, Subject, trials_of
-from dptext_etl.evaluation.worst_models import COORDINATES, WorstGenerator, WorstLatents, WorstScorer
+from dptext_etl.evaluation.auditing import bound, step_law
+from dptext_etl.evaluation.auditing.divided import whole
+from dptext_etl.evaluation.auditing.trials import Counts, Pair, Subject, trials_of
+from dptext_etl.evaluation.auditing.worst_models import COORDINATES, WorstGenerator, WorstLatents, WorstScorer
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.latent import LatentMechanism
 from dptext_etl.families.model import ModelMechanism
@@ -86,7 +86,7 @@ def trials_of_step(
         alarm: Probability with which all trials together may refute a true claim.
         secrets: Two noise keys: of the counted draws, and of the pilot.
     """
-    reach = audit_bound.largest(step.draws, alarm / (2 * _TRIALS * 2))
+    reach = bound.largest(step.draws, alarm / (2 * _TRIALS * 2))
     most = whole(mechanism) or 2 * getattr(mechanism, "draws_per_position", 1) * step.claim  # of a text of two steps
     levels = [mechanism]
     if most > reach / 2:

@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.evaluation import audit_bound
-from dptext_etl.evaluation.audit_divided import POSITIONS
+from dptext_etl.evaluation.auditing import bound
+from dptext_etl.evaluation.auditing.divided import POSITIONS
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Mechanism
@@ -71,7 +71,7 @@ class Counts:
 
     def bound(self, alpha: float) -> float:
         """Return the lower bound of the log ratio at joint confidence 1 - alpha."""
-        return audit_bound.log_ratio(self.hits, self.draws, self.other_hits, self.other_draws, alpha, self.delta)
+        return bound.log_ratio(self.hits, self.draws, self.other_hits, self.other_draws, alpha, self.delta)
 
 
 def trials(mechanism: WordMechanism, pairs: Sequence[Pair], draws: int, secrets: tuple[Any, Any]) -> Iterator[Counts]:

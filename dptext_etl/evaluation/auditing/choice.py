@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from dptext_etl import _kernel
-from dptext_etl.evaluation import audit_bound
-from dptext_etl.evaluation.audit_result import ROUNDING, Audit, Trial
-from dptext_etl.evaluation.audit_trials import Counts, Subject, trials_of
+from dptext_etl.evaluation.auditing import bound
+from dptext_etl.evaluation.auditing.result import ROUNDING, Audit, Trial
+from dptext_etl.evaluation.auditing.trials import Counts, Subject, trials_of
 from dptext_etl.families.choice import ChoiceMechanism
 
 MOST_TRIALS = 2 * (2 * 2 + 2)
@@ -32,7 +32,7 @@ def trials_of_choice(
         alarm: Probability with which all trials together may refute a true claim.
         secrets: Two noise keys: of the counted draws, and of the pilot.
     """
-    reach = audit_bound.largest(draws, alarm / MOST_TRIALS)
+    reach = bound.largest(draws, alarm / MOST_TRIALS)
     levels = [mechanism]
     if mechanism.epsilon > reach / 2:
         levels.append(mechanism.model_copy(update={"epsilon": float(f"{reach / 2:.3g}")}))
@@ -74,6 +74,6 @@ def of_choice(  # noqa: PLR0917
         charged=float(single.epsilon_tight),
         certificate=single.certificate(),
         trials=tuple(done),
-        largest=audit_bound.largest(draws, alarm / MOST_TRIALS),
+        largest=bound.largest(draws, alarm / MOST_TRIALS),
         note="" if mechanism.most_positions == 1 else f"a text has {mechanism.most_positions} such draws",
     )

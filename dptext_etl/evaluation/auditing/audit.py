@@ -20,12 +20,12 @@ from typing import NamedTuple
 
 from dptext_etl import _kernel
 from dptext_etl.errors import InputError
-from dptext_etl.evaluation import audit_bound
-from dptext_etl.evaluation.audit_choice import of_choice
-from dptext_etl.evaluation.audit_divided import limit_of
-from dptext_etl.evaluation.audit_models import most_trials, step_of, trials_of_step
-from dptext_etl.evaluation.audit_result import ROUNDING, Audit, Trial
-from dptext_etl.evaluation.audit_trials import trials
+from dptext_etl.evaluation.auditing import bound
+from dptext_etl.evaluation.auditing.choice import of_choice
+from dptext_etl.evaluation.auditing.divided import limit_of
+from dptext_etl.evaluation.auditing.models import most_trials, step_of, trials_of_step
+from dptext_etl.evaluation.auditing.result import ROUNDING, Audit, Trial
+from dptext_etl.evaluation.auditing.trials import trials
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.model import ModelMechanism
@@ -129,7 +129,7 @@ def audit_mechanism(
             sure = counts.bound(ALARM / many)
             least = counts.bound((1 - confidence) / many)
             done.append(Trial(counts, level.epsilon, limit, least, sure > limit * (1 + ROUNDING)))
-    largest = audit_bound.largest(draws, ALARM / many)
+    largest = bound.largest(draws, ALARM / many)
     note = "" if table else "the distribution of a word has no finite table: trials alone"
     if claim >= largest:
         note += (
@@ -167,7 +167,7 @@ def _of_model(  # noqa: PLR0917
         counted = replace(counts, delta=step.delta)
         sure, least = counted.bound(ALARM / many), counted.bound((1 - confidence) / many)
         done.append(Trial(counted, level.epsilon, limit, least, sure > limit * (1 + ROUNDING)))
-    largest = audit_bound.largest(step.draws, ALARM / many)
+    largest = bound.largest(step.draws, ALARM / many)
     notes = ["trials are of the worst model there can be, in place of this one", *filter(None, [step.note])]
     if small := {trial.epsilon for trial in done} - {mechanism.epsilon}:
         notes.append(f"{step.claim:,.6g} is hardly refuted by these: so they are at epsilon {min(small):g}, too")
@@ -200,7 +200,7 @@ def _levels(
     The configured mechanism gets the first pair, to show its loss as far as possible, and all other pairs whose claim
     can be refuted.
     """
-    reach = audit_bound.largest(draws, ALARM / (2 * (_PER_PAIR * len(pairs) + _REPEATED)))
+    reach = bound.largest(draws, ALARM / (2 * (_PER_PAIR * len(pairs) + _REPEATED)))
     limits = [(pair, _limit(mechanism, pair)) for pair in pairs]
     yield mechanism, [limits[0], *(item for item in limits[1:] if item[1] < reach)]
     if claim > reach / 2:

@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from dptext_etl.evaluation.audit_trials import Counts
+from dptext_etl.evaluation.auditing.trials import Counts
 from dptext_etl.families.certificate import Certificate
 
 ROUNDING = 1e-9
