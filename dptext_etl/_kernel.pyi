@@ -154,8 +154,10 @@ class NearLaw:
         positions: _Arrow,
         purpose: int = 1,
         threads: int | None = None,
+        some: _Arrow | None = None,
     ) -> Column: ...
 
+def by_word(words: _Arrow) -> Column: ...
 def count_copies(
     raw: _Arrow, released: _Arrow, draws: _Arrow, words: int | None = None
 ) -> tuple[tuple[int, int, int, int], Column]: ...

@@ -136,14 +136,13 @@ class SanText(AllocatedWords, DistanceMechanism):
         """Return the probability that a word is shown in clear: 1 - p for "plus" if it is not sensitive."""
         return 1 - exact(self.p) if self.shows_words and not self._sensitive_mask[number] else Fraction(0)
 
-    def _known(self, draws: Draws, order: npt.NDArray[np.int64]) -> Indices:
+    def _known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
         """Draw an output for words of the vocabulary; for "plus" some words stay."""
-        if not self.shows_words:
-            return super()._known(draws, order)
-        known = draws.take(order)
-        kept, drawn = known.words, self._drawn_again(known)
-        kept[drawn] = super()._known(draws, order[drawn])
-        return kept
+        if self.shows_words:
+            known = draws.take(order)
+            chosen[order] = known.words
+            order = order[self._drawn_again(known)]
+        super()._known(draws, order, chosen)
 
     def _drawn_again(self, draws: Draws) -> npt.NDArray[np.bool_]:
         """Return True for each word to draw: sensitive ones always, others by a Bernoulli trial of probability p."""

@@ -28,6 +28,7 @@ mod errors;
 mod expressions;
 mod keys;
 mod laws;
+mod pages;
 mod panics;
 #[cfg(feature = "plugin")]
 mod polars_plugin;

@@ -103,6 +103,13 @@ def test_every_occurrence_draws_as_from_explicit_weights(columns):
         *arguments[:2], pa.array(rows[order]), record_keys, pa.array(records[order]), pa.array(positions[order])
     )
     np.testing.assert_array_equal(numpy_of(shuffled), drawn[order])
+    some = np.sort(order[:25])
+    for numbers in (some[np.argsort(rows[some], kind="stable")], order[:25]):
+        chosen = law.draw(*arguments[:2], pa.array(rows[numbers]), *occurrences, some=pa.array(numbers))
+        np.testing.assert_array_equal(numpy_of(chosen), drawn[numbers])
+    for wrong in (-1, n):
+        with pytest.raises(InputError, match=f"below {n}, and not negative"):
+            law.draw(*arguments[:2], pa.array(rows[:1]), *occurrences, some=pa.array([wrong], pa.int64()))
 
 
 def test_draws_follow_the_weights():

@@ -9,6 +9,7 @@ LAYERS = [
     "errors",
     "panics",
     "threads",
+    "pages",
     "keys",
     "draw",
     "text",

@@ -94,8 +94,8 @@ class PairWeights:
         shaped: npt.NDArray[np.uint64] = weights.reshape(len(rows), len(self.outputs))
         return shaped
 
-    def draw(self, draws: Draws, order: npt.NDArray[np.int64]) -> Indices:
-        """Draw an output for words, and return the indices among `outputs`, shape of `order`.
+    def draw(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
+        """Draw an output for words, and write the indices among `outputs` into `chosen` at the draws' own places.
 
         The weights of a word are computed once for all its occurrences. Every occurrence has a draw of its own, with
         its own record's key and its own position.
@@ -103,33 +103,35 @@ class PairWeights:
         Args:
             draws: Draws of a batch.
             order: Those whose words are in `inputs`, ordered by word (`Draws.by_word`).
+            chosen: One place for each of `draws`.
         """
         words = draws.words[order]
         starts = np.flatnonzero(words[1:] != words[:-1]) + 1
         ends = np.concatenate([[0], starts, [len(words)]]) if len(words) else np.zeros(1, np.int64)
         distinct = words[ends[:-1]].astype(np.int64)
-        chosen = np.empty(len(words), np.uint32)
-        step = max(1, CELLS // len(self.outputs))
-        firsts, law, every = range(0, len(distinct), step), self._kernel_weights, threads()
-        at_once = min(_BLOCKS, every, len(firsts))
+        law, every = self._kernel_weights, threads()
+        at_once = max(1, min(_BLOCKS, every, len(distinct)))
+        step = max(1, min(CELLS // len(self.outputs), -(-len(distinct) // at_once)))
+        firsts = range(0, len(distinct), step)
+        arrays = draws.arrays()
 
         def draw_block(first: int) -> None:
             rows = distinct[first : first + step]
             bounds = ends[first : first + len(rows) + 1]
-            part = slice(bounds[0], bounds[-1])
+            some = order[bounds[0] : bounds[-1]]
             row = np.repeat(np.arange(len(rows), dtype=np.uint32), np.diff(bounds))
-            arrays = draws.take(order[part]).arrays()
-            drawn = law.draw(*self._block(rows), to_arrow(row), *arrays, threads=-(-every // at_once))
-            chosen[part] = to_numpy(pa.array(drawn))
+            asked = -(-every // at_once)
+            drawn = law.draw(*self._block(rows), to_arrow(row), *arrays, threads=asked, some=to_arrow(some))
+            chosen[some] = to_numpy(pa.array(drawn))
 
-        if at_once <= 1:
-            for first in firsts:
-                draw_block(first)
-            return chosen
-        # one block's products and gathered draws, which are one thread's work, beside another block's draws
+        if at_once == 1:  # a product over several threads leaves them spinning, in the way of what comes next
+            with products_in_one_thread():
+                for first in firsts:
+                    draw_block(first)
+            return
+        # one block's products and places, which are one thread's work, beside another block's draws
         with products_in_one_thread(), ThreadPoolExecutor(at_once) as pool:
             list(pool.map(draw_block, firsts))
-        return chosen
 
     def worst_log_ratio(self) -> float:
         """Return the exact pure parameter of one draw: the largest log ratio of any output between any two words.

@@ -81,6 +81,11 @@ class DistanceMechanism(VectorMechanism):
         return np.append(chosen, len(self.input_words())) if self.hides_length else chosen
 
     @cached_property
+    def _ids_are_indices(self) -> bool:
+        """Return True if every output's id is its index among the outputs."""
+        return np.array_equal(self._output_ids, np.arange(len(self._output_ids)))
+
+    @cached_property
     def pair_weights(self) -> PairWeights:
         """Return the integer weights of every word over the outputs."""
         words, chosen = self.words, self._output_ids
@@ -89,15 +94,17 @@ class DistanceMechanism(VectorMechanism):
 
     def choose(self, draws: Draws) -> Indices:
         """Draw an output for every word; unknown ones uniformly."""
-        order, chosen = draws.by_word(), np.empty_like(draws.words)
+        order, chosen = draws.by_word(), np.empty(len(draws.words), np.uint32)
         known = len(order) - int(np.count_nonzero(draws.words == UNKNOWN))
         chosen[order[known:]] = self._uniform(draws.take(order[known:]))
-        chosen[order[:known]] = self._known(draws, order[:known])
+        self._known(draws, order[:known], chosen)
         return chosen
 
-    def _known(self, draws: Draws, order: npt.NDArray[np.int64]) -> Indices:
-        """Draw an output for words of the vocabulary, in their order."""
-        return self._output_ids[self.pair_weights.draw(draws, order)].astype(np.uint32)
+    def _known(self, draws: Draws, order: npt.NDArray[np.int64], chosen: Indices) -> None:
+        """Draw an output for words of the vocabulary, in their order, and write it into the place of its draw."""
+        self.pair_weights.draw(draws, order, chosen)
+        if not self._ids_are_indices:
+            chosen[order] = self._output_ids[chosen[order]]
 
     def _uniform(self, draws: Draws) -> npt.NDArray[np.int64]:
         drawn = _kernel.uniform_choices(*draws.arrays(), TOKEN, self.pair_weights.width, len(self._output_ids))

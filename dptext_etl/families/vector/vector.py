@@ -19,7 +19,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import to_arrow
+from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.artifacts import Artifact, canon, store
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.embeddings.diameter import largest_squared_distance
@@ -58,10 +58,7 @@ class Draws(NamedTuple):
 
     def by_word(self) -> npt.NDArray[np.int64]:
         """Return the indices of the draws ordered by word, unknown ones last, in linear time."""
-        order = np.argsort(self.words.astype(np.uint16), kind="stable")  # numpy sorts 16 bits by their digits
-        if bool(((self.words >= UNKNOWN % 2**16) & (self.words != UNKNOWN)).any()):  # otherwise the low half orders all
-            order = order[np.argsort((self.words >> 16).astype(np.uint16)[order], kind="stable")]
-        return order
+        return to_numpy(pa.array(_kernel.by_word(to_arrow(self.words))))
 
     def arrays(self) -> tuple[pa.Array, pa.Array, pa.Array]:
         """Return keys, records and positions as Arrow arrays for the kernel."""

@@ -211,8 +211,13 @@ impl Corpus {
             }
             Ok((text, positions))
         })?;
-        let (texts, positions): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-        Ok(Released { text: StringsBuilder::join(texts, threads)?, positions: positions.concat() })
+        let mut parts = parts.into_iter();
+        let (mut text, mut positions) = parts.next().unwrap_or_default();
+        for (some, their_positions) in parts {
+            text.append(&some);
+            positions.extend(their_positions);
+        }
+        Ok(Released { text: text.finish()?, positions })
     }
 
     /// The draws that each row is charged.

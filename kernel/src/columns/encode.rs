@@ -1,9 +1,12 @@
 //! Columns through a vocabulary alone: words become numbers, and outputs that were chosen elsewhere become texts.
 
+use std::ops::Range;
+
 use crate::columns::release::{by_rows, charged, passes, rows_at_once, Released};
 use crate::columns::strings::Strings;
 use crate::errors::{Error, Result};
 use crate::keys::secrets::Key;
+use crate::pages::large_pages;
 use crate::text::input_policy::{InputPolicy, Length};
 use crate::text::reading::{Fate, Reading};
 use crate::text::vocabulary::Vocabulary;
@@ -11,6 +14,9 @@ use crate::threads;
 
 /// Stands for a word that is unknown and drawn uniformly.
 pub const UNKNOWN: u32 = u32::MAX;
+
+/// Bytes of a text for each of its words, at least in most texts: room for more words is made when they come.
+const BYTES_PER_WORD: usize = 4;
 
 /// The drawn words of a column: their numbers, and where each row's begin (one more offset than rows).
 pub struct Encoded {
@@ -31,7 +37,7 @@ pub fn encode(
     if matches!(policy.length, Length::Noisy(..)) && key.is_none() {
         return Err(Error::policy("a noisy length is drawn from record keys, and none were given"));
     }
-    let parts = threads::over_rows(texts.len(), rows_at_once(texts), threads, |rows| {
+    let work = |rows: Range<usize>| {
         let mut part = Encoded { words: Vec::new(), offsets: Vec::with_capacity(rows.len()) };
         let mut reading = Reading::default();
         for row in rows {
@@ -48,15 +54,15 @@ pub fn encode(
             part.offsets.push(part.words.len() as u64);
         }
         Ok(part)
-    })?;
-    let mut all = Encoded { words: Vec::new(), offsets: Vec::with_capacity(texts.len() + 1) };
+    };
+    let room = if policy.hides_length() { 0 } else { texts.bytes() / BYTES_PER_WORD };
+    let mut all = Encoded { words: large_pages(room), offsets: Vec::with_capacity(texts.len() + 1) };
     all.offsets.push(0);
-    all.words.reserve_exact(parts.iter().map(|part| part.words.len()).sum());
-    for part in parts {
-        let base = all.words.len() as u64;
-        all.offsets.extend(part.offsets.iter().map(|offset| base + offset));
+    threads::in_order(texts.len(), rows_at_once(texts), threads, work, |part| {
+        let before = all.words.len() as u64;
+        all.offsets.extend(part.offsets.iter().map(|offset| before + offset));
         all.words.extend_from_slice(&part.words);
-    }
+    })?;
     Ok(all)
 }
 

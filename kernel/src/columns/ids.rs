@@ -34,7 +34,7 @@ pub fn canonical(column: Chunked, fields: Fields) -> Result<Strings> {
         Strings::new(&column)?
     } else {
         let chunks = column.chunks.iter().map(|array| canonical_array(&column.field, array, fields));
-        let mut texts = Chunked::one(Arc::new(StringsBuilder::join(vec![], 1)?));
+        let mut texts = Chunked::one(Arc::new(StringsBuilder::default().finish()?));
         texts.chunks = chunks.collect::<Result<_>>()?;
         Strings::new(&texts)?
     };
@@ -50,7 +50,7 @@ fn canonical_array(field: &Field, array: &dyn Array, fields: Fields) -> Result<A
     let ids = texts(field, array, fields)?;
     let mut out = StringsBuilder::with_capacity(ids.len(), 16 * ids.len());
     ids.iter().for_each(|id| out.push(id));
-    Ok(Arc::new(StringsBuilder::join(vec![out], 1)?))
+    Ok(Arc::new(out.finish()?))
 }
 
 /// The rows that are null; every row of an array without a type.

@@ -1,5 +1,8 @@
 //! Columns of texts through a law of words: words, record key, draws, join, row by row in parallel.
 
+use std::ops::Range;
+use std::sync::Mutex;
+
 use arrow_array::LargeStringArray;
 
 use crate::columns::strings::{Strings, StringsBuilder};
@@ -10,7 +13,7 @@ use crate::laws::law_file::LawFile;
 use crate::text::input_policy::{InputPolicy, Length, Null};
 use crate::text::reading::Reading;
 use crate::text::vocabulary::Vocabulary;
-use crate::threads;
+use crate::threads::{self, lock};
 
 /// Text that one unit of parallel work holds, in bytes.
 const BLOCK_BYTES: usize = 1 << 18;
@@ -67,25 +70,52 @@ fn release(
 
 /// Releases a column row by row, in parallel. `write` appends a row's text and returns the draws that it is charged, or
 /// returns none for a null; what it keeps from row to row is its first argument.
-pub fn by_rows<Kept: Default>(
+pub fn by_rows<Kept: Default + Send>(
     texts: &Strings,
     threads: usize,
     write: impl Fn(&mut Kept, usize, Option<&str>, &mut Vec<u8>) -> Result<Option<u32>> + Sync,
 ) -> Result<Released> {
-    let parts = threads::over_rows(texts.len(), rows_at_once(texts), threads, |rows| {
-        let bytes = texts.bytes() / texts.len().max(1) * rows.len();
-        let mut text = StringsBuilder::with_capacity(rows.len(), bytes + bytes / 4);
-        let mut positions = Vec::with_capacity(rows.len());
-        let mut kept = Kept::default();
+    let fill = |part: &mut Part<Kept>, rows: Range<usize>| -> Result<()> {
         for row in rows {
-            let draws = write(&mut kept, row, texts.get(row)?, &mut text.values)?;
-            text.end_row(draws.is_some());
-            positions.push(draws.unwrap_or(0));
+            let draws = write(&mut part.kept, row, texts.get(row)?, &mut part.text.values)?;
+            part.text.end_row(draws.is_some());
+            part.positions.push(draws.unwrap_or(0));
         }
-        Ok((text, positions))
-    })?;
-    let (texts, positions): (Vec<_>, Vec<_>) = parts.into_iter().unzip();
-    Ok(Released { text: StringsBuilder::join(texts, threads)?, positions: positions.concat() })
+        Ok(())
+    };
+    let (rows, bytes, step) = (texts.len(), texts.bytes(), rows_at_once(texts));
+    let mut all = Part {
+        text: StringsBuilder::with_capacity(rows, bytes + bytes / 4),
+        positions: Vec::with_capacity(rows),
+        kept: Kept::default(),
+    };
+    if threads == 1 || rows <= step {
+        fill(&mut all, 0..rows)?;
+    } else {
+        // Few parts live at a time: each is copied as soon as those before it are there, and filled again.
+        let spare = Mutex::new(Vec::<Part<Kept>>::new());
+        let work = |rows| {
+            let mut part = lock(&spare).pop().unwrap_or_default();
+            fill(&mut part, rows)?;
+            Ok(part)
+        };
+        threads::in_order(rows, step, threads, work, |mut part| {
+            all.text.append(&part.text);
+            all.positions.extend_from_slice(&part.positions);
+            part.text.clear();
+            part.positions.clear();
+            lock(&spare).push(part);
+        })?;
+    }
+    Ok(Released { text: all.text.finish()?, positions: all.positions })
+}
+
+/// Some rows of a release, and what is kept from row to row.
+#[derive(Default)]
+struct Part<Kept> {
+    text: StringsBuilder,
+    positions: Vec<u32>,
+    kept: Kept,
 }
 
 /// The draws that each row is charged.

@@ -7,7 +7,7 @@ use arrow_schema::DataType;
 
 use crate::columns::c_data::{type_name, Chunked};
 use crate::errors::{Error, Result};
-use crate::threads;
+use crate::pages::large_pages;
 
 /// One chunk; strings are held as bytes and checked when they are read.
 enum Chunk {
@@ -141,28 +141,31 @@ fn utf8(bytes: &[u8]) -> Result<&str> {
 }
 
 /// Strings being written, row by row.
-#[derive(Default)]
 pub struct StringsBuilder {
     pub values: Vec<u8>,
-    ends: Vec<i64>,
+    /// Where every row begins, and the last one ends.
+    offsets: Vec<i64>,
     valid: Vec<bool>,
     nulls: usize,
 }
 
+impl Default for StringsBuilder {
+    fn default() -> Self {
+        Self::with_capacity(0, 0)
+    }
+}
+
 impl StringsBuilder {
     pub fn with_capacity(rows: usize, bytes: usize) -> Self {
-        Self {
-            values: Vec::with_capacity(bytes),
-            ends: Vec::with_capacity(rows),
-            valid: Vec::with_capacity(rows),
-            nulls: 0,
-        }
+        let mut offsets = Vec::with_capacity(rows + 1);
+        offsets.push(0);
+        Self { values: large_pages(bytes), offsets, valid: Vec::with_capacity(rows), nulls: 0 }
     }
 
     /// Ends a row that was appended to `values`.
     #[inline]
     pub fn end_row(&mut self, valid: bool) {
-        self.ends.push(self.values.len() as i64);
+        self.offsets.push(self.values.len() as i64);
         self.valid.push(valid);
         self.nulls += usize::from(!valid);
     }
@@ -172,39 +175,29 @@ impl StringsBuilder {
         self.end_row(true);
     }
 
-    /// One array of all parts, in order, copied on some threads; each part is dropped once copied.
-    pub fn join(mut parts: Vec<Self>, threads: usize) -> Result<LargeStringArray> {
-        let rows = parts.iter().map(|part| part.ends.len()).sum::<usize>();
-        let nulls = parts.iter().map(|part| part.nulls).sum::<usize>();
-        let mut offsets = Vec::with_capacity(rows + 1);
-        offsets.push(0i64);
-        let mut valid = Vec::with_capacity(if nulls > 0 { rows } else { 0 });
-        let mut bytes = 0;
-        for part in &parts {
-            offsets.extend(part.ends.iter().map(|end| bytes as i64 + end));
-            if nulls > 0 {
-                valid.extend_from_slice(&part.valid);
-            }
-            bytes += part.values.len();
-        }
-        let values = match parts.as_mut_slice() {
-            [one] => std::mem::take(&mut one.values),
-            _ => {
-                let mut values = vec![0; bytes]; // fresh memory is zero already: threads touch it first
-                let (mut places, mut rest) = (Vec::with_capacity(parts.len()), values.as_mut_slice());
-                for part in parts {
-                    let (place, behind) = rest.split_at_mut(part.values.len());
-                    places.push((place, part.values));
-                    rest = behind;
-                }
-                threads::each(places, threads, |(place, part)| place.copy_from_slice(&part))?;
-                values
-            }
-        };
+    /// Appends all rows of another part.
+    pub fn append(&mut self, part: &Self) {
+        let before = self.values.len() as i64;
+        self.values.extend_from_slice(&part.values);
+        self.offsets.extend(part.offsets.iter().skip(1).map(|end| before + end));
+        self.valid.extend_from_slice(&part.valid);
+        self.nulls += part.nulls;
+    }
+
+    /// Forgets all rows and keeps the memory.
+    pub fn clear(&mut self) {
+        self.values.clear();
+        self.offsets.truncate(1);
+        self.valid.clear();
+        self.nulls = 0;
+    }
+
+    /// The rows as an array.
+    pub fn finish(self) -> Result<LargeStringArray> {
         // Offsets only grow: every row ends where the bytes written so far end.
-        let offsets = OffsetBuffer::new(offsets.into());
-        let nulls = (nulls > 0).then(|| NullBuffer::from(valid));
-        LargeStringArray::try_new(offsets, Buffer::from_vec(values), nulls)
+        let offsets = OffsetBuffer::new(self.offsets.into());
+        let nulls = (self.nulls > 0).then(|| NullBuffer::from(self.valid));
+        LargeStringArray::try_new(offsets, Buffer::from_vec(self.values), nulls)
             .map_err(|_| Error::internal("a released column is not UTF-8"))
     }
 }

@@ -1,8 +1,10 @@
 //! Exact draws from keyed streams.
 
 pub mod bounded;
+pub mod distances;
 pub mod exp;
 pub mod extremes;
+pub mod groups;
 pub mod lanes;
 pub mod laplace;
 pub mod latents;

@@ -1,14 +1,14 @@
 //! Draws by distance: the exponential mechanism over all words, row by row, from a block of dot products.
 //!
-//! A row's weights are those of `dptext_etl.sampling.integer_weights`, bit for bit: the same additions,
-//! multiplications, divisions and square roots in the same order, none of them fused, no function of a library. They
-//! live for one row only; every occurrence of the row's word draws for itself from them.
+//! A row's weights (`distances`) live for one row only; every occurrence of the row's word draws for itself from them.
+
+use std::ops::Range;
 
 use zeroize::Zeroizing;
 
 use crate::draw::bounded::{below, first, second};
-use crate::draw::exp::{exp_negative, Real, LANES, SERIES, WHOLE};
-use crate::draw::extremes::smallest;
+use crate::draw::distances::Law;
+use crate::draw::exp::Real;
 use crate::draw::occurrences::Occurrences;
 use crate::draw::stream::{Overflow, Stream};
 use crate::draw::weights::{BLOCK, ONE_LEVEL};
@@ -17,123 +17,6 @@ use crate::threads;
 
 /// Cells of a block that one thread takes at a time.
 const CELLS_AT_ONCE: usize = 1 << 18;
-
-/// Scores of a draw: minus the distance to every word, from 0 down to minus the diameter.
-#[derive(Debug)]
-pub struct Law {
-    /// Squared length of every word's vector, in grid steps: a whole number.
-    norms: Vec<f64>,
-    scale: f64,
-    half_epsilon: f64,
-    diameter: f64,
-    top: f64,
-    least: f64,
-}
-
-impl Law {
-    /// The law over the words whose squared lengths are `norms`; `least` is the smallest weight of any word.
-    pub fn new(norms: Vec<f64>, scale: f64, epsilon: f64, diameter: f64, least: u64) -> Result<Self> {
-        let m = norms.len();
-        if !(2..=1 << 31).contains(&m) {
-            return Err(Error::artifact(format!("an output set has at least 2 members, got {m}")));
-        }
-        let bits = 46.min(62 - (m - 1).ilog2() - 1);
-        let top = 1u64 << bits;
-        let positive = [scale, epsilon, diameter].iter().all(|value| value.is_finite() && *value > 0.0);
-        if !positive || least < 1 || least > top {
-            return Err(Error::policy(
-                "scale, epsilon and diameter are finite and above 0; the least weight is from 1 to S",
-            ));
-        }
-        Ok(Self { norms, scale, half_epsilon: epsilon / 2.0, diameter, top: top as f64, least: least as f64 })
-    }
-
-    /// Number of words.
-    pub fn len(&self) -> usize {
-        self.norms.len()
-    }
-
-    /// Words of a slot: one number for all draws from this law.
-    pub fn width(&self) -> usize {
-        if self.len() > ONE_LEVEL {
-            2
-        } else {
-            1
-        }
-    }
-
-    /// The integer weights of a row: `products` with every word, `norm` the row's own squared length.
-    pub fn weigh<T: Real>(&self, products: &[T], norm: f64, out: &mut [u64]) {
-        #[cfg(target_arch = "x86_64")]
-        if std::arch::is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has AVX2, as was just asked.
-            unsafe { self.weigh_avx2(products, norm, out) };
-            return;
-        }
-        self.weigh_plain(products, norm, out);
-    }
-
-    /// The same instructions, four at a time; AVX2 does not bring fused ones.
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2")]
-    fn weigh_avx2<T: Real>(&self, products: &[T], norm: f64, out: &mut [u64]) {
-        self.weigh_plain(products, norm, out);
-    }
-
-    #[inline(always)]
-    fn weigh_plain<T: Real>(&self, products: &[T], norm: f64, out: &mut [u64]) {
-        let squared = |product: T, other: f64| (other + norm) - 2.0 * product.real();
-        let nearest = self.distance(smallest(products, &self.norms, squared));
-        let rows = out.len().min(products.len()).min(self.norms.len());
-        let whole = rows - rows % LANES;
-        let (out, out_rest) = out.split_at_mut(whole);
-        let (products, products_rest) = products.split_at(whole);
-        let (norms, norms_rest) = self.norms.split_at(whole);
-        let series = std::hint::black_box(SERIES.as_slice());
-        let lanes = products.as_chunks::<LANES>().0.iter().zip(norms.as_chunks::<LANES>().0);
-        let mut away = [0.0; LANES];
-        for (out, (products, norms)) in out.as_chunks_mut::<LANES>().0.iter_mut().zip(lanes) {
-            for ((away, &product), &other) in away.iter_mut().zip(products).zip(norms) {
-                *away = self.distance(squared(product, other)) - nearest;
-            }
-            self.weights(&away, series, out);
-        }
-        for ((away, &product), &other) in away.iter_mut().zip(products_rest).zip(norms_rest) {
-            *away = self.distance(squared(product, other)) - nearest;
-        }
-        let mut rest = [0; LANES];
-        self.weights(&away, series, &mut rest);
-        for (out, weight) in out_rest.iter_mut().zip(rest) {
-            *out = weight;
-        }
-    }
-
-    /// The real distance, not above the diameter.
-    #[inline(always)]
-    fn distance(&self, squared: f64) -> f64 {
-        let distance = squared.sqrt() * self.scale;
-        if distance < self.diameter {
-            distance
-        } else {
-            self.diameter
-        }
-    }
-
-    /// The weights of words that are `away` farther than the nearest.
-    #[inline(always)]
-    fn weights(&self, away: &[f64; LANES], series: &[f64], out: &mut [u64; LANES]) {
-        let mut t = [0.0; LANES];
-        for (t, away) in t.iter_mut().zip(away) {
-            *t = away * self.half_epsilon / self.diameter;
-        }
-        for (out, exp) in out.iter_mut().zip(exp_negative(&t, series)) {
-            let weight = (exp * self.top).floor();
-            let weight = if weight > self.least { weight } else { self.least };
-            let weight = if weight < self.top { weight } else { self.top };
-            *out = (weight + WHOLE).to_bits() & ((1 << 52) - 1);
-        }
-    }
-}
 
 /// One row's weights, ready for its draws: sums up to the end of every block.
 #[derive(Default)]
@@ -176,7 +59,8 @@ impl Row {
     }
 }
 
-/// Draws of all occurrences: `rows` says which row of the block each one's word has.
+/// Draws of some occurrences: `rows` says which row of the block each one's word has, `some` which occurrence it is
+/// (else they are all of them, in order).
 ///
 /// Rows are weighed one at a time on each thread; a row that nobody draws from is not weighed.
 pub fn draw<T: Real>(
@@ -184,11 +68,13 @@ pub fn draw<T: Real>(
     block: &Block<'_, T>,
     rows: &[u32],
     occurrences: &Occurrences<'_>,
+    some: Option<&[i64]>,
     purpose: u32,
     threads: usize,
 ) -> Result<Vec<u32>> {
-    if rows.len() != occurrences.len() {
-        return Err(Error::input(format!("{} rows are given for {} draws", rows.len(), occurrences.len())));
+    let drawers = some.map_or(occurrences.len(), <[i64]>::len);
+    if rows.len() != drawers {
+        return Err(Error::input(format!("{} rows are given for {drawers} draws", rows.len())));
     }
     let mut ends = vec![0usize; block.len() + 1];
     for &row in rows {
@@ -200,37 +86,58 @@ pub fn draw<T: Real>(
         total += *end;
         *end = total;
     }
-    let mut by_row = (0..rows.len()).collect::<Vec<_>>();
+    let sorted = rows.is_sorted();
+    let mut by_row = if sorted { Vec::new() } else { (0..rows.len()).collect::<Vec<_>>() };
     by_row.sort_by_key(|&at| rows.get(at));
-    let width = law.width();
-    let at_once = (CELLS_AT_ONCE / law.len()).max(1);
-    let parts = threads::over_rows(block.len(), at_once, threads, |some| {
+    let drawer = |at: usize| if sorted { at } else { by_row.get(at).copied().unwrap_or(at) };
+    let occurrence = |drawer: usize| match some {
+        None => Ok(drawer),
+        Some(some) => {
+            some.get(drawer).and_then(|&at| usize::try_from(at).ok().filter(|&at| at < occurrences.len())).ok_or_else(
+                || Error::input(format!("the number of a draw is below {}, and not negative", occurrences.len())),
+            )
+        }
+    };
+    let (width, at_once) = (law.width(), (CELLS_AT_ONCE / law.len()).max(1));
+    let work = |numbers: Range<usize>| {
         let (mut row, mut slot, mut drawn) = (Row::default(), Zeroizing::new([0u64; 2]), Vec::new());
-        for at in some {
+        let (mut keys, mut positions) = (Zeroizing::new(Vec::new()), Vec::new());
+        for at in numbers {
             let (Some(&start), Some(&end)) = (ends.get(at), ends.get(at + 1)) else { continue };
-            let drawers = by_row.get(start..end).unwrap_or_default();
-            if drawers.is_empty() {
+            if start == end {
                 continue;
             }
             let (products, norm) = block.row(at)?;
             row.fill(law, products, norm);
-            for &drawer in drawers {
-                let (key, position) = occurrences.get(drawer)?;
+            // Fetched by a short loop, so that many are under way at once: they lie all over a batch.
+            keys.clear();
+            positions.clear();
+            for at in start..end {
+                let (key, position) = occurrences.get(occurrence(drawer(at))?)?;
+                keys.push(*key);
+                positions.push(position);
+            }
+            for (key, &position) in keys.iter().zip(&positions) {
                 let stream = Stream::new(key, purpose)?;
                 let slot = slot.get_mut(..width).unwrap_or_default();
                 stream.slot(position, slot)?;
-                drawn.push((drawer, row.draw(slot, &mut stream.overflow(position))? as u32));
+                drawn.push(row.draw(slot, &mut stream.overflow(position))? as u32);
             }
         }
         Ok(drawn)
-    })?;
-    let mut choices = vec![0; rows.len()];
-    for (drawer, choice) in parts.into_iter().flatten() {
-        if let Some(place) = choices.get_mut(drawer) {
+    };
+    let mut choices = Vec::with_capacity(rows.len());
+    threads::in_order(block.len(), at_once, threads, work, |drawn: Vec<u32>| choices.extend_from_slice(&drawn))?;
+    if sorted {
+        return Ok(choices);
+    }
+    let mut placed = vec![0; rows.len()];
+    for (choice, drawer) in choices.into_iter().zip(by_row) {
+        if let Some(place) = placed.get_mut(drawer) {
             *place = choice;
         }
     }
-    Ok(choices)
+    Ok(placed)
 }
 
 /// The integer weights of every row of a block, one row after the other.
@@ -339,8 +246,8 @@ mod tests {
         let block = Block::new(&law, &products, &[1.0, 2.0]).unwrap();
         let keys = [KEY];
         let occurrences = Occurrences::new(&keys, &[0, 0], &[0, 1]).unwrap();
-        assert!(draw(&law, &block, &[0, 2], &occurrences, 1, 1).is_err());
-        assert!(draw(&law, &block, &[0], &occurrences, 1, 1).is_err());
-        assert!(draw(&law, &block, &[1, 0], &occurrences, 1, 1).is_ok());
+        assert!(draw(&law, &block, &[0, 2], &occurrences, None, 1, 1).is_err());
+        assert!(draw(&law, &block, &[0], &occurrences, None, 1, 1).is_err());
+        assert!(draw(&law, &block, &[1, 0], &occurrences, None, 1, 1).is_ok());
     }
 }

@@ -142,7 +142,7 @@ fn canonical_ids(py: Python<'_>, ids: Chunks, by_name: bool) -> PyResult<Column>
         for row in 0..ids.len() {
             out.push(ids.get(row)?.unwrap_or_default());
         }
-        Ok(Column(Arc::new(StringsBuilder::join(vec![out], 1)?)))
+        Ok(Column(Arc::new(out.finish()?)))
     })
 }
 

@@ -5,7 +5,9 @@ use pyo3::prelude::*;
 use super::arrow_ffi::{Chunks, Column};
 use super::detached;
 use super::numbers::{column, numbers, occurrences};
-use crate::draw::near::{self, Block, Law};
+use crate::draw::distances::Law;
+use crate::draw::groups;
+use crate::draw::near::{self, Block};
 use crate::draw::radial;
 use crate::draw::uniforms::{choices, signed_uniforms};
 use crate::laws::output_sets::{output_sets as partition, Metric};
@@ -57,8 +59,8 @@ impl NearLaw {
         })
     }
 
-    /// The word that every occurrence draws from the weights of its row.
-    #[pyo3(signature = (products, row_norms, rows, record_keys, records, positions, purpose=1, threads=None))]
+    /// The word that every occurrence draws from the weights of its row; `some` are the numbers of those that draw.
+    #[pyo3(signature = (products, row_norms, rows, record_keys, records, positions, purpose=1, threads=None, some=None))]
     #[allow(clippy::too_many_arguments)]
     fn draw(
         &self,
@@ -71,23 +73,31 @@ impl NearLaw {
         positions: Chunks,
         purpose: u32,
         threads: Option<usize>,
+        some: Option<Chunks>,
     ) -> PyResult<Column> {
         detached(py, || {
             let (norms, threads) = (numbers(&row_norms, "squared lengths")?, threads::count(threads)?);
             let rows = numbers(&rows, "rows")?;
+            let some = some.as_ref().map(|some| numbers::<i64>(some, "numbers of draws")).transpose()?;
             let draws = occurrences(&record_keys, &records, &positions)?;
             let choices = match numbers::<f32>(&products, "products") {
                 Ok(products) => {
-                    near::draw(&self.0, &Block::new(&self.0, products, norms)?, rows, &draws, purpose, threads)
+                    near::draw(&self.0, &Block::new(&self.0, products, norms)?, rows, &draws, some, purpose, threads)
                 }
                 Err(_) => {
                     let products = numbers::<f64>(&products, "products")?;
-                    near::draw(&self.0, &Block::new(&self.0, products, norms)?, rows, &draws, purpose, threads)
+                    near::draw(&self.0, &Block::new(&self.0, products, norms)?, rows, &draws, some, purpose, threads)
                 }
             }?;
             Ok(column(choices))
         })
     }
+}
+
+/// The numbers of draws ordered by word, unknown words (2^32 - 1) last (int64).
+#[pyfunction]
+fn by_word(py: Python<'_>, words: Chunks) -> PyResult<Column> {
+    detached(py, || groups::by_word(numbers(&words, "words")?).map(column))
 }
 
 /// `count` signed uniforms of every draw, from the words of its slot from `first` on.
@@ -160,6 +170,7 @@ fn output_sets(py: Python<'_>, vectors: Chunks, dimensions: usize, k: usize, cos
 
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NearLaw>()?;
+    module.add_function(wrap_pyfunction!(by_word, module)?)?;
     module.add_function(wrap_pyfunction!(uniforms, module)?)?;
     module.add_function(wrap_pyfunction!(radial_noise, module)?)?;
     module.add_function(wrap_pyfunction!(output_sets, module)?)?;

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{ArrowPrimitiveType, Float32Type, Float64Type, Int16Type, Int8Type, UInt32Type, UInt64Type};
+use arrow_array::types::{
+    ArrowPrimitiveType, Float32Type, Float64Type, Int16Type, Int64Type, Int8Type, UInt32Type, UInt64Type,
+};
 use arrow_array::{Array, PrimitiveArray};
 use arrow_buffer::ArrowNativeType;
 
@@ -41,6 +43,10 @@ impl Number for i16 {
     type Arrow = Int16Type;
 }
 
+impl Number for i64 {
+    type Arrow = Int64Type;
+}
+
 impl Number for u32 {
     type Arrow = UInt32Type;
 }
@@ -66,7 +72,7 @@ pub fn keys(chunks: &Chunks) -> Result<&[[u8; 32]]> {
 
 /// An Arrow array of numbers.
 pub fn column<T: Number>(values: Vec<T>) -> Column {
-    Column(Arc::new(PrimitiveArray::<T::Arrow>::from_iter_values(values)))
+    Column(Arc::new(PrimitiveArray::<T::Arrow>::new(values.into(), None)))
 }
 
 /// Draws of many records: the record and the position of each, and the keys of the records.
