@@ -131,7 +131,7 @@ def tokenizer(files: Mapping[str, Artifact]) -> Any:
         made.backend_tokenizer.encode_special_tokens = True
         return made
 
-    return _once("tokenizer", (), files, read, tokens_only=True)
+    return once("tokenizer", (), files, read, tokens_only=True)
 
 
 def masked_model(files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
@@ -202,7 +202,7 @@ def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: 
             loaded = auto.from_pretrained(folder, attn_implementation="eager", **settings)
         return loaded.eval().requires_grad_(requires_grad=False).to(device)
 
-    return _once(kind, (device, dtype), files, read)
+    return once(kind, (device, dtype), files, read)
 
 
 def opened(files: Mapping[str, Artifact], read: Callable[[Path], Any], *, tokens_only: bool = False) -> Any:
@@ -227,7 +227,7 @@ def opened(files: Mapping[str, Artifact], read: Callable[[Path], Any], *, tokens
             return read(Path(name))
 
 
-def _once(
+def once(
     kind: str,
     settings: tuple[str, ...],
     files: Mapping[str, Artifact],
@@ -235,7 +235,18 @@ def _once(
     *,
     tokens_only: bool = False,
 ) -> Any:
-    """Read a model that the process has not read yet, and drop the oldest of its kind if there are too many."""
+    """Read a model that the process has not read yet, and drop the oldest of its kind if there are too many.
+
+    Args:
+        kind: Name of what `read` returns.
+        settings: What else it depends on beside the files.
+        files: The model's files, by role.
+        read: Reads a folder and returns the model (`opened`).
+        tokens_only: Leave out the weights.
+
+    Raises:
+        PolicyError: torch or transformers is missing, or `read` fails.
+    """
     need_transformers()
     key = (kind, *settings, identity(files))
     with _LOCK:

@@ -279,9 +279,11 @@ class MaskedMechanism(MaskedOutputs):
         settings = (self.mode, self.hides_length, self.window, self.clip_range, *self._adjusted_by)
         key = (language_model.identity(files), *machine, *settings)
         if key not in _SCORERS:
+            from dptext_etl.inference.masked import roberta
+
             if len(_SCORERS) >= _SCORERS_HELD:
                 del _SCORERS[next(iter(_SCORERS))]
-            _SCORERS[key] = self._scorer(language_model.masked_model(files, *machine))
+            _SCORERS[key] = self._scorer(roberta.masked_model(files, *machine))
         return _SCORERS[key]
 
     def _scorer(self, model: Any) -> MaskedScorer:

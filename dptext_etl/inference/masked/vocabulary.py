@@ -17,6 +17,7 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.inference import language_model
 from dptext_etl.inference.masked.layout import Frame, Pieces
 from dptext_etl.inference.masked.steps import Numbers
+from dptext_etl.inference.masked.tokens import tokenizer
 
 _KEPT_WORDS = 2**20  # encoded words in the cache for later texts
 _VOCABULARIES: dict[tuple[tuple[str, str], ...], MaskedVocabulary] = {}
@@ -26,7 +27,7 @@ class MaskedVocabulary:
     """Encode words with a tokenizer.
 
     Args:
-        tokenizer: A fast tokenizer of transformers.
+        tokenizer: A fast tokenizer of transformers, or `dptext_etl.inference.masked.tokens.Tokens`.
 
     Attributes:
         mask: Token id of the mask.
@@ -47,7 +48,7 @@ class MaskedVocabulary:
         """Return the vocabulary of a model, which a process reads once."""
         key = tuple(item for item in language_model.identity(files) if not item[0].endswith(language_model.WEIGHTS))
         if key not in _VOCABULARIES:
-            _VOCABULARIES[key] = cls(language_model.tokenizer(files))
+            _VOCABULARIES[key] = cls(tokenizer(files))
         return _VOCABULARIES[key]
 
     def encode(self, words: Sequence[str]) -> list[Pieces]:
