@@ -38,6 +38,7 @@ class IdKey:
         self._reference = reference
         self._ledger_id = ledger_id
         self._secret: _kernel.Secret | None = None
+        self._recent: tuple[pa.Array, Mask, Bytes] | None = None
 
     @property
     def secret(self) -> _kernel.Secret:
@@ -66,7 +67,9 @@ class IdKey:
         return secret
 
     def records(self, ids: pa.Array, canary: Mask) -> Bytes:
-        """Hash record ids, shape (records, 32). Canary rows are hashed apart, so no canary meets a real id.
+        """Hash record ids, shape (records, 32), read-only. Canary rows are hashed apart, so no canary meets a real id.
+
+        The same ids again, as a commit brings what was reserved, are not hashed again.
 
         Args:
             ids: Canonical record ids, strings, no nulls.
@@ -78,8 +81,15 @@ class IdKey:
         ids = _strings(ids, "record ids")
         if ids.null_count:
             raise InputError(f"{ids.null_count} record ids are null", "every record needs an id of its own")
-        if not canary.any():
-            return self._hashed("rec", ids)
+        recent = self._recent
+        if recent is not None and recent[0].equals(ids) and np.array_equal(recent[1], canary):
+            return recent[2]
+        hashed = self._hashed("rec", ids) if not canary.any() else self._apart(ids, canary)
+        hashed.setflags(write=False)
+        self._recent = ids, canary.copy(), hashed
+        return hashed
+
+    def _apart(self, ids: pa.Array, canary: Mask) -> Bytes:
         hashed = np.empty((len(ids), WIDTH), np.uint8)
         for kind, chosen in (("rec", ~canary), ("canary", canary)):
             hashed[chosen] = self._hashed(kind, ids.filter(to_arrow(chosen)))

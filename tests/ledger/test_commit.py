@@ -6,6 +6,8 @@ import pytest
 
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger import CommitOutcome, Outcome
+from dptext_etl.ledger.idkey import IdKey
+from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 
 from .conftest import digest
 
@@ -105,4 +107,44 @@ def test_the_same_job_may_ask_again_and_still_abort(kit):
     kit.reserve(["a"], cap=9)
     kit.reserve(["a"], cap=9)
     assert kit.ledger.abort("job", compute_never_started=True) == 1
+    kit.sound()
+
+
+def test_a_commit_neither_hashes_nor_looks_up_again_what_its_reservation_did(kit, monkeypatch):
+    for name in "abc":
+        kit.reserve([name, f"{name}-more"])
+    hashed, looked = [], []
+    real_hash, real_hits = IdKey._hashed, SortedRuns._hits
+    monkeypatch.setattr(IdKey, "_hashed", lambda self, kind, ids: hashed.append(kind) or real_hash(self, kind, ids))
+    monkeypatch.setattr(SortedRuns, "_hits", lambda self, run, ids: looked.append(run.id) or real_hits(self, run, ids))
+    names = ["d", "e", "f"]
+    kit.reserve(names)
+    assert (hashed, len(looked)) == (["rec", "sub"], 3)
+    assert kit.commit(names) == [0, 0, 0]
+    assert (hashed, len(looked)) == (["rec", "sub"], 4), "only the run that the reservation made is new"
+    assert kit.commit(["e", "d"]) == [1, 1], "other ids: nothing is known of them"
+    assert (len(hashed), len(looked)) == (3, 8)
+    kit.sound()
+
+
+def test_what_a_writer_remembers_of_a_reservation_is_never_out_of_date(kit, new_kit):
+    other, names = new_kit(kit.place), ["a", "b"]
+    kit.reserve(names, job="mine")
+    other.ledger.abort("mine", compute_never_started=True)
+    other.reserve(names, texts=["changed", "text"], job="theirs")
+    with pytest.raises(
+        LedgerError, match="0 records were never reserved in this release, 1 were reserved with another"
+    ):
+        kit.commit(names)
+    kit.reserve(["c", "d"])
+    other.commit(["d"], outputs="theirs")
+    assert kit.commit(["c", "d"]) == [DONE, DIVERGED]
+    kit.reserve(["e", "f"])
+    kit.reserve(["g", "h"], texts="text two")
+    assert kit.commit(["g", "h"], texts="text two") == kit.commit(["f", "e"]) == [DONE, DONE]
+    marked = np.array([True, False])
+    kit.reserve(["x", "y"], [None, "ann"], canary=marked)
+    assert kit.commit(["x", "y"], canary=marked) == [0, 0]
+    with pytest.raises(LedgerError, match="1 records were never reserved"):
+        kit.commit(["x", "y"])
     kit.sound()

@@ -71,7 +71,7 @@ def examine(book: Book, ref: ReleaseRef, outputs: Outputs) -> Examined:
     """
     book.releases.require_usable(ref)
     records, order, identities, digests, positions, _ = outputs
-    held = book.records.held(ref, records, order)
+    held = book.records.held(ref, records, order, book.records.recollect(ref, records, order))
     _require_reserved(held, identities)
     done = held.state == State.COMMITTED
     _require_within(book, held.places.take(~done), positions[~done])

@@ -17,6 +17,7 @@ from dptext_etl.ledger.storage.keyed_ids import Index
 from dptext_etl.ledger.storage.parts import Part, Values
 from dptext_etl.ledger.storage.segments import Segments
 from dptext_etl.ledger.storage.sorted_runs import Recall, SortedRun, SortedRuns
+from dptext_etl.ledger.terms import ReleaseRef
 
 
 class Sealed(NamedTuple):
@@ -51,6 +52,10 @@ class Foresight:
         """
         name = b"\0".join(part if isinstance(part, bytes) else str(part).encode() for part in what)
         return self._recalls.setdefault(name, Recall())
+
+    def records(self, ref: ReleaseRef) -> Recall:
+        """Return what lookups of the records of the batch found in a release."""
+        return self.recall("records", ref.id, ref.nonce)
 
     def catch_up(self) -> None:
         """Look up again in what others wrote since."""

@@ -116,6 +116,7 @@ def reserve(request: Request, columns: list[ColumnCharge], foresight: Foresight,
         book.store.execute("update batch set attached=1 where seq=?", (batch,))
     for item in seen:
         _count(request, item, judged.rows(item))
+        book.records.remember(item.column.ref, foresight.records(item.column.ref))
     return outcome
 
 
@@ -180,8 +181,7 @@ def judge(request: Request, columns: list[ColumnCharge], foresight: Foresight) -
 def _look(request: Request, column: ColumnCharge, foresight: Foresight) -> Seen:
     ref, batch = column.ref, request.batch
     request.book.releases.require_usable(ref)
-    recall = foresight.recall("records", ref.id, ref.nonce)
-    held = request.book.records.held(ref, batch.record_ids, batch.record_order, recall)
+    held = request.book.records.held(ref, batch.record_ids, batch.record_order, foresight.records(ref))
     same = held.same(column.identities)
     return Seen(column, held, ~held.known, held.known & ~same, same & (held.state == State.COMMITTED))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from dptext_etl.ledger.storage.sorted_runs import Recall, SortedRuns
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import I64, U8, Mask, ReleaseRef, State
 
+RECENT = 4
+"""Batches and columns of which a writer remembers what it looked up when it reserved them, until it commits them."""
 POSTS = "post/"
 """What the names begin with under which `meta` says which events hold post-processed rows of a batch."""
 
@@ -77,6 +80,7 @@ class Records:
         self._journal = journal
         self._segments = segments
         self._cache = cache
+        self._recent: deque[tuple[ReleaseRef, Recall]] = deque(maxlen=RECENT)
 
     def index(self, release: int, nonce: int) -> SortedRuns:
         """Return the record index of a release: record id to identity of the text and place."""
@@ -107,6 +111,25 @@ class Records:
         state[known] = self.states_of(places.take(known))
         known &= ~(known & (state == State.ABORTED))
         return Held(known, KeyedIds(stored[0].view(np.uint64), stored[1].view(np.uint64)), places, state)
+
+    def remember(self, ref: ReleaseRef, recall: Recall) -> None:
+        """Keep what was looked up of records that are reserved, for their commit. Call it inside a transaction."""
+        self._recent.append((ref, recall))
+
+    def recollect(self, ref: ReleaseRef, records: KeyedIds, order: Index) -> Recall:
+        """Return what was looked up of these records when they were reserved; it is remembered no longer.
+
+        Args:
+            ref: The release.
+            records: Keyed ids in any order.
+            order: The places of the records in ascending order of id.
+        """
+        wanted = records.take(order)
+        found = next((kept for kept in self._recent if kept[0] == ref and kept[1].asked_for(wanted)), None)
+        if found is None:
+            return Recall()
+        self._recent.remove(found)
+        return found[1]
 
     def reserve(self, ref: ReleaseRef, batch: int, records: KeyedIds, order: Index, idem_keys: KeyedIds) -> None:
         """Add the rows of a new batch to the index.

@@ -77,9 +77,13 @@ class Recall:
 
     def ask(self, runs: SortedRuns, wanted: KeyedIds) -> None:
         """Keep which ids are looked up in which map."""
-        if self._asked is not None and not all(map(np.array_equal, wanted, self._asked[1])):
+        if self._asked is not None and not self.asked_for(wanted):
             self._forget()
         self._asked = (runs, wanted)
+
+    def asked_for(self, wanted: KeyedIds) -> bool:
+        """Return whether these ids were looked up."""
+        return self._asked is not None and all(map(np.array_equal, wanted, self._asked[1]))
 
     def catch_up(self) -> None:
         """Look the ids up in runs that are new since; one that vanishes meanwhile is left for later."""
