@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl.checks import CANARY, judging
+from dptext_etl.checks import CANARY, judging, staged_rows
 from dptext_etl.checks.repeats import counted
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark import cells
@@ -26,11 +26,12 @@ from .spark_runs import frame_of
 
 
 def edited(staged, at, change):
-    """The staged run after a defect changed one shard and its record."""
+    """The staged run after a defect changed one shard, in one file, and its record."""
     staging, shard = Staging(staged.layout.staging), staged.shards[at]
     path = staging.path(shard)
-    change([pl.read_parquet(staging.path(item)) for item in staged.shards]).write_parquet(path)
-    changed = replace(shard, sha256=sha256(path))
+    change([staged_rows.whole(staging.path(item)) for item in staged.shards]).write_parquet(path)
+    staged_rows.canaries_beside(path).unlink(missing_ok=True)
+    changed = replace(shard, sha256=sha256(path), canaries="")
     return replace(staged, shards=(*staged.shards[:at], changed, *staged.shards[at + 1 :]))
 
 
@@ -49,6 +50,12 @@ def raw(frames):
     return frames[1].with_columns(review=pl.lit("zzqsentinelqzz"), size=pl.lit(1))
 
 
+def unpaid(frames):
+    """Rows whose ids the ledger never saw, beside rows of another column's text."""
+    never = pl.when(pl.int_range(pl.len()) < 7).then("never-" + pl.col("id")).otherwise("id")
+    return frames[1].with_columns(id=never, note=pl.when(pl.col(CANARY)).then("note").otherwise("review"))
+
+
 def unmarked(frames):
     return frames[1].drop(CANARY)
 
@@ -63,7 +70,7 @@ def test_executors_and_driver_say_together_what_one_process_says(spark, job):
         heard.append((engine.judge(run, candidate, seen), here))
         return ()
 
-    for defect in (again_in_another_shard, raw, unmarked):
+    for defect in (again_in_another_shard, raw, unpaid, unmarked):
         check(edited(staged, 1, defect), judge=both)
         there, here = heard[-1]
         assert there == here, defect.__name__
@@ -71,6 +78,9 @@ def test_executors_and_driver_say_together_what_one_process_says(spark, job):
     counts = {verdict.name: verdict.counts for verdict in heard[0][0]}["one_text_per_record"]
     assert counts["repeated"] == 100
     assert counts["conflicting"] == 50
+    ledgered = {verdict.name: verdict.counts for verdict in heard[2][0]}["rows_ledgered"]
+    assert ledgered["uncommitted"] == 14
+    assert ledgered["different"] > 50
 
 
 def test_what_executors_refuse_is_refused_in_their_words(spark, job):
@@ -133,7 +143,7 @@ def test_digests_are_counted_across_tasks():
     packs = [pack for part in np.array_split(rows, 7) for pack in packed("gate/0:ids", part)]
     packs.sort(key=lambda pack: pack[:2])
     batches = [batch_of([Pack("states", 4, b"state")]), *(batch_of([pack]) for pack in packs)]
-    found = [Pack(*row.values()) for batch in cells._counting(iter(batches)) for row in batch.to_pylist()]
+    found = [Pack(*row.values()) for batch in cells._done({}, iter(batches)) for row in batch.to_pylist()]
     assert counts_of(found) == {"gate/0:ids": counted(rows)}
     assert found[0] == Pack("states", 4, b"state")
     assert len(found) == 2

@@ -38,7 +38,7 @@ def test_a_policy_file_of_one_text_column(films, policy, expected, tmp_path):
     lines += ['ledger = { url = "l.db" }', "[[column]]", 'name = "review"', 'allow = ["cluster"]']
     lines += [f"mechanism = {{ {parameters} }}"]
     (tmp_path / "privacy.toml").write_text("\n".join(lines))
-    register(films, "from_a_file", tmp_path / "privacy.toml")
+    register(films, "from_a_file", tmp_path / "privacy.toml", form=FORMS[0])
     assert column(films, "SELECT from_a_file(review, id) FROM films ORDER BY n") == expected
 
 

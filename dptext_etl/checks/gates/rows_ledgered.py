@@ -3,38 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, ClassVar, NamedTuple, Self
 
 import numpy as np
-import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.looked_up import Cellwise, LookedUp
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
-    from dptext_etl.ledger import Ledger
-    from dptext_etl.ledger.terms import Committed, Posted, ReleaseRef
+    from pathlib import Path
 
-HELD_ROWS = 1 << 19
-"""Rows of a column that are looked up together: each look-up goes through the whole index of the ledger."""
-
-
-class _Cells(NamedTuple):
-    """Cells of one column, shape (rows,): canonical ids, digests of the texts, and which rows are canary rows."""
-
-    ids: pa.Array
-    digests: pa.Array
-    canary: npt.NDArray[np.bool_]
+    from dptext_etl.ledger import Ledger, ReleaseRef
 
 
 class _Place(NamedTuple):
@@ -51,6 +39,8 @@ class RowsLedgered(Gate):
         policy: The policy of the release.
         ledger: The ledger, open.
         refs: Registered release of each text column.
+        scratch: Where cells go that do not fit into memory; None for the system's folder of temporary files.
+        elsewhere: Leave the looking up to whoever runs the gate.
     """
 
     catches = (
@@ -58,18 +48,29 @@ class RowsLedgered(Gate):
         "machine, bytes edited after the commit, texts moved to other rows, raw text in the released column's place."
     )
     stages = frozenset(Stage)
-    seen = ("_cells", "_uncommitted", "_different")
+    seen: ClassVar[tuple[str, ...]] = ("_cells", "_uncommitted", "_different")
     order = 80
     rewritten = True
     asks_ledger = True
 
-    def __init__(self, policy: Policy, ledger: Ledger, refs: Mapping[str, ReleaseRef]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        ledger: Ledger,
+        refs: Mapping[str, ReleaseRef],
+        scratch: Path | None = None,
+        *,
+        elsewhere: bool = False,
+    ) -> None:
         super().__init__(policy)
         self._columns = [item.name for item in policy.columns]
-        self._ledger = ledger
-        self._refs = refs
         self._chains = {item.column or "": item.chain for item in policy.column_policies() if item.chain is not None}
-        self._held: dict[_Place, list[_Cells]] = {}
+        self._known = {
+            _Place(name, chain): Cellwise(ledger.lookup(refs[name], chain), scratch, elsewhere=elsewhere)
+            for name in self._columns
+            for chain in {None, self._chains.get(name)}
+            if name in refs
+        }
         self._cells = self._uncommitted = self._different = 0
         self._unregistered = sum(name not in refs for name in self._columns)
 
@@ -82,7 +83,12 @@ class RowsLedgered(Gate):
         """
         if candidate.ledger is None:
             raise GateError("the ledger is not open, so no row can be looked up")
-        return (cls(candidate.policy, candidate.ledger, candidate.refs),)
+        policy, ledger, elsewhere = candidate.policy, candidate.ledger, candidate.looked_up_elsewhere
+        return (cls(policy, ledger, candidate.refs, candidate.scratch, elsewhere=elsewhere),)
+
+    def lookups(self) -> Mapping[str, Cellwise]:
+        """Compare the cells of each column with the ledger."""
+        return {f"{place.column}/{place.chain or ''}": cells for place, cells in self._known.items()}
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Take a batch of rows; marked canary rows are looked up as such."""
@@ -101,7 +107,7 @@ class RowsLedgered(Gate):
             self._uncommitted += batch.height
             return
         for place, name in places.items():
-            if place.column in self._refs and name in batch.columns:
+            if place in self._known and name in batch.columns:
                 self._cells += batch.height
                 known = batch.filter(pl.col(self.policy.id).is_not_null())
                 self._uncommitted += batch.height - known.height
@@ -110,24 +116,21 @@ class RowsLedgered(Gate):
                 else:
                     self._different += known.height
 
-    def state(self) -> dict[str, Any]:
-        """Look up what is held, and return the counts."""
-        self._look_up_all()
-        return super().state()
-
     def verdict(self) -> Verdict:
         """Pass if every column is registered, and every cell is committed with these bytes."""
-        self._look_up_all()
+        found = LookedUp(self._uncommitted, self._different)
+        for cells in self._known.values():
+            found = found.plus(cells.counts())
         counts = {
             "cells": self._cells,
-            "uncommitted": self._uncommitted,
-            "different": self._different,
+            "uncommitted": found.uncommitted,
+            "different": found.different,
             "unregistered_columns": self._unregistered,
         }
-        passed = not (self._uncommitted or self._different or self._unregistered)
+        passed = not (found.uncommitted or found.different or self._unregistered)
         said = f"all {self._cells} cells are committed with these bytes"
         if not passed:
-            said = f"of {self._cells} cells {self._uncommitted} have no commit, {self._different} hold other bytes"
+            said = f"of {self._cells} cells {found.uncommitted} have no commit, {found.different} hold other bytes"
         if self._unregistered:
             said += f"; {self._unregistered} columns have no registered release"
         return self.outcome(counts, said, passed=passed)
@@ -138,34 +141,5 @@ class RowsLedgered(Gate):
             return
         marked = CANARY in rows.columns
         canary = rows[CANARY].fill_null(value=False).to_numpy() if marked else np.zeros(rows.height, np.bool_)
-        digests = pa.array(_kernel.digests(rows[name]))
-        held = self._held.setdefault(place, [])
-        held.append(_Cells(canonical_ids(rows[self.policy.id].to_arrow()), digests, canary))
-        if sum(len(cells.ids) for cells in held) >= HELD_ROWS:
-            self._look_up(place)
-
-    def _look_up_all(self) -> None:
-        for place, held in self._held.items():
-            if held:
-                self._look_up(place)
-
-    def _look_up(self, place: _Place) -> None:
-        """Compare what is held of a column with what the ledger vouches for."""
-        held, self._held[place] = self._held[place], []
-        ids, here = pa.concat_arrays([cells.ids for cells in held]), pa.concat_arrays([cells.digests for cells in held])
-        canary = np.concatenate([cells.canary for cells in held])
-        while len(ids):  # the ledger is asked for an id once: one that is repeated takes another turn
-            first = pl.Series(ids, dtype=pl.String).is_first_distinct().to_numpy()
-            chosen, rest = to_arrow(first), to_arrow(~first)
-            committed = self._vouched(place, ids.filter(chosen), canary[first])
-            equal = pl.Series(pc.equal(here.filter(chosen), committed.digests)).fill_null(value=False).to_numpy()
-            self._uncommitted += int(np.sum(~committed.mask))
-            self._different += int(np.sum(committed.mask & ~equal))
-            ids, here, canary = ids.filter(rest), here.filter(rest), canary[~first]
-
-    def _vouched(self, place: _Place, ids: pa.Array, canary: npt.NDArray[np.bool_]) -> Committed | Posted:
-        """Look up digests of what was committed, or of what post-processing made of it."""
-        ref = self._refs[place.column]
-        if place.chain is None:
-            return self._ledger.committed(ref, ids, canary=canary)
-        return self._ledger.posted(ref, place.chain, ids, canary=canary)
+        ids = canonical_ids(rows[self.policy.id].to_arrow())
+        self._known[place].add(ids, pa.array(_kernel.digests(rows[name])), canary)

@@ -1,28 +1,38 @@
-"""Count digests among all rows of a cluster: tasks pack them by their first byte, others count each pack whole.
+"""Count digests among all rows of a cluster: tasks pack them by their first bits, others count each pack whole.
 
 A row here is a pack: a name, the number of its bucket, and bytes. Digests of one bucket and name meet in one task, so
-the counts of all tasks add up (`checks.repeats`). Packs of other kinds pass unchanged.
+the counts of all tasks add up (`checks.repeats`). The last word of a name says what is done with the pack; packs of
+other kinds pass unchanged.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl.checks.buckets import BUCKETS, Cells
+from dptext_etl.checks.buckets import Cells
 from dptext_etl.checks.repeats import Counted, counted
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SCHEMA = "name string, bucket int, cells binary"
-_WIDTH = "w"
-"""What stands before the bytes per row in the name of a pack of digests: the second word of "NAME w32"."""
+DIGESTS = "w"
+"""Kind of the packs of digests that are counted. Width in bytes follows: "NAME w32"."""
+COUNTS = "counts"
+"""Kind of the packs that hold counts of digests."""
+_BITS = 8
+_CELLS_PER_TASK = 1 << 18
+
+Work = Callable[[str, Iterable[tuple[int, Cells]]], Iterable["Pack"]]
+"""Turns the cells of one name, bucket by bucket, into packs."""
 
 
 class Pack(NamedTuple):
@@ -30,7 +40,7 @@ class Pack(NamedTuple):
 
     Attributes:
         name: What it holds.
-        bucket: The first byte of its digests; any number for other packs.
+        bucket: What all its cells have in common, such as their first bits; any number for other packs.
         cells: The bytes.
     """
 
@@ -39,17 +49,39 @@ class Pack(NamedTuple):
     cells: bytes
 
 
-def packed(name: str, rows: Cells) -> Iterator[Pack]:
-    """Pack digests by their first byte.
+def packed(name: str, rows: Cells, kind: str = DIGESTS, bits: int = _BITS) -> Iterator[Pack]:
+    """Pack rows by their first bits.
 
     Args:
-        name: What they are digests of.
-        rows: Shape (rows, bytes per row); the digest is in front.
+        name: What they hold.
+        rows: Shape (rows, bytes per row); a digest or a hashed id is in front.
+        kind: What is done with them.
+        bits: How many bits, 0 to 16.
     """
-    ordered = rows[np.argsort(rows[:, 0], kind="stable")]
-    edges = np.searchsorted(ordered[:, 0], np.arange(BUCKETS + 1))
-    for bucket in np.flatnonzero(np.diff(edges)).tolist():
-        yield Pack(f"{name} {_WIDTH}{rows.shape[1]}", bucket, ordered[edges[bucket] : edges[bucket + 1]].tobytes())
+    front = rows[:, 0].astype(np.int64) << 8 | rows[:, 1]
+    yield from grouped(name, rows, front >> (16 - bits), kind)
+
+
+def grouped(name: str, rows: Cells, buckets: npt.NDArray[np.int64], kind: str) -> Iterator[Pack]:
+    """Pack rows by bucket.
+
+    Args:
+        name: What they hold.
+        rows: Shape (rows, bytes per row).
+        buckets: The bucket of each row, shape (rows,).
+        kind: What is done with them.
+    """
+    order = np.argsort(buckets, kind="stable")
+    ordered, found = rows[order], buckets[order]
+    edges = [0, *(np.flatnonzero(np.diff(found)) + 1).tolist(), len(rows)]
+    for begin, end in pairwise(edges):
+        if begin < end:
+            yield Pack(f"{name} {kind}{rows.shape[1]}", int(found[begin]), ordered[begin:end].tobytes())
+
+
+def tasks_for(cells: int) -> int:
+    """Return among how many tasks so many cells are spread, so that each holds few."""
+    return 1 + cells // _CELLS_PER_TASK
 
 
 def batch_of(packs: Iterable[Pack]) -> pa.RecordBatch:
@@ -59,36 +91,63 @@ def batch_of(packs: Iterable[Pack]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, names=["name", "bucket", "cells"])
 
 
-def gathered(frame: DataFrame) -> list[Pack]:
-    """Count the digests of a frame of packs on the executors, and collect counts and other packs.
+def met(frame: DataFrame, tasks: int | None = None, **work: Work) -> DataFrame:
+    """Bring the packs of a bucket together in one task, which counts digests and does what is asked for other kinds.
 
     Args:
         frame: Packs, with the columns of `SCHEMA`.
+        tasks: Among how many tasks they are spread; None leaves that to Spark.
+        work: What is done with the packs of a kind.
+
+    Returns:
+        The packs that come of it, lazily; packs of other kinds stay as they are.
     """
-    together = frame.repartition("bucket").sortWithinPartitions("name", "bucket")
-    return [Pack(row[0], row[1], bytes(row[2])) for row in together.mapInArrow(_counting, SCHEMA).collect()]
+    spread = frame.repartition("bucket") if tasks is None else frame.repartition(tasks, "bucket")
+    return spread.sortWithinPartitions("name", "bucket").mapInArrow(partial(_done, work), SCHEMA)
+
+
+def collected(frame: DataFrame) -> list[Pack]:
+    """Collect packs; those of digests must have been counted."""
+    return [Pack(row[0], row[1], bytes(row[2])) for row in frame.collect()]
 
 
 def counts_of(packs: Iterable[Pack]) -> dict[str, Counted]:
-    """Add up the counts that `gathered` returned, by what was counted."""
+    """Add up the counts of digests, by what was counted."""
     total: dict[str, Counted] = {}
-    for pack in packs:
-        if _is_digests(pack.name):
-            name = pack.name.rpartition(" ")[0]
-            total[name] = total.get(name, Counted()).plus(Counted(*json.loads(pack.cells)))
+    for name, counts in of_kind(packs, COUNTS):
+        total[name] = total.get(name, Counted()).plus(Counted(*counts))
     return total
 
 
-def _counting(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def of_kind(packs: Iterable[Pack], wanted: str) -> Iterator[tuple[str, list[int]]]:
+    """Yield what packs of one kind counted, with the name of what was counted."""
+    for pack in packs:
+        name, _, kind = pack.name.rpartition(" ")
+        if kind == wanted:
+            yield name, json.loads(pack.cells)
+
+
+def _done(work: Mapping[str, Work], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for name, packs in groupby(_packs(batches), key=lambda pack: pack.name):
-        if not _is_digests(name):
+        what, kind, width = _parsed(name)
+        if kind == DIGESTS:
+            yield batch_of([_counting(what, _buckets(packs, width))])
+        elif kind in work:
+            yield from (batch_of([pack]) for pack in work[kind](what, _buckets(packs, width)))
+        else:
             yield from (batch_of([pack]) for pack in packs)
-            continue
-        width, total = int(name.rpartition(_WIDTH)[2]), Counted()
-        for _, together in groupby(packs, key=lambda pack: pack.bucket):
-            rows = np.frombuffer(b"".join(pack.cells for pack in together), np.uint8).reshape(-1, width)
-            total = total.plus(counted(rows))
-        yield batch_of([Pack(name, -1, json.dumps(total).encode())])
+
+
+def _counting(name: str, buckets: Iterable[tuple[int, Cells]]) -> Pack:
+    total = Counted()
+    for _, rows in buckets:
+        total = total.plus(counted(rows))
+    return Pack(f"{name} {COUNTS}", -1, json.dumps(total).encode())
+
+
+def _buckets(packs: Iterable[Pack], width: int) -> Iterator[tuple[int, Cells]]:
+    for bucket, together in groupby(packs, key=lambda pack: pack.bucket):
+        yield bucket, np.frombuffer(b"".join(pack.cells for pack in together), np.uint8).reshape(-1, width)
 
 
 def _packs(batches: Iterator[pa.RecordBatch]) -> Iterator[Pack]:
@@ -97,5 +156,7 @@ def _packs(batches: Iterator[pa.RecordBatch]) -> Iterator[Pack]:
         yield from (Pack(*(cell.as_py() for cell in row)) for row in zip(*columns, strict=True))
 
 
-def _is_digests(name: str) -> bool:
-    return name.rpartition(" ")[2].startswith(_WIDTH)
+def _parsed(name: str) -> tuple[str, str, int]:
+    """Take the name of a pack of cells apart: what they are, their kind, and bytes per cell; no kind for others."""
+    what, _, last = name.rpartition(" ")
+    return (what, last[0], int(last[1:])) if last[1:].isdigit() else (name, "", 0)

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-import pyarrow.parquet as pq
 
-from dptext_etl.checks.candidate import Candidate, batches, schema
+from dptext_etl.checks.candidate import Candidate
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import feed, feed_rewritten, made
+from dptext_etl.checks.staged_rows import batches, count, schema
 from dptext_etl.engines.spark.board import Board
 from dptext_etl.engines.spark.cells import Pack, packed
+from dptext_etl.engines.spark.look_ups import cells_of
 from dptext_etl.engines.spark.tasks import policies
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.patience import patient
@@ -43,6 +44,7 @@ class GateOrder:
         canaries: The canary rows of all shards, as `reload.planted` writes them, in JSON.
         id_type: Type of the record ids.
         rows: Rows of all shards, canary rows included.
+        bits: By how many leading bits the ledger's index is cut into ranges.
     """
 
     policy: str
@@ -54,6 +56,7 @@ class GateOrder:
     canaries: str
     id_type: pl.DataType
     rows: int
+    bits: int = 0
 
 
 def keyed(gates: Iterable[Gate]) -> dict[str, Gate]:
@@ -77,10 +80,11 @@ def show(order: GateOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
         shard: The shard; the hash of its file is checked.
 
     Returns:
-        What the gates have seen of it, in one pack, and packs of digests.
+        What the gates have seen of it, in one pack, packs of digests, and packs of cells to look up.
     """
     gates, states = patient(partial(_fed, order, shard))
     yield Pack(STATES, place, pickle.dumps(states))
+    yield from cells_of(gates, order.bits)
     for name, gate in gates.items():
         for what, repeats in gate.repeats().items():
             for rows in repeats.drain():
@@ -88,7 +92,7 @@ def show(order: GateOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
 
 
 def _fed(order: GateOrder, shard: StagedShard) -> tuple[dict[str, Gate], dict[str, dict[str, Any]]]:
-    """Return the gates of a shard and their states; a gate may ask the ledger as late as for its state."""
+    """Return the gates of a shard and their states."""
     staging, run = Staging(order.staging), _candidate(order)
     staging.require(shard)
     part = staging.path(shard)
@@ -102,7 +106,7 @@ def _fed(order: GateOrder, shard: StagedShard) -> tuple[dict[str, Gate], dict[st
         if shard.post:
             feed_rewritten(gates.values(), staging.post(shard))
         states = {name: gate.state() for name, gate in gates.items()}
-    order.board.done(shard.index, pq.read_metadata(part).num_rows)
+    order.board.done(shard.index, count(part))
     return gates, states
 
 
@@ -112,4 +116,4 @@ def _candidate(order: GateOrder) -> Candidate:
     policy, columns = policies(order.policy, order.columns)
     policy = policy.placed(columns)
     canaries = plans_of(json.loads(order.canaries), policy, order.partition, order.id_type)
-    return Candidate(policy, (), canaries, 0, None, dict(order.refs), counted=order.rows)
+    return Candidate(policy, (), canaries, 0, None, dict(order.refs), counted=order.rows, looked_up_elsewhere=True)

@@ -12,7 +12,7 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.checks.short_digests import short_digests
-from dptext_etl.engines.spark.cells import SCHEMA, Pack, batch_of, counts_of, gathered, packed
+from dptext_etl.engines.spark.cells import SCHEMA, Pack, batch_of, collected, counts_of, met, packed
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.keys import canonical_ids
 
@@ -46,7 +46,7 @@ def count_ids(frame: DataFrame) -> IdCounts:
     Args:
         frame: Two columns: ids, and whether the subject is missing.
     """
-    packs = gathered(frame.toDF("id", "subject").mapInArrow(task(), SCHEMA))
+    packs = collected(met(frame.toDF("id", "subject").mapInArrow(task(), SCHEMA)))
     rows, null_ids, null_subjects = np.sum(
         [(0, 0, 0), *(json.loads(pack.cells) for pack in packs if pack.name == _GAPS)], axis=0
     ).tolist()

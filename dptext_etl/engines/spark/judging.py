@@ -6,20 +6,22 @@ import json
 import pickle
 import secrets
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow.parquet as pq
-
 from dptext_etl.checks import Candidate, Verdict
-from dptext_etl.checks.candidate import schema
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import made, search
+from dptext_etl.checks.looked_up import LookedUp
 from dptext_etl.checks.repeats import Counted
+from dptext_etl.checks.staged_rows import count, schema
 from dptext_etl.engines.spark.board import Board
 from dptext_etl.engines.spark.carried import carried_columns
-from dptext_etl.engines.spark.cells import counts_of, gathered
+from dptext_etl.engines.spark.cells import collected, counts_of, tasks_for
 from dptext_etl.engines.spark.gate_tasks import STATES, GateOrder, keyed, show
+from dptext_etl.engines.spark.ledger_url import for_workers
+from dptext_etl.engines.spark.look_ups import LookUps, found_in, looked_up
 from dptext_etl.engines.spark.orders import over_shards, refuse
 from dptext_etl.engines.spark.tasks import written
 from dptext_etl.engines.spark.watching import watched
@@ -48,15 +50,18 @@ def judge(
     order = _order(spark, staged)
     with seam("evaluating the gates", GateError, _HINT):
         gates = keyed(made(candidate, map(schema, candidate.parts)))
+        look_ups = LookUps.of(gates, for_workers(staged.policy.ledger))
+        order = replace(order, bits=look_ups.bits)
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
         with watched(order.board, seen):
-            packs = gathered(over_shards(spark, staged.shards, partial(show, order)))
+            shown = over_shards(spark, staged.shards, partial(show, order))
+            packs = collected(looked_up(shown, look_ups, tasks_for(order.rows * len(staged.refs))))
         refuse(packs)
         states = {pack.bucket: pickle.loads(pack.cells) for pack in packs if pack.name == STATES}  # noqa: S301  (ours)
         for place in range(len(staged.shards)):
             for name, gate in gates.items():
                 gate.merge(states[place].get(name, {}))
-        _add_counts(gates, counts_of(packs))
+        _add_counts(gates, counts_of(packs), found_in(packs))
         search(gates.values(), candidate)
         return tuple(gate.verdict() for gate in gates.values())
 
@@ -82,13 +87,15 @@ def _rows(staged: StagedRun) -> Iterator[int]:
     for shard in staged.shards:
         with seam("reading what was staged", InputError):
             try:
-                yield pq.read_metadata(staging.path(shard)).num_rows
+                yield count(staging.path(shard))
             except (OSError, ValueError):
                 staging.require(shard)
                 raise
 
 
-def _add_counts(gates: dict[str, Gate], counts: dict[str, Counted]) -> None:
+def _add_counts(gates: dict[str, Gate], counts: dict[str, Counted], found: dict[str, LookedUp]) -> None:
     for name, gate in gates.items():
         for what, repeats in gate.repeats().items():
             repeats.add_counted(counts.get(f"{name}:{what}", Counted()))
+        for what, cells in gate.lookups().items():
+            cells.add_counted(found.get(f"{name}:{what}", LookedUp()))

@@ -78,9 +78,18 @@ def _done(do: Do, batches: Iterator[pa.RecordBatch]) -> Iterator[Pack]:
                 for place, shard in zip(*(_values(batch, at) for at in range(2)), strict=True):
                     yield from do(place, StagedShard.from_json(shard))
     except DPTextError as failure:
-        if type(failure) is DPTextError:  # this is not a refusal of ours, so another attempt may succeed
-            raise
-        yield Pack(_REFUSED, -1, json.dumps([type(failure).__name__, failure.message, failure.hint]).encode())
+        yield refusal(failure)
+
+
+def refusal(failure: DPTextError) -> Pack:
+    """Write a refusal of ours as a pack, which `refuse` reads.
+
+    Raises:
+        DPTextError: This is no refusal, so another attempt may succeed.
+    """
+    if type(failure) is DPTextError:
+        raise failure
+    return Pack(_REFUSED, -1, json.dumps([type(failure).__name__, failure.message, failure.hint]).encode())
 
 
 def _values(batch: pa.RecordBatch, at: int) -> list[Any]:

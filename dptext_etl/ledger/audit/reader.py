@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.audit import views
+from dptext_etl.ledger.audit.lookup import Lookup
 from dptext_etl.ledger.audit.remaining import Remaining, remaining, used
 from dptext_etl.ledger.audit.verify import verify
 from dptext_etl.ledger.operations.batch import record_ids
@@ -102,6 +103,15 @@ class Reader:
         digests[mask] = found
         mask[mask] = done
         return Posted(mask, binaries(digests, mask))
+
+    def lookup(self, ref: ReleaseRef, chain: str | None = None) -> Lookup:
+        """Look up what `committed` or `posted` says, in steps that several processes can share out.
+
+        Args:
+            ref: The release.
+            chain: The hash that names the post-processings in their order; None for what the mechanism released.
+        """
+        return Lookup(self._book, ref, chain)
 
     def known(self, ref: ReleaseRef, ids: pa.Array) -> Mask:
         """Return which records the release has seen, whatever became of them, shape (records,).

@@ -1,0 +1,146 @@
+"""Compare cells with what the ledger vouches for: here, or on executors that share its index out among themselves.
+
+A cell is a row of 48 bytes: the keyed id of its record, and the digest of its text. Cells of one range of ids are
+located together (`located`), which makes rows of 40 bytes: a place in the ledger, and the digest. Those of one batch of
+the ledger are compared together (`compared`). So the whole index is read once, however many rows there are. Counts add
+up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl.checks.buckets import Buckets, Cells
+
+if TYPE_CHECKING:
+    from dptext_etl.ledger.audit.lookup import Lookup
+
+ID_BYTES = 16
+DIGEST_BYTES = 32
+PLACE_BYTES = 8
+HELD_ROWS = 1 << 19
+"""Cells that are held before they are looked up here: each look-up goes through the whole index of the ledger."""
+RANGE_ROWS = 1 << 17
+"""Entries of the index in a range, about."""
+RANGE_BITS = 10
+"""The most leading bits by which the index is cut into ranges."""
+
+
+class LookedUp(NamedTuple):
+    """Counts of cells.
+
+    Attributes:
+        uncommitted: Cells whose record has no commit.
+        different: Cells that hold other bytes than were committed.
+    """
+
+    uncommitted: int = 0
+    different: int = 0
+
+    def plus(self, other: LookedUp) -> LookedUp:
+        """Add the counts of other cells."""
+        return LookedUp(self.uncommitted + other.uncommitted, self.different + other.different)
+
+
+def range_bits(entries: int) -> int:
+    """Return by how many leading bits an index is cut into ranges.
+
+    Args:
+        entries: The entries of the index.
+
+    >>> range_bits(100_000), range_bits(1_000_000), range_bits(10**9)
+    (0, 3, 10)
+    """
+    return min(RANGE_BITS, (max(0, entries - 1) // RANGE_ROWS).bit_length())
+
+
+def located(lookup: Lookup, cells: Cells) -> Cells:
+    """Find the places of cells in the ledger, in which the index is read once for all of them.
+
+    Args:
+        lookup: The release.
+        cells: Shape (cells, 48).
+
+    Returns:
+        Places, little-endian, and digests; shape (cells, 40).
+    """
+    places = lookup.places(cells[:, :ID_BYTES])
+    return np.hstack([places.astype("<i8")[:, None].view(np.uint8), cells[:, ID_BYTES:]])
+
+
+def compared(lookup: Lookup, cells: Cells) -> LookedUp:
+    """Compare located cells with what was committed at their places.
+
+    Args:
+        lookup: The release.
+        cells: Shape (cells, 40), in any order.
+    """
+    committed, digests = lookup.digests(places_of(cells))
+    different = committed & (digests != cells[:, PLACE_BYTES:]).any(axis=1)
+    return LookedUp(int(np.sum(~committed)), int(np.sum(different)))
+
+
+def places_of(cells: Cells) -> npt.NDArray[np.int64]:
+    """Return the places of located cells, shape (cells,)."""
+    return np.ascontiguousarray(cells[:, :PLACE_BYTES]).view("<i8")[:, 0].astype(np.int64)
+
+
+def batches_of(cells: Cells) -> npt.NDArray[np.int64]:
+    """Return the batches of the ledger that located cells stand in, shape (cells,); -1 for none."""
+    return places_of(cells) >> 32
+
+
+class Cellwise:
+    """Takes the cells of one column, and counts those that the ledger does not vouch for.
+
+    Args:
+        lookup: The release.
+        scratch: Folder for cells that do not fit into memory; None for the system's folder of temporary files.
+        elsewhere: Look nothing up here: `drain` gives the cells to whoever does.
+    """
+
+    def __init__(self, lookup: Lookup, scratch: Path | None = None, *, elsewhere: bool = False) -> None:
+        self.lookup = lookup
+        self._elsewhere = elsewhere
+        self._cells = Buckets(ID_BYTES + DIGEST_BYTES, scratch)
+        self._counts = LookedUp()
+
+    def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_]) -> None:
+        """Take cells.
+
+        Args:
+            ids: Canonical record ids, no nulls.
+            digests: Digests of the texts, fixed-size binary (32), no nulls.
+            canary: Marks canary rows, shape (cells,).
+        """
+        whole = np.frombuffer(
+            digests.buffers()[1], np.uint8, DIGEST_BYTES * len(digests), DIGEST_BYTES * digests.offset
+        )
+        self._cells.add(np.hstack([self.lookup.keyed(ids, canary), whole.reshape(-1, DIGEST_BYTES)]))
+        if not self._elsewhere and self._cells.rows >= HELD_ROWS:
+            self._look_up()
+
+    def add_counted(self, counts: LookedUp) -> None:
+        """Take counts of cells that were compared elsewhere."""
+        self._counts = self._counts.plus(counts)
+
+    def drain(self) -> Iterator[Cells]:
+        """Yield the cells that are held, a bounded number at a time, then forget them: others will compare them."""
+        yield from self._cells.each()
+        self._cells.close()
+
+    def counts(self) -> LookedUp:
+        """Return the counts of all cells."""
+        self._look_up()
+        return self._counts
+
+    def _look_up(self) -> None:
+        for cells in self.drain():
+            if len(cells):
+                self.add_counted(compared(self.lookup, located(self.lookup, cells)))

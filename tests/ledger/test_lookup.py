@@ -1,0 +1,101 @@
+"""Look-ups in steps: places by range of the index, then digests by batch, say what one look-up of all says."""
+
+import numpy as np
+import pyarrow as pa
+
+from dptext_etl.checks.looked_up import Cellwise, LookedUp, batches_of, compared, located
+from dptext_etl.ledger.storage import sorted_runs
+from dptext_etl.ledger.storage.keyed_ids import matrix
+
+from .conftest import binaries, digest
+from .test_post import post
+
+
+def settled(kit):
+    """Records in every state, over several batches: committed, rewritten, reserved, expired, given back, again."""
+    for at in range(5):
+        kit.reserve([f"{name}{at}" for name in "abc"], job=f"job{at}")
+        kit.commit([f"a{at}"], job=f"job{at}")
+    kit.reserve(["gone", "back"], job="undone")
+    kit.ledger.abort("undone", compute_never_started=True)
+    kit.ledger.expire("job1")
+    kit.reserve(["back"], job="again")
+    kit.commit(["back", "b1"], job="again")
+    post(kit, ["a1", "a3"])
+    kit.reserve(["a0"], people=[None], job="canary", canary=np.ones(1, np.bool_))
+    kit.commit(["a0"], outputs="planted", job="canary", canary=np.ones(1, np.bool_))
+    return [f"{name}{at}" for at in range(5) for name in "abcd"] + ["gone", "back", "nobody", "a1", "a1", "back"]
+
+
+def test_steps_say_what_a_whole_look_up_says(kit):
+    ids = settled(kit)
+    ref = kit.ref()
+    for chain in (None, "1" * 64, "2" * 64):
+        lookup = kit.ledger.lookup(ref, chain)
+        places = lookup.places(lookup.keyed(pa.array(ids)))
+        mask, digests = lookup.digests(places)
+        one = [
+            kit.ledger.posted(ref, chain, pa.array([name])) if chain else kit.ledger.committed(ref, pa.array([name]))
+            for name in ids
+        ]
+        assert mask.tolist() == [found.mask[0] for found in one], chain
+        expected = [found.digests[0].as_py() for found in one]
+        assert [bytes(cell) if known else None for cell, known in zip(digests, mask, strict=True)] == expected
+    assert [ids[at] for at in np.flatnonzero(places < 0)] == ["d0", "d1", "d2", "d3", "d4", "nobody"]
+    lookup = kit.ledger.lookup(ref)
+    (planted,) = lookup.digests(lookup.places(lookup.keyed(pa.array(["a0"]), np.ones(1, np.bool_))))[1]
+    assert bytes(planted) == digest("a0", "planted")
+
+
+def cells_of(kit, ids, outputs):
+    digests = binaries([digest(*pair) for pair in zip(ids, outputs, strict=True)])
+    return np.hstack([kit.ledger.lookup(kit.ref()).keyed(pa.array(ids)), matrix(digests, "digests")])
+
+
+def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
+    ids = settled(kit)
+    outputs = ["out"] * (len(ids) - 1) + ["another"]
+    lookup = kit.ledger.lookup(kit.ref())
+    cells = cells_of(kit, ids, outputs)
+    whole = compared(lookup, located(lookup, cells))
+    assert whole == LookedUp(uncommitted=len(ids) - 10, different=1)
+    placed = np.concatenate([located(lookup, cells[cells[:, 0] >> 6 == at]) for at in range(4)])
+    total = LookedUp()
+    for batch in np.unique(batches_of(placed)):
+        total = total.plus(compared(lookup, placed[batches_of(placed) == batch]))
+    assert total == whole
+    held = Cellwise(lookup)
+    for part in (slice(0, 9), slice(9, None)):
+        held.add(
+            pa.array(ids[part]),
+            pa.array([digest(*pair) for pair in zip(ids[part], outputs[part], strict=True)], pa.binary(32)),
+            np.zeros(len(ids[part]), np.bool_),
+        )
+    assert held.counts() == held.counts() == whole
+    elsewhere = Cellwise(lookup, elsewhere=True)
+    elsewhere.add(
+        pa.array(ids),
+        binaries([digest(*pair) for pair in zip(ids, outputs, strict=True)]),
+        np.zeros(len(ids), np.bool_),
+    )
+    (drained,) = elsewhere.drain()
+    assert (drained == cells).all()
+    assert elsewhere.counts() == LookedUp(), "whoever took the cells counts them"
+
+
+def test_every_part_of_the_index_is_read_by_one_range_alone(kit, monkeypatch):
+    monkeypatch.setattr(sorted_runs, "PART_KEYS", 32)
+    ids = [f"r{at}" for at in range(256)]
+    kit.reserve(ids)
+    lookup = kit.ledger.lookup(kit.ref())
+    assert lookup.entries() == 256
+    cells, read, keys = cells_of(kit, ids, ["out"] * 256), [], sorted_runs.SortedRuns._keys
+
+    def noted(self, run, part, **more):
+        read.append(part)
+        return keys(self, run, part, **more)
+
+    monkeypatch.setattr(sorted_runs.SortedRuns, "_keys", noted)
+    for at in range(8):
+        located(lookup, cells[cells[:, 0] >> 5 == at])
+        assert read == list(range(at + 1))
