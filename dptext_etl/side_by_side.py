@@ -42,7 +42,7 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item], width: int) 
 
 
 def ahead(items: Iterable[Item], width: int) -> Iterator[Item]:
-    """Yield items; while one is used, a thread takes the next one.
+    """Take items in a thread, the first one at once, and each other one while the one before it is used.
 
     Args:
         items: The items; none is None.
@@ -52,11 +52,13 @@ def ahead(items: Iterable[Item], width: int) -> Iterator[Item]:
     ['a', 'b', 'c', 'd']
     """
     if width <= 1:
-        yield from items
-        return
-    source = iter(items)
-    with ThreadPoolExecutor(1, thread_name_prefix="dptext-ahead") as pool:
-        coming = pool.submit(next, source, None)
+        return iter(items)
+    source, pool = iter(items), ThreadPoolExecutor(1, thread_name_prefix="dptext-ahead")
+    return _taken_ahead(source, pool, pool.submit(next, source, None))
+
+
+def _taken_ahead(source: Iterator[Item], pool: ThreadPoolExecutor, coming: Future[Item | None]) -> Iterator[Item]:
+    with pool:
         while (item := coming.result()) is not None:
             coming = pool.submit(next, source, None)
             yield item

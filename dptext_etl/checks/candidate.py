@@ -1,19 +1,19 @@
-"""Describe the release that gates judge, and read it in batches of bounded size."""
+"""Describe the release that gates judge."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import polars as pl
-import pyarrow.parquet as pq
 
 from dptext_etl.checks.canaries.rows import CanaryPlan
 from dptext_etl.checks.canaries.words import policy_tokens
 from dptext_etl.checks.lineage import Lineage
+from dptext_etl.checks.staged_rows import count
 from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
@@ -21,9 +21,6 @@ if TYPE_CHECKING:
     from dptext_etl.checks.reports.copies import CopyCount
     from dptext_etl.ledger import Ledger
     from dptext_etl.ledger.terms import ReleaseRef
-
-BATCH_ROWS = 20_000
-"""Rows that are held in memory at a time."""
 
 
 class Stage(StrEnum):
@@ -41,7 +38,8 @@ class Candidate:
 
     Attributes:
         policy: Its policy.
-        parts: Staged Parquet files, canary rows included and marked; none where a published table is judged.
+        parts: Staged Parquet files, with their marked canary rows (`staged_rows`); none where a published table is
+            judged.
         canaries: The canary rows that were planted, one plan per shard; none after publication.
         quarantined: Records that were left out over the cap.
         ledger: The ledger, open; None where nothing is looked up.
@@ -56,6 +54,7 @@ class Candidate:
             temporary files.
         rewritten: Files of what post-processing made of the parts, as it is to be published, canary rows included.
         counted: Rows of all parts, where somebody has counted them; None counts them in the files.
+        looked_up_elsewhere: Gates look nothing up in the ledger: whoever runs them does that (`Gate.lookups`).
     """
 
     policy: Policy
@@ -72,6 +71,7 @@ class Candidate:
     scratch: Path | None = None
     counted: int | None = None
     rewritten: tuple[Path, ...] = ()
+    looked_up_elsewhere: bool = False
 
     @classmethod
     def published(
@@ -97,7 +97,7 @@ class Candidate:
         """Rows of all parts, canary rows included."""
         if self.counted is not None:
             return self.counted
-        return sum(pq.read_metadata(part).num_rows for part in self.parts)
+        return sum(map(count, self.parts))
 
     def pseudo_words(self) -> dict[str, frozenset[str]]:
         """Return the words of out-of-vocabulary canaries, by text column.
@@ -115,18 +115,6 @@ class Candidate:
             item.name: frozenset(word for row in planted for word in row.words[item.name])
             for item in self.policy.columns
         }
-
-
-def schema(part: Path) -> pl.Schema:
-    """Return the columns and types of a Parquet file."""
-    return pl.Schema(pl.read_parquet_schema(part))
-
-
-def batches(part: Path) -> Iterator[pl.DataFrame]:
-    """Read a Parquet file in batches of at most `BATCH_ROWS` rows."""
-    with pq.ParquetFile(part) as table:
-        for batch in table.iter_batches(batch_size=BATCH_ROWS):
-            yield pl.DataFrame(batch)
 
 
 def as_released(batch: pl.DataFrame, policy: Policy) -> pl.DataFrame:

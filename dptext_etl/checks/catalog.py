@@ -32,6 +32,10 @@ def load(name: str) -> type[Gate]:
     """
     if name not in available():
         raise GateError(f"there is no gate of that name; available: {', '.join(available())}")
+    return _loaded(name)
+
+
+def _loaded(name: str) -> type[Gate]:
     module = importlib.import_module(f"{gates.__name__}.{name}")
     own = [
         item
@@ -50,7 +54,7 @@ def load(name: str) -> type[Gate]:
 
 def every() -> tuple[type[Gate], ...]:
     """Return all gates, by `Gate.order` and then by name."""
-    return tuple(sorted(map(load, available()), key=lambda gate: (gate.order, gate.name)))
+    return tuple(sorted(map(_loaded, available()), key=lambda gate: (gate.order, gate.name)))
 
 
 def judges(policy: Policy, stage: Stage) -> tuple[type[Gate], ...]:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from dptext_etl.checks.candidate import Candidate, Stage
+    from dptext_etl.checks.looked_up import Cellwise
     from dptext_etl.checks.repeats import Repeats
     from dptext_etl.policy import Policy
 
@@ -28,7 +29,8 @@ class Gate(ABC):
 
     A gate is a fold over the rows. What it has seen is small (`state`), and adds up with what an equal gate has seen of
     other rows (`merge`), in any order of rows, in one process or on many machines. Digests that must be compared with
-    those of all other rows stand in `repeats`; whoever runs the gate may count them elsewhere.
+    those of all other rows stand in `repeats`, and cells that must be compared with the ledger in `lookups`; whoever
+    runs the gate may count both elsewhere.
 
     Attributes:
         name: The name of its file. Manifests, the ledger and Dagster store it.
@@ -102,11 +104,12 @@ class Gate(ABC):
         """Return what this gate compares among all rows, by a name of its own; each holds digests that were fed."""
         return {}
 
-    def state(self) -> dict[str, Any]:
-        """Return what this gate has seen but for `repeats`: plain values that pickle.
+    def lookups(self) -> Mapping[str, Cellwise]:
+        """Return what this gate compares with the ledger, by a name of its own; each holds cells that were fed."""
+        return {}
 
-        The ledger is still open: a gate may look up what it holds.
-        """
+    def state(self) -> dict[str, Any]:
+        """Return what this gate has seen but for `repeats` and `lookups`: plain values that pickle."""
         return {name: getattr(self, name) for name in self.seen}
 
     def merge(self, state: Mapping[str, Any]) -> None:

@@ -10,17 +10,19 @@ charged as delta.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
 
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.candidate import Candidate, Stage, batches, schema
+from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.staged_rows import batches, schema
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, seam
@@ -42,16 +44,17 @@ def evaluate(candidate: Candidate, seen: Callable[[int], object] = lambda _: Non
         LedgerError: The ledger cannot be read.
     """
     with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
+        rows = ahead(chain.from_iterable(map(batches, candidate.parts)), threads())
         schemas = [schema(part) for part in candidate.parts]
         gates = made(candidate, schemas)
         for found in schemas:
             for gate in gates:
                 gate.look_at_columns(found)
-        feed(gates, chain.from_iterable(map(batches, candidate.parts)), seen)
+        feed(gates, rows, seen)
         for part in candidate.rewritten:
             feed_rewritten(gates, part)
         search(gates, candidate)
-        return tuple(gate.verdict() for gate in gates)
+        return _verdicts(gates)
 
 
 def made(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gate]:
@@ -68,21 +71,49 @@ def made(candidate: Candidate, schemas: Iterable[pl.Schema]) -> list[Gate]:
 
 
 def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame], seen: Callable[[int], object] = lambda _: None) -> None:
-    """Give every batch of rows to every gate: gates look at it side by side, while the next batch is read.
+    """Give every batch of rows to every gate: gates look at two batches side by side.
 
-    A gate that asks the ledger stays in this thread, to which the ledger's connection belongs.
+    A gate sees batch after batch, in order. One that asks the ledger stays in this thread, to which the ledger's
+    connection belongs.
     """
     gates, width = tuple(gates), threads()
     here = [gate for gate in gates if gate.asks_ledger or width <= 1]
     elsewhere = [gate for gate in gates if gate not in here]
     with ThreadPoolExecutor(width, thread_name_prefix="dptext-gate") as pool:
-        for batch in ahead(rows, width):
-            looking = [pool.submit(gate.feed, batch) for gate in elsewhere]
+        before: Sequence[Future[None] | None] = [None] * len(elsewhere)
+        under_way: deque[tuple[Sequence[Future[None]], int]] = deque()
+        for batch in rows:
+            looks = [pool.submit(_look, gate, batch, last) for gate, last in zip(elsewhere, before, strict=True)]
+            under_way.append((looks, batch.height))
+            before = looks
             for gate in here:
                 gate.feed(batch)
-            for look in looking:
-                look.result()
-            seen(batch.height)
+            if len(under_way) > 1:
+                _looked(*under_way.popleft(), seen)
+        for late in under_way:
+            _looked(*late, seen)
+
+
+def _look(gate: Gate, batch: pl.DataFrame, before: Future[None] | None) -> None:
+    """Let a gate look at a batch after the one before; that one waits for no thread, as it was asked for earlier."""
+    if before is not None:
+        before.result()
+    gate.feed(batch)
+
+
+def _looked(looks: Iterable[Future[None]], rows: int, seen: Callable[[int], object]) -> None:
+    """Wait until all gates have looked at a batch, and say how many rows it had."""
+    for look in looks:
+        look.result()
+    seen(rows)
+
+
+def _verdicts(gates: Sequence[Gate]) -> tuple[Verdict, ...]:
+    """Let every gate decide, side by side; one that asks the ledger does so in this thread."""
+    with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-gate") as pool:
+        deciding = {gate: pool.submit(gate.verdict) for gate in gates if not gate.asks_ledger}
+        here = {gate: gate.verdict() for gate in gates if gate.asks_ledger}
+        return tuple(here[gate] if gate in here else deciding[gate].result() for gate in gates)
 
 
 def feed_rewritten(gates: Iterable[Gate], part: Path) -> None:

@@ -14,7 +14,7 @@ from typing import TypeGuard
 
 import polars as pl
 
-from dptext_etl.checks import candidate
+from dptext_etl.checks import staged_rows
 from dptext_etl.checks.candidate import Candidate, Stage, as_released
 from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.gate import Gate
@@ -107,12 +107,12 @@ def _batches(table: Table) -> Iterator[pl.DataFrame]:
 def _from_file(path: Path) -> Iterator[pl.DataFrame]:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        yield pl.DataFrame(schema=candidate.schema(path))
-        yield from candidate.batches(path)
+        yield pl.DataFrame(schema=staged_rows.schema(path))
+        yield from staged_rows.batches(path)
     elif suffix == ".csv":
         lazy = pl.scan_csv(path, infer_schema=False)
-        yield from lazy.collect_batches(chunk_size=candidate.BATCH_ROWS)
+        yield from lazy.collect_batches(chunk_size=staged_rows.BATCH_ROWS)
     elif suffix in {".ndjson", ".jsonl"}:
-        yield from pl.scan_ndjson(path, infer_schema_length=None).collect_batches(chunk_size=candidate.BATCH_ROWS)
+        yield from pl.scan_ndjson(path, infer_schema_length=None).collect_batches(chunk_size=staged_rows.BATCH_ROWS)
     else:
         raise InputError(f"a published file is Parquet, CSV or NDJSON, got the suffix {suffix!r}", HINT)

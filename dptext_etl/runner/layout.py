@@ -69,7 +69,7 @@ class Layout:
     @property
     def sink_format(self) -> str:
         """The format of the published parts: by the suffix of the sink, else that of the source."""
-        return format_of(self.sink) or format_of(self.source) or "parquet"
+        return published_format(self.source, self.sink)
 
     @property
     def remote_sink(self) -> bool:
@@ -108,6 +108,11 @@ def is_remote(path: str) -> bool:
 def format_of(path: str) -> str | None:
     """Return the format that a path's suffix names, or None."""
     return FORMATS.get(PurePosixPath(path).suffix.lower())
+
+
+def published_format(source: str, sink: str) -> str:
+    """Return the format of published parts, by the suffixes of a source and a sink."""
+    return format_of(sink.rstrip("/")) or format_of(source) or "parquet"
 
 
 def folder_name(name: str) -> str:

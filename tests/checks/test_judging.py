@@ -62,4 +62,4 @@ def test_what_a_gate_raises_ends_the_judgement(monkeypatch):
     with pytest.raises(KeyError):
         judging.feed([Failing(), other], iter(BATCHES), seen.append)
     assert seen == [1]
-    assert other.seen_batches in ([0], [0, 1])
+    assert other.seen_batches in ([0], [0, 1], [0, 1, 2]), "the next batch may be under way"

@@ -2,6 +2,7 @@
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 from dptext_etl import run
 from dptext_etl.errors import InputError
@@ -32,7 +33,27 @@ def test_a_row_that_is_too_large_is_a_shard_of_its_own_and_runs_go_on(job, revie
     assert (whole.rows["new"], whole.version) == (0, 2)
 
 
-def test_shorter_texts_than_were_counted_stop_a_run_before_its_gates(job, reviews):
+def test_rows_of_a_small_source_are_kept_until_they_are_computed(job, monkeypatch):
+    policy = job.policy(shard_rows=50, shard_bytes=2_000)
+    frame = pl.scan_parquet(job.folder / "raw.parquet").select("id", "review")
+    shards, rows = cutting.counted(frame, policy)
+    assert shards == cutting.count(frame, policy)
+    assert_frame_equal(rows, frame)
+    assert cutting.counted(frame.head(0), policy)[1].collect_schema() == frame.collect_schema()
+    (job.folder / "raw.parquet").unlink()
+    assert rows.collect().height == 240
+
+
+@pytest.mark.parametrize(("name", "least"), [("KEPT_BYTES", 0), ("KEPT_ROWS", 0)])
+def test_rows_of_a_large_source_are_read_again(job, monkeypatch, name, least):
+    monkeypatch.setattr(cutting, name, least)
+    policy = job.policy(shard_rows=50)
+    frame = pl.scan_parquet(job.folder / "raw.parquet").select("id", "review")
+    assert cutting.counted(frame, policy) == (cutting.count(frame, policy), frame)
+
+
+def test_shorter_texts_than_were_counted_stop_a_run_before_its_gates(job, reviews, monkeypatch):
+    monkeypatch.setattr(cutting, "KEPT_BYTES", 0)
     source = job.folder / "raw.csv"
     reviews(rows=40).select("id", "user_id", "stars", "review", "note").write_csv(source)
 
@@ -45,6 +66,6 @@ def test_shorter_texts_than_were_counted_stop_a_run_before_its_gates(job, review
 
 
 def test_longer_texts_than_were_counted_stop_a_run_before_its_gates(job, monkeypatch):
-    monkeypatch.setattr(cutting, "count", lambda *_: 2)
+    monkeypatch.setattr(cutting, "counted", lambda frame, _: (2, frame))
     with pytest.raises(InputError, match="other lengths"):
         job.run()

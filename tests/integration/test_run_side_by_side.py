@@ -123,6 +123,8 @@ def test_shards_before_one_that_fails_end_and_those_after_it_stop(width, step):
         steps.go((index, None) for index in range(12))
     assert sorted(steps.ended) == [0, 1, 2, 3]
     assert not {("commit", index) for index in range(5, 12)} & set(steps.done)
+    if step == "reserve":
+        assert not {("reserve", index) for index in range(5, 12)} & set(steps.done), "none is charged after a refusal"
     assert max(steps.begun) <= 4 + width
 
 

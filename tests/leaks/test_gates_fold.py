@@ -1,16 +1,18 @@
 """Gates are folds: what they say does not depend on who looked at which rows, nor on where digests were counted."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
 import pytest
 
 from dptext_etl.checks import CANARY, buckets
-from dptext_etl.checks.candidate import batches, schema
 from dptext_etl.checks.catalog import load
 from dptext_etl.checks.judging import feed, made, search
+from dptext_etl.checks.looked_up import compared, located
 from dptext_etl.checks.repeats import Counted, Repeats, counted
+from dptext_etl.checks.staged_rows import batches, schema
 from dptext_etl.errors import GateError, InputError
 
 
@@ -27,10 +29,10 @@ def raw(frames):
 
 
 def apart(candidate, schemas):
-    """One set of gates per part, merged; digests drained and counted bucket by bucket, as a cluster does."""
+    """One set of gates per part, merged; digests and cells drained and counted by others, as a cluster does."""
     whole, drained = made(candidate, schemas), {}
     for part in candidate.parts:
-        gates = made(candidate, schemas)
+        gates = made(replace(candidate, looked_up_elsewhere=True), schemas)
         for gate in gates:
             gate.look_at_columns(schema(part))
         feed(gates, batches(part))
@@ -40,6 +42,11 @@ def apart(candidate, schemas):
                 for rows in repeats.drain():
                     for row in rows:
                         drained.setdefault((at, name, int(row[0]) % 3), []).append(row)
+            for name, cells in gate.lookups().items():
+                for rows in cells.drain():
+                    for half in (rows[rows[:, 0] < 128], rows[rows[:, 0] >= 128]):
+                        mine = whole[at].lookups()[name]
+                        mine.add_counted(compared(mine.lookup, located(mine.lookup, half)))
     for (at, name, _), rows in drained.items():
         whole[at].repeats()[name].add_counted(counted(np.stack(rows)))
     search(whole, candidate)

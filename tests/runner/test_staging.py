@@ -2,8 +2,11 @@
 
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
+from dptext_etl.errors import InputError
 from dptext_etl.runner import durable
+from dptext_etl.runner.publish.parts import write_part
 from dptext_etl.runner.shard.records import Facts, StagedShard
 from dptext_etl.runner.shard.staging import Staging
 
@@ -43,3 +46,47 @@ def test_a_record_without_its_files_is_no_shard(staging, lost):
     saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS)
     staging.path(saved).with_suffix(lost).unlink()
     assert staging.find(3, "inputs") == []
+
+
+def test_a_part_is_written_once_and_copied(staging, tmp_path):
+    saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS, as_published=True)
+    there = {path.name for path in staging.folder.iterdir()}
+    assert there == {"shard-00003.parquet", "shard-00003.canaries", "shard-00003.draws", "shard-00003.json"}
+    assert staging.find(3, "inputs") == [saved]
+    assert_frame_equal(staging.read(saved), ROWS)
+    target = tmp_path / "part-00000.parquet"
+    assert write_part(staging, saved, target, "parquet") == (1, saved.sha256)
+    assert target.read_bytes() == staging.path(saved).read_bytes()
+    assert_frame_equal(pl.read_parquet(target), ROWS.filter(~pl.col("__dptext_canary")).drop("__dptext_canary"))
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "csv", "ndjson"])
+def test_both_ways_of_staging_publish_the_same_bytes(staging, tmp_path, file_format):
+    parts = []
+    for index, as_published in enumerate((True, False)):
+        saved = staging.save(index, ROWS, DRAWS, "inputs", FACTS, as_published=as_published)
+        path = tmp_path / str(index)
+        rows, digest = write_part(staging, saved, path, file_format)
+        parts.append((rows, digest, path.read_bytes()))
+    assert parts[0] == parts[1]
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".canaries"])
+def test_a_part_that_changed_since_it_was_staged_is_not_published(staging, tmp_path, suffix):
+    saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS, as_published=True)
+    changed = staging.path(saved).with_suffix(suffix)
+    changed.write_bytes(changed.read_bytes() + b"x")
+    assert staging.find(3, "inputs") == []
+    with pytest.raises(InputError, match=f"shard-00003{suffix} has changed"):
+        staging.require(saved)
+    if suffix == ".parquet":
+        with pytest.raises(InputError, match="has changed"):
+            write_part(staging, saved, tmp_path / "part", "parquet")
+        assert not list(tmp_path.glob("*part")), "not even a draft is left"
+
+
+def test_a_shard_staged_in_another_way_leaves_no_file_of_the_first(staging):
+    staging.save(3, ROWS, DRAWS, "inputs", FACTS, as_published=True)
+    saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS)
+    assert not staging.path(saved).with_suffix(".canaries").exists()
+    assert_frame_equal(staging.read(saved), ROWS)

@@ -27,6 +27,8 @@ FORMS = ("plain", "reversed", "base64", "percent", "hex", "utf16")
 
 _CHUNK = 1 << 22
 _ROWS = 20_000
+_FEW = 1 << 14
+"""Bytes of cells up to which no automaton is built for all patterns: that takes milliseconds."""
 _EXACT = frozenset({"base64"})
 """Forms in which case matters; the others are found in any case."""
 
@@ -153,6 +155,8 @@ class Searcher:
         if self._shortest is None:
             return hits
         column = column[pl.Series(pa.array(_kernel.stretches(column, self._shortest)))]
+        if self._few_and_clean(column):
+            return hits
         for exact in (True, False) if len(column) else ():
             forms = [form for form in FORMS if (form in _EXACT) is exact]
             every = [pattern.decode() for form in forms for pattern in self._patterns[form]]
@@ -163,6 +167,13 @@ class Searcher:
                         _holds(suspects, [pattern.decode() for pattern in self._patterns[form]], exact).sum()
                     )
         return hits
+
+    def _few_and_clean(self, column: pl.Series) -> bool:
+        """Whether cells are so few that looking for pattern by pattern is quick, and hold none."""
+        if int(column.str.len_bytes().sum() or 0) > _FEW:
+            return False
+        data = "\n".join(column.drop_nulls()).encode()  # no pattern holds a line break
+        return not any(self._in_bytes(data).values())
 
 
 def _holds(column: pl.Series, patterns: list[str], exact: bool) -> pl.Series:

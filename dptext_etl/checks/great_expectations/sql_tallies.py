@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from dptext_etl.checks.candidate import BATCH_ROWS
 from dptext_etl.checks.great_expectations.tallies import Counts, Tally
+from dptext_etl.checks.staged_rows import BATCH_ROWS
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection

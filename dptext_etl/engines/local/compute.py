@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
-
 import polars as pl
 
-from dptext_etl.device import THREADS_SETTING
+from dptext_etl.device import threads
 from dptext_etl.engines.engine import Work
 from dptext_etl.engines.local.lanes import Lanes
 from dptext_etl.engines.local.shards import planted
@@ -21,6 +19,8 @@ from dptext_etl.runner.source.room import require_room
 
 MOST = 4
 """Shards that are under way at a time, at most: each is in memory."""
+_PER_THREAD = 2
+"""Shards that are under way for each thread: while one waits for its turn at the ledger or the disk, another draws."""
 
 
 def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
@@ -77,12 +77,4 @@ def lanes(policy: Policy) -> int:
     refunds = settles(policy) and any(mechanism.refundable for mechanism in mechanisms)
     if refunds or replays(policy):
         return 1
-    return min(MOST, threads())
-
-
-def threads() -> int:
-    """Return the threads that this process may use: `DPTEXT_THREADS`, or the cores that it may run on."""
-    asked = os.environ.get(THREADS_SETTING, "")
-    if asked.isdecimal() and int(asked):
-        return int(asked)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return 1 if threads() == 1 else min(MOST, _PER_THREAD * threads())

@@ -1,9 +1,13 @@
-"""Compute a run in this process: read the files with Polars, and take one shard after the other."""
+"""Compute a run in this process: read the files with Polars, and take shards side by side."""
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
 import polars as pl
 
+from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.compute import compute
 from dptext_etl.engines.local.examine import present
@@ -12,6 +16,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.done import Done, Phase
+from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examined import Examined, examine
 from dptext_etl.runner.source.roles import Table, open_table
 from dptext_etl.runner.source.table import Files
@@ -32,7 +37,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
     def examine(
         self, table: Table[pl.LazyFrame], policy: Policy, layout: Layout, progress: Listener | None
     ) -> Examined[pl.LazyFrame]:
-        """Check the ids in bounded memory.
+        """Check the ids in bounded memory, and count the shards; rows of a small source are read once, and kept.
 
         Args:
             table: The opened table.
@@ -40,7 +45,12 @@ class LocalEngine(Engine[pl.LazyFrame]):
             layout: The places of the run.
             progress: Called with counts and rate.
         """
-        return examine(table, policy, layout, progress)
+        later = policy.incremental or threads() == 1  # what is published must be known first, or there is one thread
+        with ThreadPoolExecutor(1, thread_name_prefix="dptext-count") as beside:
+            counting = None if later else beside.submit(cutting.counted, table.frame, policy)
+            found = examine(table, policy, layout, progress)
+            shards, rows = cutting.counted(found.rows, policy) if counting is None else counting.result()
+        return replace(found, rows=rows, shards=shards)
 
     def present(self, source: Examined[pl.LazyFrame], ids: pl.Series) -> pl.Series:
         """Look the ids up in the files."""
@@ -51,7 +61,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
         return numbers(source, policy)
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
-        """Take one shard after the other through the phase.
+        """Take the shards through the phase, side by side where mechanisms allow it.
 
         Args:
             work: The shards.

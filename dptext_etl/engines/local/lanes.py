@@ -37,12 +37,14 @@ class _Asked:
     work: Callable[[], Any]
     answer: Future[Any]
 
-    def do(self) -> None:
-        """Do it, and hand over what came of it."""
+    def do(self) -> BaseException | None:
+        """Do it, hand over what came of it, and return what it raised."""
         try:
             self.answer.set_result(self.work())
         except BaseException as exc:  # noqa: BLE001  (the shard raises it)
             self.answer.set_exception(exc)
+            return exc
+        return None
 
 
 class Lanes(Turns, Generic[Frame]):
@@ -142,7 +144,10 @@ class Lanes(Turns, Generic[Frame]):
     def _take_turns(self) -> None:
         while self._next is not None:
             if self._next in self._waiting:
-                self._waiting.pop(self._next).do()
+                failure = self._waiting.pop(self._next).do()
+                if failure is not None:  # its shard will end so; none after it takes a turn meanwhile
+                    self._failed[self._next[1]] = failure
+                    self._stop_waiting()
             elif not self._never_comes(self._next[1]):
                 return
             self._next = next(self._turns, None)

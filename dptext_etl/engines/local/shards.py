@@ -25,7 +25,8 @@ def numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:
     Raises:
         InputError: The source cannot be read to its end.
     """
-    return range(source.first, source.first + (cutting.count(source.rows, policy) if source.wanted else 0))
+    many = cutting.count(source.rows, policy) if source.shards is None else source.shards
+    return range(source.first, source.first + (many if source.wanted else 0))
 
 
 def planted(work: Work[pl.LazyFrame]) -> Iterator[tuple[int, pl.DataFrame]]:

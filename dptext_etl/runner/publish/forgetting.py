@@ -14,6 +14,7 @@ from pathlib import Path
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl.checks.staged_rows import canaries_beside
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -223,7 +224,7 @@ def _unstaged(folder: Path, policy: Policy, gone: frozenset[str]) -> int:
             changed += 1
             draws = path.with_suffix(".draws")
             if path.name.startswith("shard-"):
-                for file in (path.with_suffix(".json"), path.with_suffix(".post"), draws, path):
+                for file in (path.with_suffix(".json"), path.with_suffix(".post"), draws, canaries_beside(path), path):
                     file.unlink(missing_ok=True)
                 continue
             for post in folder.glob(f"{path.stem}-*.post"):  # row by row the same records

@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Self
+from typing import Self
 
 import polars as pl
 
@@ -16,6 +16,7 @@ from dptext_etl.device import threads
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import flush, sha256
 from dptext_etl.runner import durable
+from dptext_etl.runner.formats import writer
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
 from dptext_etl.runner.shard.records import StagedShard
@@ -212,7 +213,7 @@ class Writer:
 
 
 def write_part(staging: Staging, shard: StagedShard, path: Path, file_format: str) -> tuple[int, str]:
-    """Write a staged shard without its canary rows, on any machine.
+    """Write a staged shard without its canary rows, on any machine: as it is staged, if that is how it is published.
 
     Args:
         staging: The folder of staged shards.
@@ -226,6 +227,8 @@ def write_part(staging: Staging, shard: StagedShard, path: Path, file_format: st
     Raises:
         InputError: The staged file is gone or has changed, or there is no room.
     """
+    if file_format == "parquet" and shard.canaries:
+        return staging.copy(shard, path), shard.sha256
     return _written(staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY), path, file_format)
 
 
@@ -242,15 +245,5 @@ def write_here(writer: Writer, shards: Iterable[StagedShard], each: Callable[[in
 
 
 def _written(frame: pl.DataFrame, path: Path, file_format: str) -> tuple[int, str]:
-    durable.write(path, _writer(frame, file_format), action="writing a part")
+    durable.write(path, writer(frame, file_format), action="writing a part")
     return frame.height, sha256(path)
-
-
-def _writer(frame: pl.DataFrame, file_format: str) -> Callable[[IO[bytes]], object]:
-    lazy = frame.lazy()
-    writers: dict[str, Callable[[IO[bytes]], object]] = {
-        "parquet": lazy.sink_parquet,
-        "csv": lazy.sink_csv,
-        "ndjson": lazy.sink_ndjson,
-    }
-    return writers[file_format]

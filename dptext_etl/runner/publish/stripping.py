@@ -36,8 +36,9 @@ def strip(staging: Staging, policy: Policy) -> None:
         for path in sorted(staging.folder.glob("shard-*.parquet")):
             frame = pl.read_parquet(path)
             chosen = [name for name in frame.columns if name in clear | texts]
+            shown = pl.col(CANARY) if CANARY in frame.columns else pl.lit(value=False)  # else they stand beside it
             frame = frame.select(chosen).with_columns(
-                pl.when(pl.col(CANARY)).then(pl.col(name)).alias(name) for name in chosen if name in texts
+                pl.when(shown).then(pl.col(name)).alias(name) for name in chosen if name in texts
             )
             durable.write(path, frame.write_parquet, action="removing staged texts")
         for path in sorted(staging.folder.glob("shard-*.post")):  # made of texts that may be raw

@@ -34,6 +34,8 @@ class StagedShard:
         post: What post-processing made of it: `sha256` of the file beside it, `chains` by column, how many texts
             a model `failed` on, by column, and `copies` among its results, as above; none where nothing is
             post-processed, or before it was.
+        canaries: Hash of the file of its canary rows, where the staged file is the part to publish; empty where
+            canary rows stand in the staged file.
     """
 
     index: int
@@ -46,6 +48,7 @@ class StagedShard:
     failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     tag: str = ""
     post: Mapping[str, Any] = field(default_factory=dict)
+    canaries: str = ""
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -64,11 +67,7 @@ class StagedShard:
     def as_dict(self) -> dict[str, Any]:
         """Return the record as JSON holds it."""
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in (
-            "computed",
-            "failures",
-            "post",
-        ):  # of tables: the record says what it said before models were told apart
+        for name in ("computed", "failures", "post", "canaries"):  # a record says what it said before there were these
             if not facts[name]:
                 del facts[name]
         return {"version": _VERSION, **facts}

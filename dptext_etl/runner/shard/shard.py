@@ -28,12 +28,13 @@ from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, ReserveResult, Sco
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
+from dptext_etl.runner.layout import published_format
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts, probing
 from dptext_etl.runner.shard.charging import Charged, Column, charge
 from dptext_etl.runner.shard.computing import canary_marks, compute
 from dptext_etl.runner.shard.records import StagedShard, digest_of
-from dptext_etl.runner.shard.replaying import Kept, kept
+from dptext_etl.runner.shard.replaying import Kept, kept, replays
 from dptext_etl.runner.shard.rewriting import rewritten
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.shard.turns import StoppedError, Turns
@@ -177,6 +178,13 @@ class Shards:
         log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
         return rewritten(self, reserved, staged, index, inputs), answers
 
+    @property
+    def _as_published(self) -> bool:
+        """Whether what is staged is what readers will get: no other format, nothing made of it, nothing kept of it."""
+        policy = self.policy
+        rewrites = any(column.policy.chain is not None for column in self.columns)
+        return published_format(policy.source, policy.sink) == "parquet" and not rewrites and not replays(policy)
+
     def give_back(self) -> None:
         """Give back what this attempt reserved, if it has scored no text. What cannot be given back stays charged."""
         if self.computed:
@@ -202,14 +210,15 @@ class Shards:
 
     def _computed(self, reserved: Reserved, index: int, inputs: str) -> StagedShard:
         self.computed = True
-        held = self.turns.take(None, index, lambda: self._kept(reserved, index))
+        held = self._kept(reserved, index)
         with self.profile.stage("compute"), seam("computing a shard", DPTextError, _DEFECT):
             done = compute(reserved.frame, reserved.charged.ids, self.columns, self.policy, held, self.profile)
             probing.after(self.columns, held, reserved.frame.height)
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
         self._checkpoint("computed", index)
         with self.profile.stage("stage"):
-            staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts)
+            rows = done.frame, done.draws
+            staged = self.staging.save(index, *rows, inputs, done.facts, as_published=self._as_published)
             self.profile.count("stage", rows=done.frame.height, size=self.staging.path(staged).stat().st_size)
         results = self._results(done.frame, done.draws)
         try:
@@ -240,7 +249,8 @@ class Shards:
             if column.policy.mechanism.reproducible:
                 found[column.name] = None
                 continue
-            committed = self.ledger.committed(column.ref, ids, canary=reserved.canary)
+            ask = partial(self.ledger.committed, column.ref, ids, canary=reserved.canary)
+            committed = self.turns.take(None, index, ask)
             with seam("reading what was staged", DPTextError, _DEFECT):
                 found[column.name] = kept(self.staging, index, self.policy.id, column.policy, ids, committed=committed)
         return found

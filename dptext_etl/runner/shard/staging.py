@@ -6,24 +6,28 @@ their files hold a tag of each attempt, and the driver of the run decides whose 
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import IO, Final
 
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.checks.staged_rows import apart, canaries_beside, whole
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner import durable
 from dptext_etl.runner.computed import Places
+from dptext_etl.runner.formats import writer
 from dptext_etl.runner.shard.records import Facts, KeptShard, StagedShard, recorded
 
 _KEPT = "kept"
 _POST = ".post"
 _QUICK: Final = "lz4"  # read twice and removed soon: half the time of the default is worth half again its size
+_PIECE: Final = 1 << 20
 _AGAIN = "run the same policy again: it goes on from what is committed"
 
 
@@ -55,7 +59,16 @@ class Staging:
         """Return the file of a shard."""
         return self._path(shard.index, shard.tag)
 
-    def save(self, index: int, frame: pl.DataFrame, draws: pl.DataFrame, inputs: str, facts: Facts) -> StagedShard:
+    def save(
+        self,
+        index: int,
+        frame: pl.DataFrame,
+        draws: pl.DataFrame,
+        inputs: str,
+        facts: Facts,
+        *,
+        as_published: bool = False,
+    ) -> StagedShard:
         """Write a shard, its draw counts, and then its record. All of them are durable when this returns.
 
         Args:
@@ -64,17 +77,25 @@ class Staging:
             draws: Draw counts, one column per text column.
             inputs: Hash of what it was computed from.
             facts: What was counted.
+            as_published: Write the rows as the part that will be published, and the canary rows apart.
 
         Raises:
             InputError: The disk is full; the shard is not staged.
         """
         path = self._path(index, self._tag)
-        for old in (_record(path), _post(path)):
+        beside = canaries_beside(path)
+        for old in (_record(path), _post(path), beside):
             old.unlink(missing_ok=True)
-        rows = partial(frame.write_parquet, compression=_QUICK)
-        for place, fill in ((path, rows), (_draws(path), draws.write_ipc)):
+        files: dict[Path, Callable[[IO[bytes]], object]] = {_draws(path): draws.write_ipc}
+        if as_published:
+            rows, canaries = apart(frame)
+            files |= {path: writer(rows, "parquet"), beside: canaries.write_parquet}
+        else:
+            files |= {path: partial(frame.write_parquet, compression=_QUICK)}
+        for place, fill in files.items():
             durable.write(place, fill, action="staging a shard", listed=False)  # the record's write lists them, too
-        return self.say(StagedShard(index, sha256(path), inputs, *facts, self._tag))
+        digest = sha256(beside) if as_published else ""
+        return self.say(StagedShard(index, sha256(path), inputs, *facts, self._tag, canaries=digest))
 
     def say(self, shard: StagedShard) -> StagedShard:
         """Write the record of a shard, durably, and return it."""
@@ -105,9 +126,8 @@ class Staging:
 
     def _whole(self, shard: StagedShard, index: int, inputs: str) -> bool:
         try:
-            same = (shard.index, shard.inputs) == (index, inputs)
-            path = self.path(shard)
-            return same and _draws(path).is_file() and sha256(path) == shard.sha256
+            same = (shard.index, shard.inputs) == (index, inputs) and _draws(self.path(shard)).is_file()
+            return same and all(sha256(file) == digest for file, digest in self._hashed(shard).items())
         except OSError:
             return False
 
@@ -128,7 +148,32 @@ class Staging:
         """
         self.require(shard)
         with seam("reading what was staged", hint=_AGAIN):
-            return pl.read_parquet(self.path(shard))
+            return whole(self.path(shard))
+
+    def copy(self, shard: StagedShard, path: Path) -> int:
+        """Copy the part of a shard that was staged as it is published, and return its rows.
+
+        Args:
+            shard: The shard.
+            path: The file to write.
+
+        Raises:
+            InputError: The staged file is gone or has changed, or there is no room.
+        """
+
+        def fill(file: IO[bytes]) -> None:
+            read = hashlib.sha256()
+            while piece := staged.read(_PIECE):
+                read.update(piece)
+                file.write(piece)
+            if read.hexdigest() != shard.sha256:
+                raise _changed(self.path(shard))
+
+        with seam("reading what was staged", hint=_AGAIN):
+            staged = self.path(shard).open("rb")
+        with staged:
+            durable.write(path, fill, action="writing a part")
+        return shard.counts["rows"]
 
     def require(self, shard: StagedShard) -> None:
         """Refuse a staged file that is gone or has changed.
@@ -136,13 +181,18 @@ class Staging:
         Raises:
             InputError: It is gone or has changed.
         """
-        files = [(self.path(shard), shard.sha256)]
+        files = self._hashed(shard)
         if shard.post:
-            files.append((self.post(shard), shard.post["sha256"]))
+            files[self.post(shard)] = shard.post["sha256"]
         with seam("reading what was staged", hint=_AGAIN):
-            for path, digest in files:
+            for path, digest in files.items():
                 if sha256(path) != digest:
-                    raise InputError(f"the staged file {path.name} has changed since it was staged", _AGAIN)
+                    raise _changed(path)
+
+    def _hashed(self, shard: StagedShard) -> dict[Path, str]:
+        """Return the files of a shard's rows, and the hashes that its record says."""
+        path = self.path(shard)
+        return {path: shard.sha256} | ({canaries_beside(path): shard.canaries} if shard.canaries else {})
 
     def schema(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types that a staged shard will be published with."""
@@ -234,7 +284,11 @@ def _post(path: Path) -> Path:
 
 
 def _files(path: Path) -> tuple[Path, ...]:
-    return path, _draws(path), _post(path), _record(path)
+    return path, canaries_beside(path), _draws(path), _post(path), _record(path)
+
+
+def _changed(path: Path) -> InputError:
+    return InputError(f"the staged file {path.name} has changed since it was staged", _AGAIN)
 
 
 def _records_first(paths: Iterable[Path]) -> list[Path]:

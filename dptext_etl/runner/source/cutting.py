@@ -18,6 +18,8 @@ READ_ROWS = 1 << 14
 """Rows that are read at a time; shards are put together from them."""
 COUNT_ROWS = 1 << 18
 """Rows whose sizes are counted at a time."""
+KEPT_BYTES, KEPT_ROWS = 32 << 20, 1 << 19
+"""The most bytes of strings, and rows, that are kept in memory between counting and computing shards."""
 
 Sizes = npt.NDArray[np.int64]
 
@@ -84,6 +86,30 @@ def count(frame: pl.LazyFrame, policy: Policy) -> int:
         rows += batch.height
         found += len(cutter.begins(batch["size"].to_numpy()))
     return found + (rows > 0)
+
+
+def counted(frame: pl.LazyFrame, policy: Policy) -> tuple[int, pl.LazyFrame]:
+    """Count the shards of a source, and keep its rows in memory where they are few, so that they are read once.
+
+    Args:
+        frame: The rows that the run takes.
+        policy: The policy of the run.
+
+    Returns:
+        The number of shards, and the rows.
+
+    Raises:
+        InputError: The source cannot be read to its end.
+    """
+    sizes, held, size = size_of(frame.collect_schema()), list[pl.DataFrame](), 0
+    for batch in batches(frame, READ_ROWS):
+        size += int(batch.select(sizes)["size"].to_numpy().sum())
+        held.append(batch)
+        if size > KEPT_BYTES or len(held) * READ_ROWS > KEPT_ROWS:
+            del held
+            return count(frame, policy), frame
+    rows = (pl.concat(held) if held else frame.collect_schema().to_frame()).lazy()
+    return count(rows, policy), rows
 
 
 def shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:

@@ -28,6 +28,7 @@ class Examined(Generic[Rows]):
         wanted: Rows that the run takes; fewer where an incremental run finds some published.
         base: Digest of the manifest that an incremental run adds to, or None.
         first: Number of the first shard; an incremental run counts on, so that its canary rows are new, too.
+        shards: How many shards there are, where somebody has counted them already.
     """
 
     table: Table[Rows]
@@ -36,6 +37,7 @@ class Examined(Generic[Rows]):
     wanted: int
     base: str | None
     first: int
+    shards: int | None = None
 
     @classmethod
     def of(
