@@ -72,7 +72,7 @@ def of_folder(folder):
             found.setdefault(name, set()).update(paths(json.loads(path.read_text())))
         elif path.suffix == ".draws":
             found.setdefault(name, set()).update(pl.read_ipc_schema(path))
-        elif path.suffix == ".parquet" and path.name.startswith(("shard", "quarantine")):
+        elif path.suffix in {".parquet", ".canaries"} and path.name.startswith(("shard", "quarantine")):
             found.setdefault(name, set()).update(pl.read_parquet_schema(path))
     return {name: sorted(entries) for name, entries in found.items()}
 
