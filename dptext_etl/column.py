@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.errors import InputError, PolicyError, bare, seam
-from dptext_etl.guarantee import ADDITIVE, Disclosure, Spend, steps
+from dptext_etl.guarantee import ADDITIVE, Disclosure, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve_column
@@ -173,7 +173,7 @@ def spends(mechanism: Mechanism, positions: pa.Array) -> dict[str, npt.NDArray[n
     Infinite amounts are `INFINITE`.
     """
     counts, where = _distinct(to_numpy(positions))
-    return _by_record([_cost(mechanism, "spend", count)[1] for count in counts.tolist()], where)
+    return _by_record([_cost(mechanism, count)[1] for count in counts.tolist()], where)
 
 
 def worst_case(
@@ -196,7 +196,7 @@ def worst_case(
         passed = to_numpy(texts.is_null()) & (Disclosure.NULLNESS in disclosures)
         counts = np.where(passed, 0, mechanism.most_positions)
     distinct, where = _distinct(counts)
-    costs = [_cost(mechanism, "worst_case", count) for count in distinct.tolist()]
+    costs = [_cost(mechanism, mechanism.reserved_positions(count)) for count in distinct.tolist()]
     n_worst = np.array([most for most, _ in costs], dtype=np.uint32)[where]
     return n_worst, _by_record([amounts for _, amounts in costs], where, components)
 
@@ -238,21 +238,21 @@ def _distinct(counts: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.inte
     return np.flatnonzero(there), (np.cumsum(there) - 1)[counts]
 
 
-def _cost(mechanism: Mechanism, of: Literal["spend", "worst_case"], draws: int) -> tuple[int, tuple[int, ...]]:
-    """Return what one of the two methods says of a number of draws; every shard has the same numbers again.
+def _cost(mechanism: Mechanism, draws: int) -> tuple[int, tuple[int, ...]]:
+    """Return the cost of a number of draws; every shard has the same numbers again.
 
     Returns:
         The positions that are charged, and the amounts in the order of `ADDITIVE`; infinite ones are `INFINITE`.
     """
-    known, asked = mechanism.known_costs, (of, draws)
+    known = mechanism.known_costs
     if len(known) >= KNOWN_COSTS:
         known.clear()
-    found = known.get(asked)
+    found = known.get(draws)
     if found is None:
-        cost: Spend = getattr(mechanism, of)(draws)
+        cost = mechanism.spend(draws)
         amounts = (getattr(cost, name) for name in ADDITIVE)
         whole = tuple(INFINITE if math.isinf(amount) else int(amount) for amount in amounts)
-        found = known[asked] = (cost.n_worst, whole)
+        found = known[draws] = (cost.n_worst, whole)
     return found
 
 

@@ -9,6 +9,7 @@ import math
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any
 
 UNIQUE_IDS = "UNIQUE_IDS"
@@ -136,7 +137,12 @@ def exact(amount: float | Fraction) -> Fraction:
     >>> exact(0.1)
     Fraction(1, 10)
     """
-    return amount if isinstance(amount, Fraction) else Fraction(repr(amount))
+    return amount if isinstance(amount, Fraction) else _written(amount)
+
+
+@lru_cache(maxsize=1024)
+def _written(amount: float) -> Fraction:
+    return Fraction(repr(amount))
 
 
 @dataclass(frozen=True)

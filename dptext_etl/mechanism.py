@@ -251,11 +251,15 @@ class Mechanism(BaseModel, ABC):
 
     def worst_case(self, positions: int | None = None) -> Spend:
         """Return the cost to reserve before a text is scored: of `positions` draws, or of the longest text if None."""
-        return self.spend(self.most_positions if positions is None else positions)
+        return self.spend(self.reserved_positions(self.most_positions if positions is None else positions))
+
+    def reserved_positions(self, positions: int) -> int:
+        """Return as how many draws a text of `positions` draws is reserved; `spend` of them is its worst case."""
+        return positions
 
     @cached_property
-    def known_costs(self) -> dict[tuple[str, int], tuple[int, tuple[int, ...]]]:
-        """Return the costs found so far, by method and number of draws; `column` fills it, nothing else reads it."""
+    def known_costs(self) -> dict[int, tuple[int, tuple[int, ...]]]:
+        """Return the costs found so far, by number of draws; `column` fills it, nothing else reads it."""
         return {}
 
     def draws(self, positions: int) -> Draws | None:  # noqa: ARG002  (mechanisms of such draws need it)

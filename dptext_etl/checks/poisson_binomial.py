@@ -17,6 +17,8 @@ import numpy.typing as npt
 
 EXACT_LIMIT = 8_192
 """Trials up to which the tail is computed exactly; beyond, Chernoff's bound is used (valid, a little wider)."""
+_FEW = 64
+"""Successes among which the threshold of small chances is looked for first."""
 
 Floats = npt.NDArray[np.float64]
 Trials = Counter[float]
@@ -31,7 +33,7 @@ def round_up(probability: Fraction | float) -> float:
     return min(value, 1.0)
 
 
-def upper_tail(probabilities: Sequence[float] | Floats) -> Floats:
+def upper_tail(probabilities: Sequence[float] | Floats, most: int | None = None) -> Floats:
     """Bound P[X >= t] for t = 0 … n, where X is the number of successes (Poisson-binomial), shape (n + 1,).
 
     S_t after one more trial is p * S_{t-1} + (1 - p) * S_t: three roundings per trial, so n trials lose less than
@@ -39,16 +41,18 @@ def upper_tail(probabilities: Sequence[float] | Floats) -> Floats:
 
     Args:
         probabilities: Upper bounds of the n success probabilities.
+        most: The largest t that is asked for; None asks for all.
 
     Returns:
         Upper bounds of the tail; they fall with t.
     """
     chances = np.asarray(probabilities, dtype=np.float64)
     n = len(chances)
-    tail = np.zeros(n + 1)
+    tail = np.zeros(1 + (n if most is None else min(most, n)))
     tail[0] = 1.0
     for seen, chance in enumerate(chances, start=1):
-        tail[1 : seen + 1] = chance * tail[:seen] + (1.0 - chance) * tail[1 : seen + 1]
+        end = min(seen + 1, len(tail))
+        tail[1:end] = chance * tail[: end - 1] + (1.0 - chance) * tail[1:end]
     slack = 1.0 + 4.0 * n * 2.0**-53
     return np.minimum(1.0, tail * slack + n * 1e-300)
 
@@ -65,8 +69,11 @@ def threshold(probabilities: Sequence[float] | Floats, alarm: float) -> int:
     """
     chances = np.asarray(probabilities, dtype=np.float64)
     if len(chances) <= EXACT_LIMIT:
-        allowed = np.flatnonzero(upper_tail(chances) <= alarm)
-        return int(allowed[0]) if len(allowed) else len(chances) + 1
+        for most in (_FEW, len(chances)):
+            allowed = np.flatnonzero(upper_tail(chances, most) <= alarm)
+            if len(allowed):
+                return int(allowed[0])
+        return len(chances) + 1
     return _chernoff_threshold(*np.unique(chances, return_counts=True), alarm)
 
 

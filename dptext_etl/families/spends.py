@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
+from functools import lru_cache
+from typing import NamedTuple
 
 from dptext_etl import sampling
 from dptext_etl.accounting import allocated_epsilon, allocated_rho
@@ -36,8 +38,8 @@ def spend_of_draws(
         beside: Pure epsilon of other draws (a noisy length; docs/spec/privacy.md#length-noisy).
         bounded_range: True if one draw is range-bounded (zCDP epsilon^2/8), False if it is only pure (epsilon^2/2).
     """
-    pure = _times(draws, epsilon, beside)
-    realised = pure if tight is None else _times(draws, tight + _STATED, beside)
+    costs = _costs(epsilon, tight, beside, 8 if bounded_range else 2)
+    pure, realised, rho = (cost.of(draws) for cost in costs)
     return Spend(
         guarantee_class=guarantee.guarantee_class,
         disclosures=guarantee.disclosures,
@@ -45,7 +47,7 @@ def spend_of_draws(
         eps_tight=min(pure, realised),
         eps_approx=pure,
         delta=0,
-        rho=_times(draws, epsilon * epsilon / (8 if bounded_range else 2), beside * beside / 2),
+        rho=rho,
         mu2=math.inf if draws else 0,
         eps_metric=math.inf if draws else 0,
         n_worst=positions,
@@ -53,14 +55,37 @@ def spend_of_draws(
     )
 
 
-def _times(draws: int, each: Fraction, beside: Fraction) -> int:
-    """Return `micro(draws * each + beside)` by whole numbers, which are faster than fractions.
+class _Cost(NamedTuple):
+    """What each of many draws costs, and what is charged beside them, in whole numbers: they are faster than fractions.
 
-    >>> _times(3, Fraction(1, 7), Fraction(1, 3)) == micro(3 * Fraction(1, 7) + Fraction(1, 3))
+    >>> _Cost.made(Fraction(1, 7), Fraction(1, 3)).of(3) == micro(3 * Fraction(1, 7) + Fraction(1, 3))
     True
     """
-    parts = draws * each.numerator * beside.denominator + beside.numerator * each.denominator
-    return -(-parts * MICRO // (each.denominator * beside.denominator))
+
+    each: int
+    beside: int
+    unit: int
+
+    @classmethod
+    def made(cls, each: Fraction, beside: Fraction) -> _Cost:
+        """Bring both to one denominator."""
+        return cls(
+            each.numerator * beside.denominator * MICRO,
+            beside.numerator * each.denominator * MICRO,
+            each.denominator * beside.denominator,
+        )
+
+    def of(self, draws: int) -> int:
+        """Return `micro(draws * each + beside)`."""
+        return -(-(draws * self.each + self.beside) // self.unit)
+
+
+@lru_cache(maxsize=256)
+def _costs(epsilon: Fraction, tight: Fraction | None, beside: Fraction, share: int) -> tuple[_Cost, _Cost, _Cost]:
+    """Return what draws cost: declared, by the sampler's own integers, and in rho, epsilon^2 / `share` each."""
+    pure = _Cost.made(epsilon, beside)
+    realised = pure if tight is None else _Cost.made(tight + _STATED, beside)
+    return pure, realised, _Cost.made(epsilon * epsilon / share, beside * beside / 2)
 
 
 def spend_of_allocation(

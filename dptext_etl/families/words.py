@@ -100,7 +100,7 @@ class WordMechanism(HideableLength):
     @property
     def epsilon_per_word(self) -> Exact:
         """Return the pure parameter of one draw between any two words with equal disclosures."""
-        return Fraction(repr(self.unit_epsilon))
+        return exact(self.unit_epsilon)
 
     @property
     def epsilon_table(self) -> float | None:

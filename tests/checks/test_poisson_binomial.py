@@ -38,6 +38,18 @@ def test_a_correct_run_fires_with_at_most_the_declared_probability(probabilities
     assert limit == 1 or tail[limit - 1] > Fraction(alarm) * (1 - Fraction(1, 10**9))
 
 
+@given(chances, st.integers(0, 14))
+def test_a_part_of_the_tail_is_that_part_of_the_whole(probabilities, most):
+    rounded = [round_up(p) for p in probabilities]
+    assert upper_tail(rounded, most).tolist() == upper_tail(rounded)[: most + 1].tolist()
+
+
+@pytest.mark.parametrize(("n", "p"), [(64, 0.9), (65, 0.9), (300, 0.01), (300, 0.1), (300, 0.5), (300, 1.0)])
+def test_thresholds_on_either_side_of_where_they_are_looked_for_first(n, p):
+    allowed = np.flatnonzero(upper_tail([p] * n) <= 1e-9)
+    assert threshold([p] * n, 1e-9) == (allowed[0] if len(allowed) else n + 1)
+
+
 @given(st.fractions(0, 1, max_denominator=10**9))
 def test_probabilities_are_rounded_up(probability):
     assert Fraction(round_up(probability)) >= min(probability, 1)

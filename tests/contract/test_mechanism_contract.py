@@ -88,6 +88,8 @@ def test_spends_grow_with_positions_and_compose(mechanism):
     assert isinstance(mechanism.worst_case(), Spend)
     assert mechanism.worst_case() == mechanism.worst_case(mechanism.most_positions)
     assert mechanism.worst_case(7).eps_pure <= mechanism.worst_case().eps_pure
+    for positions in (0, 1, 7):
+        assert mechanism.worst_case(positions) == mechanism.spend(mechanism.reserved_positions(positions))
 
 
 def test_the_factors_of_its_cost_multiply_to_what_is_charged(mechanism):

@@ -82,9 +82,9 @@ class ChoiceMechanism(ChoiceParameters):
         epsilon, tight = self.epsilon_per_draw, self.epsilon_tight
         return spend_of_draws(self.guarantee, positions, epsilon, tight, positions=positions, bounded_range=False)
 
-    def worst_case(self, positions: int | None = None) -> Spend:
-        """Return the cost of one text, for any length; a null that passes as null costs nothing."""
-        return self.spend(self.most_positions if positions is None else min(positions, self.most_positions))
+    def reserved_positions(self, positions: int) -> int:
+        """Return the draws of one text, for any length; a null that passes as null takes none."""
+        return min(positions, self.most_positions)
 
     def cost_factors(self, positions: int) -> dict[str, float | Fraction]:
         """Return the number of draws and epsilon of each."""

@@ -261,9 +261,9 @@ class LatentNoise(Allocated):
             return Fraction(1)
         return min(Fraction(1), clipped_steps(self.clip) / (exact(self.clip) * STEPS))
 
-    def worst_case(self, positions: int | None = None) -> Spend:
-        """Return the cost of one release per record, for any length of its text; a null that passes as null is none."""
-        return self.spend(1 if positions is None else min(positions, 1))
+    def reserved_positions(self, positions: int) -> int:
+        """Return 1 for a text of any length: a record is released once. A null that passes as null is none."""
+        return min(positions, 1)
 
     def positions(self, texts: pa.Array) -> pa.Array:
         """Return 1 for every text and 0 for a null."""

@@ -148,10 +148,9 @@ class GenerativeMechanism(ScoreMechanism):
         count = "l_max" if self.mode == "strict" else "n"
         return {count: positions, "ε": exact(self.epsilon)}
 
-    def worst_case(self, positions: int | None = None) -> Spend:
-        """Return the cost to reserve before a text is scored: for the longest answer, or `positions` draws if fewer."""
-        most = self.most_positions
-        return self.spend(most if positions is None else min(positions, most))
+    def reserved_positions(self, positions: int) -> int:
+        """Return the draws of the longest answer, or `positions` if fewer."""
+        return min(positions, self.most_positions)
 
     def positions(self, texts: pa.Array) -> pa.Array:
         """Return `l_max` for every text, in faithful mode the number of its prompt's tokens, and 0 for a null."""
