@@ -54,27 +54,26 @@ def run(
     """
     began = time.monotonic()
     policy, engine = resolve(policy), engine or LocalEngine()
+
+    def every_step() -> RunSummary:
+        course = None if progress is None else Course(progress)
+        staged = stage(
+            policy,
+            engine=engine,
+            partition=partition,
+            accept_lower_cap=accept_lower_cap,
+            progress=course,
+            checkpoint=checkpoint,
+        )
+        verdicts = check(staged, judge=engine.judge, progress=course, checkpoint=checkpoint)
+        published = publish(staged, verdicts, write=engine.write, progress=course, checkpoint=checkpoint)
+        return summarise(staged, verdicts, published, time.monotonic() - began)
+
     source = _input(policy, engine, partition, accept_lower_cap=accept_lower_cap)
-    if source is not None:
-        layout = source.attempt.layout
-        known = source.recognised(lambda: engine.open(policy, layout).id_type)
-        if known is not None:
-            return known
-    progress = None if progress is None else Course(progress)
-    staged = stage(
-        policy,
-        engine=engine,
-        partition=partition,
-        accept_lower_cap=accept_lower_cap,
-        progress=progress,
-        checkpoint=checkpoint,
-    )
-    verdicts = check(staged, judge=engine.judge, progress=progress, checkpoint=checkpoint)
-    published = publish(staged, verdicts, write=engine.write, progress=progress, checkpoint=checkpoint)
-    summary = summarise(staged, verdicts, published, time.monotonic() - began)
-    if source is not None:
-        source.keep(summary)
-    return summary
+    if source is None:
+        return every_step()
+    layout = source.attempt.layout
+    return source.recognised(lambda: engine.open(policy, layout).id_type) or source.noting(every_step)
 
 
 def _input(policy: Policy, engine: Engine[Any], partition: str | None, *, accept_lower_cap: bool) -> Input | None:

@@ -8,12 +8,16 @@ case the run goes through all its steps.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
+from threading import Event
 from typing import Any, Self
 
 import dptext_etl
@@ -21,7 +25,6 @@ from dptext_etl.artifacts import canon
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.catalog import judges
 from dptext_etl.errors import InputError, seam
-from dptext_etl.files import sha256
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import durable
 from dptext_etl.runner.amounts import combined, shown
@@ -37,6 +40,7 @@ log = logging.getLogger("dptext_etl.runner")
 
 FILE = "unchanged.json"
 _VERSION = 1
+_PIECE = 1 << 20
 _LABEL = b"dptext/input/v1\0"
 _NOTE = "source and policy are those of this version, byte for byte, so nothing was computed again"
 
@@ -47,33 +51,41 @@ class Input:
 
     Attributes:
         attempt: The attempt at the run.
-        files: The files of its source.
-        seal: A keyed hash of policy, software and the bytes of all files (docs/spec/stream.md#input-seal), 64 hex
-            digits.
+        files: The files of its source; they lie in folders.
         marks: Size, times and number of every file, as the file system has them.
         profile: What it took to read them, and to look at what is published.
     """
 
     attempt: Attempt
     files: Files
-    seal: str
     marks: tuple[tuple[int, ...], ...]
     profile: Profile = field(default_factory=Profile)
+    _unwanted: Event = field(default_factory=Event)
 
     @classmethod
     def of(cls, attempt: Attempt, files: Files) -> Self:
-        """Read all files of a source once.
+        """Look at the files of a source; their bytes are read when somebody asks for them.
 
         Args:
             attempt: The attempt at the run.
             files: The files of its source; they lie in folders.
 
         Raises:
+            InputError: A file is gone.
+        """
+        found = cls(attempt, files, _marks(files))
+        found.profile.count("open", size=sum(mark[0] for mark in found.marks))
+        return found
+
+    @cached_property
+    def seal(self) -> str:
+        """Return a keyed hash of policy, software and all files' bytes (docs/spec/stream.md#input-seal), 64 hex digits.
+
+        Raises:
             InputError: A file cannot be read.
         """
-        policy, marks, profile = attempt.policy, _marks(files), Profile()
-        profile.count("open", size=sum(mark[0] for mark in marks))
-        with profile.stage("open"), seam("reading the source", InputError, READ_HINT):
+        attempt, policy = self.attempt, self.attempt.policy
+        with self.profile.stage("open"), seam("reading the source", InputError, READ_HINT):
             facts = {
                 "software": dptext_etl.__version__,
                 "policy": policy.model_dump(mode="json"),
@@ -81,9 +93,18 @@ class Input:
                 "cfg": [column.mechanism.cfg() for column in attempt.columns]
                 + [column.chain for column in attempt.columns if column.chain is not None],
                 "gates": [gate.name for gate in judges(policy, Stage.STAGED)],
-                "files": [[path, sha256(Path(path))] for path in files.paths],
+                "files": [[path, self._digest(path)] for path in self.files.paths],
             }
-        return cls(attempt, files, attempt.secret.derive("seal", _LABEL + canon(facts)).hex(), marks, profile)
+        return attempt.secret.derive("seal", _LABEL + canon(facts)).hex()
+
+    def _digest(self, path: str) -> str:
+        whole = hashlib.sha256()
+        with Path(path).open("rb", buffering=0) as file:
+            while piece := file.read(_PIECE):
+                if self._unwanted.is_set():
+                    break
+                whole.update(piece)
+        return whole.hexdigest()
 
     def recognised(self, id_type: Callable[[], str]) -> RunSummary | None:
         """Return the summary of a run that has nothing to do, or None where all steps must be gone through.
@@ -93,7 +114,7 @@ class Input:
 
         Raises:
             LedgerError: The release may not go on: it is revoked, frozen, or its ledger is another one.
-            InputError: The sink cannot be read.
+            InputError: The source or the sink cannot be read.
         """
         noted = _noted(self._path)
         if noted is None or noted["seal"] != self.seal:
@@ -123,16 +144,36 @@ class Input:
             profile=self.profile.as_list(),
         )
 
-    def keep(self, summary: RunSummary) -> None:
-        """Note what was published from this input, unless another run would do otherwise.
+    def noting(self, run: Callable[[], RunSummary]) -> RunSummary:
+        """Carry out a run, read the bytes of its files beside it, and note what it published.
 
         Args:
-            summary: What the run did.
+            run: Goes through all steps.
 
         Raises:
-            InputError: There is no room or no access.
+            InputError: There is no room or no access for the note.
         """
-        if summary.manifest is None or summary.rows["quarantined"] or _marks(self.files) != self.marks:
+        with ThreadPoolExecutor(1, thread_name_prefix="dptext-seal") as beside:
+            reading = beside.submit(lambda: self.seal)
+            try:
+                summary = run()
+            except BaseException:
+                self._unwanted.set()
+                raise
+        self._keep(summary, read=reading.exception() is None and self._as_it_was)
+        return summary
+
+    @property
+    def _as_it_was(self) -> bool:
+        """Whether no file of the source changed since it was looked at first."""
+        try:
+            return _marks(self.files) == self.marks
+        except InputError:
+            return False
+
+    def _keep(self, summary: RunSummary, *, read: bool) -> None:
+        """Note what was published from this input, unless another run would do otherwise."""
+        if summary.manifest is None or summary.rows["quarantined"] or not read:
             self._path.unlink(missing_ok=True)
             return
         said = replace(summary, profile=[]).as_dict()

@@ -6,9 +6,10 @@ import os
 import polars as pl
 import pytest
 
-from dptext_etl import Ledger, _kernel
+from dptext_etl import Ledger, _kernel, run
 from dptext_etl.engines.local import engine
 from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.runner import unchanged
 from tests.integration.conftest import make_reviews, save_table
 
 NOTED = "published.staging/2026-11/_/unchanged.json"
@@ -145,6 +146,27 @@ def test_a_file_that_changed_while_it_was_read_is_not_noted(job, steps, monkeypa
 
     monkeypatch.setattr(engine, "compute", changed)
     job.run()
+    assert not (job.folder / NOTED).exists()
+
+
+def test_a_file_that_is_gone_when_the_run_has_published_is_not_noted(job, steps):
+    job.run()
+    source = job.folder / "raw.parquet"
+    save_table(make_reviews(250), source)
+    kept = source.read_bytes()
+    summary = run(job.policy(), checkpoint=lambda name: source.unlink() if name == "shown" else None)
+    assert summary.changed
+    assert not (job.folder / NOTED).exists()
+    source.write_bytes(kept)
+    assert not job.run().changed
+    assert len(steps) == 3
+
+
+def test_a_run_that_fails_reads_no_file_to_its_end_and_notes_nothing(job, monkeypatch):
+    read = list[str]()
+    monkeypatch.setattr(unchanged.Input, "_digest", lambda self, path: self._unwanted.wait(60) and read.append(path))
+    assert job.stop("checked")
+    assert read == [str(job.folder / "raw.parquet")]
     assert not (job.folder / NOTED).exists()
 
 

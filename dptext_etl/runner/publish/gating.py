@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from dptext_etl.checks import Candidate, Verdict, evaluate
@@ -21,7 +22,6 @@ from dptext_etl.runner.publish.stripping import strip
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.source.roles import output_columns
 from dptext_etl.runner.staged import StagedRun
-from dptext_etl.side_by_side import in_order
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -30,7 +30,7 @@ Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict,
 
 
 def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:
-    """Judge a staged run in this process.
+    """Judge a staged run in this process; the hashes of its files are compared meanwhile.
 
     Args:
         staged: The staged run.
@@ -42,11 +42,16 @@ def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], ob
         GateError: A gate could not be evaluated.
     """
     staging = Staging(staged.layout.staging)
-    for _ in in_order(staging.require, staged.shards, threads()):
-        pass
+    with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-hash") as beside:
+        compared = [beside.submit(staging.require, shard) for shard in staged.shards]
+        try:
+            verdicts = evaluate(candidate, seen)
+        finally:
+            for one in compared:  # a gate that stumbles over a file that has changed is not what is to be said
+                one.result()
     for shard in staged.shards:
         staged.profile.count("gates", rows=shard.counts["rows"], size=staging.path(shard).stat().st_size)
-    return evaluate(candidate, seen)
+    return verdicts
 
 
 @bare
