@@ -41,6 +41,24 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item], width: int) 
                 begun.cancel()
 
 
+def both(first: Callable[[], Item], second: Callable[[], Result], width: int) -> tuple[Item, Result]:
+    """Do two things that do not depend on each other, and return what came of them; what the first raises comes first.
+
+    Args:
+        first: Done in this thread.
+        second: Done in another one.
+        width: How many threads this process may use; 1 does one after the other.
+
+    >>> both(lambda: 1, lambda: "a", 2)
+    (1, 'a')
+    """
+    if width <= 1:
+        return first(), second()
+    with ThreadPoolExecutor(1, thread_name_prefix="dptext-beside") as pool:
+        beside = pool.submit(second)
+        return first(), beside.result()
+
+
 def ahead(items: Iterable[Item], width: int) -> Iterator[Item]:
     """Take items in a thread, the first one at once, and each other one while the one before it is used.
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from dptext_etl.side_by_side import ahead, in_order, products_in_one_thread
+from dptext_etl.side_by_side import ahead, both, in_order, products_in_one_thread
 
 
 def test_results_come_in_order_and_few_items_are_under_way():
@@ -32,6 +32,17 @@ def test_results_come_in_order_and_few_items_are_under_way():
     assert len(taken) == 2
     assert [0, *found] == [item * item for item in range(20)]
     assert most == [2]
+
+
+def test_two_things_are_done_at_once_and_the_error_of_the_first_comes_first():
+    meeting = threading.Barrier(2)
+    assert set(both(lambda: meeting.wait(20), lambda: meeting.wait(20), 2)) == {0, 1}
+    for width in (1, 2):
+        assert both(lambda: "here", lambda: "there", width) == ("here", "there")
+        with pytest.raises(ZeroDivisionError):
+            both(lambda: 1 // 0, lambda: {}["absent"], width)
+        with pytest.raises(KeyError):
+            both(lambda: 1, lambda: {}["absent"], width)
 
 
 @pytest.mark.parametrize("width", [1, 3])

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from dptext_etl import _kernel
 from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, ReserveResult, Scope
 from dptext_etl.policy import Policy
@@ -33,11 +34,12 @@ from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts, probing
 from dptext_etl.runner.shard.charging import Charged, Column, charge
 from dptext_etl.runner.shard.computing import canary_marks, compute
-from dptext_etl.runner.shard.records import StagedShard, digest_of
+from dptext_etl.runner.shard.records import Facts, StagedShard, digest_of
 from dptext_etl.runner.shard.replaying import Kept, kept, replays
 from dptext_etl.runner.shard.rewriting import rewritten
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.shard.turns import StoppedError, Turns
+from dptext_etl.side_by_side import both
 
 log = logging.getLogger("dptext_etl.runner")
 
@@ -216,17 +218,22 @@ class Shards:
             probing.after(self.columns, held, reserved.frame.height)
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
         self._checkpoint("computed", index)
-        with self.profile.stage("stage"):
-            rows = done.frame, done.draws
-            staged = self.staging.save(index, *rows, inputs, done.facts, as_published=self._as_published)
-            self.profile.count("stage", rows=done.frame.height, size=self.staging.path(staged).stat().st_size)
-        results = self._results(done.frame, done.draws)
+        rows = done.frame, done.draws
+        staged, results = both(
+            lambda: self._saved(index, *rows, inputs, done.facts), lambda: self._results(*rows), threads()
+        )
         try:
             self._checkpoint("staged", index)
             return self.turns.take("commit", index, lambda: self._first(reserved, index, inputs, staged, results))
         except StoppedError:
             self.staging.discard(index)  # nobody has compared it with what is committed
             raise
+
+    def _saved(self, index: int, frame: pl.DataFrame, draws: pl.DataFrame, inputs: str, facts: Facts) -> StagedShard:
+        with self.profile.stage("stage"):
+            staged = self.staging.save(index, frame, draws, inputs, facts, as_published=self._as_published)
+            self.profile.count("stage", rows=frame.height, size=self.staging.path(staged).stat().st_size)
+        return staged
 
     def _first(
         self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, results: list[_Result]
