@@ -20,6 +20,8 @@ EXACT_LIMIT = 8_192
 _FEW = 64
 """Successes among which the threshold of small chances is looked for first."""
 
+_COARSE = 64
+
 Floats = npt.NDArray[np.float64]
 Trials = Counter[float]
 """How many Bernoulli trials there are of each success probability."""
@@ -112,12 +114,18 @@ def _grouped_chernoff(chances: bytes, repeats: bytes, alarm: float) -> int:
 
 
 def _chernoff_threshold(chances: Floats, repeats: npt.NDArray[np.int64], alarm: float) -> int:
-    """Return the least t with exp(K(s) - s t) <= alarm for some s > 0; K is the cumulant function, any s is valid."""
-    n = int(repeats.sum())
+    """Return the least t with exp(K(s) - s t) <= alarm for some s > 0; K is the cumulant function, any s is valid.
+
+    K is convex and K(0) = 0, so that the bound of t falls with s and then rises: around the least of a coarse grid lies
+    the least of the fine one.
+    """
     target = math.log(alarm)
-    best = n + 1
-    for s in np.geomspace(1e-6, 60.0, 4_000):
+
+    def bound(s: float) -> float:
         cumulant = float(np.dot(repeats, np.log1p(chances * math.expm1(s))))
-        cumulant += 1e-12 * (abs(cumulant) + 1.0)
-        best = min(best, math.floor((cumulant - target) / s) + 1)
-    return max(1, best)
+        return (cumulant + 1e-12 * (abs(cumulant) + 1.0) - target) / s
+
+    fine = np.geomspace(1e-6, 60.0, 4_000)
+    least = _COARSE * int(np.argmin([bound(s) for s in fine[::_COARSE]]))
+    around = fine[max(0, least - _COARSE) : least + _COARSE + 1]
+    return max(1, min(int(repeats.sum()), *(math.floor(bound(s)) for s in around)) + 1)

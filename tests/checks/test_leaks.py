@@ -9,10 +9,9 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from dptext_etl import ColumnPolicy, Policy, _kernel
+from dptext_etl import ColumnPolicy, Policy
 from dptext_etl.checks import Candidate, Stage
 from dptext_etl.checks.catalog import judges
-from dptext_etl.checks.reports import copies
 from dptext_etl.checks.reports.copies import (
     CopyCount,
     count_copies,
@@ -20,7 +19,7 @@ from dptext_etl.checks.reports.copies import (
     ngram_report,
     report,
 )
-from dptext_etl.checks.reports.shared_ngrams import count_shared_ngrams, ngram_chances, ngram_words
+from dptext_etl.checks.reports.shared_ngrams import ngram_chances, ngram_words
 from dptext_etl.column import release
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.guarantee import Disclosure
@@ -209,30 +208,6 @@ def test_survival_is_that_of_the_law(word_mechanism):
         assert exact <= word_mechanism.survival(word) <= exact + Fraction(1, 2**60)
 
 
-def test_runs_are_counted_wherever_they_stand():
-    raw = pl.Series([list("abcdefg"), list("abcdefg"), list("abc"), [], list("xyzabc"), list("aaaa")])
-    released = pl.Series([list("zzcdeyy"), list("abxcdxef"), list("abc"), list("abc"), list("abcxyz"), list("baaab")])
-    assert count_shared_ngrams(raw, released, 3) == 4  # rows 0, 2, 4, 5
-    assert count_shared_ngrams(raw, released, 4) == 0
-    assert count_shared_ngrams(raw.head(0), released.head(0), 3) == 0
-
-
-def test_runs_are_those_of_a_plain_search():
-    random = np.random.default_rng(4)
-    rows = [[list(random.choice(list("abcd"), random.integers(0, 9))) for _ in range(400)] for _ in range(2)]
-    raw, released = (pl.Series(column, dtype=pl.List(pl.String)) for column in rows)
-
-    def shares(one, other, k):
-        one, other = (f" {' '.join(words)} " for words in (one, other))
-        places = one.split()
-        return any(f" {' '.join(places[at : at + k])} " in other for at in range(len(places) - k + 1))
-
-    for k in (1, 2, 3, 5):
-        assert count_shared_ngrams(raw, released, k) == sum(
-            shares(one, other, k) for one, other in zip(*rows, strict=True)
-        )
-
-
 def test_the_chance_of_a_run_follows_from_the_configuration(small_vectors):
     mechanism = CusText(epsilon=2.0, k=10, vectors=small_vectors)
     words, largest = ngram_words(mechanism), mechanism.largest_probability()
@@ -268,22 +243,3 @@ def test_a_stretch_of_original_text_is_beyond_chance(small_vectors):
     assert copied.passed
     assert not stretched.passed
     assert "300" not in stretched.message.replace(f"at most {caught.threshold}", "")
-
-
-def test_the_kernel_counts_copies_by_the_definition(monkeypatch):
-    """Originals of ASCII letters are counted in the kernel, others in Polars: both by the same definition."""
-    random = np.random.default_rng(5)
-    letters = ["a", "B", "it's", "2", "a-b", "...", "é", "İ", "x\u2019s", "Ⓐ", "\n"]
-    texts = [" ".join(random.choice(letters[: 6 + 5 * (row % 3 > 0)], random.integers(0, 9))) for row in range(600)]
-    raw = pl.Series(texts)
-    released = pl.Series([text if at % 4 else texts[at - 1] for at, text in enumerate(texts)]).str.to_lowercase()
-    draws = pl.Series(random.integers(0, 9, len(texts)), dtype=pl.UInt32)
-    rows = pl.DataFrame({"raw": raw, "released": released, "draws": draws})
-    for words in (None, 1, 2, 3):
-        found = count_copies(raw, released, draws, words)
-        plain = copies._count(rows.filter(pl.col("draws") > 0), words)
-        assert found.as_dict() | {"rows_by_draws": {}} == plain.as_dict()
-        assert found.copies > 10
-        assert words is None or found.shared_ngrams > 50
-    _, others = _kernel.count_copies(raw.to_arrow(), released.to_arrow(), draws.to_arrow(), 2)
-    assert pa.array(others).to_pylist() == [at for at, text in enumerate(texts) if not text.isascii()]

@@ -80,5 +80,22 @@ def test_grouped_counts_agree_with_written_out_ones():
     assert 48_000_000 < large < 48_060_000
 
 
+@given(st.lists(st.tuples(st.floats(-40, 0), st.integers(1, 10**7)), min_size=1, max_size=20), st.floats(1e-12, 0.4))
+def test_the_chernoff_bound_is_the_least_of_its_whole_grid(groups, alarm):
+    """Around the least of a coarse grid is the least of all, but for the last bit of a bound at a whole number."""
+    probabilities, counts = (
+        np.exp([exponent for exponent, _ in groups]),
+        np.array([EXACT_LIMIT, *(n for _, n in groups)]),
+    )
+    probabilities = np.array([1e-3, *probabilities])
+    slopes = np.geomspace(1e-6, 60.0, 4_000)
+    cumulants = counts @ np.log1p(probabilities[:, None] * np.expm1(slopes))
+    bounds = (cumulants * (1 + 1e-12) + 1e-12 - np.log(alarm)) / slopes
+    least = min(float(bounds.min()), float(counts.sum()))
+    assert grouped_threshold(probabilities, counts, alarm) in {
+        int(np.floor(least * (1 + sign * 1e-10))) + 1 for sign in (-1, 0, 1)
+    }
+
+
 def test_a_billion_impossible_rows_allow_no_copy():
     assert grouped_threshold([1e-30], [10**9], 1e-9) == 1

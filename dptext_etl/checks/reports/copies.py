@@ -21,12 +21,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import polars as pl
-import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.arrays import to_numpy
 from dptext_etl.checks.poisson_binomial import grouped_threshold
-from dptext_etl.checks.reports.shared_ngrams import count_shared_ngrams, ngram_chances, ngram_words
+from dptext_etl.checks.reports.shared_ngrams import ngram_chances, ngram_words
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import InputError, seam
 from dptext_etl.families.by_word import WordByWord, by_word
@@ -43,8 +41,6 @@ REPORT_BETA = 1e-9
 """False-alarm bound of a report, where the policy sets none."""
 SAMPLE_ROWS = 512
 """Rows of every shard that a report looks at, unless the policy asks for all (`reports = ["copies"]`)."""
-BYTES_AT_ONCE = 1 << 22
-"""Texts of so many bytes are compared at a time; their words take about twenty times as much memory."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +106,9 @@ def sample(places: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: int | None = None) -> CopyCount:
     """Count the copies of a shard, without its canary rows.
 
+    The kernel splits originals into words: runs of letters, marks, numbers and "'", lower-cased. Where the mechanism
+    splits otherwise, less is found, and the bound holds.
+
     Args:
         raw: Original texts.
         released: Their releases, in the same order.
@@ -124,30 +123,10 @@ def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: i
     with seam("counting copies"):
         rows = pl.DataFrame({"raw": raw, "released": released, "draws": draws}).filter(pl.col("draws") > 0).drop_nulls()
         by_draws = {int(n): int(count) for n, count in rows.group_by("draws").len().sort("draws").rows()}
-        numbers = rows["draws"].cast(pl.UInt32)
-        counted, others = _kernel.count_copies(
-            rows["raw"].to_arrow(), rows["released"].to_arrow(), numbers.to_arrow(), ngram
-        )
-        copies, kept, compared, shared = counted
-        total = CopyCount(copies, by_draws, kept, compared, shared)
-        rest = rows[to_numpy(pa.array(others))]
-        at_once = max(1, rest.height * BYTES_AT_ONCE // max(1, int(rest.estimated_size())))
-        return sum((_count(part, ngram) for part in rest.iter_slices(at_once)), total)
-
-
-def _count(rows: pl.DataFrame, ngram: int | None) -> CopyCount:
-    """Count the copies among a few rows, whose words are all in memory; rows by draws are counted elsewhere.
-
-    The kernel counts originals of ASCII letters alone, by the same definition.
-    """
-    rows = rows.with_columns(_words(pl.col("raw")), pl.col("released").str.split(" "))
-    copies = rows.filter(pl.col("raw") == pl.col("released")).height
-    aligned = rows.filter(pl.col("raw").list.len() == pl.col("released").list.len())
-    words = aligned.select(pl.col("raw").explode(), pl.col("released").explode())
-    kept = int(words.select((pl.col("raw") == pl.col("released")).sum()).item())
-    reference = rows.select(pl.col("raw").list.head(pl.col("draws"))).to_series()
-    shared = 0 if ngram is None else count_shared_ngrams(reference, rows["released"], ngram)
-    return CopyCount(copies, {}, kept, words.height, shared)
+        before, after = (rows[name].to_arrow(compat_level=pl.CompatLevel.newest()) for name in ("raw", "released"))
+        numbers = rows["draws"].cast(pl.UInt32).to_arrow()
+        copies, kept, compared, shared = _kernel.count_copies(before, after, numbers, ngram)
+        return CopyCount(copies, by_draws, kept, compared, shared)
 
 
 @dataclass(frozen=True)
@@ -287,8 +266,3 @@ def _report(  # noqa: PLR0917
     found, gating = count.copies if ngram is None else count.shared_ngrams, policy.copy_gate_false_alarm is not None
     expected, sampled = float(np.dot(chances, rows)), not counts_all(policy)
     return CopyReport(name, column, total, found, expected, allowed, beta, gating, ngram, sampled)
-
-
-def _words(texts: pl.Expr) -> pl.Expr:
-    """Split into lower-cased words; where the mechanism splits otherwise, less is found, and the bound holds."""
-    return texts.str.to_lowercase().str.replace_all("\u2019", "'", literal=True).str.extract_all(r"[\p{L}\p{M}\p{N}']+")

@@ -10,7 +10,7 @@ use pyo3::types::PyBytes;
 use super::arrow_ffi::{hashes, Chunks, Column};
 use super::detached;
 use super::keys::{PyReleaseKey, PySecret};
-use super::numbers::{column, numbers};
+use super::numbers::numbers;
 use crate::columns::ids::{self, Fields};
 use crate::columns::strings::{Strings, StringsBuilder};
 use crate::errors::{Error, Result};
@@ -77,8 +77,8 @@ fn text_digests(py: Python<'_>, texts: Chunks) -> PyResult<Column> {
     })
 }
 
-/// What of originals stands in their releases, in rows whose original is ASCII: copies, words kept and compared, rows
-/// that share a stretch of so many words. Then the other rows, which are not counted.
+/// What of originals stands in their releases: copies, words kept and compared, rows that share a stretch of so many
+/// words. Rows without a text are not counted.
 #[pyfunction]
 #[pyo3(signature = (raw, released, draws, words=None))]
 fn count_copies(
@@ -87,32 +87,28 @@ fn count_copies(
     released: Chunks,
     draws: Chunks,
     words: Option<usize>,
-) -> PyResult<((u64, u64, u64, u64), Column)> {
-    let (found, others) = detached(py, || {
+) -> PyResult<(u64, u64, u64, u64)> {
+    let found = detached(py, || {
         let (raw, released) = (Strings::new(&raw.0)?, Strings::new(&released.0)?);
         let draws = numbers::<u32>(&draws, "draws")?;
         if raw.len() != released.len() || raw.len() != draws.len() {
             return Err(Error::input("originals, releases and draws have one row each"));
         }
         let parts = threads::over_rows(raw.len(), ROWS_AT_ONCE, threads::count(None)?, |range| {
-            let (mut room, mut found, mut others) = (Room::default(), Copies::default(), Vec::new());
+            let (mut room, mut found) = (Room::default(), Copies::default());
             for row in range {
                 let (Some(text), Some(release)) = (raw.get(row)?, released.get(row)?) else { continue };
                 let draws = draws.get(row).copied().unwrap_or(0) as usize;
-                match room.count(text, release, draws, words) {
-                    Some(counted) => found += counted,
-                    None => others.push(row as u32),
-                }
+                found += room.count(text, release, draws, words);
             }
-            Ok((found, others))
+            Ok(found)
         })?;
-        Ok(parts.into_iter().fold((Copies::default(), Vec::new()), |(mut found, mut others), (more, left)| {
-            found += more;
-            others.extend(left);
-            (found, others)
+        Ok(parts.into_iter().fold(Copies::default(), |mut all, found| {
+            all += found;
+            all
         }))
     })?;
-    Ok(((found.copies, found.kept, found.compared, found.shared), column(others)))
+    Ok((found.copies, found.kept, found.compared, found.shared))
 }
 
 /// Merkle root over rows of fixed size: leaves `SHA-256(0x00 || row)`, nodes `SHA-256(0x01 || left || right)`.

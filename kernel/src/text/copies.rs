@@ -1,16 +1,20 @@
 //! What of an original stands in its release: whole copies, words at their place, stretches of words.
 //!
-//! It counts what `dptext_etl.checks.reports.copies` defines, for originals of ASCII letters alone; other originals are
-//! left to it. Words of an original are runs of letters, digits and "'", lower-cased; a single blank separates words of
-//! a release. Hashes find rows that may share a stretch; words decide.
+//! Words of an original are runs of letters, marks, numbers and "'" after it was lower-cased; a single blank separates
+//! words of a release. Hashes find rows that may share a stretch; words decide.
 
 use std::collections::HashSet;
-use std::ops::{AddAssign, Range};
+use std::iter;
+use std::ops::AddAssign;
+
+use crate::text::marks::in_word;
 
 /// Multiplier of hashes of words and of stretches.
 const ODD: u64 = 0x9E37_79B9_7F4A_7C15;
 /// Places of a table for every hash in it, at least.
-const SPARSE: usize = 4;
+const SPARSE: usize = 8;
+/// Behind every text, so that eight bytes can be read from each of its places.
+const BLANKS: [u8; 8] = [b' '; 8];
 
 /// Counts over rows of at least one draw.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,85 +41,43 @@ impl AddAssign for Copies {
 /// Buffers of one thread, reused from row to row.
 #[derive(Default)]
 pub struct Room {
-    lowered: Vec<u8>,
-    raw: Vec<Word>,
-    released: Vec<Word>,
-    hashes: Vec<u64>,
+    raw: Words,
+    released: Words,
     table: Vec<u64>,
 }
 
-/// A word of a text.
-struct Word {
-    place: Range<usize>,
-    hash: u64,
-}
-
-impl Word {
-    fn new(text: &[u8], place: Range<usize>) -> Self {
-        let hash = hash(text, &place);
-        Self { place, hash }
-    }
-
-    fn of<'a>(&self, text: &'a [u8]) -> &'a [u8] {
-        text.get(self.place.clone()).unwrap_or_default()
-    }
-}
-
 impl Room {
-    /// Counts one row; `draws` words of the original are searched for stretches of `stretch` words. None if the original
-    /// is not ASCII.
-    pub fn count(&mut self, raw: &str, released: &str, draws: usize, stretch: Option<usize>) -> Option<Copies> {
-        if !raw.is_ascii() {
-            return None;
-        }
-        self.read(raw, released.as_bytes());
-        let released = released.as_bytes();
+    /// Counts one row; `draws` words of the original are searched for stretches of `stretch` words.
+    pub fn count(&mut self, raw: &str, released: &str, draws: usize, stretch: Option<usize>) -> Copies {
+        self.raw.read_original(raw);
+        self.released.read_release(released);
+        let (raw, ours) = (&self.raw, &self.released);
         let mut found = Copies::default();
-        if self.raw.len() == self.released.len() {
-            let pairs = self.raw.iter().zip(&self.released);
-            let same = |raw: &Word, ours: &Word| raw.hash == ours.hash && raw.of(&self.lowered) == ours.of(released);
-            let kept = pairs.filter(|(raw, ours)| same(raw, ours)).count();
-            found.compared = self.raw.len() as u64;
+        if raw.words.len() == ours.words.len() {
+            let pairs = raw.words.iter().zip(&ours.words);
+            let kept = pairs.filter(|(word, other)| word.hash == other.hash && raw.of(word) == ours.of(other)).count();
+            found.compared = raw.words.len() as u64;
             found.kept = kept as u64;
-            found.copies = u64::from(kept == self.raw.len());
+            found.copies = u64::from(kept == raw.words.len());
         }
-        self.raw.truncate(draws);
-        if let Some(words) = stretch.filter(|&words| (1..=self.raw.len().min(self.released.len())).contains(&words)) {
-            found.shared = u64::from(self.may_share(words) && self.shares(released, words));
+        self.raw.words.truncate(draws);
+        let most = self.raw.words.len().min(self.released.words.len());
+        if let Some(words) = stretch.filter(|words| (1..=most).contains(words)) {
+            found.shared = u64::from(self.may_share(words) && self.shares(words));
         }
-        Some(found)
+        found
     }
 
-    /// Where the words of both texts are.
-    fn read(&mut self, raw: &str, released: &[u8]) {
-        self.lowered.clear();
-        self.lowered.extend(raw.bytes().map(|byte| byte.to_ascii_lowercase()));
-        let inside = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'\'';
-        self.raw.clear();
-        let mut at = 0;
-        for part in self.lowered.split(|&byte| !inside(byte)) {
-            if !part.is_empty() {
-                self.raw.push(Word::new(&self.lowered, at..at + part.len()));
-            }
-            at += part.len() + 1;
-        }
-        self.released.clear();
-        at = 0;
-        for part in released.split(|&byte| byte == b' ') {
-            self.released.push(Word::new(released, at..at + part.len()));
-            at += part.len() + 1;
-        }
-    }
-
-    /// Whether the hashes of two stretches are equal.
+    /// Whether the release has words whose hash is that of a block of the original. Blocks lie end to end and have half
+    /// as many words as a stretch, rounded up: every stretch holds a whole one.
     fn may_share(&mut self, words: usize) -> bool {
-        let places = (SPARSE * self.raw.len()).next_power_of_two();
+        let block = words.div_ceil(2);
+        let places = (SPARSE * self.raw.words.len().div_ceil(block)).next_power_of_two();
         self.table.clear();
         self.table.resize(places, 0);
         let shift = u64::BITS - places.ilog2();
         let place = |hash: u64| (hash >> shift) as usize;
-        stretches(&self.raw, words, &mut self.hashes);
-        for &hash in &self.hashes {
+        for hash in self.raw.stretches(block).step_by(block) {
             let mut at = place(hash);
             while let Some(held) = self.table.get_mut(at) {
                 if *held == 0 || *held == hash {
@@ -125,8 +87,7 @@ impl Room {
                 at = (at + 1) % places;
             }
         }
-        stretches(&self.released, words, &mut self.hashes);
-        self.hashes.iter().any(|&hash| {
+        self.released.stretches(block).any(|hash| {
             let mut at = place(hash);
             loop {
                 match self.table.get(at) {
@@ -139,45 +100,128 @@ impl Room {
     }
 
     /// Whether two stretches are equal.
-    fn shares(&self, released: &[u8], words: usize) -> bool {
-        let raw = self.raw.iter().map(|word| word.of(&self.lowered)).collect::<Vec<_>>();
-        let ours = self.released.iter().map(|word| word.of(released)).collect::<Vec<_>>();
+    fn shares(&self, words: usize) -> bool {
+        let (raw, ours) = (self.raw.all(), self.released.all());
         let known = raw.windows(words).collect::<HashSet<_>>();
         ours.windows(words).any(|stretch| known.contains(stretch))
     }
 }
 
-/// The hash of every stretch of so many words; never 0.
-fn stretches(all: &[Word], words: usize, hashes: &mut Vec<u64>) {
-    hashes.clear();
-    let gone = (0..words).fold(1u64, |power, _| power.wrapping_mul(ODD));
-    let mut rolling = 0u64;
-    for (at, word) in all.iter().enumerate() {
-        rolling = rolling.wrapping_mul(ODD).wrapping_add(word.hash);
-        if let Some(before) = at.checked_sub(words).and_then(|before| all.get(before)) {
-            rolling = rolling.wrapping_sub(before.hash.wrapping_mul(gone));
+/// The words of a text.
+#[derive(Default)]
+struct Words {
+    /// The text, blanks between its words and behind it.
+    text: Vec<u8>,
+    words: Vec<Word>,
+}
+
+/// Where a word is, and its hash.
+struct Word {
+    start: usize,
+    end: usize,
+    hash: u64,
+}
+
+impl Words {
+    fn read_original(&mut self, text: &str) {
+        self.text.clear();
+        if text.is_ascii() {
+            self.text.extend(text.bytes().map(in_word_or_blank));
+        } else {
+            let mut utf8 = [0; 4];
+            for c in text.to_lowercase().chars() {
+                match c {
+                    '\0'..='\x7f' => self.text.push(in_word_or_blank(c as u8)),
+                    '\u{2019}' => self.text.push(b'\''),
+                    _ if in_word(c) => self.text.extend_from_slice(c.encode_utf8(&mut utf8).as_bytes()),
+                    _ => self.text.push(b' '),
+                }
+            }
         }
-        if at + 1 >= words {
-            hashes.push((rolling ^ rolling >> 32).wrapping_mul(ODD).max(1));
+        self.split(false);
+    }
+
+    fn read_release(&mut self, text: &str) {
+        self.text.clear();
+        self.text.extend_from_slice(text.as_bytes());
+        self.split(true);
+    }
+
+    /// Finds the words of the text between single blanks; keeps empty ones if asked.
+    fn split(&mut self, empty: bool) {
+        let end = self.text.len();
+        self.text.extend_from_slice(&BLANKS);
+        self.words.clear();
+        let mut start = 0;
+        while start <= end {
+            let word = Word::at(&self.text, start);
+            start = word.end + 1;
+            if empty || word.start < word.end {
+                self.words.push(word);
+            }
         }
+    }
+
+    fn of(&self, word: &Word) -> &[u8] {
+        self.text.get(word.start..word.end).unwrap_or_default()
+    }
+
+    fn all(&self) -> Vec<&[u8]> {
+        self.words.iter().map(|word| self.of(word)).collect()
+    }
+
+    /// The hash of every stretch of so many words, in order; never 0.
+    fn stretches(&self, words: usize) -> impl Iterator<Item = u64> + '_ {
+        let hashes = || self.words.iter().map(|word| word.hash);
+        let gone = (0..words).fold(1u64, |power, _| power.wrapping_mul(ODD));
+        let join = |rolling: u64, hash: u64| rolling.wrapping_mul(ODD).wrapping_add(hash);
+        let mut rolling = hashes().take(words - 1).fold(0, join);
+        hashes().skip(words - 1).zip(iter::once(0).chain(hashes())).map(move |(hash, before)| {
+            rolling = join(rolling, hash).wrapping_sub(before.wrapping_mul(gone));
+            (rolling ^ rolling >> 32).wrapping_mul(ODD).max(1)
+        })
     }
 }
 
-/// A hash of a word, eight bytes at a time.
-fn hash(text: &[u8], place: &Range<usize>) -> u64 {
-    let (mut hash, mut at) = (place.len() as u64 + 1, place.start);
-    while at < place.end {
-        let left = (place.end - at).min(8);
-        let here = text.get(at..).unwrap_or_default();
-        let bytes = match here.first_chunk::<8>() {
-            Some(&bytes) => u64::from_le_bytes(bytes),
-            None => here.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
-        };
-        hash = (hash ^ (bytes & u64::MAX >> (64 - 8 * left))).wrapping_mul(ODD);
-        hash ^= hash >> 29;
-        at += 8;
+impl Word {
+    /// The word from a place of a text to the next blank, hashed eight bytes at a time. `BLANKS` end the text.
+    fn at(text: &[u8], start: usize) -> Self {
+        let (mut end, mut hash) = (start, 1);
+        while let Some(&bytes) = text.get(end..).and_then(|rest| rest.first_chunk::<8>()) {
+            let bytes = u64::from_le_bytes(bytes);
+            let before = bytes_before_a_blank(bytes);
+            if before < 8 {
+                hash = mixed(hash ^ (bytes & !(u64::MAX << (8 * before))));
+                end += before;
+                break;
+            }
+            hash = mixed(hash ^ bytes);
+            end += 8;
+        }
+        Self { start, end, hash }
     }
-    hash
+}
+
+fn mixed(hash: u64) -> u64 {
+    let hash = hash.wrapping_mul(ODD);
+    hash ^ hash >> 29
+}
+
+/// How many of eight bytes stand before the first blank; 8 if none is one.
+fn bytes_before_a_blank(bytes: u64) -> usize {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    let zero_at_blanks = bytes ^ (ONES * b' ' as u64);
+    let marked = zero_at_blanks.wrapping_sub(ONES) & !zero_at_blanks & (ONES << 7); // the lowest mark is a blank's
+    marked.trailing_zeros() as usize / 8
+}
+
+/// A byte of ASCII as it stands in a word, lower-cased; a blank where it stands in none.
+fn in_word_or_blank(byte: u8) -> u8 {
+    if byte.is_ascii_alphanumeric() | (byte == b'\'') {
+        byte.to_ascii_lowercase()
+    } else {
+        b' '
+    }
 }
 
 #[cfg(test)]
@@ -185,7 +229,7 @@ mod tests {
     use super::*;
 
     fn counted(raw: &str, released: &str, draws: usize, stretch: Option<usize>) -> [u64; 4] {
-        let found = Room::default().count(raw, released, draws, stretch).unwrap();
+        let found = Room::default().count(raw, released, draws, stretch);
         [found.copies, found.kept, found.compared, found.shared]
     }
 
@@ -198,7 +242,32 @@ mod tests {
         assert_eq!(counted("a", "a", 1, Some(2)), [1, 1, 1, 0]);
         assert_eq!(counted("a", "", 1, Some(1)), [0, 0, 1, 0], "an empty release is one empty word");
         assert_eq!(counted("...", "", 1, None), [0, 0, 0, 0]);
-        assert_eq!(Room::default().count("\u{e4}", "a", 1, None), None);
+    }
+
+    #[test]
+    fn letters_and_marks_beyond_ascii_are_in_words() {
+        assert_eq!(counted("\u{c4}RGER\u{a0}e\u{301}\u{2014}x", "\u{e4}rger e\u{301} x", 3, Some(3)), [1, 3, 3, 1]);
+        assert_eq!(counted("Don\u{2019}t \u{130}", "don't i\u{307}", 2, Some(2)), [1, 2, 2, 1]);
+        assert_eq!(counted("\u{24b6}a\u{1f600}b", "a b", 2, None), [1, 2, 2, 0], "a circled letter is a symbol");
+        assert_eq!(counted("\u{e9}", "\u{e9}\u{a0}", 1, None), [0, 0, 1, 0], "a blank alone ends a released word");
+    }
+
+    #[test]
+    fn words_of_any_length_are_found_and_hashed() {
+        for length in 0..40 {
+            let word = "abcdefghij".repeat(4)[..length].to_owned();
+            for (text, words) in [(word.clone(), 1), (format!("{word} {word}"), 2), (format!(" {word}x"), 2)] {
+                let mut read = Words::default();
+                read.read_release(&text);
+                assert_eq!(read.all(), text.split(' ').map(str::as_bytes).collect::<Vec<_>>());
+                assert_eq!(read.words.len(), words);
+                read.read_original(&text);
+                assert_eq!(read.all(), text.split_whitespace().map(str::as_bytes).collect::<Vec<_>>());
+            }
+        }
+        let hash = |text: &str| Word::at(&[text.as_bytes(), &BLANKS].concat(), 0).hash;
+        assert_eq!(hash("abcdefghi x"), hash("abcdefghi y"));
+        assert_ne!(hash("abcdefgh"), hash("abcdefghi"));
     }
 
     #[test]
@@ -218,7 +287,7 @@ mod tests {
                 let plain = known
                     .windows(words)
                     .any(|stretch| format!(" {released} ").contains(&format!(" {} ", stretch.join(" "))));
-                let found = room.count(&raw, &released, 99, Some(words)).unwrap();
+                let found = room.count(&raw, &released, 99, Some(words));
                 assert_eq!(found.shared == 1, plain, "{raw} | {released} | {words}");
             }
         }

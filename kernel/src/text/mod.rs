@@ -4,6 +4,7 @@ pub mod classes;
 pub mod copies;
 pub mod input_policy;
 pub mod lexicon;
+pub mod marks;
 pub mod outputs;
 pub mod packed;
 pub mod reading;
