@@ -7,16 +7,18 @@
 
 use crate::errors::{Error, Result};
 use crate::laws::products::{Queries, Way};
+use crate::pages::large_pages;
 
 /// Words that are asked together.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 32;
 /// Used words leave the tables when the share of free ones falls below `COMPACT.0 / COMPACT.1`.
 const COMPACT: (usize, usize) = (8, 10);
 /// Words of a group; the best of each group serve to find a limit.
 const GROUP: usize = 16;
-/// What rounding can add to an estimate, beside the lengths of both vectors.
-const ROUNDING: f64 = 1e-9;
-/// Sums of products of bytes stay below 2^31.
+/// What rounding to 24 bits can add to an estimate and to its doubt, as a share of the numbers they are made of: a few
+/// times 2^-24.
+const ROUNDING: f64 = 1e-6;
+/// Sums of products of bytes stay below 2^32.
 const MOST_DIMENSIONS: usize = 1 << 16;
 const HIGH: i32 = 256;
 
@@ -36,14 +38,17 @@ pub fn output_sets(vectors: &[i16], dimensions: usize, k: usize, metric: Metric)
     }
     let (mut words, mut sets) = (Words::new(vectors, dimensions, metric), Vec::new());
     let (mut queries, mut scores) = (Queries::new(Way::best(), dimensions), Vec::new());
+    let mut packed = queries.packed(&words.high);
     while words.left >= k {
-        words.compact();
+        if words.compact() {
+            packed = queries.packed(&words.high);
+        }
         let asked = words.first(AT_ONCE);
         queries.clear();
         asked.iter().filter_map(|&at| words.high.chunks_exact(dimensions).nth(at)).for_each(|high| queries.push(high));
-        let stride = queries.scores(&words.high, &mut scores);
+        let stride = queries.scores_with(&packed, &mut scores);
         for (&at, scores) in asked.iter().zip(scores.chunks(stride)) {
-            if words.left < k || words.used.get(at) != Some(&0.0) {
+            if words.left < k || !words.is_free(at) {
                 continue;
             }
             words.take(at, &mut sets);
@@ -59,112 +64,122 @@ pub fn output_sets(vectors: &[i16], dimensions: usize, k: usize, metric: Metric)
 }
 
 /// Words of the vocabulary, most of them free.
-struct Words {
+struct Words<'a> {
     metric: Metric,
     dimensions: usize,
     left: usize,
-    ids: Vec<u32>,
-    whole: Vec<i16>,
-    high: Vec<i8>,
-    /// Infinite for a used word, else 0.
-    used: Vec<f64>,
+    /// By id: the vectors, their squared lengths, the lengths of what the high bytes leave out and of what they hold.
+    whole: &'a [i16],
     norms: Vec<f64>,
-    /// Length of the part that the high bytes leave out, and of the part that they hold.
     low_lengths: Vec<f64>,
     high_lengths: Vec<f64>,
+    /// By place, as all that follows: ids and high bytes.
+    ids: Vec<u32>,
+    high: Vec<i8>,
     /// An estimate is `product * factor + offset`; it errs by `low of the one * by_low + high of the one * by_high`.
-    factors: Vec<f64>,
-    offsets: Vec<f64>,
-    by_low: Vec<f64>,
-    by_high: Vec<f64>,
-    least: Vec<f64>,
-    most: Vec<f64>,
+    factors: Vec<f32>,
+    by_low: Vec<f32>,
+    by_high: Vec<f32>,
+    /// The offset, rounded down and up; infinite for a used word.
+    least_offsets: Vec<f32>,
+    most_offsets: Vec<f32>,
+    least: Vec<f32>,
+    most: Vec<f32>,
 }
 
-impl Words {
-    fn new(vectors: &[i16], dimensions: usize, metric: Metric) -> Self {
+impl<'a> Words<'a> {
+    fn new(vectors: &'a [i16], dimensions: usize, metric: Metric) -> Self {
         let count = vectors.len() / dimensions;
-        let high = vectors.iter().map(|&number| high(number)).collect::<Vec<_>>();
-        let rows = || vectors.chunks_exact(dimensions).zip(high.chunks_exact(dimensions));
-        let least = i64::from(metric == Metric::Cosine); // it divides there
-        let norms = rows().map(|(whole, _)| product(whole, whole).max(least) as f64).collect::<Vec<_>>();
-        let length = |number: i64| (number as f64).sqrt() * (1.0 + ROUNDING);
-        let low_lengths = rows().map(|(whole, high)| {
-            length(whole.iter().zip(high).map(|(&whole, &high)| square(i64::from(whole) - stood_for(high))).sum())
-        });
-        let low_lengths = low_lengths.collect::<Vec<_>>();
-        let high_lengths = rows().map(|(_, high)| length(high.iter().map(|&high| square(stood_for(high))).sum()));
-        let lengths = norms.iter().map(|norm| norm.sqrt() * (1.0 + ROUNDING)).collect::<Vec<_>>();
-        let bytes = f64::from(HIGH * HIGH);
-        let (factors, offsets, by_low, by_high) = match metric {
-            Metric::Euclidean => (
-                vec![-2.0 * bytes; count],
-                norms.clone(),
-                lengths.iter().map(|length| 2.0 * length).collect(),
-                low_lengths.iter().map(|low| 2.0 * low).collect(),
-            ),
-            Metric::Cosine => (
-                lengths.iter().map(|length| -bytes / length).collect(),
-                vec![0.0; count],
-                vec![1.0 + ROUNDING; count],
-                low_lengths.iter().zip(&lengths).map(|(low, length)| low / length * (1.0 + ROUNDING)).collect(),
-            ),
-        };
-        Self {
+        let mut all = Self {
             metric,
             dimensions,
             left: count,
+            whole: vectors,
+            norms: Vec::with_capacity(count),
+            low_lengths: Vec::with_capacity(count),
+            high_lengths: Vec::with_capacity(count),
             ids: (0..count as u32).collect(),
-            whole: vectors.to_vec(),
-            used: vec![0.0; count],
-            low_lengths,
-            high_lengths: high_lengths.collect(),
-            norms,
-            factors,
-            offsets,
-            by_low,
-            by_high,
+            high: large_pages(vectors.len()),
+            factors: Vec::with_capacity(count),
+            by_low: Vec::with_capacity(count),
+            by_high: Vec::with_capacity(count),
+            least_offsets: Vec::with_capacity(count),
+            most_offsets: Vec::with_capacity(count),
             least: vec![0.0; count],
             most: vec![0.0; count],
-            high,
+        };
+        all.high.extend(vectors.iter().map(|&number| high(number)));
+        for (at, whole) in vectors.chunks_exact(dimensions).enumerate() {
+            let high = all.high.get(at * dimensions..).unwrap_or_default();
+            let norm = product(whole, whole) as f64;
+            let low = length(whole.iter().zip(high).map(|(&whole, &high)| i32::from(whole) - HIGH * i32::from(high)));
+            let high = f64::from(HIGH) * length(high.iter().take(dimensions).map(|&high| i32::from(high)));
+            all.add(norm, low, high);
         }
+        all
+    }
+
+    /// Adds what is known of the next word.
+    fn add(&mut self, norm: f64, low: f64, high: f64) {
+        let bytes = f64::from(HIGH * HIGH);
+        let whole = norm.sqrt();
+        let (norm, factor, offset, by_low, by_high) = match self.metric {
+            Metric::Euclidean => (norm, -2.0 * bytes, norm, 2.0 * whole, 2.0 * (low + ROUNDING * high)),
+            Metric::Cosine => {
+                let whole = whole.max(1.0); // it divides there
+                (norm.max(1.0), -bytes / whole, 0.0, 1.0, (low + ROUNDING * high) / whole)
+            }
+        };
+        self.norms.push(norm);
+        self.low_lengths.push(low);
+        self.high_lengths.push(high);
+        self.factors.push(factor as f32);
+        self.by_low.push((by_low * (1.0 + ROUNDING)) as f32);
+        self.by_high.push((by_high * (1.0 + ROUNDING)) as f32);
+        self.least_offsets.push((offset * (1.0 - ROUNDING)) as f32);
+        self.most_offsets.push((offset * (1.0 + ROUNDING)) as f32);
+    }
+
+    fn is_free(&self, at: usize) -> bool {
+        self.most_offsets.get(at).is_some_and(|offset| offset.is_finite())
+    }
+
+    fn id(&self, at: usize) -> usize {
+        self.ids.get(at).map_or(0, |&id| id as usize)
     }
 
     /// Places of the first free words, up to `count`.
     fn first(&self, count: usize) -> Vec<usize> {
-        let places = self.used.iter().enumerate().filter(|(_, &used)| used == 0.0);
-        places.map(|(at, _)| at).take(count).collect()
+        (0..self.ids.len()).filter(|&at| self.is_free(at)).take(count).collect()
     }
 
-    /// Drops used words from the tables when they are many.
-    fn compact(&mut self) {
-        if self.left * COMPACT.1 >= self.used.len() * COMPACT.0 {
-            return;
+    /// Drops used words from the tables when they are many, and says so.
+    fn compact(&mut self) -> bool {
+        if self.left * COMPACT.1 >= self.ids.len() * COMPACT.0 {
+            return false;
         }
-        let free = self.used.iter().map(|&used| used == 0.0).collect::<Vec<_>>();
+        let free = self.first(self.left);
         keep(&mut self.ids, &free, 1);
-        keep(&mut self.whole, &free, self.dimensions);
         keep(&mut self.high, &free, self.dimensions);
         for numbers in [
-            &mut self.used,
-            &mut self.norms,
-            &mut self.low_lengths,
-            &mut self.high_lengths,
             &mut self.factors,
-            &mut self.offsets,
             &mut self.by_low,
             &mut self.by_high,
+            &mut self.least_offsets,
+            &mut self.most_offsets,
             &mut self.least,
             &mut self.most,
         ] {
             keep(numbers, &free, 1);
         }
+        true
     }
 
     /// Puts a free word into a set.
     fn take(&mut self, at: usize, sets: &mut Vec<u32>) {
-        if let (Some(used), Some(&id)) = (self.used.get_mut(at), self.ids.get(at)) {
-            *used = f64::INFINITY;
+        let offsets = (self.least_offsets.get_mut(at), self.most_offsets.get_mut(at));
+        if let ((Some(least), Some(most)), Some(&id)) = (offsets, self.ids.get(at)) {
+            (*least, *most) = (f32::INFINITY, f32::INFINITY);
             self.left -= 1;
             sets.push(id);
         }
@@ -191,11 +206,25 @@ impl Words {
     fn nearest_plain(&mut self, at: usize, k: usize, scores: &[i32]) -> Vec<usize> {
         self.bound(at, scores);
         let limit = limit(&self.most, k);
-        let mut near = Vec::new();
+        let mut doubtful = Vec::new();
         for (group, least) in self.least.chunks(GROUP).enumerate() {
             if least.iter().fold(false, |any, &least| any | (least <= limit)) {
                 let some = least.iter().enumerate().filter(|(_, &least)| least <= limit);
-                near.extend(some.map(|(other, _)| group * GROUP + other).map(|other| (self.key(at, other), other)));
+                doubtful.extend(some.map(|(other, &least)| (f64::from(least), group * GROUP + other)));
+            }
+        }
+        if doubtful.len() > k {
+            doubtful.select_nth_unstable_by(k - 1, |one, other| one.0.total_cmp(&other.0));
+        }
+        let mut near = Vec::with_capacity(doubtful.len());
+        let mut farthest = f64::INFINITY;
+        for (number, &(least, other)) in doubtful.iter().enumerate() {
+            if number == k {
+                let last = near.iter().fold(f64::NEG_INFINITY, |last, &(key, _)| last.max(key));
+                farthest = self.estimate(at, last);
+            }
+            if least <= farthest {
+                near.push((self.key(at, other), other));
             }
         }
         let by_key = |one: &(f64, usize), other: &(f64, usize)| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1));
@@ -210,31 +239,43 @@ impl Words {
     /// Between which numbers the nearness of every word to one of them lies; used words are infinitely far.
     #[inline(always)]
     fn bound(&mut self, at: usize, scores: &[i32]) {
-        let of = |numbers: &[f64]| numbers.get(at).copied().unwrap_or(0.0);
+        let id = self.id(at);
+        let of = |lengths: &[f64]| (lengths.get(id).copied().unwrap_or(0.0) * (1.0 + ROUNDING)) as f32;
         let (low, high) = (of(&self.low_lengths), of(&self.high_lengths));
-        let estimates = self.factors.iter().zip(&self.offsets).zip(&self.used).zip(scores);
+        let estimates = scores.iter().zip(&self.factors).zip(self.least_offsets.iter().zip(&self.most_offsets));
         let doubts = self.by_low.iter().zip(&self.by_high);
         let bounds = self.least.iter_mut().zip(&mut self.most);
-        for ((least, most), ((((&factor, &offset), &used), &score), (&by_low, &by_high))) in
+        for ((least, most), (((&score, &factor), (&down, &up)), (&by_low, &by_high))) in
             bounds.zip(estimates.zip(doubts))
         {
-            let estimate = f64::from(score) * factor + offset;
-            let doubt = low * by_low + high * by_high + ROUNDING * estimate.abs();
-            *least = estimate - doubt + used;
-            *most = estimate + doubt + used;
+            let estimate = score as f32 * factor;
+            let doubt = low * by_low + high * by_high;
+            *least = estimate + down - doubt;
+            *most = estimate + up + doubt;
         }
     }
 
     /// The number that orders words by nearness, from exact integers.
     #[inline(always)]
     fn key(&self, at: usize, other: usize) -> f64 {
-        let row = |at: usize| self.whole.get(at * self.dimensions..(at + 1) * self.dimensions).unwrap_or_default();
-        let of = |at: usize| self.norms.get(at).copied().unwrap_or(1.0);
+        let (at, other) = (self.id(at), self.id(other));
+        let row = |id: usize| self.whole.get(id * self.dimensions..(id + 1) * self.dimensions).unwrap_or_default();
+        let of = |id: usize| self.norms.get(id).copied().unwrap_or(1.0);
         let dot = product(row(at), row(other)) as f64;
         match self.metric {
             Metric::Euclidean => dot * -2.0 + of(at) + of(other),
             Metric::Cosine => dot * -dot.abs() / of(other),
         }
+    }
+
+    /// The largest estimate that a key can have had without doubt.
+    #[inline(always)]
+    fn estimate(&self, at: usize, key: f64) -> f64 {
+        let estimate = match self.metric {
+            Metric::Euclidean => key - self.norms.get(self.id(at)).copied().unwrap_or(1.0),
+            Metric::Cosine => key.abs().sqrt().copysign(key),
+        };
+        estimate + ROUNDING * estimate.abs()
     }
 }
 
@@ -243,12 +284,10 @@ fn high(number: i16) -> i8 {
     (i32::from(number) + HIGH / 2).div_euclid(HIGH).clamp(-128, 127) as i8
 }
 
-fn stood_for(high: i8) -> i64 {
-    i64::from(HIGH) * i64::from(high)
-}
-
-fn square(number: i64) -> i64 {
-    number * number
+/// The length of a vector of at most `MOST_DIMENSIONS` numbers of at most eight bits, signs aside.
+#[inline(always)]
+fn length(numbers: impl Iterator<Item = i32>) -> f64 {
+    f64::from(numbers.map(|number| (number * number) as u32).sum::<u32>()).sqrt()
 }
 
 /// Both halves of every product are summed in 32 bits, as many at a time as the machine has lanes.
@@ -265,13 +304,13 @@ fn product(one: &[i16], other: &[i16]) -> i64 {
 
 /// The `k`-th smallest number, or a slightly larger one from the groups' best where that is much faster.
 #[inline(always)]
-fn limit(numbers: &[f64], k: usize) -> f64 {
-    let kth = |mut numbers: Vec<f64>| {
+fn limit(numbers: &[f32], k: usize) -> f32 {
+    let kth = |mut numbers: Vec<f32>| {
         let at = (k - 1).min(numbers.len().saturating_sub(1));
         if numbers.is_empty() {
-            f64::INFINITY
+            f32::INFINITY
         } else {
-            *numbers.select_nth_unstable_by(at, f64::total_cmp).1
+            *numbers.select_nth_unstable_by(at, f32::total_cmp).1
         }
     };
     if numbers.len() / GROUP >= 4 * k {
@@ -285,7 +324,7 @@ fn limit(numbers: &[f64], k: usize) -> f64 {
 
 /// The smallest number of every group; its words lie far apart in the public order.
 #[inline(always)]
-fn by_group(numbers: &[f64]) -> Vec<f64> {
+fn by_group(numbers: &[f32]) -> Vec<f32> {
     let mut rows = numbers.chunks_exact(numbers.len() / GROUP);
     let mut best = rows.next().unwrap_or_default().to_vec();
     for row in rows {
@@ -296,14 +335,12 @@ fn by_group(numbers: &[f64]) -> Vec<f64> {
     best
 }
 
-/// Keeps the rows of some words, in their place: every row is moved at most once, and no memory is asked for.
-fn keep<T: Copy>(rows: &mut Vec<T>, free: &[bool], width: usize) {
-    let mut kept = 0;
-    for (row, _) in free.iter().enumerate().filter(|(_, &free)| free) {
-        rows.copy_within(row * width..(row + 1) * width, kept * width);
-        kept += 1;
+/// Keeps the rows at some places, in their order: each is moved at most once, and no memory is asked for.
+fn keep<T: Copy>(rows: &mut Vec<T>, places: &[usize], width: usize) {
+    for (to, &from) in places.iter().enumerate() {
+        rows.copy_within(from * width..(from + 1) * width, to * width);
     }
-    rows.truncate(kept * width);
+    rows.truncate(places.len() * width);
 }
 
 #[cfg(test)]

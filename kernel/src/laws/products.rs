@@ -7,6 +7,8 @@
 
 use std::sync::LazyLock;
 
+use crate::pages::large_pages;
+
 #[cfg(target_arch = "x86_64")]
 mod x86;
 
@@ -95,6 +97,12 @@ impl Way {
     }
 }
 
+/// Vectors in blocks, as queries of the same way and dimensions meet them.
+pub struct Packed {
+    rows: usize,
+    steps: Vec<Step>,
+}
+
 /// Queries that wait for their products, as words in groups of `GROUP`.
 pub struct Queries {
     way: Way,
@@ -151,22 +159,53 @@ impl Queries {
     /// The products of all queries with `vectors` (row after row of `k` numbers) into `scores`, query after query at
     /// the distance that is returned; what stands behind a query's own products is of no use.
     pub fn scores(&mut self, vectors: &[i8], scores: &mut Vec<i32>) -> usize {
-        let rows = vectors.len() / self.k.max(1);
-        let stride = rows.next_multiple_of(BLOCK).max(BLOCK);
-        scores.resize(self.starts.len() * GROUP * stride, 0);
+        let stride = self.room(vectors.len() / self.k.max(1), scores);
         let mut packed = std::mem::take(&mut self.packed);
         for (number, block) in vectors.chunks(BLOCK * self.k.max(1)).enumerate() {
             self.pack(block, &mut packed);
-            let steps = packed.get(..self.steps).unwrap_or_default();
-            let groups = self.words.chunks_exact(self.steps.max(1)).zip(&self.starts);
-            for (scores, (words, starts)) in scores.chunks_exact_mut(GROUP * stride).zip(groups) {
-                if let Some(scores) = scores.get_mut(number * BLOCK..) {
-                    self.meet(steps, words, starts, scores, stride);
-                }
-            }
+            self.meet_all(number, &packed, scores, stride);
         }
         self.packed = packed;
         stride
+    }
+
+    /// The same with vectors that were packed before.
+    pub fn scores_with(&self, vectors: &Packed, scores: &mut Vec<i32>) -> usize {
+        let stride = self.room(vectors.rows, scores);
+        for (number, block) in vectors.steps.chunks_exact(self.packed.len().max(1)).enumerate() {
+            self.meet_all(number, block, scores, stride);
+        }
+        stride
+    }
+
+    /// Packs vectors that meet queries several times.
+    pub fn packed(&self, vectors: &[i8]) -> Packed {
+        let rows = vectors.len() / self.k.max(1);
+        let size = self.packed.len();
+        let mut steps = large_pages(rows.div_ceil(BLOCK) * size);
+        for (number, block) in vectors.chunks(BLOCK * self.k.max(1)).enumerate() {
+            steps.resize((number + 1) * size, [[0; 4 * LANES]; 2]);
+            self.pack(block, steps.get_mut(number * size..).unwrap_or_default());
+        }
+        Packed { rows, steps }
+    }
+
+    /// Makes room for the products with so many vectors; returns the distance from query to query.
+    fn room(&self, rows: usize, scores: &mut Vec<i32>) -> usize {
+        let stride = rows.next_multiple_of(BLOCK).max(BLOCK);
+        scores.resize(self.starts.len() * GROUP * stride, 0);
+        stride
+    }
+
+    /// All queries meet a block.
+    fn meet_all(&self, number: usize, block: &[Step], scores: &mut [i32], stride: usize) {
+        let steps = block.get(..self.steps).unwrap_or_default();
+        let groups = self.words.chunks_exact(self.steps.max(1)).zip(&self.starts);
+        for (scores, (words, starts)) in scores.chunks_exact_mut(GROUP * stride).zip(groups) {
+            if let Some(scores) = scores.get_mut(number * BLOCK..) {
+                self.meet(steps, words, starts, scores, stride);
+            }
+        }
     }
 
     fn pack(&self, block: &[i8], packed: &mut [Step]) {
@@ -260,7 +299,11 @@ mod tests {
                     queries.clear();
                     asked.chunks(k).for_each(|query| queries.push(query));
                     let stride = queries.scores(&vectors, &mut scores);
-                    for (query, scores) in asked.chunks(k).zip(scores.chunks(stride)) {
+                    let mut again = Vec::new();
+                    assert_eq!(queries.scores_with(&queries.packed(&vectors), &mut again), stride);
+                    for ((query, scores), again) in asked.chunks(k).zip(scores.chunks(stride)).zip(again.chunks(stride))
+                    {
+                        assert_eq!(scores[..rows], again[..rows]);
                         for (vector, &score) in vectors.chunks(k).zip(scores) {
                             let exact = query.iter().zip(vector).map(|(&a, &b)| i64::from(a) * i64::from(b));
                             assert_eq!(i64::from(score), exact.sum::<i64>(), "{way:?} {rows} {k}");
