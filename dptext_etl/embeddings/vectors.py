@@ -19,7 +19,10 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
+from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.artifacts import Artifact, sha256_file, store
 from dptext_etl.embeddings.files import convert, kind_of
 from dptext_etl.embeddings.grid import FORMAT, Grid, read_grid
@@ -198,8 +201,10 @@ class WordVectors:
         Returns:
             Closeness, shape (sets, members, members).
         """
-        vectors, norms = self.vectors[sets].astype(self._width), self.norms[sets].astype(np.float64)
-        dots = (vectors @ vectors.swapaxes(1, 2)).astype(np.float64)
+        vectors, norms = self.vectors[sets].astype(np.int16, copy=False), self.norms[sets].astype(np.float64)
+        members = sets.shape[1]
+        products = _kernel.products_within(to_arrow(vectors.reshape(-1)), vectors.shape[2], members)
+        dots: npt.NDArray[np.float64] = to_numpy(pa.array(products)).reshape(len(sets), members, members)
         if metric == "euclidean":
             return -np.sqrt(norms[:, :, None] + norms[:, None, :] - 2 * dots)
         lengths = np.sqrt(norms[:, :, None] * norms[:, None, :])

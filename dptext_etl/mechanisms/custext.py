@@ -106,9 +106,14 @@ class CusText(AllocatedWords, TableMechanism):
             "norm": self.norm,
             "metric": self.metric,
             "remainder": "merged" if self.mode == "strict" else "last set",
-            "vectors": WordVectors.load(self.vectors, limit=self.limit).artifact.sha256,
+            "vectors": self.words.artifact.sha256,
             "kept": stopwords(self.stopwords).artifact.sha256 if self.variant == "plus" else None,
         }
+
+    @cached_property
+    def words(self) -> WordVectors:
+        """Return the vocabulary and its vectors."""
+        return WordVectors.load(self.vectors, limit=self.limit)
 
     def parts(self) -> TableParts:
         """Partition the vocabulary greedily in public order, and compute each set's weights (algorithms 1 and 2)."""
@@ -118,7 +123,7 @@ class CusText(AllocatedWords, TableMechanism):
 
     def _vectors_and_sets(self) -> tuple[WordVectors, Sets]:
         """Return the vocabulary and its partition, the remainder treated as the mode says."""
-        vectors = WordVectors.load(self.vectors, limit=self.limit)
+        vectors = self.words
         if self.k > len(vectors.words):
             raise PolicyError(f"k is {self.k}, but the vocabulary has {len(vectors.words)} words", "lower k")
         sets = self._sets(vectors)

@@ -1,6 +1,7 @@
 //! Laws of words and of whole texts: what is drawn, in files that are mapped.
 
 pub mod corpus;
+pub mod exact;
 pub mod geometric;
 pub mod law;
 pub mod law_file;

@@ -6,8 +6,8 @@
 //! first. The keys are those of `dptext_etl.embeddings.WordVectors.rank_keys`, bit for bit.
 
 use crate::errors::{Error, Result};
+use crate::laws::exact::{parts, prefetch, product, Lengths, HIGH, MOST_DIMENSIONS};
 use crate::laws::products::{Queries, Way};
-use crate::pages::large_pages;
 
 /// Words that are asked together.
 const AT_ONCE: usize = 32;
@@ -18,9 +18,6 @@ const GROUP: usize = 16;
 /// What rounding to 24 bits can add to an estimate and to its doubt, as a share of the numbers they are made of: a few
 /// times 2^-24.
 const ROUNDING: f64 = 1e-6;
-/// Sums of products of bytes stay below 2^32.
-const MOST_DIMENSIONS: usize = 1 << 16;
-const HIGH: i32 = 256;
 
 /// What is near.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +87,7 @@ struct Words<'a> {
 impl<'a> Words<'a> {
     fn new(vectors: &'a [i16], dimensions: usize, metric: Metric) -> Self {
         let count = vectors.len() / dimensions;
+        let (high, lengths) = parts(vectors, dimensions);
         let mut all = Self {
             metric,
             dimensions,
@@ -99,7 +97,7 @@ impl<'a> Words<'a> {
             low_lengths: Vec::with_capacity(count),
             high_lengths: Vec::with_capacity(count),
             ids: (0..count as u32).collect(),
-            high: large_pages(vectors.len()),
+            high,
             factors: Vec::with_capacity(count),
             by_low: Vec::with_capacity(count),
             by_high: Vec::with_capacity(count),
@@ -108,13 +106,8 @@ impl<'a> Words<'a> {
             least: vec![0.0; count],
             most: vec![0.0; count],
         };
-        all.high.extend(vectors.iter().map(|&number| high(number)));
-        for (at, whole) in vectors.chunks_exact(dimensions).enumerate() {
-            let high = all.high.get(at * dimensions..).unwrap_or_default();
-            let norm = product(whole, whole) as f64;
-            let low = length(whole.iter().zip(high).map(|(&whole, &high)| i32::from(whole) - HIGH * i32::from(high)));
-            let high = f64::from(HIGH) * length(high.iter().take(dimensions).map(|&high| i32::from(high)));
-            all.add(norm, low, high);
+        for Lengths { squared, low, high } in lengths {
+            all.add(squared as f64, low, high);
         }
         all
     }
@@ -146,6 +139,10 @@ impl<'a> Words<'a> {
 
     fn id(&self, at: usize) -> usize {
         self.ids.get(at).map_or(0, |&id| id as usize)
+    }
+
+    fn row(&self, id: usize) -> &[i16] {
+        self.whole.get(id * self.dimensions..(id + 1) * self.dimensions).unwrap_or_default()
     }
 
     /// Places of the first free words, up to `count`.
@@ -216,17 +213,12 @@ impl<'a> Words<'a> {
         if doubtful.len() > k {
             doubtful.select_nth_unstable_by(k - 1, |one, other| one.0.total_cmp(&other.0));
         }
+        let (some, others) = doubtful.split_at(k.min(doubtful.len()));
         let mut near = Vec::with_capacity(doubtful.len());
-        let mut farthest = f64::INFINITY;
-        for (number, &(least, other)) in doubtful.iter().enumerate() {
-            if number == k {
-                let last = near.iter().fold(f64::NEG_INFINITY, |last, &(key, _)| last.max(key));
-                farthest = self.estimate(at, last);
-            }
-            if least <= farthest {
-                near.push((self.key(at, other), other));
-            }
-        }
+        self.add_keys(at, some.iter(), &mut near);
+        let last = near.iter().fold(f64::NEG_INFINITY, |last, &(key, _)| last.max(key));
+        let farthest = self.estimate(at, last);
+        self.add_keys(at, others.iter().filter(|(least, _)| *least <= farthest), &mut near);
         let by_key = |one: &(f64, usize), other: &(f64, usize)| one.0.total_cmp(&other.0).then(one.1.cmp(&other.1));
         if near.len() > k {
             near.select_nth_unstable_by(k - 1, by_key);
@@ -255,13 +247,28 @@ impl<'a> Words<'a> {
         }
     }
 
+    /// Adds the keys of some words, whose vectors are all asked for before the first is read.
+    #[inline(always)]
+    fn add_keys<'b>(
+        &self,
+        at: usize,
+        some: impl Iterator<Item = &'b (f64, usize)> + Clone,
+        keys: &mut Vec<(f64, usize)>,
+    ) {
+        for &(_, other) in some.clone() {
+            prefetch(self.row(self.id(other)));
+        }
+        for &(_, other) in some {
+            keys.push((self.key(at, other), other));
+        }
+    }
+
     /// The number that orders words by nearness, from exact integers.
     #[inline(always)]
     fn key(&self, at: usize, other: usize) -> f64 {
         let (at, other) = (self.id(at), self.id(other));
-        let row = |id: usize| self.whole.get(id * self.dimensions..(id + 1) * self.dimensions).unwrap_or_default();
         let of = |id: usize| self.norms.get(id).copied().unwrap_or(1.0);
-        let dot = product(row(at), row(other)) as f64;
+        let dot = product(self.row(at), self.row(other)) as f64;
         match self.metric {
             Metric::Euclidean => dot * -2.0 + of(at) + of(other),
             Metric::Cosine => dot * -dot.abs() / of(other),
@@ -277,29 +284,6 @@ impl<'a> Words<'a> {
         };
         estimate + ROUNDING * estimate.abs()
     }
-}
-
-/// The high byte of a number, rounded.
-fn high(number: i16) -> i8 {
-    (i32::from(number) + HIGH / 2).div_euclid(HIGH).clamp(-128, 127) as i8
-}
-
-/// The length of a vector of at most `MOST_DIMENSIONS` numbers of at most eight bits, signs aside.
-#[inline(always)]
-fn length(numbers: impl Iterator<Item = i32>) -> f64 {
-    f64::from(numbers.map(|number| (number * number) as u32).sum::<u32>()).sqrt()
-}
-
-/// Both halves of every product are summed in 32 bits, as many at a time as the machine has lanes.
-#[inline(always)]
-fn product(one: &[i16], other: &[i16]) -> i64 {
-    let (mut low, mut high) = (0u32, 0i32);
-    for (&a, &b) in one.iter().zip(other) {
-        let product = i32::from(a) * i32::from(b);
-        low += product as u32 & 0xffff;
-        high += product >> 16;
-    }
-    (i64::from(high) << 16) + i64::from(low)
 }
 
 /// The `k`-th smallest number, or a slightly larger one from the groups' best where that is much faster.

@@ -10,6 +10,8 @@ use crate::draw::groups;
 use crate::draw::near::{self, Block};
 use crate::draw::radial;
 use crate::draw::uniforms::{choices, signed_uniforms};
+use crate::errors::Error;
+use crate::laws::exact::{within, MOST_DIMENSIONS};
 use crate::laws::output_sets::{output_sets as partition, Metric};
 use crate::threads;
 
@@ -168,11 +170,25 @@ fn output_sets(py: Python<'_>, vectors: Chunks, dimensions: usize, k: usize, cos
     })
 }
 
+/// The inner products of all pairs of each set of `members` vectors, exact, one row of a set after the other (float64).
+#[pyfunction]
+fn products_within(py: Python<'_>, vectors: Chunks, dimensions: usize, members: usize) -> PyResult<Column> {
+    detached(py, || {
+        let vectors = numbers(&vectors, "vectors")?;
+        let sized = (1..MOST_DIMENSIONS).contains(&dimensions) && members > 0;
+        if !sized || !vectors.len().is_multiple_of(dimensions * members) {
+            return Err(Error::artifact("vectors have from 1 to 65,535 dimensions each, and sets one size"));
+        }
+        Ok(column(within(vectors, dimensions, members)))
+    })
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<NearLaw>()?;
     module.add_function(wrap_pyfunction!(by_word, module)?)?;
     module.add_function(wrap_pyfunction!(uniforms, module)?)?;
     module.add_function(wrap_pyfunction!(radial_noise, module)?)?;
     module.add_function(wrap_pyfunction!(output_sets, module)?)?;
+    module.add_function(wrap_pyfunction!(products_within, module)?)?;
     module.add_function(wrap_pyfunction!(uniform_choices, module)?)
 }
