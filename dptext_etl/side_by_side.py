@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, TypeVar
 
+from dptext_etl import _kernel
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -39,6 +41,16 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item], width: int) 
         finally:
             for begun in under_way:
                 begun.cancel()
+
+
+@contextmanager
+def sharing() -> Iterator[None]:
+    """Do a block beside others, in whichever threads: the kernel gives each its share of the threads of the process."""
+    _kernel.begin_sharing()
+    try:
+        yield
+    finally:
+        _kernel.end_sharing()
 
 
 def both(first: Callable[[], Item], second: Callable[[], Result], width: int) -> tuple[Item, Result]:

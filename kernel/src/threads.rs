@@ -1,4 +1,4 @@
-//! One knob for threads: an argument, else `DPTEXT_THREADS`, else the machine's cores.
+//! One knob for threads: an argument, else `DPTEXT_THREADS`, else the machine's cores, shared by all that go on at once.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -9,14 +9,33 @@ use std::thread;
 
 use crate::errors::{Error, Result};
 
+/// How many pieces of work the process does side by side and has said so; each of them takes its share of the threads.
+static SHARING: AtomicUsize = AtomicUsize::new(0);
+
 pub fn count(asked: Option<usize>) -> Result<usize> {
     if let Some(threads) = asked {
         return positive(threads);
     }
-    match std::env::var("DPTEXT_THREADS") {
-        Ok(text) => text.trim().parse().map_err(|_| wrong()).and_then(positive),
-        Err(_) => Ok(thread::available_parallelism().map_or(1, std::num::NonZero::get)),
-    }
+    let all = match std::env::var("DPTEXT_THREADS") {
+        Ok(text) => text.trim().parse().map_err(|_| wrong()).and_then(positive)?,
+        Err(_) => thread::available_parallelism().map_or(1, std::num::NonZero::get),
+    };
+    Ok(share(all, SHARING.load(Ordering::Relaxed)))
+}
+
+/// Says that one more piece of work goes on beside others, until `end_sharing`.
+pub fn begin_sharing() {
+    SHARING.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Says that a piece of work has ended; saying it too often changes nothing.
+pub fn end_sharing() {
+    let _ = SHARING.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pieces| pieces.checked_sub(1));
+}
+
+/// The threads of one of so many pieces of work.
+fn share(all: usize, pieces: usize) -> usize {
+    (all / pieces.max(1)).max(1)
 }
 
 fn positive(threads: usize) -> Result<usize> {
@@ -136,6 +155,14 @@ mod tests {
             assert_eq!(over_rows(103, 2, threads, |rows| Ok(rows.len())).unwrap().iter().sum::<usize>(), 103);
         }
         in_order(0, 8, 3, |_| Ok(()), |()| panic!("there is nothing")).unwrap();
+    }
+
+    #[test]
+    fn pieces_of_work_share_the_threads() {
+        for (all, pieces, each) in [(2, 0, 2), (2, 1, 2), (2, 3, 1), (8, 4, 2), (8, 3, 2), (1, 4, 1)] {
+            assert_eq!(share(all, pieces), each);
+        }
+        assert_eq!(count(Some(5)).unwrap(), 5, "who asks for a number gets it");
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import polars as pl
 
 from dptext_etl.device import threads
@@ -15,7 +17,9 @@ from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.replaying import replays
+from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.source.room import require_room
+from dptext_etl.side_by_side import sharing
 
 MOST = 4
 """Shards that are under way at a time, at most: each is in memory."""
@@ -57,11 +61,17 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
         if width > 1:
             numbers = range(work.plans[0].shard, work.plans[-1].shard + 1)
             shards.turns = side = Lanes[pl.DataFrame](numbers, width)
-            side.each(planted(work), lambda index, frame: Done.of(shards, frame, index, phase), ended)
+            side.each(planted(work), partial(_beside, shards, phase), ended)
         else:
             for index, frame in planted(work):
                 ended(Done.of(shards, frame, index, phase))
     return done
+
+
+def _beside(shards: Shards, phase: Phase, index: int, frame: pl.DataFrame) -> Done:
+    """Take one shard through a phase while others are under way."""
+    with sharing():
+        return Done.of(shards, frame, index, phase)
 
 
 def lanes(policy: Policy) -> int:

@@ -19,6 +19,7 @@ use self::arrow_ffi::Text;
 use crate::errors::{Error, Kind, Result};
 use crate::panics;
 use crate::text::words;
+use crate::threads;
 
 /// Runs `work` without the interpreter's lock; errors become those of `dptext_etl.errors`, panics lose their text.
 fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> Result<T> + Send) -> PyResult<T> {
@@ -55,6 +56,18 @@ fn split(py: Python<'_>, text: Text) -> PyResult<Vec<(String, bool)>> {
     detached(py, || Ok(words::segments(&text.0).map(|(segment, is_word)| (segment.to_owned(), is_word)).collect()))
 }
 
+/// Says that one more piece of work goes on beside others in this process, each with its share of the threads.
+#[pyfunction]
+fn begin_sharing() {
+    threads::begin_sharing();
+}
+
+/// Says that a piece of work beside others has ended.
+#[pyfunction]
+fn end_sharing() {
+    threads::end_sharing();
+}
+
 /// Panics on purpose, for the test that shows what of it can be seen.
 #[pyfunction]
 #[allow(clippy::panic)]
@@ -68,6 +81,8 @@ fn _kernel(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("VERSION", env!("CARGO_PKG_VERSION"))?;
     module.add("UNICODE_VERSION", words::unicode_version())?;
     module.add_function(wrap_pyfunction!(split, module)?)?;
+    module.add_function(wrap_pyfunction!(begin_sharing, module)?)?;
+    module.add_function(wrap_pyfunction!(end_sharing, module)?)?;
     module.add_function(wrap_pyfunction!(_defect, module)?)?;
     keys::register(module)?;
     draws::register(module)?;
