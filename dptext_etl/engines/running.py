@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
+from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine
 from dptext_etl.engines.local.engine import LocalEngine
 from dptext_etl.engines.staging import stage
@@ -12,11 +13,12 @@ from dptext_etl.errors import bare
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Course, Listener
-from dptext_etl.runner.publish.gating import check
+from dptext_etl.runner.publish.gating import check, reports
 from dptext_etl.runner.publish.publication import publish
 from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.summary import RunSummary, summarise
 from dptext_etl.runner.unchanged import Input
+from dptext_etl.side_by_side import both
 
 
 @bare
@@ -66,8 +68,12 @@ def run(
             checkpoint=checkpoint,
         )
         verdicts = check(staged, judge=engine.judge, progress=course, checkpoint=checkpoint)
-        published = publish(staged, verdicts, write=engine.write, progress=course, checkpoint=checkpoint)
-        return summarise(staged, verdicts, published, time.monotonic() - began)
+        published, told = both(
+            lambda: publish(staged, verdicts, write=engine.write, progress=course, checkpoint=checkpoint),
+            lambda: reports(staged),
+            threads(),
+        )
+        return summarise(staged, verdicts, published, time.monotonic() - began, told)
 
     source = _input(policy, engine, partition, accept_lower_cap=accept_lower_cap)
     if source is None:

@@ -21,6 +21,7 @@ from dptext_etl.orchestration.settings import Settings, after_gates
 from dptext_etl.orchestration.telling import teller
 from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Listener
+from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.summary import summarise
 
 Result = dg.MaterializeResult[Any]
@@ -119,6 +120,6 @@ def _publish(policy: Policy, partition: str | None, listener: Listener, raw: dg.
     staged = handover.find_run(policy, partition)
     verdicts = handover.find_verdicts(staged)
     done = runner.publish(staged, verdicts, progress=listener)
-    summary = summarise(staged, verdicts, done, staged.seconds + time.monotonic() - began)
+    summary = summarise(staged, verdicts, done, staged.seconds + time.monotonic() - began, reports(staged))
     handover.clear(staged)
     return facts.of_published(staged, summary, raw)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -9,7 +10,6 @@ from dptext_etl import html_tables
 from dptext_etl.checks import Verdict
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner.amounts import combined, given_back, shown
-from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.staged import StagedRun
 
@@ -88,7 +88,13 @@ class RunSummary:
         return asdict(self)
 
 
-def summarise(staged: StagedRun, verdicts: tuple[Verdict, ...], published: Published, seconds: float) -> RunSummary:
+def summarise(
+    staged: StagedRun,
+    verdicts: tuple[Verdict, ...],
+    published: Published,
+    seconds: float,
+    told: Sequence[Mapping[str, Any]],
+) -> RunSummary:
     """Summarise what a run did.
 
     Args:
@@ -96,13 +102,12 @@ def summarise(staged: StagedRun, verdicts: tuple[Verdict, ...], published: Publi
         verdicts: The verdicts of its gates.
         published: What was published.
         seconds: The duration of the run.
+        told: Its reports.
     """
     policy = staged.policy
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         left = ledger.remaining(Scope.of(policy)).as_dict()
     words = sum(shard.counts["words"] for shard in staged.shards)
-    with staged.profile.stage("reports"):
-        made = [dict(item) for item in reports(staged)]
     spend = shown(combined(shard.spends for shard in staged.shards))
     return RunSummary(
         dataset=policy.dataset,
@@ -117,7 +122,7 @@ def summarise(staged: StagedRun, verdicts: tuple[Verdict, ...], published: Publi
         spend=spend,
         remaining=left,
         gates=[verdict.as_dict() for verdict in verdicts],
-        reports=made,
+        reports=[dict(item) for item in told],
         published=published.path,
         published_rows=published.rows,
         manifest=published.manifest,

@@ -130,11 +130,12 @@ def reports(staged: StagedRun) -> list[Mapping[str, object]]:
 
     Nothing is decided by it.
     """
-    counted = copies_of(staged)
-    made = (*copies.report(staged.policy, counted), *copies.ngram_report(staged.policy, counted))
-    failed = failures.report(shard.failures for shard in staged.shards)
-    again = rewritten.report(staged.policy, (shard.post for shard in staged.shards))
-    return [*(item.verdict().as_dict() for item in made), *(item.as_dict() for item in (*failed, *again))]
+    with staged.profile.stage("reports"):
+        counted = copies_of(staged)
+        made = (*copies.report(staged.policy, counted), *copies.ngram_report(staged.policy, counted))
+        failed = failures.report(shard.failures for shard in staged.shards)
+        again = rewritten.report(staged.policy, (shard.post for shard in staged.shards))
+        return [*(item.verdict().as_dict() for item in made), *(item.as_dict() for item in (*failed, *again))]
 
 
 def _draft(staged: StagedRun, staging: Staging) -> Path:
