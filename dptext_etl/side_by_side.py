@@ -128,3 +128,19 @@ class _SingleThreaded:
 
 products_in_one_thread = _SingleThreaded()
 """A block whose threads each multiply matrices: the library's own threads would wait for each other and burn time."""
+
+
+def each(work: Callable[[Item], object], items: Iterable[Item], width: int) -> None:
+    """Do some work that multiplies matrices for every item, in any order.
+
+    Args:
+        work: What to do with an item, in any thread.
+        items: The items.
+        width: How many are under way at a time, each with its products in one thread; 1 works in this thread.
+    """
+    if width <= 1:
+        for item in items:
+            work(item)
+        return
+    with products_in_one_thread(), ThreadPoolExecutor(width, thread_name_prefix="dptext-beside") as pool:
+        list(pool.map(work, items))

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_info
 
-from dptext_etl.side_by_side import ahead, both, in_order, products_in_one_thread
+from dptext_etl.side_by_side import ahead, both, each, in_order, products_in_one_thread
 
 
 def test_results_come_in_order_and_few_items_are_under_way():
     lock, under_way, most, taken = threading.Lock(), set(), [0], []
-    both = threading.Barrier(2)
+    meeting = threading.Barrier(2)
 
     def work(item):
         with lock:
             under_way.add(item)
             most[0] = max(most[0], len(under_way))
-        both.wait(timeout=20)  # two items are under way at once, or nobody ever passes
+        meeting.wait(timeout=20)  # two items are under way at once, or nobody ever passes
         with lock:
             under_way.discard(item)
         return item * item
@@ -98,3 +98,24 @@ def test_products_keep_to_one_thread_until_the_last_block_ends():
     assert allowed() == {1}
     second.__exit__(None, None, None)
     assert allowed() == before
+
+
+@pytest.mark.parametrize("width", [1, 3])
+def test_every_item_is_worked_on_with_products_in_one_thread(width):
+    np.ones((2, 2)) @ np.ones((2, 2))
+    numpys = [one for one in threadpool_info() if "numpy" in one["filepath"]]
+    done, limits = [], []
+
+    def work(item):
+        limits.extend(one["num_threads"] for one in threadpool_info() if "numpy" in one["filepath"])
+        if item == 40:
+            raise KeyError(item)
+        done.append(item)
+
+    each(work, range(20), width)
+    assert sorted(done) == list(range(20))
+    assert width == 1 or set(limits) <= {1}
+    with pytest.raises(KeyError):
+        each(work, range(35, 1_000), width)
+    assert len(done) < 900
+    assert [one for one in threadpool_info() if "numpy" in one["filepath"]] == numpys

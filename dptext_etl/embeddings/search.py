@@ -104,10 +104,15 @@ class NearestWords:
         keys: npt.NDArray[np.float64] = self._step * self._vectors.norms[words] - 2 * products.sum(axis=1)
         return keys
 
+    def at_once(self, side_by_side: int = 1) -> int:
+        """Return how many points are searched at a time on the processor, where so many threads search."""
+        _guessing(self._vectors)  # made once, before threads ask for it side by side
+        return max(1, min(_ROWS, _CELLS // (side_by_side * len(self._vectors))))
+
     def _by_guess(self, points: Points) -> Nearest:
         matrix, longest = _guessing(self._vectors)
         found = np.empty(len(points), np.uint32)
-        rows = max(1, min(_ROWS, _CELLS // len(self._vectors)))
+        rows = self.at_once()
         for start in range(0, len(points), rows):
             some = points[start : start + rows]
             extended = np.empty((len(some), matrix.shape[1]), np.float32)

@@ -32,7 +32,9 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.allocation import Allocation, Epsilons
+from dptext_etl.arrays import to_numpy
 from dptext_etl.artifacts import Artifact
+from dptext_etl.device import device, threads
 from dptext_etl.embeddings.search import NearestWords, longest_reaches
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.divided_words import DividedWords
@@ -43,6 +45,7 @@ from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass
 from dptext_etl.inference.sampler import WordSampler
 from dptext_etl.scoring import TOKEN, Slots
+from dptext_etl.side_by_side import each
 
 VECTOR = 5
 """Purpose number of the noise on vectors; a slot has four random words per dimension."""
@@ -181,16 +184,22 @@ class Madlib(DividedWords, VectorMechanism):
         return self._nearest(draws, np.broadcast_to(self._rate, len(draws.words)), self.search, VECTOR)
 
     def _nearest(self, draws: Draws, rates: Floats, search: NearestWords, purpose: int) -> Indices:
-        words = self.words.vectors
-        dimensions = words.shape[1]
-        chosen = np.empty(len(draws.words), np.uint32)
-        rows = max(1, _CELLS // dimensions)
-        for start in range(0, len(chosen), rows):
+        """Add noise to every word's vector and take the nearest word, some draws after the others or beside them."""
+        words, where = self.words.vectors, device()
+        dimensions, chosen = words.shape[1], np.empty(len(draws.words), np.uint32)
+        beside = threads() if where == "cpu" else 1
+        rows = search.at_once(beside) if where == "cpu" else max(1, _CELLS // dimensions)
+        beside = min(beside, -(-len(chosen) // rows))
+        asked = 1 if beside > 1 else None
+
+        def search_some(start: int) -> None:
             some = draws.take(slice(start, start + rows))
-            noise = pa.array(_kernel.radial_noise(*some.arrays(), purpose, dimensions)).to_numpy()
+            noise = to_numpy(pa.array(_kernel.radial_noise(*some.arrays(), purpose, dimensions, asked)))
             moved = noise.reshape(-1, dimensions) / rates[start : start + rows, None]
             moved += words[some.words]
-            chosen[start : start + rows] = search.nearest(search.rounded(moved))
+            chosen[start : start + rows] = search.nearest(search.rounded(moved), where)
+
+        each(search_some, range(0, len(chosen), rows), beside)
         return chosen
 
     @property

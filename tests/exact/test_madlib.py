@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import threading
 from collections import Counter
 from fractions import Fraction
 
@@ -145,6 +146,26 @@ def test_moved_vectors_are_what_the_definition_says(small_vectors):
             ]
             expected.append(words.words[far.index(min(far))])
         assert text == " ".join(expected)
+
+
+def test_draws_side_by_side_are_those_of_one_thread(small_vectors, monkeypatch):
+    mechanism = Madlib(epsilon=3.0, vectors=small_vectors)
+    texts = pa.array(["good wordaa the wordba"] * 30)
+    keys = pa.array([bytes([at]) * 32 for at in range(30)], pa.binary(32))
+    monkeypatch.setenv("DPTEXT_THREADS", "1")
+    alone = mechanism.release_with_keys(texts, keys).text
+    noise, meeting, begun = _kernel.radial_noise, threading.Barrier(2), iter(range(2))
+
+    def met(*draws):
+        if next(begun, None) is not None:
+            meeting.wait(timeout=60)  # two blocks are under way at once, or nobody ever passes
+        return noise(*draws)
+
+    monkeypatch.setattr(search, "_ROWS", 16)
+    monkeypatch.setattr(_kernel, "radial_noise", met)
+    monkeypatch.setenv("DPTEXT_THREADS", "2")
+    assert mechanism.release_with_keys(texts, keys).text.equals(alone)
+    assert not meeting.broken
 
 
 class TestPlantedBugs:
