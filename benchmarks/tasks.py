@@ -133,7 +133,7 @@ def plain_mapping() -> dict[str, float]:
 
 
 def mapping() -> dict[str, float]:
-    """Our sets and integer weights of the same words."""
+    """Our sets and integer weights of the same words, whose vectors both hold in memory when the clock starts."""
     import numpy as np
 
     from dptext_etl.mechanisms.custext import CusText

@@ -63,21 +63,22 @@ impl Room {
         self.raw.words.truncate(draws);
         let most = self.raw.words.len().min(self.released.words.len());
         if let Some(words) = stretch.filter(|words| (1..=most).contains(words)) {
-            found.shared = u64::from(self.may_share(words) && self.shares(words));
+            let block = words.div_ceil(2); // of blocks end to end, every stretch holds a whole one
+            let may_share = self.meet(block, block) && self.meet(words, 1);
+            found.shared = u64::from(may_share && self.shares(words));
         }
         found
     }
 
-    /// Whether the release has words whose hash is that of a block of the original. Blocks lie end to end and have half
-    /// as many words as a stretch, rounded up: every stretch holds a whole one.
-    fn may_share(&mut self, words: usize) -> bool {
-        let block = words.div_ceil(2);
-        let places = (SPARSE * self.raw.words.len().div_ceil(block)).next_power_of_two();
+    /// Whether so many words of the release have the hash of as many of the original, which are looked at every `step`
+    /// words.
+    fn meet(&mut self, words: usize, step: usize) -> bool {
+        let places = (SPARSE * self.raw.words.len().div_ceil(step)).next_power_of_two();
         self.table.clear();
         self.table.resize(places, 0);
         let shift = u64::BITS - places.ilog2();
         let place = |hash: u64| (hash >> shift) as usize;
-        for hash in self.raw.stretches(block).step_by(block) {
+        for hash in self.raw.stretches(words).step_by(step) {
             let mut at = place(hash);
             while let Some(held) = self.table.get_mut(at) {
                 if *held == 0 || *held == hash {
@@ -87,7 +88,7 @@ impl Room {
                 at = (at + 1) % places;
             }
         }
-        self.released.stretches(block).any(|hash| {
+        self.released.stretches(words).any(|hash| {
             let mut at = place(hash);
             loop {
                 match self.table.get(at) {
