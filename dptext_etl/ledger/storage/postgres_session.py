@@ -82,6 +82,7 @@ def settings(timeout: float) -> list[bytes]:
         timeout: Seconds to wait for a lock of any kind.
     """
     asked = {"synchronous_commit": "on", "lock_timeout": written(timeout), "tcp_user_timeout": "30s"}
+    asked |= {"plan_cache_mode": "force_generic_plan"}  # a plan for given values is made with copies of all blobs
     asked |= {"tcp_keepalives_idle": "10", "tcp_keepalives_interval": "5", "tcp_keepalives_count": "3"}
     return [f"set {name} = '{value}'".encode() for name, value in asked.items()]
 
