@@ -11,6 +11,12 @@ import numpy.typing as npt
 
 from dptext_etl.ledger.storage.keyed_ids import U64, Index, KeyedIds
 
+SIEVE_BITS = 4
+"""How many bits more than the number of wanted keys has a sieve looks at: one key of 16 to 32 passes by chance."""
+LARGEST_SIEVE = 22
+"""A sieve looks at no more bits; its table has a byte for each of their values."""
+BISECTED = 8
+"""A run that has so many keys for each wanted one is bisected."""
 Values = npt.NDArray[np.int64]
 """Whole numbers per id, shape (values, ids)."""
 
@@ -85,6 +91,52 @@ def matches(keys: U64, wanted: U64) -> tuple[Index, Index] | None:
     rows = np.searchsorted(keys, wanted)
     places = np.flatnonzero(keys[np.minimum(rows, len(keys) - 1)] == wanted)
     return (places, rows[places]) if len(places) else None
+
+
+class Sieve:
+    """Sorted keys that are looked for in many runs, with a table of the first bits that occur among them.
+
+    Few keys of a run pass the table unless they are looked for. So a run of about as many keys is gone through once,
+    in order, and bisection is left for what passes.
+
+    Args:
+        wanted: The keys, in ascending order.
+    """
+
+    def __init__(self, wanted: U64) -> None:
+        self._wanted = wanted
+        self._repeated = bool((wanted[1:] == wanted[:-1]).any())
+        self._bits = min(len(wanted).bit_length() + SIEVE_BITS, LARGEST_SIEVE)
+        self._table: npt.NDArray[np.bool_] | None = None
+
+    def matches(self, keys: U64, begin: int, end: int) -> tuple[Index, Index] | None:
+        """Return what `matches` does, for the wanted keys from `begin` to `end`.
+
+        Args:
+            keys: Sorted keys of a run.
+            begin: Where the wanted keys begin.
+            end: Where they end.
+        """
+        wanted = self._wanted[begin:end]
+        if self._repeated or len(keys) > BISECTED * len(wanted):
+            return matches(keys, wanted)
+        rows = np.flatnonzero(self._occurring()[self._places(keys)])
+        passed = keys[rows]
+        places = np.searchsorted(wanted, passed)
+        hit = wanted[np.minimum(places, len(wanted) - 1)] == passed
+        places, rows = places[hit], rows[hit]
+        if (places[1:] == places[:-1]).any():  # two keys of the run are equal
+            return matches(keys, wanted)
+        return (places, rows) if len(places) else None
+
+    def _occurring(self) -> npt.NDArray[np.bool_]:
+        if self._table is None:
+            self._table = np.zeros(1 << self._bits, np.bool_)
+            self._table[self._places(self._wanted)] = True
+        return self._table
+
+    def _places(self, keys: U64) -> Index:
+        return (keys >> np.uint64(64 - self._bits)).view(np.int64)
 
 
 def exact(keys: U64, low: U64, rows: Index, wanted: KeyedIds) -> tuple[Index, npt.NDArray[np.bool_]]:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.storage.cache import PartCache
 from dptext_etl.ledger.storage.keyed_ids import U64, Index, KeyedIds, joined
-from dptext_etl.ledger.storage.parts import Fold, Part, Values, between, cut, exact, fold, matches, slices
+from dptext_etl.ledger.storage.parts import Fold, Part, Sieve, Values, between, cut, exact, fold, slices
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Mask
 
@@ -67,6 +67,7 @@ class Recall:
 
     def __init__(self) -> None:
         self._asked: tuple[SortedRuns, KeyedIds] | None = None
+        self._sieve: Sieve | None = None
         self._forget()
 
     def _forget(self) -> None:
@@ -75,11 +76,13 @@ class Recall:
         self.found: Mask | None = None
         self.values: Values | None = None
 
-    def ask(self, runs: SortedRuns, wanted: KeyedIds) -> None:
-        """Keep which ids are looked up in which map."""
-        if self._asked is not None and not self.asked_for(wanted):
+    def ask(self, runs: SortedRuns, wanted: KeyedIds) -> Sieve:
+        """Keep which ids are looked up in which map, and return what finds them in a run."""
+        if self._sieve is None or not self.asked_for(wanted):
             self._forget()
+            self._sieve = Sieve(wanted.hi)
         self._asked = (runs, wanted)
+        return self._sieve
 
     def asked_for(self, wanted: KeyedIds) -> bool:
         """Return whether these ids were looked up."""
@@ -217,18 +220,17 @@ class SortedRuns:
             wanted: The ids.
             recall: What earlier calls for the same ids found; this call adds to it.
         """
-        recall.ask(self, wanted)
-        runs = self.runs()
+        sieve, runs = recall.ask(self, wanted), self.runs()
         for run in runs:
             if run.id not in recall.hits:
-                recall.hits[run.id] = list(self._hits(run, wanted))
+                recall.hits[run.id] = list(self._hits(run, wanted, sieve))
         return runs
 
-    def _hits(self, run: SortedRun, wanted: KeyedIds) -> Iterator[tuple[Index, Values]]:
+    def _hits(self, run: SortedRun, wanted: KeyedIds, sieve: Sieve) -> Iterator[tuple[Index, Values]]:
         """Return which of the sorted ids a run holds, and their values."""
         for at, begin, end in slices(wanted, run.bits):
             keys = self._keys(run, at)
-            here = matches(keys, wanted.hi[begin:end])
+            here = sieve.matches(keys, begin, end)
             if here is None:
                 continue
             places, rows = here
