@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.storage import parts
 from dptext_etl.ledger.storage import sorted_runs as module
 from dptext_etl.ledger.storage.cache import PartCache
 from dptext_etl.ledger.storage.keyed_ids import KeyedIds
-from dptext_etl.ledger.storage.parts import Fold, Part
+from dptext_etl.ledger.storage.parts import BISECTED, Fold, Part, Sieve, matches
 from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 from dptext_etl.ledger.storage.store import open_store
 
@@ -20,7 +21,7 @@ ids = st.tuples(st.sampled_from([0, 1, 5, 1 << 63, (1 << 64) - 1]) | st.integers
 batches = st.lists(st.dictionaries(ids, st.integers(-5, 1 << 40), max_size=40), max_size=12)
 
 
-def part(entries):
+def part_of(entries):
     ordered = sorted(entries.items())
     hi, lo = (np.array([key[half] for key, _ in ordered], np.uint64) for half in (0, 1))
     ids = KeyedIds(hi, lo)
@@ -51,13 +52,13 @@ def test_runs_are_a_dictionary(store, batches, how, limit):
     expected = {}
     with store.transaction():
         for batch in batches:
-            runs.insert(part(batch))
+            runs.insert(part_of(batch))
             for key, value in batch.items():
                 old = expected.get(key)
                 expected[key] = value if old is None else old + value if how is Fold.SUM else max(old, value)
         assert runs.sound()
         asked = dict.fromkeys([*expected, (7, 7), (0, 9)], 0)
-        wanted = part(asked).ids
+        wanted = part_of(asked).ids
         found, values = runs.find(wanted)
         pairs = list(zip(wanted.hi.tolist(), wanted.lo.tolist(), strict=True))
         assert found.tolist() == [pair in expected for pair in pairs]
@@ -74,6 +75,40 @@ def test_runs_are_a_dictionary(store, batches, how, limit):
         assert cache.bytes <= limit
         runs.drop()
         assert runs.runs() == []
+
+
+@examples(200)
+@given(
+    seed=st.integers(0, 1 << 32),
+    sizes=st.tuples(st.integers(1, 300), st.integers(0, 300)),
+    bits=st.sampled_from([3, 8, 64]),
+    repeated=st.tuples(st.booleans(), st.booleans()),
+    cut=st.tuples(st.floats(0, 1), st.floats(0, 1)),
+)
+def test_a_sieve_finds_what_bisection_finds(seed, sizes, bits, repeated, cut):
+    random = np.random.default_rng(seed)
+    pool = random.integers(0, 1 << 64, 200, np.uint64) >> np.uint64(64 - bits) << np.uint64(64 - bits)
+    wanted, keys = (np.sort(random.choice(pool, size)) for size in sizes)
+    wanted, keys = (ids if again else np.unique(ids) for ids, again in zip((wanted, keys), repeated, strict=True))
+    begin, end = sorted(round(place * len(wanted)) for place in cut)
+    if begin < end:
+        found, expected = Sieve(wanted).matches(keys, begin, end), matches(keys, wanted[begin:end])
+        assert (found is None) == (expected is None)
+        assert found is None or all(map(np.array_equal, found, expected))
+
+
+def test_a_sieve_takes_the_place_of_bisection_where_runs_are_no_larger_than_batches(monkeypatch):
+    keys = np.unique(np.random.default_rng(0).integers(0, 1 << 64, 1000, np.uint64))
+    bisected = []
+    monkeypatch.setattr(parts, "matches", lambda keys, wanted: bisected.append(len(wanted)))
+    sieve = Sieve(keys[::2])
+    places, rows = sieve.matches(keys, 100, 400)
+    assert rows.tolist() == list(range(200, 800, 2))
+    assert places.tolist() == list(range(300))
+    assert not bisected
+    few = len(keys) // BISECTED - 1
+    assert sieve.matches(keys, 0, few) is None
+    assert bisected == [few]
 
 
 def test_runs_are_few(store):
