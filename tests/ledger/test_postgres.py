@@ -132,6 +132,16 @@ def _until(raw, query):
         time.sleep(0.01)
 
 
+def test_no_plan_is_made_for_the_values_of_a_statement(kit):
+    store = kit.ledger._book.store
+    for size in range(10):
+        assert store.rows("select length(cast(? as bytea))", (bytes(size),)) == [(size,)]
+    found = store.rows(
+        "select custom_plans, generic_plans > 0 from pg_prepared_statements where statement like ?", ("%length(%",)
+    )
+    assert found == [(0, True)]
+
+
 def test_a_locked_ledger_says_so_and_loses_nothing(kit):
     kit.reserve(["a"], cap=9)
     other = Kit(kit.place)
