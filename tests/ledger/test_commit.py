@@ -116,7 +116,9 @@ def test_a_commit_neither_hashes_nor_looks_up_again_what_its_reservation_did(kit
     hashed, looked = [], []
     real_hash, real_hits = IdKey._hashed, SortedRuns._hits
     monkeypatch.setattr(IdKey, "_hashed", lambda self, kind, ids: hashed.append(kind) or real_hash(self, kind, ids))
-    monkeypatch.setattr(SortedRuns, "_hits", lambda self, run, ids: looked.append(run.id) or real_hits(self, run, ids))
+    monkeypatch.setattr(
+        SortedRuns, "_hits", lambda self, run, *asked: looked.append(run.id) or real_hits(self, run, *asked)
+    )
     names = ["d", "e", "f"]
     kit.reserve(names)
     assert (hashed, len(looked)) == (["rec", "sub"], 3)
