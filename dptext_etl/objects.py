@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import datetime
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -36,6 +37,20 @@ class Found(NamedTuple):
 
     content: bytes
     tag: str
+
+
+class Listed(NamedTuple):
+    """What a listing says of an object.
+
+    Attributes:
+        name: Its name.
+        size: Its bytes.
+        written: When it was written.
+    """
+
+    name: str
+    size: int
+    written: datetime
 
 
 class Objects:
@@ -168,23 +183,75 @@ class Objects:
                 file.writelines(memoryview(chunk) for chunk in found)
             return True
 
-    def names(self, prefix: str) -> list[str]:
+    def tail(self, name: str, most: int) -> bytes | None:
+        """Return the last bytes of an object, or None if there is none.
+
+        Args:
+            name: The object.
+            most: How many bytes; all of a smaller object.
+
+        Raises:
+            InputError: The store cannot be read.
+        """
+        import obstore
+
+        with seam("reading an object", InputError, _HINT):
+            try:
+                size = int(obstore.head(self._store, name)["size"])
+                return bytes(obstore.get_range(self._store, name, start=max(size - most, 0), end=size)) if size else b""
+            except FileNotFoundError:
+                return None
+
+    def put(self, name: str, content: bytes) -> None:
+        """Write an object, whatever was there.
+
+        Raises:
+            InputError: The store refuses.
+        """
+        import obstore
+
+        with seam(f"writing the object {name}", InputError, _HINT):
+            obstore.put(self._store, name, content)
+
+    def copy(self, name: str, again: str) -> bool:
+        """Give an object a second name inside the store, and return whether there was one.
+
+        Raises:
+            InputError: The store refuses.
+        """
+        import obstore
+
+        with seam("copying an object", InputError, _HINT):
+            try:
+                obstore.copy(self._store, name, again)
+            except FileNotFoundError:
+                return False
+            return True
+
+    def listed(self, prefix: str) -> list[Listed]:
         """List the objects whose names begin with a folder."""
         import obstore
 
         with seam("listing objects", InputError, _HINT):
             found = obstore.list(self._store, prefix=prefix or None)
-            return [item["path"] for page in found for item in page]
+            return [Listed(item["path"], item["size"], item["last_modified"]) for page in found for item in page]
 
-    def delete(self, name: str) -> None:
-        """Delete an object, if it is there."""
+    def names(self, prefix: str) -> list[str]:
+        """List the names of the objects whose names begin with a folder."""
+        return [item.name for item in self.listed(prefix)]
+
+    def delete(self, *names: str) -> None:
+        """Delete objects, those that are there."""
         import obstore
 
-        with seam("deleting an object", InputError, _HINT):
-            try:
-                obstore.delete(self._store, name)
-            except FileNotFoundError:
-                return
+        with seam("deleting objects", InputError, _HINT):
+            if len(names) > 1:
+                with suppress(FileNotFoundError):
+                    obstore.delete(self._store, list(names))
+                    return
+            for name in names:
+                with suppress(FileNotFoundError):
+                    obstore.delete(self._store, name)
 
 
 _NUMBERS: dict[str, type[int] | type[float]] = {

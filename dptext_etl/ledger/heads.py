@@ -15,7 +15,7 @@ import json
 import os
 import secrets
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
@@ -160,7 +160,7 @@ def read(path: Path) -> Memory | None:
     raise LedgerError(broken, hint)
 
 
-def keep(ledger: Ledger, path: Path, scope: Scope, release: str) -> None:
+def keep(ledger: Ledger, path: Path, scope: Scope, release: str, others: Iterable[Path] = ()) -> None:
     """Write the head of a ledger to a file, durably, and add what was charged to what is there.
 
     Args:
@@ -168,6 +168,7 @@ def keep(ledger: Ledger, path: Path, scope: Scope, release: str) -> None:
         path: The file.
         scope: The dataset that was charged, and its group.
         release: The release name.
+        others: Files whose content the file takes in.
 
     Raises:
         LedgerError: The folder cannot be written to.
@@ -176,7 +177,7 @@ def keep(ledger: Ledger, path: Path, scope: Scope, release: str) -> None:
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _alone(path.parent):
-            text = json.dumps(_now(ledger, read(path), scope, release)).encode()
+            text = json.dumps(_now(ledger, _together(ledger, [path, *others]), scope, release)).encode()
             descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(text)
@@ -191,6 +192,17 @@ def keep(ledger: Ledger, path: Path, scope: Scope, release: str) -> None:
     with suppress(OSError):
         draft.unlink()
     raise LedgerError(problem, f"name a folder that lasts: anchors in the ledger's settings, or {VARIABLE}")
+
+
+def _together(ledger: Ledger, paths: Iterable[Path]) -> Memory | None:
+    """Read several files as one: all names, and the newest head that the ledger holds."""
+    found = [memory for path in paths if (memory := read(path)) is not None]
+    if not found:
+        return None
+    newest = max(found, key=lambda memory: (ledger.holds(memory.anchor), memory.anchor.seq))
+    releases = {name for memory in found for name in memory.releases}
+    groups = {name for memory in found for name in memory.groups}
+    return newest._replace(releases=tuple(sorted(releases)), groups=tuple(sorted(groups)))
 
 
 def _now(ledger: Ledger, before: Memory | None, scope: Scope, release: str) -> dict[str, object]:

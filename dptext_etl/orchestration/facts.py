@@ -45,7 +45,7 @@ def code_version(policy: Policy) -> str:
 def of_staged(staged: StagedRun, raw: dg.AssetKey) -> Metadata:
     """Return the facts of a staged run."""
     words = sum(shard.counts["words"] for shard in staged.shards)
-    schema = Staging(staged.layout.staging).schema(staged.shards[0]) if staged.shards else {}
+    schema = Staging(staged.layout.shelf).schema(staged.shards[0]) if staged.shards else {}
     return {
         "dagster/row_count": staged.rows["released"],
         **_rows(staged.rows),
@@ -54,7 +54,7 @@ def of_staged(staged: StagedRun, raw: dg.AssetKey) -> Metadata:
         "words per second": round(words / staged.seconds) if staged.seconds else 0,
         **pictures.of_spends(staged),
         "columns dropped unread": ", ".join(staged.dropped) or "none",
-        "quarantine": dg.MetadataValue.path(str(staged.layout.staging)),
+        "quarantine": dg.MetadataValue.path(staged.layout.inside.where),
         **_columns(staged.policy, {name: str(dtype) for name, dtype in schema.items()}, raw),
     }
 

@@ -8,18 +8,23 @@ charged: datasets that share a cap, SQL functions, other machines.
 from __future__ import annotations
 
 import logging
-from pathlib import Path
+import secrets
+from threading import Lock
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.heads import Heads, folder_of, is_named, keep, read
+from dptext_etl.ledger.heads import Heads, Memory, folder_of, is_named, keep, read
 from dptext_etl.policy import Policy
 from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.shelf import Shelf
 
 log = logging.getLogger("dptext_etl.runner")
 FILE = "ledger.json"
 """One file for all releases and partitions of a dataset: the next partition must miss a lost ledger, too."""
+_FILES = "ledger*.json"
+"""That file, or what processes wrote into a store, each under a name of its own."""
+_ONE = Lock()
 
 
 def require_same_ledger(ledger: Ledger, layout: Layout, policy: Policy) -> None:
@@ -34,30 +39,77 @@ def require_same_ledger(ledger: Ledger, layout: Layout, policy: Policy) -> None:
         LedgerError: The ledger misses that head, or one of a dataset that shares a cap with this one. Nothing is
             charged until `Ledger.thaw` has settled the loss.
     """
-    seen = read(layout.root / FILE)
-    if seen is not None and seen.missing(ledger, policy.dataset):
-        seen.refuse(ledger, policy.dataset, Scope.of(policy))
+    for seen in _memories(layout.memory.shelf()):
+        if seen.missing(ledger, policy.dataset):
+            seen.refuse(ledger, policy.dataset, Scope.of(policy))
     # another ledger at this place is no loss where staging knows of none: its owner may have begun anew
     Heads(ledger, folder_of(policy.ledger.anchors)).require(Scope.of(policy), replaced=False)
 
 
-def remember(ledger: Ledger, root: Path, policy: Policy) -> None:
+def remember(ledger: Ledger, memory: Shelf, policy: Policy, job: str = "run") -> None:
     """Store the head of the ledger and the release name, durably: after every charge, before a text is scored.
 
     Args:
         ledger: The ledger of the run.
-        root: The folder that all releases and partitions share (`Layout.root`).
+        memory: The place that all releases and partitions share (`Layout.memory`).
         policy: Its policy.
+        job: The attempt whose tasks write this, each under a name of its own where it lies in a store.
 
     Raises:
         LedgerError: There is no room or no access.
     """
     scope, named = Scope.of(policy), policy.ledger.anchors
-    durable.private_folder(root)
-    keep(ledger, root / FILE, scope, policy.release)
+    durable.private_folder(memory.folder)
+    if memory.remote:
+        _remember_apart(ledger, memory, scope, policy.release, job)
+    else:
+        keep(ledger, memory.folder / FILE, scope, policy.release)
     try:
         Heads(ledger, folder_of(named)).remember(scope, policy.release)
     except LedgerError as error:
         if is_named(named):
             raise
         log.debug("staging alone remembers the ledger's head: %s", error)
+
+
+def take_in(ledger: Ledger, memory: Shelf, policy: Policy, job: str) -> None:
+    """Put one head in the place of all that the tasks of an attempt wrote into a store; it is newer than theirs.
+
+    Args:
+        ledger: The ledger of the run.
+        memory: The place that all releases and partitions share (`Layout.memory`).
+        policy: Its policy.
+        job: The attempt; its tasks are over.
+
+    Raises:
+        LedgerError: There is no access.
+    """
+    theirs = memory.found(f"ledger-{job}-*.json")
+    remember(ledger, memory, policy)
+    memory.remove(*theirs)
+
+
+def _memories(memory: Shelf) -> list[Memory]:
+    """Read what earlier runs left; where it lies in a store, it is fetched to the folder of this process.
+
+    Raises:
+        LedgerError: A file cannot be read.
+    """
+    while True:
+        paths = memory.found(_FILES)
+        found = [read(memory.here(path)) for path in paths]
+        if not memory.remote or None not in found:
+            break  # else another process has put one object in the place of several since they were listed
+    for path in {*memory.folder.glob(_FILES)} - {*paths}:
+        path.unlink()  # of a store: others took it away
+    return [seen for seen in found if seen is not None]
+
+
+def _remember_apart(ledger: Ledger, memory: Shelf, scope: Scope, release: str, job: str) -> None:
+    """Write the head into a store, then remove what it takes in: no two processes ever write one object."""
+    with _ONE:
+        before = sorted(memory.folder.glob(_FILES))
+        path = memory.folder / f"ledger-{job}-{secrets.token_hex(8)}.json"
+        keep(ledger, path, scope, release, before)
+        memory.put(path)
+        memory.remove(*before)

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import shutil
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from urllib.parse import unquote
 
 from dptext_etl.errors import InputError, PolicyError, seam
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy, PolicyLike, resolve
-from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish import versions
 from dptext_etl.runner.publish.manifest import Manifest
 from dptext_etl.runner.publish.showing import alone_at
 from dptext_etl.runner.publish.stripping import NOTE
+from dptext_etl.runner.shelf import Place
 
 _DAY = 86_400.0
 
@@ -36,11 +35,11 @@ class Cleaned:
     """
 
     versions: list[str] = field(default_factory=list)
-    stopped: list[Path] = field(default_factory=list)
-    staged: list[Path] = field(default_factory=list)
-    quarantined: list[Path] = field(default_factory=list)
-    kept: list[Path] = field(default_factory=list)
-    busy: list[Path] = field(default_factory=list)
+    stopped: list[Path | str] = field(default_factory=list)
+    staged: list[Path | str] = field(default_factory=list)
+    quarantined: list[Path | str] = field(default_factory=list)
+    kept: list[Path | str] = field(default_factory=list)
+    busy: list[Path | str] = field(default_factory=list)
 
     @property
     def removed(self) -> list[Path | str]:
@@ -66,8 +65,8 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
     layout = Layout.of(policy, partition)
     found = Cleaned()
     revoked = _revoked(policy)
-    for folder in _folders(layout):
-        _alone(folder, found, lambda folder=folder: _staging(folder, policy, revoked, found, dry_run=dry_run))  # type: ignore[misc]
+    for place in layout.inside.above.above.below(layout.inside.name):
+        _alone(place, found, partial(_staging, place, policy, revoked, found, dry_run=dry_run))
     if policy.retention.versions is not None:
         with alone_at(layout):
             manifest = Manifest.read(layout)
@@ -78,33 +77,28 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
     return found
 
 
-def _folders(layout: Layout) -> Iterator[Path]:
-    """Find the staging folders of all releases of a partition."""
-    root = layout.staging.parent.parent
-    return (path for path in sorted(root.glob(f"*/{layout.staging.name}")) if path.is_dir())
-
-
 def _revoked(policy: Policy) -> set[str]:
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
         return {row["release"] for row in ledger.show() if row["burnt"] and row["dataset"] == policy.dataset}
 
 
-def _alone(folder: Path, found: Cleaned, act: Callable[[], None]) -> None:
+def _alone(place: Place, found: Cleaned, act: Callable[[], None]) -> None:
     try:
-        with durable.alone(folder, "of this release is under way"):
+        with place.shelf().alone("of this release is under way"):
             act()
     except PolicyError as problem:
         if isinstance(problem, InputError):
             raise
-        found.busy.append(folder)
+        found.busy.append(_shown(place))
 
 
-def _staging(folder: Path, policy: Policy, revoked: set[str], found: Cleaned, *, dry_run: bool) -> None:
+def _staging(place: Place, policy: Policy, revoked: set[str], found: Cleaned, *, dry_run: bool) -> None:
     """Clean the staging folder of one release."""
-    retention = policy.retention
-    if (folder / NOTE).exists() or unquote(folder.parent.name) in revoked:
-        found.stopped.append(folder)
-        _remove([folder], dry_run=dry_run)
+    retention, shelf = policy.retention, place.shelf()
+    if shelf.found(NOTE) or unquote(place.above.name) in revoked:
+        found.stopped.append(_shown(place))
+        if not dry_run:
+            _remove(shelf.clear)
         return
     for days, pattern, removed in (
         (retention.staging_days, "shard-*", found.staged),
@@ -112,21 +106,16 @@ def _staging(folder: Path, policy: Policy, revoked: set[str], found: Cleaned, *,
         (retention.kept_days, "kept-*", found.kept),
     ):
         if days is not None:
-            old = [path for path in sorted(folder.glob(pattern)) if _age(path) > days * _DAY]
-            removed.extend(old)
-            _remove(old, dry_run=dry_run)
+            old = [path for path, age in shelf.ages(pattern).items() if age > days * _DAY]
+            removed.extend(map(shelf.shown, old))
+            if not dry_run:
+                _remove(partial(shelf.remove, *old))
 
 
-def _age(path: Path) -> float:
-    return time.time() - path.stat().st_mtime
+def _shown(place: Place) -> Path | str:
+    return place.where if place.remote else place.folder
 
 
-def _remove(paths: list[Path], *, dry_run: bool) -> None:
-    if dry_run:
-        return
+def _remove(act: Callable[[], None]) -> None:
     with seam("removing what is no longer kept", InputError, "the files must be yours"):
-        for path in paths:
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
+        act()

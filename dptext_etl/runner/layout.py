@@ -12,10 +12,12 @@ from dptext_etl import objects
 from dptext_etl.checks.sink import MANIFEST, LocalSink
 from dptext_etl.errors import PolicyError
 from dptext_etl.policy import PARTITION, Policy
+from dptext_etl.runner.shelf import Place, Shelf
 
 FORMATS = {".parquet": "parquet", ".csv": "csv", ".ndjson": "ndjson", ".jsonl": "ndjson"}
 """The format of a file, by its suffix."""
 
+_HERE = Place(".")
 _PARTITION_NAME = re.compile(r"[\w=+-][\w=+.-]*", re.ASCII)
 
 
@@ -26,10 +28,12 @@ class Layout:
     Attributes:
         source: File, folder, glob or object-store URL of the raw table.
         sink: Folder or object-store URL of the published table.
-        staging: Folder inside the boundary for what this release and partition have not published yet.
+        staging: Folder inside the boundary for what this release and partition have not published yet; a scratch folder
+            of this process where that lies in an object store.
         partition: Name of the partition, or None.
         storage: Options for object stores, environment references resolved; never printed.
-        root: Folder inside the boundary that all releases and partitions share.
+        inside: Place of that folder: the same, or its URL.
+        memory: Place inside the boundary that all releases and partitions share.
     """
 
     source: str
@@ -37,7 +41,8 @@ class Layout:
     staging: Path
     partition: str | None
     storage: dict[str, Any] = field(repr=False)
-    root: Path = Path()
+    inside: Place = _HERE
+    memory: Place = _HERE
 
     @classmethod
     def of(cls, policy: Policy, partition: str | None = None) -> Layout:
@@ -50,10 +55,9 @@ class Layout:
         check_partition(policy, partition)
         source = _local(policy.source.replace(PARTITION, partition or ""))
         sink = _local(policy.sink.replace(PARTITION, partition or "")).rstrip("/")
-        staging, storage = _staging(policy, sink, partition), objects.resolved(policy.storage_options)
-        return cls(
-            source, sink, staging, partition, storage, _root(policy, _local(policy.sink.replace(PARTITION, "_")))
-        )
+        inside, storage = _inside(policy, sink, partition), objects.resolved(policy.storage_options)
+        memory = _root(policy, _local(policy.sink.replace(PARTITION, "_")))
+        return cls(source, sink, inside.folder, partition, storage, inside, memory)
 
     @classmethod
     def of_source(cls, source: str) -> Layout:
@@ -65,6 +69,16 @@ class Layout:
         """Return the places of a published table alone."""
         where = _local(sink).rstrip("/")
         return cls("", where, Path(), None, objects.resolved(storage_options))
+
+    @property
+    def shelf(self) -> Shelf:
+        """The files of the staging folder."""
+        return self.inside.shelf()
+
+    @property
+    def root(self) -> Path:
+        """The folder that all releases and partitions share, as `staging`."""
+        return self.memory.folder
 
     @property
     def sink_format(self) -> str:
@@ -146,21 +160,15 @@ def check_partition(policy: Policy, partition: str | None) -> None:
         )
 
 
-def _staging(policy: Policy, sink: str, partition: str | None) -> Path:
+def _inside(policy: Policy, sink: str, partition: str | None) -> Place:
     release, part = folder_name(policy.release), folder_name(partition if partition is not None else "_")
-    return _root(policy, sink) / release / part
+    return _root(policy, sink).joined(release).joined(part)
 
 
-def _root(policy: Policy, sink: str) -> Path:
+def _root(policy: Policy, sink: str) -> Place:
     if policy.staging is not None:
-        root = Path(_local(policy.staging)) / folder_name(policy.dataset)
-    elif is_remote(sink):
-        msg = "the sink is an object store, so the policy must name a local folder for what is not published yet"
+        return Place.of(_local(policy.staging), policy.storage_options).joined(folder_name(policy.dataset))
+    if is_remote(sink):
+        msg = "the sink is an object store, so the policy must name a place for what is not published yet"
         raise PolicyError(msg, 'write: staging = "staging" (inside the boundary, readable by you alone)')
-    else:
-        root = Path(sink.rstrip("/") + ".staging")
-    if is_remote(str(policy.staging)):
-        raise PolicyError(
-            "staging is a local folder: what is not published yet stays inside", 'write: staging = "staging"'
-        )
-    return root
+    return Place(sink.rstrip("/") + ".staging")

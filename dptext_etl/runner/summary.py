@@ -126,7 +126,7 @@ def summarise(
         published=published.path,
         published_rows=published.rows,
         manifest=published.manifest,
-        staging=str(staged.layout.staging),
+        staging=staged.layout.inside.where,
         notes=[*_notes(staged, published), *filter(None, [given_back(spend)])],
         profile=staged.profile.as_list(),
     )
@@ -135,7 +135,7 @@ def summarise(
 def _notes(staged: StagedRun, published: Published) -> list[str]:
     rows, notes = staged.rows, [published.note]
     if rows["quarantined"]:
-        folder = staged.layout.staging
+        folder = staged.layout.inside.where
         notes.append(
             f"{rows['quarantined']} records over the cap were left out; their ids are listed in {folder} alone"
         )

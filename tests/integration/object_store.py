@@ -15,7 +15,7 @@ def tag(data):
 
 
 class Store(BaseHTTPRequestHandler):
-    """As much of S3 as a client needs to put, get, list and upload in parts."""
+    """As much of S3 as a client needs to put, get, copy, list and upload in parts."""
 
     protocol_version = "HTTP/1.1"
 
@@ -37,13 +37,22 @@ class Store(BaseHTTPRequestHandler):
         self._object(body=False)
 
     def do_PUT(self):
-        data = self.rfile.read(int(self.headers["Content-Length"]))
+        data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        copied = unquote(self.headers.get("x-amz-copy-source") or "").removeprefix("/").removeprefix("bucket/")
         query = parse_qs(urlsplit(self.path).query)
         if self.refusing and re.search(self.refusing, self.path):
             self._answer(403, b"<Error><Code>AccessDenied</Code></Error>")
             return
         if not self._allowed():
             self._answer(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            return
+        if copied:
+            if copied not in self.objects:
+                self._answer(404, b"<Error><Code>NoSuchKey</Code></Error>")
+                return
+            self.objects[self._key()] = self.objects[copied]
+            said = f"<CopyObjectResult><ETag>{tag(self.objects[copied])}</ETag></CopyObjectResult>"
+            self._answer(200, said.encode())
             return
         if "partNumber" in query:
             self.uploads[(self._key(), int(query["partNumber"][0]))] = data

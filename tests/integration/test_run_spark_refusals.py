@@ -5,7 +5,7 @@ import pytest
 
 from dptext_etl import ColumnPolicy
 from dptext_etl.engines.spark import ledger_url, profile
-from dptext_etl.engines.spark.board import Board
+from dptext_etl.engines.spark.board import FolderBoard
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, PolicyError
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Mechanism
@@ -163,7 +163,7 @@ def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
 
 def test_an_executor_that_does_not_see_the_staging_folder(spark, job):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Board, "put_up", lambda self: None)
+        patch.setattr(FolderBoard, "put_up", lambda self: None)
         with pytest.raises(InputError, match="cannot use the staging folder") as caught:
             privatize_frame(frame_of(spark, job), job.policy())
     assert "share" in caught.value.hint

@@ -33,8 +33,8 @@ class Bench:
             names,
             refs,
             attempt.job,
-            attempt.layout.staging,
-            attempt.layout.root,
+            attempt.layout.inside,
+            attempt.layout.memory,
             1,
             1000,
             "release",
@@ -46,7 +46,7 @@ class Bench:
         return records(self.order, iter(self.batches))
 
     def staged(self):
-        return {path.name for path in self.order.staging.glob("shard-*.parquet")}
+        return {path.name for path in self.order.staging.folder.glob("shard-*.parquet")}
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_an_attempt_that_died_between_two_columns_is_finished_by_the_next(job, d
 def test_what_was_staged_and_then_changed_is_not_taken_up(job, drifting):
     bench = Bench(job)
     read(next(bench.attempt()))
-    path = next(bench.order.staging.glob("shard-*.parquet"))
+    path = next(bench.order.staging.folder.glob("shard-*.parquet"))
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(LedgerError, match="gave other bytes"):
         read(next(bench.attempt()))

@@ -52,7 +52,7 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
             ledger,
             attempt.job,
             work.staging,
-            attempt.layout.root,
+            attempt.layout.memory.shelf(),
             work.checkpoint,
             attempt.profile,
         )

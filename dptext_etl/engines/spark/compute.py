@@ -10,7 +10,10 @@ from dptext_etl.engines.spark.shards import planted
 from dptext_etl.engines.spark.tasks import SCHEMA, Order, read, refused_first, task, written
 from dptext_etl.engines.spark.watching import watched
 from dptext_etl.errors import DPTextError, seam
+from dptext_etl.ledger import Ledger
+from dptext_etl.runner.anchoring import take_in
 from dptext_etl.runner.progress import Meter
+from dptext_etl.runner.shard.attempt import Attempt
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.source.roles import wanted_columns
 
@@ -37,7 +40,16 @@ def compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> 
     made = rows.mapInArrow(task(order), SCHEMA, **given)
     with watched(order.board, meter.add), seam("computing on Spark", DPTextError, _AGAIN):
         found = [row[0] for row in made.collect()]
+    _take_in(work.attempt)
     return [read(record) for record in sorted(found, key=refused_first)]
+
+
+def _take_in(attempt: Attempt) -> None:
+    """Remember the ledger's head in the place of what each task wrote into a store."""
+    spec = attempt.policy.ledger
+    if attempt.layout.memory.remote:
+        with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
+            take_in(ledger, attempt.layout.memory.shelf(), attempt.policy, attempt.job)
 
 
 def _order(work: Work[DataFrame], phase: Phase) -> Order:
@@ -49,8 +61,8 @@ def _order(work: Work[DataFrame], phase: Phase) -> Order:
         names=wanted_columns(policy),
         refs=work.refs,
         job=attempt.job,
-        staging=work.staging.folder.absolute(),
-        root=attempt.layout.root.absolute(),
+        staging=attempt.layout.inside.absolute(),
+        memory=attempt.layout.memory.absolute(),
         step=len(work.plans),
         most=policy.shard_rows + max(len(plan.rows) for plan in work.plans),
         phase=phase,

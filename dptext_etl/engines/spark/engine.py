@@ -1,6 +1,6 @@
 """Compute a run on the executors of Spark; the driver gets counts and hashes, but no rows.
 
-The staging folder and the sink are on storage that driver and executors share under one path.
+Driver and executors share storage under one path for staging and sink, or an object store for both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,9 @@ from dptext_etl.engines.spark.ledger_url import require_reach
 from dptext_etl.engines.spark.profile import gpu_profile
 from dptext_etl.engines.spark.shards import numbers
 from dptext_etl.engines.spark.shipping import is_local
+from dptext_etl.engines.spark.store_parts import write_to_store
 from dptext_etl.engines.spark.writing import write
+from dptext_etl.errors import PolicyError
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
@@ -52,6 +54,9 @@ class SparkEngine(Engine["DataFrame"]):
     def open(self, policy: Policy, layout: Layout) -> Table[DataFrame]:
         """Check the columns of the frame, and that the executors can compute and can reach the ledger."""
         spark = self._frame.sparkSession
+        if layout.inside.remote and not layout.remote_sink:
+            msg = "staging is in an object store and the sink is not: executors may share nothing else with the driver"
+            raise PolicyError(msg, 'write a sink of the same store: sink = "s3://…"; or a folder as staging')
         require_reach(spark, policy.ledger.url)
         gpu_profile(spark, self._gpus)
         if not is_local(spark) if self._check_workers is None else self._check_workers:
@@ -115,4 +120,7 @@ class SparkEngine(Engine["DataFrame"]):
             shards: The shards, in order.
             each: Called now and then with the rows that were written since.
         """
-        write(self._frame.sparkSession, writer, writer.staging, shards, each)
+        if writer.inside.remote:
+            write_to_store(self._frame.sparkSession, writer, shards, each)
+        else:
+            write(self._frame.sparkSession, writer, shards, each)

@@ -7,7 +7,6 @@ import pickle
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -25,6 +24,7 @@ from dptext_etl.ledger.patience import patient
 from dptext_etl.runner.reload import plans_of
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shelf import Place
 
 STATES = "states"
 """Name of the packs that hold what gates have seen of a shard."""
@@ -39,7 +39,7 @@ class GateOrder:
         columns: The policies of its text columns, each in the JSON of `Carried`.
         refs: Pinned release of each text column, by name.
         partition: Name of the partition, or None.
-        staging: The run's staging folder.
+        staging: The place of the run's staging.
         board: The notice board.
         canaries: The canary rows of all shards, as `reload.planted` writes them, in JSON.
         id_type: Type of the record ids.
@@ -51,7 +51,7 @@ class GateOrder:
     columns: tuple[str, ...]
     refs: tuple[tuple[str, ReleaseRef], ...]
     partition: str | None
-    staging: Path
+    staging: Place
     board: Board
     canaries: str
     id_type: pl.DataType
@@ -82,7 +82,8 @@ def show(order: GateOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
     Returns:
         What the gates have seen of it, in one pack, packs of digests, and packs of cells to look up.
     """
-    gates, states = patient(partial(_fed, order, shard))
+    with order.staging.opened() as shelf:
+        gates, states = patient(partial(_fed, order, shard, Staging(shelf)))
     yield Pack(STATES, place, pickle.dumps(states))
     yield from cells_of(gates, order.bits)
     for name, gate in gates.items():
@@ -91,9 +92,9 @@ def show(order: GateOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
                 yield from packed(f"{name}:{what}", rows)
 
 
-def _fed(order: GateOrder, shard: StagedShard) -> tuple[dict[str, Gate], dict[str, dict[str, Any]]]:
+def _fed(order: GateOrder, shard: StagedShard, staging: Staging) -> tuple[dict[str, Gate], dict[str, dict[str, Any]]]:
     """Return the gates of a shard and their states."""
-    staging, run = Staging(order.staging), _candidate(order)
+    run = _candidate(order)
     staging.require(shard)
     part = staging.path(shard)
     columns = schema(part)

@@ -10,12 +10,15 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+import polars as pl
+
 from dptext_etl.checks import Candidate, Verdict
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import made, search
 from dptext_etl.checks.looked_up import LookedUp
 from dptext_etl.checks.repeats import Counted
-from dptext_etl.checks.staged_rows import count, schema
+from dptext_etl.checks.staged_rows import count
+from dptext_etl.device import threads
 from dptext_etl.engines.spark.board import Board
 from dptext_etl.engines.spark.carried import carried_columns
 from dptext_etl.engines.spark.cells import collected, counts_of, tasks_for
@@ -27,8 +30,10 @@ from dptext_etl.engines.spark.tasks import written
 from dptext_etl.engines.spark.watching import watched
 from dptext_etl.errors import GateError, InputError, seam
 from dptext_etl.runner.reload import planted
+from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.staged import StagedRun
+from dptext_etl.side_by_side import in_order
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,8 +53,10 @@ def judge(
         seen: Called now and then with the rows that gates have seen since.
     """
     order = _order(spark, staged)
+    candidate = replace(candidate, counted=order.rows)
     with seam("evaluating the gates", GateError, _HINT):
-        gates = keyed(made(candidate, map(schema, candidate.parts)))
+        staging = Staging(staged.layout.shelf)
+        gates = keyed(made(candidate, in_order(partial(_columns, staging), staged.shards, threads())))
         look_ups = LookUps.of(gates, for_workers(staged.policy.ledger))
         order = replace(order, bits=look_ups.bits)
         staged.profile.count("gates", rows=sum(shard.counts["rows"] for shard in staged.shards))
@@ -67,7 +74,7 @@ def judge(
 
 
 def _order(spark: SparkSession, staged: StagedRun) -> GateOrder:
-    policy, staging = staged.policy, staged.layout.staging.absolute()
+    policy, staging = staged.policy, staged.layout.inside.absolute()
     return GateOrder(
         policy=written(policy),
         columns=carried_columns(spark, policy.column_policies()),
@@ -82,8 +89,15 @@ def _order(spark: SparkSession, staged: StagedRun) -> GateOrder:
 
 
 def _rows(staged: StagedRun) -> Iterator[int]:
-    """Read from the footers of staged files how many rows there are; of a damaged one, say what `Staging` says."""
-    staging = Staging(staged.layout.staging)
+    """Read from the footers of staged files how many rows there are; of a damaged one, say what `Staging` says.
+
+    Of files in a store, go by their records.
+    """
+    staging = Staging(staged.layout.shelf)
+    if staging.shelf.remote:
+        yield from (shard.counts["rows"] for shard in staged.shards)
+        yield from (len(plan.rows) for plan in staged.canaries)
+        return
     for shard in staged.shards:
         with seam("reading what was staged", InputError):
             try:
@@ -91,6 +105,15 @@ def _rows(staged: StagedRun) -> Iterator[int]:
             except (OSError, ValueError):
                 staging.require(shard)
                 raise
+
+
+def _columns(staging: Staging, shard: StagedShard) -> pl.Schema:
+    """Return the columns of a staged shard; of a damaged one, say what `Staging` says."""
+    try:
+        return staging.columns(shard)
+    except (OSError, ValueError):
+        staging.require(shard)
+        raise
 
 
 def _add_counts(gates: dict[str, Gate], counts: dict[str, Counted], found: dict[str, LookedUp]) -> None:

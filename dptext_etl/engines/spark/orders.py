@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 Do = Callable[[int, StagedShard], Iterable[Pack]]
 """Does something with a staged shard, which has a place in the order of the run."""
+DoText = Callable[[int, str], Iterable[Pack]]
+"""Does something with a text of ours, which has a place in the order of the run."""
 
 _REFUSED = "refused"
 
@@ -36,9 +39,22 @@ def over_shards(spark: SparkSession, shards: Iterable[StagedShard], do: Do) -> D
     Returns:
         The packs that `do` makes, lazily.
     """
+    return over_texts(spark, [json.dumps(shard.as_dict()) for shard in shards], partial(_with_shard, do))
+
+
+def over_texts(spark: SparkSession, records: list[str], do: DoText) -> DataFrame:
+    """Do something with each text of ours on an executor, one per task.
+
+    Args:
+        spark: The session.
+        records: The texts: names, counts and hashes.
+        do: What to do; it is sent to the executors.
+
+    Returns:
+        The packs that `do` makes, lazily.
+    """
     from pyspark.sql.types import IntegerType, StringType, StructField, StructType
 
-    records = [json.dumps(shard.as_dict()) for shard in shards]
     schema = StructType([StructField("place", IntegerType()), StructField("shard", StringType())])
     rows = pl.DataFrame({"place": pl.Series(range(len(records)), dtype=pl.Int32), "shard": records})
     frame = local_frame(spark, rows, schema)
@@ -61,7 +77,11 @@ def refuse(packs: Iterable[Pack]) -> None:
             raise getattr(errors, name, DPTextError)(message, hint)
 
 
-def _task(do: Do) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+def _with_shard(do: Do, place: int, record: str) -> Iterable[Pack]:
+    return do(place, StagedShard.from_json(record))
+
+
+def _task(do: DoText) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for pack in _done(do, batches):
             yield batch_of([pack])
@@ -70,13 +90,13 @@ def _task(do: Do) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatc
 
 
 @bare
-def _done(do: Do, batches: Iterator[pa.RecordBatch]) -> Iterator[Pack]:
+def _done(do: DoText, batches: Iterator[pa.RecordBatch]) -> Iterator[Pack]:
     os.environ.setdefault("DPTEXT_THREADS", "1")
     try:
         with seam("reading staged rows on an executor", DPTextError):
             for batch in batches:
-                for place, shard in zip(*(_values(batch, at) for at in range(2)), strict=True):
-                    yield from do(place, StagedShard.from_json(shard))
+                for place, record in zip(*(_values(batch, at) for at in range(2)), strict=True):
+                    yield from do(place, record)
     except DPTextError as failure:
         yield refusal(failure)
 

@@ -13,9 +13,9 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -33,6 +33,7 @@ from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shelf import Place, Shelf
 
 SCHEMA = "record string"
 _DEFECT = "this is a defect; its message is not repeated, because it may quote a text. Nothing was published"
@@ -48,8 +49,8 @@ class Order:
         names: The columns of a row, in their order.
         refs: Pinned release of each text column.
         job: Name of the attempt in the ledger.
-        staging: The run's staging folder.
-        root: The folder that all releases and partitions share.
+        staging: The place of the run's staging.
+        memory: The place that all releases and partitions share.
         step: Number of shards of the run.
         most: Largest number of rows that are computed together, canary rows included.
         phase: "reserve" or "release".
@@ -61,8 +62,8 @@ class Order:
     names: tuple[str, ...]
     refs: Mapping[str, ReleaseRef]
     job: str
-    staging: Path
-    root: Path
+    staging: Place
+    memory: Place
     step: int
     most: int
     phase: Phase
@@ -75,7 +76,7 @@ class Order:
 
 
 def written(policy: Policy) -> str:
-    """Write a policy for a worker; storage options stay with the driver, because only the driver publishes."""
+    """Write a policy for a worker, without storage options: places that a worker needs bring their own (`Place`)."""
     sent = policy.model_copy(update={"ledger": for_workers(policy.ledger)})
     return json.dumps(sent.model_dump(mode="json", by_alias=True, exclude={"storage_options"}))
 
@@ -138,27 +139,26 @@ def _take_gpus() -> None:
 
 def _work(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[Done]:
     shards: Shards | None = None
-    try:
+    with ExitStack() as held:
         for number, planted in pieces(batches, order.names, order.most, order.step):
             if shards is None:
                 order.board.require()
-                shards = patient(partial(_shards, order), lambda: order.board.stopped)
+                shelves = [held.enter_context(place.opened()) for place in (order.staging, order.memory)]
+                shards = patient(partial(_shards, order, *shelves), lambda: order.board.stopped)
+                held.callback(shards.ledger.close)
             if order.board.stopped:
                 return
             call = partial(Done.of, shards, planted, number, order.phase)
             done = patient(call, lambda: order.board.stopped)
             order.board.done(number, done.rows)
             yield done
-    finally:
-        if shards is not None:
-            shards.ledger.close()
 
 
-def _shards(order: Order) -> Shards:
+def _shards(order: Order, shelf: Shelf, memory: Shelf) -> Shards:
     policy, columns = policies(order.policy, order.columns)
     ledger = Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False)
-    staging = Staging(order.staging, tag=secrets.token_hex(8))
-    shards = shards_of(policy, columns, order.refs, ledger, order.job, staging, order.root, order.checkpoint)
+    staging = Staging(shelf, tag=secrets.token_hex(8))
+    shards = shards_of(policy, columns, order.refs, ledger, order.job, staging, memory, order.checkpoint)
     shards.computed = True  # a task knows nothing of other tasks, so only the driver gives reservations back
     return shards
 

@@ -9,9 +9,6 @@ from threading import Event, Thread
 from dptext_etl.engines.spark.board import Board
 from dptext_etl.errors import DPTextError
 
-_LOOKS = 0.5
-"""Seconds between two looks."""
-
 
 @contextmanager
 def watched(board: Board, report: Callable[[int], object], *, idle: bool = False) -> Iterator[None]:
@@ -30,7 +27,7 @@ def watched(board: Board, report: Callable[[int], object], *, idle: bool = False
     def watch() -> None:
         seen = 0
         while True:
-            last = over.wait(_LOOKS)
+            last = over.wait(board.looks)
             now = board.rows_done()
             if now > seen or idle:
                 try:

@@ -18,6 +18,7 @@ from dptext_etl.errors import InputError, seam
 from dptext_etl.runner.publish.parts import Writer, write_part
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shelf import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,9 +26,7 @@ if TYPE_CHECKING:
 _AGAIN = "see the executors' logs. Readers still see the version before; run the same policy again"
 
 
-def write(
-    spark: SparkSession, writer: Writer, staging: Path, shards: Iterable[StagedShard], each: Callable[[int], object]
-) -> None:
+def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
     """Write staged shards as parts of a version (see `Engine.write`).
 
     An attempt drafts a part under a name of its own. The driver takes the one that Spark counts; the others go.
@@ -35,16 +34,16 @@ def write(
     Args:
         spark: The session.
         writer: The version.
-        staging: The run's staging folder.
         shards: The shards, in order.
         each: Called now and then with the rows that were written since.
     """
     shards = list(shards)
     if not shards:
         return
-    board = Board.of(staging.absolute(), f"{secrets.token_hex(16)}-publish")
+    staging = writer.inside.absolute()
+    board = Board.of(staging, f"{secrets.token_hex(16)}-publish")
     with writer.elsewhere() as folder:
-        order = PartOrder(staging.absolute(), folder, writer.format, board)
+        order = PartOrder(staging, folder, writer.format, board)
         with watched(board, each, idle=True), seam("writing a version on Spark", InputError, _AGAIN):
             packs = [Pack(*row) for row in over_shards(spark, shards, partial(draft, order)).collect()]
         refuse(packs)
@@ -60,13 +59,13 @@ class PartOrder:
     """What executors need to draft parts.
 
     Attributes:
-        staging: The folder of the staged shards.
+        staging: The place of the staged shards.
         folder: The folder for drafts.
         file_format: "parquet", "csv" or "ndjson".
         board: The notice board.
     """
 
-    staging: Path
+    staging: Place
     folder: Path
     file_format: str
     board: Board
@@ -83,6 +82,7 @@ def draft(order: PartOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
     if order.board.stopped:
         return
     path = order.folder / f"{place:05d}-{secrets.token_hex(8)}"
-    rows, digest = write_part(Staging(order.staging), shard, path, order.file_format)
+    with order.staging.opened() as shelf:
+        rows, digest = write_part(Staging(shelf), shard, path, order.file_format)
     order.board.done(place, rows)
     yield Pack(path.name, place, json.dumps([rows, digest]).encode())

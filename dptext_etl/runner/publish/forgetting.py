@@ -9,7 +9,6 @@ from __future__ import annotations
 import glob
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import polars as pl
 import pyarrow as pa
@@ -19,7 +18,6 @@ from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy, PolicyLike, resolve
-from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.layout import Layout, is_remote
@@ -30,6 +28,7 @@ from dptext_etl.runner.publish.publication import name_of
 from dptext_etl.runner.publish.reading import published_manifest, require_whole, scan
 from dptext_etl.runner.publish.showing import alone_at, show
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shelf import Shelf
 from dptext_etl.runner.source.arranging import in_pinned_order
 from dptext_etl.runner.source.table import READ_HINT, Files, schema_of
 
@@ -86,19 +85,19 @@ def forget(
     policy = resolve(policy)
     layout = Layout.of(policy, partition)
     _require(policy, subjects, records, missing=missing)
-    staging = Staging(layout.staging)
+    staging = Staging(layout.shelf)
     staging.prepare()
-    with durable.alone(layout.staging, "of this release is under way"), alone_at(layout) as hold:
+    with staging.shelf.alone("of this release is under way"), alone_at(layout) as hold:
         before = published_manifest(layout)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
             refs = _refs(ledger, policy, before)
             gone = _gone(policy, layout, before, ledger, refs, subjects, records, missing=missing)
             now = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold)
-            remember(ledger, layout.root, policy)
+            remember(ledger, layout.memory.shelf(), policy)
         checkpoint("shown")
         older = versions.unlisted(layout, now)
         versions.delete(layout, older)
-        staged = sum(_unstaged(folder, policy, gone) for folder in layout.staging.parent.parent.glob("*/*"))
+        staged = sum(_unstaged(place.shelf(), policy, gone) for place in layout.inside.above.above.below())
     return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged)
 
 
@@ -212,26 +211,25 @@ def _among(ids: pl.Series, gone: frozenset[str]) -> pl.Series:
     return pl.Series([name in gone for name in canonical_ids(ids.to_arrow()).to_pylist()], dtype=pl.Boolean)
 
 
-def _unstaged(folder: Path, policy: Policy, gone: frozenset[str]) -> int:
+def _unstaged(shelf: Shelf, policy: Policy, gone: frozenset[str]) -> int:
     """Remove the records from lists and kept bytes of a release, and remove staged shards that hold them."""
-    changed = 0
-    with seam("taking records out of staging", InputError, "call this again: it goes on from here"):
-        for path in sorted(folder.glob("*.parquet")):
-            frame = pl.read_parquet(path)
+    changed, action = 0, "taking records out of staging"
+    with seam(action, InputError, "call this again: it goes on from here"):
+        for path in shelf.found("*.parquet"):
+            frame = pl.read_parquet(shelf.here(path, fresh=True))
             theirs = _among(frame[policy.id], gone)
             if not theirs.any():
                 continue
             changed += 1
             draws = path.with_suffix(".draws")
             if path.name.startswith("shard-"):
-                for file in (path.with_suffix(".json"), path.with_suffix(".post"), draws, canaries_beside(path), path):
-                    file.unlink(missing_ok=True)
+                shelf.remove(path.with_suffix(".json"), path.with_suffix(".post"), draws, canaries_beside(path), path)
                 continue
-            for post in folder.glob(f"{path.stem}-*.post"):  # row by row the same records
-                rows = pl.read_parquet(post).filter(~theirs)
-                durable.write(post, rows.write_parquet, action="taking records out of staging")
-            if draws.exists():
+            for post in shelf.found(f"{path.stem}-*.post"):  # row by row the same records
+                rows = pl.read_parquet(shelf.here(post, fresh=True)).filter(~theirs)
+                shelf.write(post, rows.write_parquet, action=action)
+            if shelf.here(draws, fresh=True).exists():
                 counts = pl.read_ipc(draws).filter(~theirs)
-                durable.write(draws, counts.write_ipc, action="taking records out of staging")
-            durable.write(path, frame.filter(~theirs).write_parquet, action="taking records out of staging")
+                shelf.write(draws, counts.write_ipc, action=action)
+            shelf.write(path, frame.filter(~theirs).write_parquet, action=action)
     return changed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 
 from dptext_etl.checks import Candidate, Verdict, evaluate
@@ -41,9 +41,11 @@ def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], ob
         InputError: A staged file is gone or has changed.
         GateError: A gate could not be evaluated.
     """
-    staging = Staging(staged.layout.staging)
+    staging = Staging(staged.layout.shelf)
     with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-hash") as beside:
         compared = [beside.submit(staging.require, shard) for shard in staged.shards]
+        if staging.shelf.remote:
+            wait(compared)  # whoever compares them fetches them
         try:
             verdicts = evaluate(candidate, seen)
         finally:
@@ -85,7 +87,7 @@ def check(
 
 def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoint: Checkpoint) -> tuple[Verdict, ...]:
     policy = staged.policy
-    staging = Staging(staged.layout.staging)
+    staging = Staging(staged.layout.shelf)
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
         lineage = Lineage.declared(policy, (*output_columns(policy), *staged.dropped))
         rows = sum(shard.counts["rows"] for shard in staged.shards) + sum(len(plan.rows) for plan in staged.canaries)

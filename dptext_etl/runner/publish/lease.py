@@ -1,7 +1,8 @@
-"""Hold a sink in an object store for one run: an object that says who publishes there, and until when.
+"""Hold a sink, or a staging folder, in an object store for one run: an object says who works there, and until when.
 
 The lease spares a second run its work. What is published does not rest on it: a manifest is replaced only if it is
-still the one that the run began with, and every version has names of its own.
+still the one that the run began with, and every version has names of its own. Nor does what is staged: every attempt at
+a shard has names of its own, and the ledger charges a record once.
 """
 
 from __future__ import annotations
@@ -9,10 +10,13 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
-from dptext_etl.errors import DPTextError, PolicyError
+from dptext_etl.errors import DPTextError, InputError, PolicyError
 from dptext_etl.objects import Objects
 
 NAME = "lease.json"
@@ -21,17 +25,19 @@ SECONDS = 120.0
 
 
 class Lease:
-    """The right to publish to a sink.
+    """The right to publish to a sink, or to work in a staging folder.
 
     Args:
-        store: The sink.
+        store: The sink or the folder.
+        what: What another run would be doing there, for the error.
 
     Raises:
         PolicyError: Another run holds it.
     """
 
-    def __init__(self, store: Objects) -> None:
+    def __init__(self, store: Objects, what: str = "is publishing to this sink") -> None:
         self._store = store
+        self._what = what
         self._holder = secrets.token_hex(8)
         self._tag = ""
         self._until = 0.0
@@ -41,17 +47,18 @@ class Lease:
         left = 0.0 if held is None else _until(held.content) - time.time()
         hint = f"wait for it, or stop it; one that was killed keeps others out for {max(left, 1):.0f} more seconds"
         if left > 0 or not self._write(None if held is None else held.tag):
-            raise PolicyError("another run is publishing to this sink", hint)
+            raise PolicyError(f"another run {self._what}", hint)
         return self
 
     def renew(self) -> None:
-        """Hold the sink for longer, if half of the time is gone.
+        """Hold it for longer, if half of the time is gone.
 
         Raises:
-            PolicyError: The time ran out, and another run has taken the sink.
+            PolicyError: The time ran out, and another run has taken it.
         """
         if self._until - time.time() < SECONDS / 2 and not self._write(self._tag):
-            raise PolicyError("this run stood still for so long that another publishes to its sink", "run again later")
+            msg = f"this run stood still for so long that another run {self._what}"
+            raise PolicyError(msg, "run again later")
 
     def _write(self, tag: str | None) -> bool:
         """Write the lease over the state that `tag` names, and return whether nobody else has."""
@@ -68,6 +75,35 @@ class Lease:
                 self._store.delete(NAME)
         except DPTextError:
             return  # it ends by itself
+
+
+@contextmanager
+def kept_alive(lease: Lease) -> Iterator[None]:
+    """Renew a lease while the block runs, from a thread of its own.
+
+    Raises:
+        PolicyError: Another run has taken it meanwhile; said when the block is over.
+    """
+    over, lost = Event(), list[DPTextError]()
+
+    def renew() -> None:
+        while not over.wait(SECONDS / 8):
+            try:
+                lease.renew()
+            except PolicyError as failure:
+                if not isinstance(failure, InputError):  # a store that is away may come back
+                    lost.append(failure)
+                    return
+
+    thread = Thread(target=renew, name="dptext-lease", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+    if lost:
+        raise lost[0]
 
 
 def _until(content: bytes) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
@@ -21,6 +21,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.manifest import Part
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shelf import Place
 from dptext_etl.side_by_side import in_order
 
 _ELSEWHERE = ".elsewhere"
@@ -28,6 +29,14 @@ _ELSEWHERE = ".elsewhere"
 _WIDTH = 2
 """Parts that are written at a time, at most: each is in memory."""
 _AGAIN = "is there room and access? Readers still see the version before; run the same policy again"
+
+
+Move = Callable[[Sequence[tuple[str, str, str]], Callable[[], object]], int]
+"""Brings parts from the store of staging to that of the sink.
+
+It gets the name of each, the name of its object and its hash, and what to call now and then. It returns how many
+objects were missing or held other bytes.
+"""
 
 
 class Writer:
@@ -51,6 +60,8 @@ class Writer:
         self._staging = staging
         self.version = version
         self._written: list[tuple[str, int, str]] = []
+        self._objects: dict[str, tuple[str, int]] = {}
+        self._moved: Move | None = None
         self._drafts = (
             staging.folder / "parts" if layout.remote_sink else layout.local.versions / f".v{version}.incomplete"
         )
@@ -80,12 +91,18 @@ class Writer:
     @property
     def size(self) -> int:
         """Bytes of the drafts that were written so far."""
-        return sum((self._drafts / name).stat().st_size for name, _, _ in self._written)
+        drafts = (self._drafts / name for name, _, _ in self._written if name not in self._objects)
+        return sum(path.stat().st_size for path in drafts) + sum(size for _, size in self._objects.values())
 
     @property
-    def staging(self) -> Path:
-        """The folder of the staged shards."""
-        return self._staging.folder
+    def inside(self) -> Place:
+        """The place of the staged shards."""
+        return self._layout.inside
+
+    @property
+    def sink(self) -> Place:
+        """The place of the published table in an object store, with the options of staging there."""
+        return Place(self._layout.sink, self._layout.inside.options)
 
     @property
     def format(self) -> str:
@@ -146,6 +163,23 @@ class Writer:
             path.rename(self._drafts / name)
         self._written.append((name, rows, digest))
 
+    def take_object(self, source: str, rows: int, digest: str, size: int) -> None:
+        """Take a part that lies in the store of staging as the next one; `moved_by` says who moves it.
+
+        Args:
+            source: Name of its file among those of staging.
+            rows: Its rows.
+            digest: SHA-256 of the file, 64 hex digits.
+            size: Its bytes.
+        """
+        name = self._next()
+        self._objects[name] = source, size
+        self._written.append((name, rows, digest))
+
+    def moved_by(self, move: Move) -> None:
+        """Let somebody else bring the parts from the store of staging to that of the sink."""
+        self._moved = move
+
     def _next(self) -> str:
         return self._name(len(self._written))
 
@@ -195,6 +229,9 @@ class Writer:
         Raises:
             InputError: The store does not hold what was written.
         """
+        if self._moved is not None:
+            both = zip(parts, self._written, strict=True)
+            return self._moved([(self._objects[name][0], part.path, part.sha256) for part, (name, _, _) in both], each)
         store, written = self._layout.objects, 0
         for part, (name, _, _) in zip(parts, self._written, strict=True):
             each()
@@ -208,6 +245,8 @@ class Writer:
         return written
 
     def _remove_drafts(self) -> None:
+        if self._staging.shelf.remote:
+            self._staging.shelf.remove(*self._staging.shelf.found("draft-*"))
         for path in (self._drafts, *self._drafts.parent.glob(f"*{_ELSEWHERE}")):
             shutil.rmtree(path, ignore_errors=True)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from dptext_etl.checks import Verdict, require
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.ledger import Ledger
-from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.computed import Places, together
@@ -80,12 +79,12 @@ def publish(
     if staged.shards:
         require(verdicts)
     if not policy.publish:
-        note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.staging}"
+        note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.inside.where}"
         return Published(None, None, None, 0, changed=False, note=note)
     meter = Meter("publish", staged.rows["released"], progress)
     with (
         staged.profile.stage("publish"),
-        durable.alone(layout.staging, "of this release is under way"),
+        layout.shelf.alone("of this release is under way"),
         alone_at(layout) as hold,
     ):
         return _publish(staged, verdicts, write, meter, checkpoint, hold)
@@ -99,7 +98,7 @@ def _publish(  # noqa: PLR0917
     checkpoint: Checkpoint,
     hold: Callable[[], None],
 ) -> Published:
-    layout, staging = staged.layout, Staging(staged.layout.staging)
+    layout, staging = staged.layout, Staging(staged.layout.shelf)
     before = Manifest.read(layout)
     known = before is not None and _recorded(staged, before)
     kept = _continued(staged, before, known=known)
@@ -164,7 +163,7 @@ def _recorded(staged: StagedRun, manifest: Manifest) -> bool:
 def _drafted(
     staged: StagedRun, verdicts: Sequence[Verdict], parts: tuple[Part, ...], version: int, older: Places
 ) -> Manifest:
-    schema = Staging(staged.layout.staging).schema(staged.shards[0])
+    schema = Staging(staged.layout.shelf).schema(staged.shards[0])
     gates = [verdict.name for verdict in verdicts]
     computed = together([older, staged.computed])
     return draft(
@@ -184,7 +183,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
     ledger = staged.policy.ledger
     with Ledger.open(ledger.url, ledger.id_key, create=False) as book:
         book.record_publication(list(staged.refs.values()), name_of(manifest), manifest.digest, manifest.rows)
-        remember(book, staged.layout.root, staged.policy)
+        remember(book, staged.layout.memory.shelf(), staged.policy)
 
 
 def _same(before: Manifest, now: Manifest) -> bool:

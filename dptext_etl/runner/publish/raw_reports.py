@@ -129,7 +129,7 @@ def _raw(staged: StagedRun) -> pl.LazyFrame:
 def _released(staged: StagedRun, shard: StagedShard) -> pl.DataFrame:
     """Return the rows of a shard as they are to be published: after post-processing, where a column has any."""
     with seam("reading what was staged", InputError, "report before the run is published"):
-        return Staging(staged.layout.staging).outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
+        return Staging(staged.layout.shelf).outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
 
 
 def _published(policy: Policy) -> dict[str, str]:
@@ -155,6 +155,7 @@ def _log(staged: StagedRun, what: str) -> None:
         )
     asked = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "query": what}
     asked |= {"dataset": staged.policy.dataset, "release": staged.policy.release}
-    with seam("logging a report", InputError), (staged.layout.staging / QUERIES).open("a", encoding="utf-8") as file:
-        file.write(json.dumps(asked) + "\n")
+    shelf = staged.layout.shelf
+    with seam("logging a report", InputError):
+        shelf.append(shelf.folder / QUERIES, json.dumps(asked))
     log.warning("a report inside the boundary was asked for: %s", what)

@@ -11,7 +11,6 @@ import polars as pl
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
-from dptext_etl.runner import durable
 from dptext_etl.runner.shard.staging import Staging
 
 NOTE = "fired.txt"
@@ -30,18 +29,17 @@ def strip(staging: Staging, policy: Policy) -> None:
         InputError: The files cannot be removed, so texts may still be there.
     """
     clear, texts = {policy.id, *policy.keep, CANARY}, {item.name for item in policy.columns}
+    shelf = staging.shelf
     with seam("removing staged texts", InputError, _AGAIN):
-        for path in sorted(staging.folder.glob("kept-*")):
-            path.unlink()
-        for path in sorted(staging.folder.glob("shard-*.parquet")):
-            frame = pl.read_parquet(path)
+        shelf.remove(*shelf.found("kept-*"))
+        for path in shelf.found("shard-*.parquet"):
+            frame = pl.read_parquet(shelf.here(path, fresh=True))
             chosen = [name for name in frame.columns if name in clear | texts]
             shown = pl.col(CANARY) if CANARY in frame.columns else pl.lit(value=False)  # else they stand beside it
             frame = frame.select(chosen).with_columns(
                 pl.when(shown).then(pl.col(name)).alias(name) for name in chosen if name in texts
             )
-            durable.write(path, frame.write_parquet, action="removing staged texts")
-        for path in sorted(staging.folder.glob("shard-*.post")):  # made of texts that may be raw
-            path.unlink()
+            shelf.write(path, frame.write_parquet, action="removing staged texts")
+        shelf.remove(*shelf.found("shard-*.post"))  # made of texts that may be raw
         note = b"A gate fired. Texts of records were removed; `dptext clean` removes the rest.\n"
-        durable.write(staging.folder / NOTE, lambda file: file.write(note), action="removing staged texts")
+        shelf.write(staging.folder / NOTE, lambda file: file.write(note), action="removing staged texts")

@@ -7,13 +7,11 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from dptext_etl._kernel import Secret
 from dptext_etl.errors import BudgetError, InputError, KeyReferenceError
 from dptext_etl.ledger import Ledger, Outcome, ReleaseRef, Scope
 from dptext_etl.policy import ColumnPolicy, Policy
-from dptext_etl.runner import durable
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.claims import register
@@ -26,6 +24,7 @@ from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.replaying import replays
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shelf import Shelf
 
 
 @dataclass(frozen=True)
@@ -85,10 +84,10 @@ class Attempt:
             InputError: Access is denied.
             PolicyError: Another process runs this release.
         """
-        staging = Staging(self.layout.staging)
+        staging = Staging(self.layout.shelf)
         staging.prepare()
         require_sink(self.layout)
-        with durable.alone(staging.folder, "of this release is under way"):
+        with staging.shelf.alone("of this release is under way"):
             if replays(self.policy):
                 staging.set_aside()
             yield staging
@@ -104,7 +103,7 @@ class Attempt:
         if self.policy.cap is not None:
             ledger.agree_on_cap(Scope.of(self.policy), self.policy.cap, lowering=self.accept_lower_cap)
         refs = {item.column or "": register(ledger, self.policy, item, id_type) for item in self.columns}
-        remember(ledger, self.layout.root, self.policy)
+        remember(ledger, self.layout.memory.shelf(), self.policy)
         return refs
 
 
@@ -115,7 +114,7 @@ def shards_of(  # noqa: PLR0917
     ledger: Ledger,
     job: str,
     staging: Staging,
-    root: Path,
+    memory: Shelf,
     checkpoint: Checkpoint,
     profile: Profile | None = None,
 ) -> Shards:
@@ -128,12 +127,12 @@ def shards_of(  # noqa: PLR0917
         ledger: The ledger that is charged.
         job: The name of the attempt in the ledger.
         staging: The staging folder.
-        root: The folder that all releases and partitions share (`Layout.root`).
+        memory: The place that all releases and partitions share (`Layout.memory`).
         checkpoint: Called after every step.
         profile: Counts what the stages take; None for one of its own.
     """
     charged = [Column(item, refs[item.column or ""], item.release_key()) for item in columns]
-    return Shards(policy, charged, ledger, job, staging, root, checkpoint, profile or Profile())
+    return Shards(policy, charged, ledger, job, staging, memory, checkpoint, profile or Profile())
 
 
 def refuse_over_cap(over: int, give_back: Callable[[], object]) -> None:

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +38,7 @@ from dptext_etl.runner.shard.replaying import Kept, kept, replays
 from dptext_etl.runner.shard.rewriting import rewritten
 from dptext_etl.runner.shard.staging import Staging
 from dptext_etl.runner.shard.turns import StoppedError, Turns
+from dptext_etl.runner.shelf import Shelf
 from dptext_etl.side_by_side import both
 
 log = logging.getLogger("dptext_etl.runner")
@@ -104,7 +104,7 @@ class Shards:
         ledger: The ledger that is charged.
         job: The name of this attempt in the ledger.
         staging: The folder where results wait for the gates.
-        root: The folder that all releases and partitions share; it remembers the head of the ledger.
+        memory: The place that all releases and partitions share; it remembers the head of the ledger.
         checkpoint: Called after every step.
         profile: Counts what the stages take.
         turns: Says when a shard may use the ledger, and call `checkpoint`.
@@ -116,7 +116,7 @@ class Shards:
     ledger: Ledger
     job: str
     staging: Staging
-    root: Path
+    memory: Shelf
     checkpoint: Checkpoint
     profile: Profile = field(default_factory=Profile)
     turns: Turns = field(default_factory=Turns)
@@ -145,7 +145,7 @@ class Shards:
             result = self.ledger.reserve(
                 self.job, scope, cap, charged.ids, charged.subjects, charged.charges, canary=canary, forms=charged.forms
             )
-            remember(self.ledger, self.root, self.policy)
+            remember(self.ledger, self.memory, self.policy, self.job)
             self.profile.count("reserve", rows=planted.height)
         self.checkpoint("reserved")
         self._refuse_changed(result)

@@ -16,13 +16,14 @@ from typing import IO, Final
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.staged_rows import apart, canaries_beside, whole
+from dptext_etl.checks.staged_rows import apart, canaries_beside, schema, whole
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner import durable
 from dptext_etl.runner.computed import Places
 from dptext_etl.runner.formats import writer
 from dptext_etl.runner.shard.records import Facts, KeptShard, StagedShard, recorded
+from dptext_etl.runner.shelf import Shelf
 
 _KEPT = "kept"
 _POST = ".post"
@@ -35,13 +36,18 @@ class Staging:
     """The staging folder of one release and partition.
 
     Args:
-        folder: The folder; it is made if need be, readable by its owner alone.
+        shelf: The files of the folder, or the folder itself; it is made if need be, readable by its owner alone.
         tag: Part of the names of the files that are written here (lower-case letters and digits), where several
             attempts may write the same shard.
+
+    Attributes:
+        shelf: The files of the folder.
+        folder: The folder; where the files lie in an object store, one of this process.
     """
 
-    def __init__(self, folder: Path, tag: str = "") -> None:
-        self.folder = folder
+    def __init__(self, shelf: Shelf | Path, tag: str = "") -> None:
+        self.shelf = Shelf(shelf) if isinstance(shelf, Path) else shelf
+        self.folder = self.shelf.folder
         self._tag = tag
 
     def prepare(self) -> None:
@@ -50,10 +56,7 @@ class Staging:
         Raises:
             InputError: Access is denied.
         """
-        durable.private_folder(self.folder.parent.parent)
-        durable.private_folder(self.folder.parent)
-        durable.private_folder(self.folder)
-        durable.require_writable(self.folder)
+        self.shelf.prepare()
 
     def path(self, shard: StagedShard) -> Path:
         """Return the file of a shard."""
@@ -84,8 +87,7 @@ class Staging:
         """
         path = self._path(index, self._tag)
         beside = canaries_beside(path)
-        for old in (_record(path), _post(path), beside):
-            old.unlink(missing_ok=True)
+        self.shelf.remove(_record(path), _post(path), beside)
         files: dict[Path, Callable[[IO[bytes]], object]] = {_draws(path): draws.write_ipc}
         if as_published:
             rows, canaries = apart(frame)
@@ -93,14 +95,16 @@ class Staging:
         else:
             files |= {path: partial(frame.write_parquet, compression=_QUICK)}
         for place, fill in files.items():
-            durable.write(place, fill, action="staging a shard", listed=False)  # the record's write lists them, too
+            self.shelf.write(place, fill, action="staging a shard", listed=False)  # the record's write lists them, too
         digest = sha256(beside) if as_published else ""
         return self.say(StagedShard(index, sha256(path), inputs, *facts, self._tag, canaries=digest))
 
     def say(self, shard: StagedShard) -> StagedShard:
-        """Write the record of a shard, durably, and return it."""
+        """Write the record of a shard, durably, and return it; what post-processing made of it comes first."""
+        if shard.post:
+            self.shelf.put(self.post(shard))
         text = json.dumps(shard.as_dict()).encode()  # in one line: long records are written by C code alone
-        durable.write(_record(self.path(shard)), lambda file: file.write(text), action="staging a shard")
+        self.shelf.write(_record(self.path(shard)), lambda file: file.write(text), action="staging a shard")
         return shard
 
     def post(self, shard: StagedShard) -> Path:
@@ -121,13 +125,39 @@ class Staging:
 
     def find(self, index: int, inputs: str) -> list[StagedShard]:
         """Return the whole attempts at a shard that were computed from these inputs."""
-        records = sorted(self.folder.glob(f"{self._path(index, '').stem}*.json"))
-        return [shard for shard in map(recorded, records) if shard and self._whole(shard, index, inputs)]
+        found = self._recorded(f"{self._path(index, '').stem}*.json")
+        return [shard for shard in found if self._whole(shard, index, inputs)]
+
+    def _recorded(self, pattern: str) -> Iterator[StagedShard]:
+        """Read the records that can be read."""
+        for path in self.shelf.found(pattern):
+            shard = recorded(self.shelf.here(path, fresh=True))
+            if shard is not None:
+                yield shard
 
     def _whole(self, shard: StagedShard, index: int, inputs: str) -> bool:
         try:
-            same = (shard.index, shard.inputs) == (index, inputs) and _draws(self.path(shard)).is_file()
-            return same and all(sha256(file) == digest for file, digest in self._hashed(shard).items())
+            if (shard.index, shard.inputs) != (index, inputs):
+                return False
+            held = all(self._holds(file, digest) for file, digest in self._hashed(shard).items())
+            return held and self.shelf.here(_draws(self.path(shard))).is_file()
+        except OSError:
+            return False
+
+    def _holds(self, file: Path, digest: str) -> bool:
+        """Return whether a file holds these bytes; one that was fetched before others wrote it is fetched again.
+
+        Raises:
+            OSError: It is gone.
+        """
+        if sha256(self.shelf.here(file)) == digest:
+            return True
+        return self.shelf.remote and sha256(self.shelf.here(file, fresh=True)) == digest
+
+    def holds_post(self, shard: StagedShard) -> bool:
+        """Return whether what post-processing made of a shard is there and whole."""
+        try:
+            return bool(shard.post) and self._holds(self.post(shard), shard.post["sha256"])
         except OSError:
             return False
 
@@ -138,7 +168,7 @@ class Staging:
             InputError: The file is gone.
         """
         with seam("reading what was staged", hint=_AGAIN):
-            return pl.read_ipc(_draws(self.path(shard)))
+            return pl.read_ipc(self.shelf.here(_draws(self.path(shard))))
 
     def read(self, shard: StagedShard) -> pl.DataFrame:
         """Read a staged shard and check its hash.
@@ -170,7 +200,7 @@ class Staging:
                 raise _changed(self.path(shard))
 
         with seam("reading what was staged", hint=_AGAIN):
-            staged = self.path(shard).open("rb")
+            staged = self.shelf.here(self.path(shard)).open("rb")
         with staged:
             durable.write(path, fill, action="writing a part")
         return shard.counts["rows"]
@@ -186,7 +216,7 @@ class Staging:
             files[self.post(shard)] = shard.post["sha256"]
         with seam("reading what was staged", hint=_AGAIN):
             for path, digest in files.items():
-                if sha256(path) != digest:
+                if not self._holds(path, digest):
                     raise _changed(path)
 
     def _hashed(self, shard: StagedShard) -> dict[Path, str]:
@@ -197,14 +227,28 @@ class Staging:
     def schema(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types that a staged shard will be published with."""
         with seam("reading what was staged", hint=_AGAIN):
-            found = pl.read_parquet_schema(self.post(shard) if shard.post else self.path(shard))
+            found = self.shelf.schema(self.post(shard) if shard.post else self.path(shard))
         return pl.Schema({name: dtype for name, dtype in found.items() if name != CANARY})
+
+    def columns(self, shard: StagedShard) -> pl.Schema:
+        """Return the columns and types of a staged shard, the mark of canary rows included.
+
+        Raises:
+            OSError: The file is gone.
+        """
+        if not self.shelf.remote:
+            return schema(self.path(shard))
+        found = self.shelf.schema(self.path(shard))
+        return pl.Schema({**found, CANARY: pl.Boolean()}) if shard.canaries else found
 
     def quarantine(self, index: int, ids: pl.DataFrame) -> None:
         """Store the ids of records over the cap, inside staging only; an empty frame removes the list."""
         path = self.folder / f"quarantine-{index:05d}.parquet"
         if not ids.height:
-            path.unlink(missing_ok=True)
+            self.shelf.remove(path)
+            return
+        if self.shelf.remote:
+            self.shelf.write(path, ids.write_parquet, action="staging a quarantine list")
             return
         own = path.with_stem(f"{path.stem}{self._tag and f'-{self._tag}'}")
         durable.write(own, ids.write_parquet, action="staging a quarantine list")
@@ -213,51 +257,48 @@ class Staging:
     def discard(self, index: int) -> None:
         """Remove the files that this attempt staged of a shard."""
         path = self._path(index, self._tag)
-        for file in reversed(_files(path)):
-            file.unlink(missing_ok=True)
+        self.shelf.remove(*reversed(_files(path)))
 
     def keep_only(self, shards: Collection[StagedShard]) -> None:
         """Remove the files of all other shards and attempts, drafts and quarantine lists included."""
         files = {file for shard in shards for file in _files(self.path(shard))}
         lists = {f"quarantine-{shard.index:05d}" for shard in shards}
-        shown = _records_first(self.folder.glob("shard-*"))
-        for path in [*shown, *self.folder.glob("quarantine-*"), *self.folder.glob(".*-*.draft")]:
-            if path not in files and path.stem not in lists:
-                path.unlink(missing_ok=True)
+        shown = _records_first(self.shelf.found("shard-*"))
+        there = [*shown, *self.shelf.found("quarantine-*"), *self.folder.glob(".*-*.draft")]
+        self.shelf.remove(*(path for path in there if path not in files and path.stem not in lists))
 
     def clear(self) -> None:
         """Remove staged shards; quarantine lists stay."""
-        for path in _records_first(self.folder.glob("shard-*")):
-            path.unlink(missing_ok=True)
+        self.shelf.remove(*_records_first(self.shelf.found("shard-*")))
 
     def set_aside(self) -> None:
         """Give staged files a second name that no run overwrites or removes; replays of models read it."""
-        for shard in map(recorded, self.folder.glob("shard-*.json")):
-            if shard is None:
-                continue
+        for shard in self._recorded("shard-*.json"):
             path = self.path(shard)
             name = f"{_KEPT}-{shard.index:05d}-{shard.sha256[:16]}"
             self._note(self.folder / f"{name}.json", shard.computed)
             if shard.post:
-                durable.name_again(_post(path), self.folder / f"{name}-{shard.post['sha256'][:16]}{_POST}")
+                self.shelf.name_again(_post(path), self.folder / f"{name}-{shard.post['sha256'][:16]}{_POST}")
             for file in (_draws(path), path):  # rows come last: with them, all is there
-                durable.name_again(file, self.folder / f"{name}{file.suffix}")
+                self.shelf.name_again(file, self.folder / f"{name}{file.suffix}")
 
     def kept(self, index: int) -> Iterator[KeptShard]:
         """Read what was set aside, shards near `index` first."""
-        files = sorted(self.folder.glob(f"{_KEPT}-*.parquet"))
+        files = self.shelf.found(f"{_KEPT}-*.parquet")
+        rewritten = self.shelf.found(f"{_KEPT}-*{_POST}")
         for path in sorted(files, key=lambda path: abs(int(path.name.split("-")[1]) - index)):
             with seam("reading what was staged", hint=_AGAIN):
-                posts = tuple(pl.read_parquet(post) for post in sorted(self.folder.glob(f"{path.stem}-*{_POST}")))
-                places = _noted(path.with_suffix(".json"))
-                yield KeptShard(pl.read_parquet(path), pl.read_ipc(_draws(path)), places, posts)
+                theirs = (post for post in rewritten if post.name.startswith(f"{path.stem}-"))
+                posts = tuple(pl.read_parquet(self.shelf.here(post)) for post in theirs)
+                places = _noted(self.shelf.here(path.with_suffix(".json")))
+                frame, draws = (self.shelf.here(file) for file in (path, _draws(path)))
+                yield KeptShard(pl.read_parquet(frame), pl.read_ipc(draws), places, posts)
 
-    @staticmethod
-    def _note(path: Path, computed: Places) -> None:
+    def _note(self, path: Path, computed: Places) -> None:
         """Write beside what is set aside where it was computed, once."""
-        if computed and not path.exists():
+        if computed and not self.shelf.here(path).exists():
             text = json.dumps(computed, indent=1).encode()
-            durable.write(path, lambda file: file.write(text), action="keeping what was staged")
+            self.shelf.write(path, lambda file: file.write(text), action="keeping what was staged")
 
     def _path(self, index: int, tag: str) -> Path:
         return self.folder / f"shard-{index:05d}{tag and f'-{tag}'}.parquet"

@@ -1,0 +1,150 @@
+"""Bring staged shards from the store of staging to the store of the sink on the executors; no row passes the driver.
+
+What is staged as it is published needs no draft: its hash is known. Anything else is drafted among the files of staging
+first, because the name of a version follows from the hashes of its parts. Objects of the sink are written when the
+ledger has recorded the publication.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from dptext_etl.engines.spark.board import Board
+from dptext_etl.engines.spark.cells import Pack
+from dptext_etl.engines.spark.orders import over_shards, over_texts, refuse
+from dptext_etl.engines.spark.watching import watched
+from dptext_etl.errors import InputError, seam
+from dptext_etl.files import sha256
+from dptext_etl.runner.publish.parts import Writer, write_part
+from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.shelf import Place
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_AGAIN = "see the executors' logs. Readers still see the version before; run the same policy again"
+
+
+@dataclass(frozen=True)
+class StoreOrder:
+    """What executors need to draft and to move parts.
+
+    Attributes:
+        staging: The place of the staged shards.
+        sink: The place of the published table.
+        file_format: "parquet", "csv" or "ndjson".
+        board: The notice board.
+    """
+
+    staging: Place
+    sink: Place
+    file_format: str
+    board: Board
+
+    @classmethod
+    def of(cls, writer: Writer) -> StoreOrder:
+        """Return the order for a version, with a board of its own."""
+        board = Board.of(writer.inside, f"{secrets.token_hex(16)}-publish")
+        return cls(writer.inside, writer.sink, writer.format, board)
+
+
+def write_to_store(
+    spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]
+) -> None:
+    """Let executors draft what is not staged as it is published, and move all parts later (see `Engine.write`).
+
+    Args:
+        spark: The session.
+        writer: The version.
+        shards: The shards, in order.
+        each: Called now and then with the rows that were written since.
+    """
+    shards = list(shards)
+    as_staged = {place: shard for place, shard in enumerate(shards) if writer.format == "parquet" and shard.canaries}
+    others = [place for place in range(len(shards)) if place not in as_staged]
+    drafts: dict[int, tuple[str, int, str, int]] = {}
+    if others:
+        order = StoreOrder.of(writer)
+        frame = over_shards(spark, [shards[place] for place in others], partial(draft, order))
+        for pack in _done(frame, order.board, each, len(others)):
+            drafts[others[pack.bucket]] = (pack.name, *json.loads(pack.cells))
+    for place, shard in enumerate(shards):
+        if place in as_staged:
+            name = Staging(writer.inside.folder).path(shard).name
+            drafts[place] = name, shard.counts["rows"], shard.sha256, 0
+            each(shard.counts["rows"])
+        writer.take_object(*drafts[place])
+    writer.moved_by(partial(_moved, spark, writer))
+
+
+def draft(order: StoreOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
+    """Draft the part of a shard among the files of staging, unless nobody waits for it any more.
+
+    Args:
+        order: The version.
+        place: Place of the shard among those that are drafted.
+        shard: The shard.
+    """
+    if order.board.stopped:
+        return
+    with order.staging.opened() as shelf:
+        path = shelf.folder / f"draft-{shard.index:05d}-{secrets.token_hex(8)}"
+        rows, digest = write_part(Staging(shelf), shard, path, order.file_format)
+        shelf.put(path)
+        size = path.stat().st_size
+    order.board.done(place, rows)
+    yield Pack(path.name, place, json.dumps([rows, digest, size]).encode())
+
+
+def _moved(
+    spark: SparkSession, writer: Writer, parts: Sequence[tuple[str, str, str]], each: Callable[[], object]
+) -> int:
+    """Let executors move parts, and return how many were missing in the sink or held other bytes."""
+    order = StoreOrder.of(writer)
+    frame = over_texts(spark, [json.dumps(part) for part in parts], partial(move, order))
+    packs = _done(frame, order.board, lambda _: each(), len(parts))
+    return sum(int(pack.cells) for pack in packs)
+
+
+def move(order: StoreOrder, place: int, part: str) -> Iterator[Pack]:
+    """Move a part from the store of staging to that of the sink, and look at what the sink holds then.
+
+    Args:
+        order: The version.
+        place: Place of the part in the version.
+        part: Its name among the files of staging, the name of its object, and its hash, in JSON.
+
+    Raises:
+        InputError: The part is gone or has changed, or the sink does not hold what was written.
+    """
+    if order.board.stopped:
+        return
+    name, target, digest = json.loads(part)
+    store, missing = order.sink.objects(), 0
+    if store.digest(target) != digest:
+        missing = 1
+        with order.staging.opened() as shelf, seam("reading what was staged", InputError, _AGAIN):
+            path = shelf.here(shelf.folder / name)
+            if sha256(path) != digest:
+                raise InputError(f"the staged file {name} has changed since it was staged", _AGAIN)
+            store.put_file(target, path)
+        if store.digest(target) != digest:
+            raise InputError(f"the object store does not hold {target} as it was written", _AGAIN)
+    order.board.done(place, missing)
+    yield Pack(name, place, b"%d" % missing)
+
+
+def _done(frame: DataFrame, board: Board, each: Callable[[int], object], wanted: int) -> list[Pack]:
+    """Do what a frame says, and return the packs of all parts."""
+    with watched(board, each, idle=True), seam("writing a version on Spark", InputError, _AGAIN):
+        packs = [Pack(row[0], row[1], bytes(row[2])) for row in frame.collect()]
+    refuse(packs)
+    if len(packs) != wanted:
+        raise InputError(f"executors wrote {len(packs)} of {wanted} parts", _AGAIN)
+    return packs
