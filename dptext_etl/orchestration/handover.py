@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from pathlib import Path
 from typing import Any
 
 from dptext_etl.checks import Verdict
 from dptext_etl.errors import GateError, InputError, PolicyError, seam
 from dptext_etl.orchestration.written import written
 from dptext_etl.policy import Policy
-from dptext_etl.runner import StagedRun, durable
+from dptext_etl.runner import StagedRun
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.reload import from_json, to_json
+from dptext_etl.runner.shelf import Shelf
 
 _RUN = "run.handover"
 _VERDICTS = "verdicts.handover"
@@ -28,14 +28,14 @@ NOTHING = ("nothing is staged that could be checked or published", "materialise 
 
 def leave_run(staged: StagedRun) -> None:
     """Store a staged run for the gates; verdicts over an earlier run no longer count."""
-    folder = staged.layout.staging
-    (folder / _VERDICTS).unlink(missing_ok=True)
-    _write(folder / _RUN, {"policy": _stamp(staged.policy), "run": to_json(staged)})
+    shelf = staged.layout.shelf
+    shelf.remove(shelf.folder / _VERDICTS)
+    _write(shelf, _RUN, {"policy": _stamp(staged.policy), "run": to_json(staged)})
 
 
 def is_staged(policy: Policy, partition: str | None) -> bool:
     """Say whether a staged run of a partition exists."""
-    return (Layout.of(policy, partition).staging / _RUN).exists()
+    return bool(Layout.of(policy, partition).shelf.found(_RUN))
 
 
 def find_run(policy: Policy, partition: str | None) -> StagedRun:
@@ -46,7 +46,7 @@ def find_run(policy: Policy, partition: str | None) -> StagedRun:
         PolicyError: The staged rows belong to another policy; judging them by this one would revoke their release.
         KeyReferenceError: The rows were staged under another noise key.
     """
-    found = _read(Layout.of(policy, partition).staging / _RUN)
+    found = _read(Layout.of(policy, partition).shelf, _RUN)
     if found is None:
         raise InputError(*NOTHING)
     if found["policy"] != _stamp(policy):
@@ -58,7 +58,7 @@ def find_run(policy: Policy, partition: str | None) -> StagedRun:
 def leave_verdicts(staged: StagedRun, verdicts: tuple[Verdict, ...]) -> None:
     """Store the verdicts over a staged run for its publication."""
     facts = {"judged": _judged(staged), "verdicts": [verdict.as_dict() for verdict in verdicts]}
-    _write(staged.layout.staging / _VERDICTS, facts)
+    _write(staged.layout.shelf, _VERDICTS, facts)
 
 
 def find_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
@@ -67,7 +67,7 @@ def find_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
     Raises:
         GateError: The files have not been judged.
     """
-    found = _read(staged.layout.staging / _VERDICTS)
+    found = _read(staged.layout.shelf, _VERDICTS)
     if found is None or found["judged"] != _judged(staged):
         raise GateError(
             "the staged rows were not judged, so nothing is published", "run the gates on the staged asset first"
@@ -78,8 +78,8 @@ def find_verdicts(staged: StagedRun) -> tuple[Verdict, ...]:
 
 def clear(staged: StagedRun) -> None:
     """Remove the stored run and verdicts after the publication."""
-    for name in (_RUN, _VERDICTS):
-        (staged.layout.staging / name).unlink(missing_ok=True)
+    shelf = staged.layout.shelf
+    shelf.remove(*(shelf.folder / name for name in (_RUN, _VERDICTS)))
 
 
 def _stamp(policy: Policy) -> str:
@@ -93,13 +93,14 @@ def _judged(staged: StagedRun) -> list[str]:
     return [shard.sha256 for shard in staged.shards]
 
 
-def _write(path: Path, facts: dict[str, Any]) -> None:
+def _write(shelf: Shelf, name: str, facts: dict[str, Any]) -> None:
     content = json.dumps(facts).encode()
-    durable.write(path, lambda file: file.write(content), action="storing facts for the next step")
+    shelf.write(shelf.folder / name, lambda file: file.write(content), action="storing facts for the next step")
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(shelf: Shelf, name: str) -> dict[str, Any] | None:
     with seam("reading what the step before left", InputError, _AGAIN):
+        path = shelf.here(shelf.folder / name, fresh=True)
         if not path.exists():
             return None
         facts: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))

@@ -9,19 +9,16 @@ from __future__ import annotations
 import re
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from hashlib import sha256
 from pathlib import Path
-from typing import IO, Self
-from urllib.parse import quote, unquote
+from typing import IO
 
 import polars as pl
 
 from dptext_etl.objects import Objects
-from dptext_etl.runner import durable, scratch
+from dptext_etl.runner import durable
 from dptext_etl.runner.publish.lease import NAME as LEASE
 from dptext_etl.runner.publish.lease import Lease, kept_alive
 
@@ -63,6 +60,13 @@ class Shelf:
             PolicyError: Another process is there.
         """
         return durable.alone(self.folder, what)
+
+    def hold(self) -> None:
+        """Make sure that no other process has come in since (`alone`), before what others may need is removed.
+
+        Raises:
+            PolicyError: One has.
+        """
 
     def found(self, pattern: str) -> list[Path]:
         """Return the paths of the files whose names match, in order, whether they are on this machine or not."""
@@ -153,6 +157,7 @@ class StoreShelf(Shelf):
         durable.private_folder(folder)
         self._url = url
         self.store = store
+        self._lease: Lease | None = None
 
     def prepare(self) -> None:
         """Look whether the store answers."""
@@ -162,7 +167,16 @@ class StoreShelf(Shelf):
     def alone(self, what: str) -> Iterator[None]:
         """Hold the lease of the folder."""
         with Lease(self.store, what) as lease, kept_alive(lease):
-            yield
+            self._lease = lease
+            try:
+                yield
+            finally:
+                self._lease = None
+
+    def hold(self) -> None:
+        """Renew the lease."""
+        if self._lease is not None:
+            self._lease.renew()
 
     def found(self, pattern: str) -> list[Path]:
         """List the store."""
@@ -237,89 +251,6 @@ class StoreShelf(Shelf):
         return f"{self._url}/{_key(path)}"
 
 
-@dataclass(frozen=True)
-class Place:
-    """Where the files of a folder lie. It travels to executors: it holds no secret, only references to secrets.
-
-    Attributes:
-        where: Path or URL.
-        options: Options of the store, as a policy writes them.
-    """
-
-    where: str
-    options: tuple[tuple[str, str], ...] = ()
-
-    @classmethod
-    def of(cls, where: str, options: Mapping[str, str]) -> Self:
-        """Return the place of a path or URL; a path has no options."""
-        return cls(where.rstrip("/"), tuple(options.items())) if "://" in where else cls(where)
-
-    @property
-    def remote(self) -> bool:
-        """Whether it is an object store."""
-        return "://" in self.where
-
-    @property
-    def folder(self) -> Path:
-        """The folder, or the scratch folder that stands for it in this process."""
-        if not self.remote:
-            return Path(self.where)
-        return scratch.of_process() / sha256(self.where.encode()).hexdigest()[:16]
-
-    @property
-    def above(self) -> Place:
-        """The folder that this one lies in."""
-        if self.remote:
-            return Place(self.where.rpartition("/")[0], self.options)
-        return Place(str(Path(self.where).parent))
-
-    @property
-    def name(self) -> str:
-        """The name of the folder itself."""
-        return unquote(self.where.rpartition("/")[2]) if self.remote else Path(self.where).name
-
-    def joined(self, name: str) -> Place:
-        """Return a folder in this one."""
-        return Place(f"{self.where}/{quote(name)}" if self.remote else str(Path(self.where) / name), self.options)
-
-    def absolute(self) -> Self:
-        """Return the same place for a process that works in another folder."""
-        return self if self.remote else type(self)(str(Path(self.where).absolute()))
-
-    def objects(self) -> Objects:
-        """Return the objects of a store.
-
-        Raises:
-            PolicyError: A variable is not set.
-            InputError: The library for it is not installed, or there is no such store.
-        """
-        return Objects.of(self.where, dict(self.options))
-
-    def shelf(self) -> Shelf:
-        """Return the files, for the whole life of this process."""
-        return self._at(self.folder)
-
-    @contextmanager
-    def opened(self) -> Iterator[Shelf]:
-        """Yield the files for a block; what is fetched for it goes with it."""
-        if not self.remote:
-            yield Shelf(self.folder)
-            return
-        with scratch.for_block() as folder:
-            yield self._at(folder)
-
-    def _at(self, folder: Path) -> Shelf:
-        return StoreShelf(folder, self.where, self.objects()) if self.remote else Shelf(folder)
-
-    def below(self, last: str = "*") -> list[Place]:
-        """Return the places two folders below this one whose last folder has this name."""
-        if not self.remote:
-            return [Place(str(path)) for path in sorted(Path(self.where).glob(f"*/{last}")) if path.is_dir()]
-        named = (name.split("/") for name in self.objects().names(""))
-        found = {(parts[0], parts[1]) for parts in named if len(parts) > 2 and last in {"*", parts[1]}}
-        return [self.joined(release).joined(part) for release, part in sorted(found)]
-
-
 def _key(path: Path) -> str:
     """Return the name of a file's object: what belongs to a shard is listed by itself."""
     group = _group(path.name)
@@ -331,4 +262,4 @@ def _group(name: str) -> str:
     known = _GROUPED.match(name)
     if known is None:
         return ""
-    return f"shards/{known[2]}".rstrip("/") if known[1] == "shard" and known[2] else f"{known[1]}s"
+    return f"{known[1]}/{known[2]}" if known[1] == "shard" and known[2] else known[1]

@@ -26,7 +26,6 @@ from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.catalog import judges
 from dptext_etl.errors import InputError, seam
 from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.runner import durable
 from dptext_etl.runner.amounts import combined, shown
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.publish.manifest import Manifest
@@ -116,7 +115,8 @@ class Input:
             LedgerError: The release may not go on: it is revoked, frozen, or its ledger is another one.
             InputError: The source or the sink cannot be read.
         """
-        noted = _noted(self._path)
+        shelf = self.attempt.layout.shelf
+        noted = _noted(shelf.here(self._path, fresh=True))
         if noted is None or noted["seal"] != self.seal:
             return None
         layout, policy = self.attempt.layout, self.attempt.policy
@@ -173,13 +173,14 @@ class Input:
 
     def _keep(self, summary: RunSummary, *, read: bool) -> None:
         """Note what was published from this input, unless another run would do otherwise."""
+        shelf = self.attempt.layout.shelf
         if summary.manifest is None or summary.rows["quarantined"] or not read:
-            self._path.unlink(missing_ok=True)
+            shelf.remove(self._path)
             return
         said = replace(summary, profile=[]).as_dict()
         facts = {"version": _VERSION, "seal": self.seal, "manifest": summary.manifest, "summary": said}
         text = json.dumps(facts, indent=1).encode()
-        durable.write(self._path, lambda file: file.write(text), action="noting what was published")
+        shelf.write(self._path, lambda file: file.write(text), action="noting what was published")
 
     @property
     def _path(self) -> Path:

@@ -159,6 +159,16 @@ def job(make_job):
     return make_job()
 
 
+@pytest.fixture
+def store(monkeypatch):
+    """A small S3 on the loopback interface."""
+    from .object_store import serving
+
+    monkeypatch.setenv("DPTEXT_TEST_SECRET", "not-to-be-printed")
+    with serving() as handler:
+        yield handler
+
+
 POLICY = """
 dataset = "reviews"
 release = "2026-11"

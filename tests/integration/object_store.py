@@ -2,7 +2,9 @@
 
 import hashlib
 import re
-from http.server import BaseHTTPRequestHandler
+import threading
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
@@ -113,3 +115,33 @@ class Store(BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+@contextmanager
+def serving():
+    """A running store: its handler class, with the objects in it."""
+    handler = type("Handler", (Store,), {"objects": {}, "uploads": {}, "order": [], "refusing": ""})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    handler.options = {
+        "aws_endpoint_url": f"http://127.0.0.1:{server.server_port}",
+        "aws_access_key_id": "test",
+        "aws_secret_access_key": "env:DPTEXT_TEST_SECRET",
+        "aws_region": "us-east-1",
+        "aws_allow_http": "true",
+        "max_retries": "0",
+    }
+    yield handler
+    server.shutdown()
+    server.server_close()
+
+
+def remote(job, store, **changes):
+    """The job's policy with source and sink in the store."""
+    places = {"source": "s3://bucket/raw/*.parquet", "sink": "s3://bucket/published/reviews"}
+    staging = str(job.folder / "staging")
+    return {**places, "staging": staging, "storage_options": store.options, **changes}
+
+
+def upload(job, store, suffix=".parquet"):
+    store.objects[f"raw/reviews{suffix}"] = (job.folder / f"raw{suffix}").read_bytes()

@@ -3,8 +3,6 @@
 import hashlib
 import json
 import re
-import threading
-from http.server import ThreadingHTTPServer
 
 import polars as pl
 import pytest
@@ -22,38 +20,7 @@ from dptext_etl.runner.publish.manifest import Manifest
 
 pytest.importorskip("obstore", reason="obstore is not installed (extra: objects)")
 
-from .object_store import Store
-
-
-@pytest.fixture
-def store(monkeypatch):
-    """A running store: its handler class, with the objects in it."""
-    handler = type("Handler", (Store,), {"objects": {}, "uploads": {}, "order": [], "refusing": ""})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    monkeypatch.setenv("DPTEXT_TEST_SECRET", "not-to-be-printed")
-    handler.options = {
-        "aws_endpoint_url": f"http://127.0.0.1:{server.server_port}",
-        "aws_access_key_id": "test",
-        "aws_secret_access_key": "env:DPTEXT_TEST_SECRET",
-        "aws_region": "us-east-1",
-        "aws_allow_http": "true",
-        "max_retries": "0",
-    }
-    yield handler
-    server.shutdown()
-    server.server_close()
-
-
-def remote(job, store, **changes):
-    """The job's policy with source and sink in the store."""
-    places = {"source": "s3://bucket/raw/*.parquet", "sink": "s3://bucket/published/reviews"}
-    staging = str(job.folder / "staging")
-    return {**places, "staging": staging, "storage_options": store.options, **changes}
-
-
-def upload(job, store, suffix=".parquet"):
-    store.objects[f"raw/reviews{suffix}"] = (job.folder / f"raw{suffix}").read_bytes()
+from .object_store import remote, upload
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".csv", ".ndjson"])
@@ -127,12 +94,10 @@ def test_objects_of_a_delta_table_are_refused(make_job, store):
     assert not (job.folder / "ledger.db").exists()
 
 
-def test_a_store_needs_a_local_staging_folder(make_job, store):
+def test_a_sink_in_a_store_needs_a_place_for_what_is_not_published(make_job, store):
     job = make_job()
-    with pytest.raises(PolicyError, match="local folder"):
+    with pytest.raises(PolicyError, match="must name a place for what is not published yet"):
         job.run(**remote(job, store, staging=None))
-    with pytest.raises(PolicyError, match="local folder"):
-        job.run(**remote(job, store, staging="s3://bucket/staging"))
 
 
 def test_a_missing_object_and_a_missing_variable(make_job, store, monkeypatch):

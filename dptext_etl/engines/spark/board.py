@@ -17,7 +17,7 @@ from typing import ClassVar
 from dptext_etl.errors import DPTextError, InputError
 from dptext_etl.objects import Objects
 from dptext_etl.runner import durable
-from dptext_etl.runner.shelf import Place
+from dptext_etl.runner.place import Place
 
 _STOP = "stop"
 _PREFIX = "board-"

@@ -21,10 +21,10 @@ from dptext_etl.engines.spark.look_ups import cells_of
 from dptext_etl.engines.spark.tasks import policies
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.patience import patient
+from dptext_etl.runner.place import Place
 from dptext_etl.runner.reload import plans_of
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.shelf import Place
 
 STATES = "states"
 """Name of the packs that hold what gates have seen of a shard."""

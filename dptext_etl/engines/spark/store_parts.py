@@ -20,10 +20,10 @@ from dptext_etl.engines.spark.orders import over_shards, over_texts, refuse
 from dptext_etl.engines.spark.watching import watched
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
+from dptext_etl.runner.place import Place
 from dptext_etl.runner.publish.parts import Writer, write_part
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.shelf import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -29,11 +29,12 @@ from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.ledger.patience import patient
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.checkpoint import Checkpoint
+from dptext_etl.runner.place import Place
 from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.done import Done, Phase
 from dptext_etl.runner.shard.shard import Shards
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.shelf import Place, Shelf
+from dptext_etl.runner.shelf import Shelf
 
 SCHEMA = "record string"
 _DEFECT = "this is a defect; its message is not repeated, because it may quote a text. Nothing was published"

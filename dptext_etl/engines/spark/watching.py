@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 
 from dptext_etl.engines.spark.board import Board
-from dptext_etl.errors import DPTextError
+from dptext_etl.errors import DPTextError, InputError
 
 
 @contextmanager
@@ -28,7 +28,10 @@ def watched(board: Board, report: Callable[[int], object], *, idle: bool = False
         seen = 0
         while True:
             last = over.wait(board.looks)
-            now = board.rows_done()
+            try:
+                now = board.rows_done()
+            except InputError:  # of a store that is away: what is held is held on to
+                now = seen
             if now > seen or idle:
                 try:
                     report(now - seen)

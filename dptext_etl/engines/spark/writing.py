@@ -15,10 +15,10 @@ from dptext_etl.engines.spark.cells import Pack
 from dptext_etl.engines.spark.orders import over_shards, refuse
 from dptext_etl.engines.spark.watching import watched
 from dptext_etl.errors import InputError, seam
+from dptext_etl.runner.place import Place
 from dptext_etl.runner.publish.parts import Writer, write_part
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.shelf import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import Event, Thread
+from threading import Event, Lock, Thread
 from types import TracebackType
 from typing import Self
 
@@ -41,6 +41,7 @@ class Lease:
         self._holder = secrets.token_hex(8)
         self._tag = ""
         self._until = 0.0
+        self._one = Lock()
 
     def __enter__(self) -> Self:
         held = self._store.get(NAME)
@@ -56,9 +57,10 @@ class Lease:
         Raises:
             PolicyError: The time ran out, and another run has taken it.
         """
-        if self._until - time.time() < SECONDS / 2 and not self._write(self._tag):
-            msg = f"this run stood still for so long that another run {self._what}"
-            raise PolicyError(msg, "run again later")
+        with self._one:
+            held = self._until - time.time() >= SECONDS / 2 or self._write(self._tag)
+        if not held:
+            raise PolicyError(f"this run stood still for so long that another run {self._what}", "run again later")
 
     def _write(self, tag: str | None) -> bool:
         """Write the lease over the state that `tag` names, and return whether nobody else has."""
@@ -87,7 +89,7 @@ def kept_alive(lease: Lease) -> Iterator[None]:
     over, lost = Event(), list[DPTextError]()
 
     def renew() -> None:
-        while not over.wait(SECONDS / 8):
+        while not over.wait(max(SECONDS / 8, 0.05)):
             try:
                 lease.renew()
             except PolicyError as failure:

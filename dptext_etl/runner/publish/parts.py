@@ -18,10 +18,10 @@ from dptext_etl.files import flush, sha256
 from dptext_etl.runner import durable
 from dptext_etl.runner.formats import writer
 from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.place import Place
 from dptext_etl.runner.publish.manifest import Part
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.runner.shelf import Place
 from dptext_etl.side_by_side import in_order
 
 _ELSEWHERE = ".elsewhere"

@@ -81,24 +81,26 @@ def publish(
     if not policy.publish:
         note = f"not published (publish = false): {staged.rows['released']} rows stay staged in {layout.inside.where}"
         return Published(None, None, None, 0, changed=False, note=note)
+    staging = Staging(layout.shelf)
     meter = Meter("publish", staged.rows["released"], progress)
     with (
         staged.profile.stage("publish"),
-        layout.shelf.alone("of this release is under way"),
+        staging.shelf.alone("of this release is under way"),
         alone_at(layout) as hold,
     ):
-        return _publish(staged, verdicts, write, meter, checkpoint, hold)
+        return _publish(staged, staging, verdicts, write, meter, checkpoint, hold)
 
 
 def _publish(  # noqa: PLR0917
     staged: StagedRun,
+    staging: Staging,
     verdicts: Sequence[Verdict],
     write: Write,
     meter: Meter,
     checkpoint: Checkpoint,
     hold: Callable[[], None],
 ) -> Published:
-    layout, staging = staged.layout, Staging(staged.layout.shelf)
+    layout = staged.layout
     before = Manifest.read(layout)
     known = before is not None and _recorded(staged, before)
     kept = _continued(staged, before, known=known)

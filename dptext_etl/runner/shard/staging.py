@@ -140,7 +140,7 @@ class Staging:
             if (shard.index, shard.inputs) != (index, inputs):
                 return False
             held = all(self._holds(file, digest) for file, digest in self._hashed(shard).items())
-            return held and self.shelf.here(_draws(self.path(shard))).is_file()
+            return held and self.shelf.here(_draws(self.path(shard)), fresh=True).is_file()
         except OSError:
             return False
 
@@ -260,7 +260,12 @@ class Staging:
         self.shelf.remove(*reversed(_files(path)))
 
     def keep_only(self, shards: Collection[StagedShard]) -> None:
-        """Remove the files of all other shards and attempts, drafts and quarantine lists included."""
+        """Remove the files of all other shards and attempts, drafts and quarantine lists included.
+
+        Raises:
+            PolicyError: Another run has taken the folder meanwhile.
+        """
+        self.shelf.hold()
         files = {file for shard in shards for file in _files(self.path(shard))}
         lists = {f"quarantine-{shard.index:05d}" for shard in shards}
         shown = _records_first(self.shelf.found("shard-*"))
@@ -268,7 +273,12 @@ class Staging:
         self.shelf.remove(*(path for path in there if path not in files and path.stem not in lists))
 
     def clear(self) -> None:
-        """Remove staged shards; quarantine lists stay."""
+        """Remove staged shards; quarantine lists stay.
+
+        Raises:
+            PolicyError: Another run has taken the folder meanwhile.
+        """
+        self.shelf.hold()
         self.shelf.remove(*_records_first(self.shelf.found("shard-*")))
 
     def set_aside(self) -> None:
@@ -289,10 +299,12 @@ class Staging:
         for path in sorted(files, key=lambda path: abs(int(path.name.split("-")[1]) - index)):
             with seam("reading what was staged", hint=_AGAIN):
                 theirs = (post for post in rewritten if post.name.startswith(f"{path.stem}-"))
-                posts = tuple(pl.read_parquet(self.shelf.here(post)) for post in theirs)
-                places = _noted(self.shelf.here(path.with_suffix(".json")))
-                frame, draws = (self.shelf.here(file) for file in (path, _draws(path)))
-                yield KeptShard(pl.read_parquet(frame), pl.read_ipc(draws), places, posts)
+                posts = tuple(pl.read_parquet(self._fresh(post)) for post in theirs)
+                frame, draws = pl.read_parquet(self._fresh(path)), pl.read_ipc(self._fresh(_draws(path)))
+                yield KeptShard(frame, draws, _noted(self._fresh(path.with_suffix(".json"))), posts)
+
+    def _fresh(self, path: Path) -> Path:
+        return self.shelf.here(path, fresh=True)
 
     def _note(self, path: Path, computed: Places) -> None:
         """Write beside what is set aside where it was computed, once."""
