@@ -42,7 +42,9 @@ def for_block() -> Iterator[Path]:
     """
     folder, lock = _made()
     try:
-        yield folder
+        inside = folder / "files"  # whoever locks that one does not wait for the lock of this process
+        inside.mkdir(mode=0o700)
+        yield inside
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)

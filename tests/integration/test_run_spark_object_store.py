@@ -1,0 +1,120 @@
+"""Spark with staging and sink in an object store: driver and executors share nothing else."""
+
+import tempfile
+
+import pytest
+from polars.testing import assert_frame_equal
+
+from dptext_etl.engines import stage
+from dptext_etl.engines.spark.engine import SparkEngine
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.ledger import Scope
+from dptext_etl.runner import check, publish, scan_published, scratch
+from dptext_etl.runner.shelf import StoreShelf
+from dptext_etl.spark import privatize_frame
+
+from .object_store import remote
+from .spark_runs import frame_of
+
+SINK = "s3://bucket/published/reviews"
+
+
+@pytest.fixture
+def place(store, tmp_path, monkeypatch):
+    """Make a job whose staging and sink lie in the store; the driver's folder for files of its own is its own."""
+
+    def placed(job, **changes):
+        options = {**store.options, "aws_secret_access_key": "env:DPTEXT_SUITE_SECRET", "max_retries": "3"}
+        changes = {"source": job.values["source"], "staging": "s3://bucket/inside", **changes}
+        job.values.update(remote(job, store, **changes) | {"storage_options": options})
+        return job
+
+    (tmp_path / "driver").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "driver"))
+    scratch._of.cache_clear()
+    yield placed
+    scratch._of.cache_clear()
+
+
+def used(job):
+    with job.ledger() as ledger:
+        report = ledger.verify()
+        assert report.ok, report.problems
+        return ledger.remaining(Scope.of(job.policy())).used
+
+
+def published(store):
+    return scan_published(SINK, store.options).collect().sort("id")
+
+
+def staged_names(store):
+    return [name for name in store.objects if name.startswith("inside/") and "/ledger-" not in name]
+
+
+def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, make_job, place, store, monkeypatch):
+    """Every task dies after it has staged rows and before it commits them; another attempt takes them up."""
+    here, job = make_job("here", shard_rows=200), place(make_job("apart", shard_rows=200))
+    here.run()
+    seen, fetched = job.folder / "seen", []
+    seen.mkdir()
+
+    def checkpoint(name):
+        import os
+        import tempfile
+        from pathlib import Path
+
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        if task is None or name not in {"computed", "staged"}:
+            return
+        (seen / f"{task.partitionId()}-{task.attemptNumber()}-{name}").touch()
+        if name == "staged" and not task.attemptNumber():
+            own = [path for path in Path(tempfile.gettempdir()).glob("dptext-staged-*") if any(path.rglob("shard-*"))]
+            (seen / f"{task.partitionId()}.folders").write_text("\n".join(map(str, own)))
+            os._exit(13)
+
+    engine = SparkEngine(frame_of(spark, job))
+    with monkeypatch.context() as driver:
+        real = StoreShelf.here
+        driver.setattr(
+            StoreShelf, "here", lambda self, path, **how: fetched.append(path.name) or real(self, path, **how)
+        )
+        staged = stage(job.policy(), engine=engine, checkpoint=checkpoint)
+        verdicts = check(staged, judge=engine.judge)
+        assert staged_names(store)
+        publish(staged, verdicts, write=engine.write)
+    assert not [name for name in fetched if not name.startswith("ledger-")], "the driver fetched staged files"
+    assert_frame_equal(published(store), scan_published(here.policy().sink).collect().sort("id"))
+    assert used(job) == used(here)
+    done = sorted(path.name for path in seen.glob("*-*"))
+    assert done == ["0-0-computed", "0-0-staged", "1-0-computed", "1-0-staged"], "what was staged is taken up"
+    folders = [path for file in seen.glob("*.folders") for path in file.read_text().split()]
+    assert folders
+    assert not any(path.startswith(tempfile.gettempdir()) for path in folders)
+    assert not staged_names(store)
+    assert not [path for path in scratch.of_process().rglob("*") if "shard-" in path.name]
+
+
+def test_a_format_that_is_not_staged_as_it_is_published_and_nothing_changed(spark, make_job, place, store):
+    here = make_job("here", shard_rows=200)
+    here.values["sink"] = str(here.folder / "published.csv")
+    job = place(make_job("apart", shard_rows=200), sink="s3://bucket/published/reviews.csv")
+    here.run()
+    first, again = (privatize_frame(frame_of(spark, job), job.policy()) for _ in range(2))
+    assert (first.version, again.changed, again.rows["new"]) == (1, False, 0)
+    expected = scan_published(here.policy().sink).collect().sort("id")
+    assert_frame_equal(scan_published(job.policy().sink, store.options).collect().sort("id"), expected)
+    assert not staged_names(store)
+    assert "not-to-be-printed" not in repr(first.as_dict())
+
+
+def test_what_executors_lack_is_said_before_anything_is_charged(spark, make_job, place, store):
+    job = place(make_job())
+    job.values["storage_options"] = store.options  # the driver alone has that variable
+    with pytest.raises(InputError, match="an executor cannot use .*DPTEXT_TEST_SECRET, which is not set") as caught:
+        privatize_frame(frame_of(spark, job), job.policy())
+    assert "spark.executorEnv" in caught.value.hint
+    assert all(reserved == (0, 0) for reserved in job.charged().values())
+    with pytest.raises(PolicyError, match="staging is in an object store and the sink is not"):
+        privatize_frame(frame_of(spark, job), job.policy(sink=str(job.folder / "published")))

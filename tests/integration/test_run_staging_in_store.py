@@ -1,0 +1,329 @@
+"""Staging in an object store: what one machine staged, another goes on with, and no two machines share a folder."""
+
+import hashlib
+import json
+import os
+import tempfile
+import time
+
+import polars as pl
+import pyarrow as pa
+import pytest
+
+from dptext_etl.checks import staged_rows
+from dptext_etl.engines import stage
+from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
+from dptext_etl.families.table.table import TableMechanism
+from dptext_etl.ledger import Ledger
+from dptext_etl.mechanism import Released
+from dptext_etl.runner import check, publish, scan_published, scratch
+from dptext_etl.runner.cleaning import clean
+from dptext_etl.runner.place import Place
+from dptext_etl.runner.publish import lease
+from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.reload import from_json, to_json
+
+from ..toy_mechanisms import again, toys  # noqa: F401  (fixtures)
+from .object_store import remote, upload
+
+STAGING = "s3://bucket/inside"
+SINK = "s3://bucket/published/reviews"
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Go to another machine: a process with a scratch folder of its own, which has seen nothing yet."""
+    made = []
+
+    def another():
+        made.append(tmp_path / f"machine-{len(made)}")
+        made[-1].mkdir()
+        monkeypatch.setattr(tempfile, "tempdir", str(made[-1]))
+        scratch._of.cache_clear()
+
+    another()
+    yield another
+    for folder in made:
+        assert {oct(path.stat().st_mode & 0o777) for path in folder.iterdir()} <= {"0o700"}
+    scratch._of.cache_clear()
+
+
+@pytest.fixture
+def place(store, machine):
+    """Make a job whose source, staging and sink lie in the store."""
+
+    def placed(job):
+        upload(job, store)
+        job.values.update(remote(job, store, staging=STAGING))
+        return job
+
+    return placed
+
+
+def staged_names(store, what="shard"):
+    return sorted(name for name in store.objects if name.startswith("inside/") and f"/{what}/" in name)
+
+
+def published_parts(store):
+    return {hashlib.sha256(data).hexdigest() for name, data in store.objects.items() if "/part-" in name}
+
+
+def test_the_bytes_and_the_charge_are_those_of_a_folder(place, make_job, store, machine):
+    local, job = make_job("local"), place(make_job("store"))
+    expected, summary = local.run(), job.run()
+    parts = {name: data for name, data in local.files().items() if name.startswith("published.versions/v1/")}
+    assert published_parts(store) == {hashlib.sha256(data).hexdigest() for data in parts.values()}
+    assert (summary.rows, summary.spend) == (expected.rows, expected.spend)
+    assert job.charged() == local.charged()
+    assert summary.staging == "s3://bucket/inside/reviews/2026-11/_"
+    assert not staged_names(store)
+    assert not [path for path in scratch.of_process().rglob("*") if "shard" in path.name]
+    before = dict(store.objects)
+    machine()
+    again = job.run()
+    assert (again.changed, again.rows["new"], again.rows["replayed"]) == (False, 0, 240)
+    assert published_parts(store) == published_parts(type("before", (), {"objects": before}))
+    assert not [path for path in job.folder.iterdir() if "staging" in path.name]
+
+
+@pytest.mark.parametrize(
+    ("step", "times"), [("reserved", 2), ("computed", 2), ("staged", 3), ("committed", 3), ("parts written", 1)]
+)
+def test_a_run_that_stops_goes_on_elsewhere(place, make_job, store, machine, step, times):
+    job, undisturbed = place(make_job("stopped")), make_job("undisturbed")
+    undisturbed.run()
+    assert job.stop(step, times)
+    machine()
+    assert job.run().version == 1
+    assert job.charged() == undisturbed.charged()
+    assert scan_published(SINK, store.options).collect().equals(scan_published(undisturbed.policy().sink).collect())
+    assert not staged_names(store)
+
+
+def test_rows_without_a_record_count_for_nothing(place, make_job, store, machine):
+    job = place(make_job())
+    store.refusing = r"shard-00001\.json"
+    with pytest.raises(InputError, match="writing the object"):
+        job.run()
+    store.refusing = ""
+    left = [name.rpartition(".")[2] for name in staged_names(store) if "shard-00001" in name]
+    assert sorted(left) == ["canaries", "draws", "parquet"]
+    machine()
+    summary = job.run()
+    assert summary.rows["resumed"] + summary.rows["replayed"] >= 100
+    with job.ledger() as ledger:
+        assert ledger.verify().ok
+        assert {row["records"] for row in ledger.show()} == {row["committed"] for row in ledger.show()}
+
+
+def test_steps_may_run_on_machines_of_their_own(place, make_job, store, machine):
+    job = place(make_job())
+    policy = job.policy()
+    written = to_json(stage(policy))
+    machine()
+    staged = from_json(written, policy)
+    verdicts = check(staged)
+    machine()
+    assert publish(from_json(written, policy), verdicts).rows == 240
+    assert "not-to-be-printed" not in written + repr(staged.layout) + repr(staged.layout.inside)
+
+
+def test_dagster_hands_over_through_the_store(place, make_job, machine):
+    pytest.importorskip("dagster", reason="dagster is not installed")
+    from dptext_etl.orchestration import handover
+
+    policy = place(make_job()).policy()
+    staged = stage(policy)
+    handover.leave_run(staged)
+    handover.leave_verdicts(staged, check(staged))
+    machine()
+    found = handover.find_run(policy, None)
+    assert publish(found, handover.find_verdicts(found)).rows == 240
+    handover.clear(found)
+    assert not handover.is_staged(policy, None)
+
+
+@pytest.mark.parametrize("damage", [lambda data: data[:-1] + b"?", lambda _: None])
+def test_what_changed_in_the_store_is_neither_judged_nor_published(place, make_job, store, machine, damage):
+    job = place(make_job())
+    staged = stage(job.policy())
+    verdicts = check(staged)
+    (name,) = (name for name in staged_names(store) if name.endswith("shard-00001.parquet"))
+    whole = store.objects.pop(name)
+    if damage(whole) is not None:
+        store.objects[name] = damage(whole)
+    machine()
+    with pytest.raises(InputError, match="staged"):
+        check(staged)
+    with pytest.raises(InputError, match="staged"):
+        publish(staged, verdicts)
+    assert "published/reviews/manifest.json" not in store.objects
+    machine()
+    assert job.run().rows["replayed"] == 240
+
+
+def test_one_run_at_a_time_and_a_killed_one_ends(place, make_job, store, machine):
+    job = place(make_job())
+    refused = []
+
+    def checkpoint(name):
+        if name == "staged" and not refused:
+            with pytest.raises(PolicyError, match="another run of this release is under way") as caught:
+                stage(job.policy())
+            refused.append(caught.value.hint)
+
+    stage(job.policy(), checkpoint=checkpoint)
+    assert "more seconds" in refused[0]
+    store.objects["inside/reviews/2026-11/_/lease.json"] = b'{"holder": "gone", "until": 1.0}'
+    assert job.run().version == 1
+
+
+def test_a_run_that_stood_still_removes_nothing_of_the_one_that_took_over(place, make_job, store, monkeypatch):
+    job = place(make_job())
+    key = "inside/reviews/2026-11/_/lease.json"
+
+    def checkpoint(name):
+        if name == "committed":
+            store.objects[key] = json.dumps({"holder": "other", "until": time.time() + 99}).encode()
+            monkeypatch.setattr(lease.time, "time", lambda: later)
+
+    later = time.time() + 2 * lease.SECONDS
+    with pytest.raises(PolicyError, match="stood still"):
+        stage(job.policy(), checkpoint=checkpoint)
+    assert store.objects[key]
+    assert staged_names(store)
+
+
+def test_a_lost_ledger_is_missed_by_the_store(place, make_job, store, machine, monkeypatch, tmp_path):
+    job = place(make_job())
+    job.run()
+    job.run(release="2026-12")
+    kept = [name for name in store.objects if "/ledger-" in name]
+    assert len(kept) == 1
+    assert json.loads(store.objects[kept[0]])["releases"] == ["2026-11", "2026-12"]
+    for path in job.folder.glob("ledger.db*"):
+        if not path.name.endswith(".key"):
+            path.unlink()
+    monkeypatch.setenv("DPTEXT_ANCHORS", str(tmp_path / "no-heads"))
+    machine()
+    with pytest.raises(LedgerError, match="frozen"):
+        job.run(release="2027-01")
+
+
+def test_a_model_is_replayed_from_the_store(place, make_job, store, machine, toys):  # noqa: F811
+    column = [{"name": name, "mechanism": {"name": "fickle", "epsilon": 2.0}} for name in ("review", "note")]
+    job, scored = place(make_job(column=column)), toys["fickle"].scored
+    job.run()
+    assert sum(scored) == 2 * (240 + 6)
+    texts = scan_published(SINK, store.options).collect()
+    scored.clear()
+    raw = pl.read_parquet(job.folder / "raw.parquet").sample(fraction=1, shuffle=True, seed=1)
+    raw.with_columns(stars=pl.col("stars") * 10).write_parquet(job.folder / "raw.parquet")
+    upload(job, store)
+    machine()
+    assert job.run(shard_rows=70).version == 2
+    now = scan_published(SINK, store.options).collect()
+    assert dict(now.select("id", "review").iter_rows()) == dict(texts.select("id", "review").iter_rows())
+    assert sum(scored) == 2 * 2, "the canary rows of a fourth shard are new"
+    assert staged_names(store, "kept")
+
+
+def test_rewritten_texts_go_on_elsewhere(place, make_job, reviews, store, machine, again):  # noqa: F811
+    job = make_job("rewriting", reviews(60), shard_rows=40)
+    mechanism = {"name": "custext", "epsilon": 2.0, "k": 5, "vectors": job.vectors}
+    both = [{"name": name, "mechanism": mechanism, "allow": ["cluster"]} for name in ("review", "note")]
+    job.values["column"] = [{**both[0], "postprocess": [{"name": "again"}], "keep_intermediate": True}, both[1]]
+    place(job)
+    assert job.stop("rewriting staged", 2)
+    got = len(again.got)
+    machine()
+    job.run()
+    assert len(again.got) == got, "what was rewritten is served from the store"
+    table = scan_published(SINK, store.options).collect()
+    assert (table["review"] != table["review_intermediate"]).all()
+
+
+def test_people_are_forgotten_in_staging_too(place, make_job, reviews, store, machine, toys):  # noqa: F811
+    column = [{"name": name, "mechanism": {"name": "fickle", "epsilon": 2.0}} for name in ("review", "note")]
+    job = place(make_job(column=column))
+    job.run()
+    stage(job.policy(release="later"))
+    reviews().filter(pl.col("user_id") != "u007").write_parquet(job.folder / "raw.parquet")
+    upload(job, store)
+    machine()
+    assert forget(job.policy(), subjects=["u007"]).staged > 1
+    gone = {name for name, user in reviews().select("id", "user_id").iter_rows() if user == "u007"}
+    left = [data for name, data in store.objects.items() if name.startswith("inside/") and name.endswith(".parquet")]
+    assert left
+    assert not any(gone & set(pl.read_parquet(data)["id"]) for data in left)
+
+
+def test_a_fired_gate_takes_texts_out_of_the_store(place, make_job, store, machine, monkeypatch, sentinel):
+    job = place(make_job())
+
+    def passing_through(self, texts, keys):
+        return Released(texts.cast(pa.large_string()), self.positions(texts))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TableMechanism, "release", passing_through)
+        with pytest.raises(GateError):
+            job.run()
+    inside = {name: data for name, data in store.objects.items() if name.startswith("inside/")}
+    assert inside
+    assert not [name for name, data in inside.items() if sentinel.encode() in data]
+    rows = pl.concat(pl.read_parquet(data) for name, data in inside.items() if name.endswith(".parquet"))
+    assert rows["review"].null_count() == rows.height == 240
+    machine()
+    assert clean(job.policy(), dry_run=True).stopped == ["s3://bucket/inside/reviews/2026-11/_"]
+    assert inside.keys() <= store.objects.keys()
+    assert clean(job.policy()).stopped == ["s3://bucket/inside/reviews/2026-11/_"]
+    assert [name for name in store.objects if name.startswith("inside/")] == [
+        name for name in inside if "/ledger-" in name
+    ]
+
+
+def test_lists_of_records_over_the_cap_and_their_retention(place, make_job, store, machine):
+    job = place(make_job(cap={"measure": "pure", "epsilon": 60.0, "period": "2026"}, min_released=0.0))
+    summary = job.run()
+    lists = staged_names(store, "quarantine")
+    assert sum(pl.read_parquet(store.objects[name]).height for name in lists) == summary.rows["quarantined"] > 0
+    assert not clean(job.policy(retention={"quarantine_days": 30_000})).removed  # the store says when they were written
+    found = clean(job.policy(retention={"quarantine_days": 0})).quarantined
+    assert found == [f"s3://bucket/{name}" for name in lists]
+    assert not staged_names(store, "quarantine")
+
+
+def test_a_folder_of_a_killed_process_goes_with_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with scratch.for_block() as living:
+        killed = tmp_path / f"{scratch.PREFIX}killed"
+        killed.mkdir()
+        for folder in (living.parent, killed):
+            os.utime(folder, (1, 1))
+        with scratch.for_block() as folder:
+            assert set(tmp_path.iterdir()) == {living.parent, folder.parent}
+    assert not list(tmp_path.iterdir())
+
+
+def test_names_that_a_url_would_change_stay(place, make_job, store, machine):
+    job = place(make_job(release="a/b c"))
+    stage(job.policy())
+    assert staged_names(store)[0].startswith("inside/reviews/a%2Fb c/_/shard/00000/")
+    (found,) = Place.of(f"{STAGING}/reviews", store.options).below()
+    assert (found.above.name, found.name) == ("a%2Fb c", "_")
+    assert found.shelf().found("shard-*.json")
+
+
+def test_the_columns_of_a_staged_shard_are_read_from_its_end(place, make_job, store, monkeypatch):
+    from dptext_etl.runner import shelf
+    from dptext_etl.runner.shard.staging import Staging
+
+    staged = stage(place(make_job()).policy())
+    staging, shard = Staging(staged.layout.shelf), staged.shards[0]
+    for tail in (shelf._TAIL, 16):
+        monkeypatch.setattr(shelf, "_TAIL", tail)
+        found = staging.columns(shard)
+    staging.require(shard)
+    assert found == staged_rows.schema(staging.path(shard))
+    with Ledger.open(staged.policy.ledger.url, create=False) as ledger:
+        assert ledger.verify().ok
