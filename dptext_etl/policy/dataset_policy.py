@@ -45,9 +45,10 @@ class Policy(Checked):
         incremental: Take only record ids that the release has not seen.
         deletions: Where an incremental source lacks records that are published: "refuse" the run until `dptext forget`
             has taken them out, or "keep" them, where the source holds new rows only.
-        staging: Folder inside the boundary for files that are not published yet; by default beside the sink.
-        storage_options: Options for object stores: of source, sink, and a corpus that is named by a URL; values may be
-            "env:NAME".
+        staging: Folder or object store inside the boundary for files that are not published yet; by default beside a
+            local sink.
+        storage_options: Options for object stores: of source, staging, sink, and a corpus that is named by a URL;
+            values may be "env:NAME".
         retention: What `dptext clean` leaves.
         shard_rows: The most rows that are reserved, computed, staged and committed together.
         shard_bytes: The most bytes of their strings; a shard ends where either is reached.

@@ -4,8 +4,8 @@
 
     privatize_frame(spark.table("reviews"), "privacy.toml")
 
-The driver gets counts and hashes but no rows. The staging folder and the sink are on storage that driver and executors
-share under one path.
+The driver gets counts and hashes but no rows. Staging and sink are on storage that driver and executors share under one
+path, or in an object store.
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def test_a_format_that_is_not_staged_as_it_is_published_and_nothing_changed(spar
 def test_what_executors_lack_is_said_before_anything_is_charged(spark, make_job, place, store):
     job = place(make_job())
     job.values["storage_options"] = store.options  # the driver alone has that variable
-    with pytest.raises(InputError, match="an executor cannot use .*DPTEXT_TEST_SECRET, which is not set") as caught:
+    with pytest.raises(InputError, match=r"an executor cannot use .*DPTEXT_TEST_SECRET, which is not set") as caught:
         privatize_frame(frame_of(spark, job), job.policy())
     assert "spark.executorEnv" in caught.value.hint
     assert all(reserved == (0, 0) for reserved in job.charged().values())

@@ -80,8 +80,8 @@ def test_the_bytes_and_the_charge_are_those_of_a_folder(place, make_job, store, 
     assert not [path for path in scratch.of_process().rglob("*") if "shard" in path.name]
     before = dict(store.objects)
     machine()
-    again = job.run()
-    assert (again.changed, again.rows["new"], again.rows["replayed"]) == (False, 0, 240)
+    second = job.run()
+    assert (second.changed, second.rows["new"], second.rows["replayed"]) == (False, 0, 240)
     assert published_parts(store) == published_parts(type("before", (), {"objects": before}))
     assert not [path for path in job.folder.iterdir() if "staging" in path.name]
 

@@ -13,7 +13,7 @@ import json
 import os
 import secrets
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from functools import lru_cache, partial
 
@@ -104,7 +104,8 @@ def records(order: Order, batches: Iterator[pa.RecordBatch]) -> Iterator[str]:
     except DPTextError as error:
         if type(error) is DPTextError:  # this is not a refusal of ours, so another attempt may succeed
             raise
-        order.board.stop()
+        with suppress(DPTextError):  # a machine that does not reach the board says why all the same
+            order.board.stop()
         yield json.dumps({"refused": [type(error).__name__, error.message, error.hint]})
 
 
