@@ -22,8 +22,8 @@ from dptext_etl.runner.shelf import Shelf
 log = logging.getLogger("dptext_etl.runner")
 FILE = "ledger.json"
 """One file for all releases and partitions of a dataset: the next partition must miss a lost ledger, too."""
-_FILES = "ledger*.json"
-"""That file, or what processes wrote into a store, each under a name of its own."""
+_FILES = "ledger-*.json"
+"""What processes wrote into a store, each under a name of its own."""
 _ONE = Lock()
 
 
@@ -95,13 +95,14 @@ def _memories(memory: Shelf) -> list[Memory]:
     Raises:
         LedgerError: A file cannot be read.
     """
-    while True:
+    found: list[Memory | None] = [None]
+    if not memory.remote:
+        found = [read(memory.folder / FILE)]
+    while memory.remote and None in found:  # others have put one object in the place of several since
         paths = memory.found(_FILES)
         found = [read(memory.here(path)) for path in paths]
-        if not memory.remote or None not in found:
-            break  # else another process has put one object in the place of several since they were listed
-    for path in {*memory.folder.glob(_FILES)} - {*paths}:
-        path.unlink()  # of a store: others took it away
+        for path in {*memory.folder.glob(_FILES)} - {*paths}:
+            path.unlink(missing_ok=True)
     return [seen for seen in found if seen is not None]
 
 

@@ -121,7 +121,7 @@ class Store(BaseHTTPRequestHandler):
 def serving():
     """A running store: its handler class, with the objects in it."""
     handler = type("Handler", (Store,), {"objects": {}, "uploads": {}, "order": [], "refusing": ""})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    server = type("Server", (ThreadingHTTPServer,), {"request_queue_size": 64})(("127.0.0.1", 0), handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     handler.options = {
         "aws_endpoint_url": f"http://127.0.0.1:{server.server_port}",

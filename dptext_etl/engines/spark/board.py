@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -142,8 +143,9 @@ class StoreBoard(Board):
     def take_down(self) -> None:
         """Delete the objects: first the one that tasks look for."""
         store = _store(self.place)
-        store.delete(self._named(_UP))
-        store.delete(*store.names(self._named("").rstrip("/")))
+        with suppress(InputError):  # what is left goes with the next board
+            store.delete(self._named(_UP))
+            store.delete(*store.names(self._named("").rstrip("/")))
 
     def require(self) -> None:
         """Read an object and write one, with what this machine knows of the store."""
