@@ -57,11 +57,15 @@ def staged_names(store):
     return [name for name in store.objects if name.startswith("inside/") and "/ledger-" not in name]
 
 
+def sink_parts(store):
+    return sum("/part-" in name for name in store.objects)
+
+
 def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, make_job, place, store, monkeypatch):
     """Every task dies after it has staged rows and before it commits them; another attempt takes them up."""
     here, job = make_job("here", shard_rows=200), place(make_job("apart", shard_rows=200))
     here.run()
-    seen, fetched = job.folder / "seen", []
+    seen, fetched, shown = job.folder / "seen", [], []
     seen.mkdir()
 
     def checkpoint(name):
@@ -89,7 +93,8 @@ def test_what_is_published_and_charged_is_what_a_run_over_folders_does(spark, ma
         staged = stage(job.policy(), engine=engine, checkpoint=checkpoint)
         verdicts = check(staged, judge=engine.judge)
         assert staged_names(store)
-        publish(staged, verdicts, write=engine.write)
+        publish(staged, verdicts, write=engine.write, checkpoint=lambda name: shown.append((name, sink_parts(store))))
+    assert dict(shown)["recorded"] == 0 < dict(shown)["version written"], "no part is in the sink before it is recorded"
     assert not [name for name in fetched if not name.startswith("ledger-")], "the driver fetched staged files"
     assert_frame_equal(published(store), scan_published(here.policy().sink).collect().sort("id"))
     assert used(job) == used(here)

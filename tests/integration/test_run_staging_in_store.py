@@ -22,6 +22,8 @@ from dptext_etl.runner.place import Place
 from dptext_etl.runner.publish import lease
 from dptext_etl.runner.publish.forgetting import forget
 from dptext_etl.runner.reload import from_json, to_json
+from dptext_etl.runner.shard.records import Facts
+from dptext_etl.runner.shard.staging import Staging
 
 from ..toy_mechanisms import again, toys  # noqa: F401  (fixtures)
 from .object_store import remote, upload
@@ -316,7 +318,6 @@ def test_names_that_a_url_would_change_stay(place, make_job, store, machine):
 
 def test_the_columns_of_a_staged_shard_are_read_from_its_end(place, make_job, store, monkeypatch):
     from dptext_etl.runner import shelf
-    from dptext_etl.runner.shard.staging import Staging
 
     staged = stage(place(make_job()).policy())
     staging, shard = Staging(staged.layout.shelf), staged.shards[0]
@@ -327,3 +328,21 @@ def test_the_columns_of_a_staged_shard_are_read_from_its_end(place, make_job, st
     assert found == staged_rows.schema(staging.path(shard))
     with Ledger.open(staged.policy.ledger.url, create=False) as ledger:
         assert ledger.verify().ok
+
+
+def test_what_was_fetched_before_others_wrote_it_is_fetched_again(store, machine):
+    rows = pl.DataFrame({"id": ["a", "b"], "text": ["one", "two"], "__dptext_canary": [False, True]})
+    facts = Facts({"rows": 1, "words": 2}, {}, {}, {}, {})
+    place = Place.of(f"{STAGING}/reviews/2026-11/_", store.options)
+    with place.opened() as here, place.opened() as there:
+        one, two = Staging(here), Staging(there)
+        one.save(0, rows, pl.DataFrame({"text": [1, 1]}), "inputs", facts)
+        (seen,) = two.find(0, "inputs")
+        assert two.draws(seen)["text"].to_list() == [1, 1]
+        later = one.save(0, rows.reverse(), pl.DataFrame({"text": [2, 3]}), "inputs", facts)
+        assert two.find(0, "inputs") == [later]
+        assert two.read(later).equals(rows.reverse())
+        assert two.draws(later)["text"].to_list() == [2, 3]
+        one.discard(0)
+        assert two.find(0, "inputs") == []
+        assert not staged_names(store)
