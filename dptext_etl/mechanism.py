@@ -38,8 +38,7 @@ class Released(NamedTuple):
     Attributes:
         text: Released texts, large strings; null if the input was null and nullness is disclosed.
         positions: Draws charged per record, uint32, as `Mechanism.positions` counts them before.
-        steps: Draws actually made per record, uint32, at most `positions` if all draws cost the same. None unless the
-            mechanism is refundable (`Mechanism.refundable`).
+        steps: Draws made per record, uint32, at most `positions` if all cost the same; None unless `Mechanism.refundable`.
         failed: What the model failed on per record, uint32: draws that were uniform, or 1 for a whole record; None
             without a model. It stays inside the boundary and decides nothing (docs/spec/privacy.md#fail-closed).
     """
@@ -78,7 +77,6 @@ class Mechanism(BaseModel, ABC):
     hub_fields: ClassVar[frozenset[str]] = frozenset()
     """Those of `artifact_fields` whose names may look like paths, as names of models on a hub do. A policy takes such a
     name as a path only if this file exists. A name in the other fields is a path if it has a slash or a suffix."""
-
     divides: ClassVar[bool] = False
     """True if it has a field `allocation`: one budget of a record, divided among its draws."""
     cannot_divide: ClassVar[str] = "its draws are none of an exponential mechanism over one public output set"
