@@ -38,7 +38,7 @@ class Released(NamedTuple):
     Attributes:
         text: Released texts, large strings; null if the input was null and nullness is disclosed.
         positions: Draws charged per record, uint32, as `Mechanism.positions` counts them before.
-        steps: Draws made per record, uint32, at most `positions` if all cost the same; None unless `Mechanism.refundable`.
+        steps: Draws made per record, uint32, at most `positions` if all cost the same; None unless it is `refundable`.
         failed: What the model failed on per record, uint32: draws that were uniform, or 1 for a whole record; None
             without a model. It stays inside the boundary and decides nothing (docs/spec/privacy.md#fail-closed).
     """
