@@ -77,11 +77,6 @@ class Layout:
         return self.inside.shelf()
 
     @property
-    def root(self) -> Path:
-        """The folder that all releases and partitions share, as `staging`."""
-        return self.memory.folder
-
-    @property
     def sink_format(self) -> str:
         """The format of the published parts: by the suffix of the sink, else that of the source."""
         return published_format(self.source, self.sink)

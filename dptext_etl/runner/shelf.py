@@ -25,7 +25,6 @@ from dptext_etl.runner.publish.lease import Lease, kept_alive
 _GROUPED = re.compile(r"(shard|quarantine|kept|draft)-(\d{5,})?")
 _TAIL = 1 << 16
 """Bytes at the end of a Parquet file that are fetched first: most descriptions of columns fit."""
-_AGAIN = "run the same policy again: it goes on from what is committed"
 
 
 class Shelf:

@@ -81,7 +81,7 @@ def test_what_an_older_version_remembered_is_read(make_job):
     cap = {"measure": "pure", "epsilon": 1000.0, "period": "2026", "group": "people"}
     job = make_job(cap=cap)
     job.run()
-    place = Layout.of(job.policy(), None).root / FILE
+    place = Layout.of(job.policy(), None).memory.folder / FILE
     kept = json.loads(place.read_text())
     assert sorted(kept) == ["anchor", "groups", "losses", "releases"]
     place.write_text(json.dumps({name: kept[name] for name in ("anchor", "releases")}))
@@ -116,8 +116,8 @@ def test_heads_are_remembered_by_runs_side_by_side(make_job):
     with Ledger.open(str(job.folder / "other.db")) as ledger, ThreadPoolExecutor(8) as pool:
         layout = Layout.of(job.policy(), None)
         list(pool.map(lambda at: remember(ledger, layout.memory.shelf(), job.policy(release=f"r{at}")), range(200)))
-    assert [path.name for path in layout.root.iterdir()] == [FILE]
-    assert json.loads((layout.root / FILE).read_text())["releases"]
+    assert [path.name for path in layout.memory.folder.iterdir()] == [FILE]
+    assert json.loads((layout.memory.folder / FILE).read_text())["releases"]
 
 
 def test_a_ledger_that_went_on_elsewhere_is_the_same(make_job):
