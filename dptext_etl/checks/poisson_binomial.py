@@ -19,8 +19,8 @@ EXACT_LIMIT = 8_192
 """Trials up to which the tail is computed exactly; beyond, Chernoff's bound is used (valid, a little wider)."""
 _FEW = 64
 """Successes among which the threshold of small chances is looked for first."""
-
 _COARSE = 64
+"""Steps of the fine grid from one of the coarse grid to the next."""
 
 Floats = npt.NDArray[np.float64]
 Trials = Counter[float]
