@@ -15,6 +15,7 @@ from dptext_etl.policy import Cap, LedgerSpec
 pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
 
 from dptext_etl.engines.spark import tasks  # noqa: E402
+from dptext_etl.runner.place import Place  # noqa: E402
 from dptext_etl.runner.shard.done import Done  # noqa: E402
 from dptext_etl.spark import worker  # noqa: E402
 
@@ -218,8 +219,8 @@ class Notices:
 
 
 @pytest.mark.parametrize("error", [LockedLedgerError("locked"), LedgerError("revoked")])
-def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, error):
-    board, tried = Notices(), []
+def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, tmp_path, error):
+    board, tried, folder = Notices(), [], Place(str(tmp_path))
 
     def done(*_):
         tried.append(1)
@@ -229,9 +230,9 @@ def test_a_task_of_a_run_waits_for_a_lock_and_stops_at_a_refusal(monkeypatch, er
 
     monkeypatch.setattr(patience, "PAUSE", 0)
     monkeypatch.setattr(tasks, "pieces", lambda *_: iter([(0, None)]))
-    monkeypatch.setattr(tasks, "_shards", lambda _: SimpleNamespace(ledger=SimpleNamespace(close=lambda: None)))
+    monkeypatch.setattr(tasks, "_shards", lambda *_: SimpleNamespace(ledger=SimpleNamespace(close=lambda: None)))
     monkeypatch.setattr(Done, "of", done)
-    order = SimpleNamespace(board=board, names=(), most=1, step=1, phase="release")
+    order = SimpleNamespace(board=board, names=(), most=1, step=1, phase="release", staging=folder, memory=folder)
     (said,) = tasks.records(order, iter(()))
     if isinstance(error, LockedLedgerError):
         assert (tasks.read(said).rows, board.rows, board.stopped) == (7, [7], False)
