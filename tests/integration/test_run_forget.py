@@ -1,5 +1,6 @@
 """Who is to be forgotten goes: out of what is published, of older versions, of staging; the books stay whole."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from dptext_etl.mechanism import Released
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
+from dptext_etl.runner.shelf import Shelf
 
 
 class StopError(Exception):
@@ -142,6 +144,36 @@ def test_lists_and_shards_in_staging_lose_the_records(make_job, reviews, save):
         pl.read_parquet(path).select("id") for path in (job.folder / "published.staging").rglob("*.parquet")
     )
     assert not set(left["id"]) & set(gone)
+
+
+@pytest.mark.parametrize("written", range(4))
+def test_what_was_set_aside_loses_the_records_however_often_it_is_killed(job, reviews, save, monkeypatch, written):
+    """Files of one shard are written one after the other; what is killed between two of them goes on."""
+    job.run()
+    aside = job.folder / "published.staging/2026-11/_/kept-00000-0123456789abcdef.parquet"
+    files = [aside.with_suffix(".draws"), aside.with_name(f"{aside.stem}-0123456789abcdef.post"), aside]
+    rows = reviews()
+    for path, write in zip(
+        files, (rows.select("stars").write_ipc, rows.write_parquet, rows.write_parquet), strict=True
+    ):
+        write(path)
+    save(rows.filter(~pl.col("id").is_in(THEIRS)), job.folder / "raw.parquet")
+    done, write = [], Shelf.write
+
+    def dying(self, path, *given, **options):
+        if path in files and len(done) == written:
+            raise StopError
+        done.append(path)
+        write(self, path, *given, **options)
+
+    with monkeypatch.context() as patch, contextlib.suppress(InputError, StopError):
+        patch.setattr(Shelf, "write", dying)
+        forget(job.policy(), records=THEIRS)
+    forget(job.policy(), records=THEIRS)
+    left = [pl.read_ipc(files[0]), *map(pl.read_parquet, files[1:])]
+    assert {frame.height for frame in left} == {240 - len(THEIRS)}
+    assert not set(left[1]["id"]) & set(THEIRS) | set(left[2]["id"]) & set(THEIRS)
+    assert left[0]["stars"].to_list() == left[2]["stars"].to_list()
 
 
 def test_what_cannot_be_forgotten_is_said(job, reviews, save):

@@ -226,10 +226,15 @@ def _unstaged(shelf: Shelf, policy: Policy, gone: frozenset[str]) -> int:
                 shelf.remove(path.with_suffix(".json"), path.with_suffix(".post"), draws, canaries_beside(path), path)
                 continue
             for post in shelf.found(f"{path.stem}-*.post"):  # row by row the same records
-                rows = pl.read_parquet(shelf.here(post, fresh=True)).filter(~theirs)
+                rows = _others(pl.read_parquet(shelf.here(post, fresh=True)), theirs)
                 shelf.write(post, rows.write_parquet, action=action)
             if shelf.here(draws, fresh=True).exists():
-                counts = pl.read_ipc(draws).filter(~theirs)
+                counts = _others(pl.read_ipc(draws), theirs)
                 shelf.write(draws, counts.write_ipc, action=action)
-            shelf.write(path, frame.filter(~theirs).write_parquet, action=action)
+            shelf.write(path, _others(frame, theirs).write_parquet, action=action)
     return changed
+
+
+def _others(rows: pl.DataFrame, theirs: pl.Series) -> pl.DataFrame:
+    """Take records out, unless a call that was killed half-way has taken them out of this file already."""
+    return rows.filter(~theirs) if rows.height == len(theirs) else rows
