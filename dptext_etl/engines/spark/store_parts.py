@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from dptext_etl.engines.spark.board import Board
 from dptext_etl.engines.spark.cells import Pack
-from dptext_etl.engines.spark.orders import over_shards, over_texts, refuse
-from dptext_etl.engines.spark.watching import watched
+from dptext_etl.engines.spark.orders import over_shards, over_texts
+from dptext_etl.engines.spark.writing import AGAIN, written
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner.place import Place
@@ -26,9 +26,7 @@ from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-_AGAIN = "see the executors' logs. Readers still see the version before; run the same policy again"
+    from pyspark.sql import SparkSession
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def write_to_store(
     if others:
         order = StoreOrder.of(writer)
         frame = over_shards(spark, [shards[place] for place in others], partial(draft, order))
-        for pack in _done(frame, order.board, each, len(others)):
+        for pack in written(frame, order.board, each, len(others)):
             drafts[others[pack.bucket]] = (pack.name, *json.loads(pack.cells))
     for place, shard in enumerate(shards):
         if place in as_staged:
@@ -108,7 +106,7 @@ def _moved(
     """Let executors move parts, and return how many were missing in the sink or held other bytes."""
     order = StoreOrder.of(writer)
     frame = over_texts(spark, [json.dumps(part) for part in parts], partial(move, order))
-    packs = _done(frame, order.board, lambda _: each(), len(parts))
+    packs = written(frame, order.board, lambda _: each(), len(parts))
     return sum(int(pack.cells) for pack in packs)
 
 
@@ -129,22 +127,12 @@ def move(order: StoreOrder, place: int, part: str) -> Iterator[Pack]:
     store, missing = order.sink.objects(), 0
     if store.digest(target) != digest:
         missing = 1
-        with order.staging.opened() as shelf, seam("reading what was staged", InputError, _AGAIN):
+        with order.staging.opened() as shelf, seam("reading what was staged", InputError, AGAIN):
             path = shelf.here(shelf.folder / name)
             if sha256(path) != digest:
-                raise InputError(f"the staged file {name} has changed since it was staged", _AGAIN)
+                raise InputError(f"the staged file {name} has changed since it was staged", AGAIN)
             store.put_file(target, path)
         if store.digest(target) != digest:
-            raise InputError(f"the object store does not hold {target} as it was written", _AGAIN)
+            raise InputError(f"the object store does not hold {target} as it was written", AGAIN)
     order.board.done(place, missing)
     yield Pack(name, place, b"%d" % missing)
-
-
-def _done(frame: DataFrame, board: Board, each: Callable[[int], object], wanted: int) -> list[Pack]:
-    """Do what a frame says, and return the packs of all parts."""
-    with watched(board, each, idle=True), seam("writing a version on Spark", InputError, _AGAIN):
-        packs = [Pack(row[0], row[1], bytes(row[2])) for row in frame.collect()]
-    refuse(packs)
-    if len(packs) != wanted:
-        raise InputError(f"executors wrote {len(packs)} of {wanted} parts", _AGAIN)
-    return packs

@@ -21,9 +21,9 @@ from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-_AGAIN = "see the executors' logs. Readers still see the version before; run the same policy again"
+AGAIN = "see the executors' logs. Readers still see the version before; run the same policy again"
 
 
 def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
@@ -44,14 +44,30 @@ def write(spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], ea
     board = Board.of(staging, f"{secrets.token_hex(16)}-publish")
     with writer.elsewhere() as folder:
         order = PartOrder(staging, folder, writer.format, board)
-        with watched(board, each, idle=True), seam("writing a version on Spark", InputError, _AGAIN):
-            packs = [Pack(*row) for row in over_shards(spark, shards, partial(draft, order)).collect()]
-        refuse(packs)
-        if len(packs) != len(shards):
-            raise InputError(f"executors wrote {len(packs)} of {len(shards)} parts", _AGAIN)
+        packs = written(over_shards(spark, shards, partial(draft, order)), board, each, len(shards))
         for pack in sorted(packs, key=lambda pack: pack.bucket):
             rows, digest = json.loads(pack.cells)
             writer.take(folder / pack.name, rows, digest)
+
+
+def written(frame: DataFrame, board: Board, each: Callable[[int], object], wanted: int) -> list[Pack]:
+    """Let executors do what a frame says, and return a pack for every part.
+
+    Args:
+        frame: Packs, one for each part; they are made when they are collected.
+        board: The notice board of the tasks.
+        each: Called now and then with the rows that were written since.
+        wanted: Number of parts.
+
+    Raises:
+        InputError: A task refused, or parts are missing.
+    """
+    with watched(board, each, idle=True), seam("writing a version on Spark", InputError, AGAIN):
+        packs = [Pack(row[0], row[1], bytes(row[2])) for row in frame.collect()]
+    refuse(packs)
+    if len(packs) != wanted:
+        raise InputError(f"executors wrote {len(packs)} of {wanted} parts", AGAIN)
+    return packs
 
 
 @dataclass(frozen=True)
