@@ -10,6 +10,7 @@ from dptext_etl import Ledger, _kernel, run
 from dptext_etl.engines.local import engine
 from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.runner import unchanged
+from dptext_etl.runner.shard.attempt import Attempt
 from tests.integration.conftest import make_reviews, save_table
 
 NOTED = "published.staging/2026-11/_/unchanged.json"
@@ -168,6 +169,14 @@ def test_a_run_that_fails_reads_no_file_to_its_end_and_notes_nothing(job, monkey
     assert job.stop("checked")
     assert read == [str(job.folder / "raw.parquet")]
     assert not (job.folder / NOTED).exists()
+
+
+def test_a_file_that_nobody_asks_for_any_more_has_no_hash(job):
+    attempt = Attempt.of(job.policy(), None)
+    source = unchanged.Input.of(attempt, engine.LocalEngine().files(attempt.layout))
+    source._unwanted.set()
+    with pytest.raises(InputError, match="nobody asks"):
+        _ = source.seal
 
 
 def test_a_note_that_is_damaged_or_of_another_version_is_no_note(job, steps):
