@@ -68,12 +68,12 @@ def run(
             checkpoint=checkpoint,
         )
         verdicts = check(staged, judge=engine.judge, progress=course, checkpoint=checkpoint)
-        published, told = both(
+        published, reported = both(
             lambda: publish(staged, verdicts, write=engine.write, progress=course, checkpoint=checkpoint),
             lambda: reports(staged),
             threads(),
         )
-        return summarise(staged, verdicts, published, time.monotonic() - began, told)
+        return summarise(staged, verdicts, published, time.monotonic() - began, reported)
 
     source = _input(policy, engine, partition, accept_lower_cap=accept_lower_cap)
     if source is None:

@@ -93,7 +93,7 @@ def summarise(
     verdicts: tuple[Verdict, ...],
     published: Published,
     seconds: float,
-    told: Sequence[Mapping[str, Any]],
+    reported: Sequence[Mapping[str, Any]],
 ) -> RunSummary:
     """Summarise what a run did.
 
@@ -102,7 +102,7 @@ def summarise(
         verdicts: The verdicts of its gates.
         published: What was published.
         seconds: The duration of the run.
-        told: Its reports.
+        reported: Its reports (`gating.reports`).
     """
     policy = staged.policy
     with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
@@ -122,7 +122,7 @@ def summarise(
         spend=spend,
         remaining=left,
         gates=[verdict.as_dict() for verdict in verdicts],
-        reports=[dict(item) for item in told],
+        reports=[dict(item) for item in reported],
         published=published.path,
         published_rows=published.rows,
         manifest=published.manifest,
