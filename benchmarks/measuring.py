@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from plain_loops import ENOUGH
@@ -45,11 +46,15 @@ class Row:
 
 
 def task(name: str, *, threads: int = 1, script: str = "tasks.py", **parameters: Any) -> dict[str, Any]:
-    """Run one task of a script in a process of its own; {} with a sentence on stderr where its data is absent."""
+    """Run one task of a script in a process of its own; {} with a sentence on stderr where its data is absent.
+
+    What it leaves in the folder of temporary files is removed.
+    """
     env = {**os.environ, **dict.fromkeys(THREADS, str(threads))}
     env.pop("PYTHONDONTWRITEBYTECODE", None)  # modules are compiled once, as those of an installed package are
     command = [sys.executable, str(HERE / script), name, json.dumps(parameters)]
-    done = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
+    with TemporaryDirectory(prefix="dptext-bench-") as folder:
+        done = subprocess.run(command, env={**env, "TMPDIR": folder}, capture_output=True, text=True, check=False)
     if done.returncode == SKIPPED:
         print(done.stderr.strip(), file=sys.stderr)
         return {}
