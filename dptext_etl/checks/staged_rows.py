@@ -89,9 +89,7 @@ def batches(part: Path) -> Iterator[pl.DataFrame]:
 
 
 def _read(part: Path) -> Iterator[pl.DataFrame]:
-    with pq.ParquetFile(part) as table:
-        for batch in table.iter_batches(batch_size=BATCH_ROWS):
-            yield pl.DataFrame(batch)
+    return pl.scan_parquet(part).collect_batches(chunk_size=BATCH_ROWS, maintain_order=True)
 
 
 def _divided(part: Path) -> bool:
