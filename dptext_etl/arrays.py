@@ -1,6 +1,7 @@
 """Turn Arrow arrays into NumPy arrays and back without pandas.
 
-PyArrow's own ways look for pandas and import it where it is installed, which takes longer than reading a table.
+PyArrow's own ways look for pandas and import it where it is installed, which takes longer than reading a table. Polars
+imports `numpy.ma` for a NumPy array, and nothing for an Arrow array.
 """
 
 from __future__ import annotations
@@ -45,3 +46,20 @@ def to_arrow(values: npt.NDArray[Any] | Sequence[str]) -> pa.Array:
     import polars as pl
 
     return pl.Series(values).to_arrow()
+
+
+def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return the values that occur, sorted, each once.
+
+    `np.unique` does the same, but its first call imports `numpy.ma`, which takes longer than many a shard sorts.
+
+    Args:
+        values: Shape (n,).
+
+    >>> distinct(np.array([3, 1, 3], np.uint8))
+    array([1, 3], dtype=uint8)
+    """
+    ordered = np.sort(values)
+    first = np.ones(len(ordered), np.bool_)
+    first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[first]

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from dptext_etl.arrays import distinct
 from dptext_etl.checks.buckets import Buckets, Cells
 from dptext_etl.checks.short_digests import BYTES, as_rows
 
@@ -53,7 +54,7 @@ def counted(rows: Cells) -> Counted:
     some = np.ascontiguousarray(rows[order[near]])
     alone = len(rows) - len(some)
     _, times = np.unique(as_rows(some[:, :BYTES]), return_counts=True)
-    return Counted(len(rows), alone + len(times), alone + len(np.unique(as_rows(some))), int(times[times > 1].sum()))
+    return Counted(len(rows), alone + len(times), alone + len(distinct(as_rows(some))), int(times[times > 1].sum()))
 
 
 class Repeats:

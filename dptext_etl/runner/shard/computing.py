@@ -11,6 +11,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.reports.copies import SAMPLE_ROWS, count_copies, counts_all, gate_delta, sample
 from dptext_etl.checks.reports.shared_ngrams import ngram_words
@@ -121,7 +122,8 @@ def copies_of(
     """
     columns = {"raw": planted[column.name], "released": out[column.name], "draws": pl.Series(draws)}
     places = np.flatnonzero(~canary_marks(planted))
-    rows = pl.DataFrame(columns)[places if counts_all(policy) else sample(places)]
+    counted = to_arrow(places if counts_all(policy) else sample(places))
+    rows = pl.DataFrame(columns)[pl.Series(counted)]
     mechanism = by_word(column.policy.mechanism)
     run = None if mechanism is None else ngram_words(mechanism)
     return count_copies(rows["raw"], rows["released"], rows["draws"], run).as_dict()

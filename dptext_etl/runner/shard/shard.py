@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
@@ -170,7 +171,8 @@ class Shards:
         """
         reserved = self.reserve(planted, index)
         answers = reserved.answers
-        over = reserved.frame.filter(reserved.outcome == Outcome.OVER_CAP).select(self.policy.id)
+        left_out = pl.Series(to_arrow(reserved.outcome == Outcome.OVER_CAP))
+        over = reserved.frame.select(self.policy.id).filter(left_out)
         if over.height and self.policy.on_cap == "refuse":
             raise BudgetError(f"{over.height} records would exceed the cap", "did the source change? Run again")
         self.staging.quarantine(index, over)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.arrays import to_arrow
+from dptext_etl.arrays import distinct, to_arrow
 from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import InputError, seam
 from dptext_etl.keys import canonical_ids
@@ -99,10 +99,11 @@ def _repeated(ids: pl.LazyFrame, rows: int, listener: Listener | None) -> int:
             meter.add(batch.height)
         ordered = np.concatenate(kept)
         ordered.sort()
-        suspects.append(np.unique(ordered[1:][ordered[1:] == ordered[:-1]]))
-    found = np.concatenate(suspects)
-    if not len(found):
+        suspects.append(ordered[1:][ordered[1:] == ordered[:-1]])
+    repeated = np.concatenate(suspects)
+    if not len(repeated):
         return 0
+    found = distinct(repeated)
     log.info("ids: %d hashes occur more than once; verifying", len(found))
     checked = found[:_VERIFIED]
     verified = _verified(ids, checked)
