@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import secrets
+from collections import deque
 from pathlib import Path
 
 import numpy as np
@@ -17,11 +18,68 @@ import pyarrow as pa
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.errors import InputError, KeyReferenceError, LedgerError
-from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, matrix
+from dptext_etl.ledger.storage.keyed_ids import WIDTH, Bytes, Index, KeyedIds, keyed_ids, matrix
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Mask
 
+RECENT = 4
+"""Batches whose hashes are kept: as many as are under way at a time, between their reservation and their commit."""
 LOSS = "without this key no balance can go on: restore it from a copy, or revoke the releases and start a new ledger"
+
+
+class RecordIds:
+    """Hashed record ids of a batch.
+
+    Args:
+        ids: The ids, canonical strings.
+        canary: Marks canary rows, shape (records,).
+        hashed: Their hashes, shape (records, 32), read-only.
+
+    Attributes:
+        hashed: The hashes.
+        keyed: The same as the index has them.
+    """
+
+    def __init__(self, ids: pa.Array, canary: Mask, hashed: Bytes) -> None:
+        self._ids, self._canary = ids, canary
+        self.hashed = hashed
+        self.keyed = keyed_ids(hashed)
+        self._order: Index | None = None
+        self._units: tuple[Bytes, KeyedIds, Index] | None = None
+
+    @property
+    def size(self) -> int:
+        """The number of records."""
+        return len(self.hashed)
+
+    def are(self, ids: pa.Array, canary: Mask) -> bool:
+        """Whether these are the hashes of these ids."""
+        return self._ids.equals(ids) and np.array_equal(self._canary, canary)
+
+    def distinct_order(self) -> Index:
+        """Return the places of records in ascending order of id (docs/spec/stream.md#record-id).
+
+        Raises:
+            InputError: A record stands in the batch twice.
+        """
+        if self._order is None:
+            order = self.keyed.order()
+            repeated = self.size - len(self.keyed.take(order).starts())
+            if repeated:
+                msg = f"{repeated} record ids of the batch are repeated"
+                raise InputError(msg, "every record needs an id of its own")
+            self._order = order
+        return self._order
+
+    def as_units(self) -> tuple[Bytes, KeyedIds, Index]:
+        """Return the hashes of records that have a budget each, and their places in order; canary rows are nobody's."""
+        if not self._canary.any():
+            return self.hashed, self.keyed, self.distinct_order()
+        if self._units is None:
+            units = np.where(self._canary[:, None], np.uint8(0), self.hashed)
+            keyed = keyed_ids(units)
+            self._units = units, keyed, keyed.order()
+        return self._units
 
 
 class IdKey:
@@ -38,7 +96,7 @@ class IdKey:
         self._reference = reference
         self._ledger_id = ledger_id
         self._secret: _kernel.Secret | None = None
-        self._recent: tuple[pa.Array, Mask, Bytes] | None = None
+        self._recent: deque[RecordIds] = deque(maxlen=RECENT)
 
     @property
     def secret(self) -> _kernel.Secret:
@@ -66,10 +124,11 @@ class IdKey:
             raise LedgerError(f"this is not the id key of the ledger {self._store.name}", f"name the right key; {LOSS}")
         return secret
 
-    def records(self, ids: pa.Array, canary: Mask) -> Bytes:
-        """Hash record ids, shape (records, 32), read-only. Canary rows are hashed apart, so no canary meets a real id.
+    def records(self, ids: pa.Array, canary: Mask) -> RecordIds:
+        """Hash record ids. Canary rows are hashed apart, so no canary meets a real id.
 
-        The same ids again, as a commit brings what was reserved, are not hashed again.
+        The same ids again, as a commit brings what was reserved, are not hashed again. Threads other than the ledger's
+        may call this once the key was read (`secret`).
 
         Args:
             ids: Canonical record ids, strings, no nulls.
@@ -81,13 +140,14 @@ class IdKey:
         ids = _strings(ids, "record ids")
         if ids.null_count:
             raise InputError(f"{ids.null_count} record ids are null", "every record needs an id of its own")
-        recent = self._recent
-        if recent is not None and recent[0].equals(ids) and np.array_equal(recent[1], canary):
-            return recent[2]
+        for recent in tuple(self._recent):
+            if recent.are(ids, canary):
+                return recent
         hashed = self._hashed("rec", ids) if not canary.any() else self._apart(ids, canary)
         hashed.setflags(write=False)
-        self._recent = ids, canary.copy(), hashed
-        return hashed
+        found = RecordIds(ids, canary.copy(), hashed)
+        self._recent.append(found)
+        return found
 
     def _apart(self, ids: pa.Array, canary: Mask) -> Bytes:
         hashed = np.empty((len(ids), WIDTH), np.uint8)

@@ -18,7 +18,6 @@ from dptext_etl.ledger.operations.batch import (
     BatchIds,
     ColumnCharge,
     column,
-    distinct_order,
     identify,
     record_ids,
     whole,
@@ -32,7 +31,7 @@ from dptext_etl.ledger.operations.reserve import Request, foresee, reserve
 from dptext_etl.ledger.operations.settle import abort, expire
 from dptext_etl.ledger.storage.keyed_ids import keyed_ids, matrix
 from dptext_etl.ledger.storage.store import open_store
-from dptext_etl.ledger.terms import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope
+from dptext_etl.ledger.terms import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit
 from dptext_etl.policy import Cap
 
 
@@ -120,6 +119,31 @@ class Ledger(Keeper):
             return store.version
         finally:
             store.close()
+
+    def read_key(self) -> None:
+        """Read the id key, and compare it with the ledger's; then other threads may call `hash_ahead`.
+
+        Raises:
+            KeyReferenceError: The key is missing, malformed, readable by others, or printed in documents.
+            LedgerError: The key belongs to another ledger.
+        """
+        _ = self._book.id_key.secret
+
+    def hash_ahead(self, unit: Unit, ids: pa.Array, canary: Mask | None = None) -> None:
+        """Hash the record ids of a batch, in any thread; its reservation and its commit need not do so then.
+
+        Args:
+            unit: Who has the budget, "subject" or "record".
+            ids: Canonical record ids, strings, no nulls, each once.
+            canary: Marks canary rows, shape (records,).
+
+        Raises:
+            InputError: Ids are null, repeated or of another type.
+        """
+        found = record_ids(self._book.id_key, ids, canary)
+        found.distinct_order()
+        if unit == "record":
+            found.as_units()
 
     def reserve(  # noqa: PLR0917  (who asks, where it adds up, for whom)
         self,
@@ -229,8 +253,8 @@ class Ledger(Keeper):
         Raises:
             LedgerError: A record was not reserved with this identity; nothing is committed.
         """
-        records = record_ids(self._book.id_key, ids, canary)
-        order = distinct_order(records)
+        found = record_ids(self._book.id_key, ids, canary)
+        records, order = found.keyed, found.distinct_order()
         identities, staged = keyed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
         if not records.size == identities.size == len(staged):
             raise InputError("a commit has one idem key and one digest per record")
@@ -281,8 +305,8 @@ class Ledger(Keeper):
         Raises:
             LedgerError: A record is not committed, or nothing is declared of what a post-processing learnt from.
         """
-        records = record_ids(self._book.id_key, ids, canary)
-        order, staged, book = distinct_order(records), matrix(digests, "digests"), self._book
+        found = record_ids(self._book.id_key, ids, canary)
+        records, order, staged, book = found.keyed, found.distinct_order(), matrix(digests, "digests"), self._book
         if records.size != len(staged):
             raise InputError("post-processing has one digest per record")
         return book.store.write(records.size, lambda: post(book, job, ref, chain, steps, records, order, staged))

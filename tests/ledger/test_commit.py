@@ -1,11 +1,14 @@
 """COMMIT and what comes instead of it: one digest per identity, no refunds, expiry and abortion."""
 
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+
 import numpy as np
 import pyarrow as pa
 import pytest
 
 from dptext_etl.errors import InputError, LedgerError
-from dptext_etl.ledger import CommitOutcome, Outcome
+from dptext_etl.ledger import CommitOutcome, Outcome, Scope
 from dptext_etl.ledger.idkey import IdKey
 from dptext_etl.ledger.storage.sorted_runs import SortedRuns
 
@@ -126,6 +129,26 @@ def test_a_commit_neither_hashes_nor_looks_up_again_what_its_reservation_did(kit
     assert (hashed, len(looked)) == (["rec", "sub"], 4), "only the run that the reservation made is new"
     assert kit.commit(["e", "d"]) == [1, 1], "other ids: nothing is known of them"
     assert (len(hashed), len(looked)) == (3, 8)
+    kit.sound()
+
+
+def test_ids_that_other_threads_hashed_ahead_are_not_hashed_again(kit, monkeypatch):
+    """Shards are computed side by side: several are reserved before the first of them is committed."""
+    kit.ledger.read_key()
+    real, batches = IdKey._hashed, [["a", "b"], ["c"], ["d", "e"], ["f", "g"]]
+    marks = [np.array([at == 1] + [False] * (len(names) - 1)) for at, names in enumerate(batches)]
+    with ThreadPoolExecutor(len(batches)) as pool:
+        ids = [pa.array(names) for names in batches]
+        list(pool.map(kit.ledger.hash_ahead, repeat("record"), ids, marks))
+    hashed = []
+    monkeypatch.setattr(IdKey, "_hashed", lambda self, kind, ids: hashed.append(kind) or real(self, kind, ids))
+    for names, canary in zip(batches, marks, strict=True):
+        kit.reserve(names, canary=canary, scope=Scope("reviews", "2026", unit="record"))
+    for names, canary in zip(batches, marks, strict=True):
+        assert kit.commit(names, canary=canary) == [DONE] * len(names)
+    assert not hashed
+    with pytest.raises(InputError, match="repeated"):
+        kit.ledger.hash_ahead("record", pa.array(["x", "x"]))
     kit.sound()
 
 

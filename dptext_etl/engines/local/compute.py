@@ -57,6 +57,7 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
             attempt.profile,
         )
         require_room(ledger, work.refs, attempt.policy, work.source.rows, work.source.wanted)
+        ledger.read_key()
         width = min(lanes(attempt.policy), len(work.plans))
         if width > 1:
             numbers = range(work.plans[0].shard, work.plans[-1].shard + 1)

@@ -46,7 +46,7 @@ class Lookup:
             ids: Canonical record ids, strings, no nulls.
             canary: Marks canary rows, shape (records,).
         """
-        found = record_ids(self._book.id_key, ids, canary)
+        found = record_ids(self._book.id_key, ids, canary).keyed
         return np.stack([found.hi, found.lo], axis=1).astype(">u8").view(np.uint8)
 
     def places(self, keyed: Bytes) -> I64:

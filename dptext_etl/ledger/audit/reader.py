@@ -75,7 +75,7 @@ class Reader:
             ids: Canonical record ids, strings, no nulls.
             canary: Marks canary rows, shape (records,).
         """
-        records = record_ids(self._book.id_key, ids, canary)
+        records = record_ids(self._book.id_key, ids, canary).keyed
         with self._book.store.snapshot():
             held = self._book.records.held(ref, records, records.order())
             mask = held.known & (held.state == State.COMMITTED)
@@ -94,7 +94,7 @@ class Reader:
             ids: Canonical record ids, strings, no nulls.
             canary: Marks canary rows, shape (records,).
         """
-        records = record_ids(self._book.id_key, ids, canary)
+        records = record_ids(self._book.id_key, ids, canary).keyed
         with self._book.store.snapshot():
             held = self._book.records.held(ref, records, records.order())
             mask = held.known & (held.state == State.COMMITTED)
@@ -118,7 +118,7 @@ class Reader:
 
         Incremental runs take the other records.
         """
-        records = record_ids(self._book.id_key, ids, None)
+        records = record_ids(self._book.id_key, ids, None).keyed
         with self._book.store.snapshot():
             return self._book.records.held(ref, records, records.order()).known
 
@@ -218,7 +218,7 @@ class Reader:
             ids: Canonical record ids, strings, no nulls.
         """
         hashed = self._book.id_key.subjects(subjects, np.zeros(len(subjects), np.bool_))
-        records = self._book.id_key.records(ids, np.zeros(len(ids), np.bool_))
+        records = self._book.id_key.records(ids, np.zeros(len(ids), np.bool_)).hashed
         with self._book.store.snapshot():
             return views.of_subjects(self._book, ref, hashed, records)
 

@@ -122,7 +122,7 @@ def used(book: Book, scope: Scope, units: pa.Array) -> dict[str, I64]:
     names = components(pinned) or (_UNCAPPED,)
     nobody = np.zeros(len(units), np.bool_)
     by_subject = pinned.unit == "subject"
-    ids = keyed_ids(book.id_key.subjects(units, nobody) if by_subject else book.id_key.records(units, nobody))
+    ids = keyed_ids(book.id_key.subjects(units, nobody) if by_subject else book.id_key.records(units, nobody).hashed)
     order = ids.order()
     values = np.zeros((len(names), ids.size), np.int64)
     wanted = ids.take(order)

@@ -13,7 +13,7 @@ from dptext_etl.arrays import to_numpy
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE
-from dptext_etl.ledger.idkey import IdKey
+from dptext_etl.ledger.idkey import IdKey, RecordIds
 from dptext_etl.ledger.storage.keyed_ids import Bytes, Index, KeyedIds, keyed_ids, matrix
 from dptext_etl.ledger.terms import I64, Charge, Mask, ReleaseRef, Unit
 
@@ -59,18 +59,18 @@ def identify(id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None
         InputError: Record ids are null or repeated, a record has no subject, or lengths differ.
     """
     marked = _mask(canary, len(ids))
-    records = id_key.records(ids, marked)
-    record_ids = keyed_ids(records)
-    order = distinct_order(record_ids)
-    if unit == "record" and not marked.any():
-        return BatchIds(records, records, marked, record_ids, order, record_ids, order)
-    people = unit == "subject"
-    units = id_key.subjects(subjects, marked) if people else np.where(marked[:, None], np.uint8(0), records)
-    unit_ids = keyed_ids(units)
-    return BatchIds(records, units, marked, record_ids, order, unit_ids, unit_ids.order())
+    found = id_key.records(ids, marked)
+    order = found.distinct_order()
+    if unit == "record":
+        units, unit_ids, unit_order = found.as_units()
+    else:
+        units = id_key.subjects(subjects, marked)
+        unit_ids = keyed_ids(units)
+        unit_order = unit_ids.order()
+    return BatchIds(found.hashed, units, marked, found.keyed, order, unit_ids, unit_order)
 
 
-def record_ids(id_key: IdKey, ids: pa.Array, canary: Mask | None) -> KeyedIds:
+def record_ids(id_key: IdKey, ids: pa.Array, canary: Mask | None) -> RecordIds:
     """Hash record ids.
 
     Args:
@@ -78,20 +78,7 @@ def record_ids(id_key: IdKey, ids: pa.Array, canary: Mask | None) -> KeyedIds:
         ids: Canonical record ids, strings, no nulls.
         canary: Marks canary rows, shape (records,), or None.
     """
-    return keyed_ids(id_key.records(ids, _mask(canary, len(ids))))
-
-
-def distinct_order(records: KeyedIds) -> Index:
-    """Return the places of records in ascending order of id (docs/spec/stream.md#record-id).
-
-    Raises:
-        InputError: A record stands in the batch twice.
-    """
-    order = records.order()
-    repeated = records.size - len(records.take(order).starts())
-    if repeated:
-        raise InputError(f"{repeated} record ids of the batch are repeated", "every record needs an id of its own")
-    return order
+    return id_key.records(ids, _mask(canary, len(ids)))
 
 
 def column(charge: Charge, size: int) -> ColumnCharge:

@@ -136,6 +136,7 @@ class Shards:
         """
         with self.profile.stage("reserve"), seam("counting draws", DPTextError, _DEFECT):
             charged = charge(planted, self.columns, self.policy)
+            self.ledger.hash_ahead(self.policy.unit, charged.ids, canary_marks(planted))
         return self.turns.take("reserve", index, lambda: self._reserved(planted, charged))
 
     def _reserved(self, planted: pl.DataFrame, charged: Charged) -> Reserved:
