@@ -91,6 +91,9 @@ class Gate(ABC):
     def feed(self, batch: pl.DataFrame) -> None:  # noqa: B027
         """Take a batch of released rows; a staged batch holds the canary rows and their marker."""
 
+    def all_fed(self) -> None:  # noqa: B027
+        """Do what need not wait for the verdict; called for a gate that asks the ledger, when it has all batches."""
+
     def look_at_rewritten(self, schema: pl.Schema) -> None:  # noqa: B027
         """Take the columns and types of one part as it is to be published, after post-processing."""
 

@@ -90,6 +90,8 @@ def feed(gates: Iterable[Gate], rows: Iterable[pl.DataFrame], seen: Callable[[in
                 gate.feed(batch)
             if len(under_way) > 1:
                 _looked(*under_way.popleft(), seen)
+        for gate in here:
+            gate.all_fed()
         for late in under_way:
             _looked(*late, seen)
 

@@ -123,7 +123,12 @@ class Cellwise:
             digests.buffers()[1], np.uint8, DIGEST_BYTES * len(digests), DIGEST_BYTES * digests.offset
         )
         self._cells.add(np.hstack([self.lookup.keyed(ids, canary), whole.reshape(-1, DIGEST_BYTES)]))
-        if not self._elsewhere and self._cells.rows >= HELD_ROWS:
+        if self._cells.rows >= HELD_ROWS:
+            self.look_up()
+
+    def look_up(self) -> None:
+        """Compare the cells that are held, unless they are looked up elsewhere."""
+        if not self._elsewhere:
             self._look_up()
 
     def add_counted(self, counts: LookedUp) -> None:

@@ -17,12 +17,17 @@ class Watching(Gate):
 
     def __init__(self, barrier=None):
         self.seen_batches, self.places, self.barrier = [], set(), barrier
+        self.all_at = None
 
     def feed(self, batch):
         if self.barrier is not None:
             self.barrier.wait(timeout=20)
         self.seen_batches.append(batch["id"][0])
         self.places.add(threading.get_ident())
+
+    def all_fed(self):
+        assert self.all_at is None
+        self.all_at = len(self.seen_batches), threading.get_ident()
 
     def verdict(self):
         raise NotImplementedError
@@ -42,6 +47,7 @@ def test_every_gate_sees_every_batch_in_order_in_the_right_thread(monkeypatch, t
     assert rows == [1] * 5
     here = {threading.get_ident()}
     assert asking.places == here
+    assert asking.all_at == (5, threading.get_ident())
     assert all((gate.places == here) is (threads == 1) for gate in others)
 
 

@@ -94,6 +94,11 @@ class RowsLedgered(Gate):
         """Take a batch of rows; marked canary rows are looked up as such."""
         self._take(batch, {_Place(name, None): name for name in self._columns})
 
+    def all_fed(self) -> None:
+        """Look the cells up, unless somebody else does."""
+        for cells in self._known.values():
+            cells.look_up()
+
     def feed_rewritten(self, batch: pl.DataFrame) -> None:
         """Take a batch of rows after post-processing: what it made of texts, and what is kept beside that."""
         places = {_Place(name, self._chains.get(name)): name for name in self._columns}
