@@ -19,10 +19,10 @@ SHORT = 140
 """Characters of a short text, at most."""
 
 
-def keep_to(cores: int | None) -> None:
-    """Let this process run on so many cores; call it before a library has made its threads."""
+def keep_to(cores: int | None, first: int = 0) -> None:
+    """Let this process run on so many cores from the first one on; call it before a library has made its threads."""
     if cores is not None:
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first : first + cores])
 
 
 def short_texts(rows: int) -> Any:
@@ -68,15 +68,16 @@ class Job:
         self.policy = Policy.parse({**values, **entries})
 
 
-def run(rows: int | None = None, cores: int | None = None, **entries: Any) -> dict[str, Any]:
+def run(rows: int | None = None, cores: int | None = None, first: int = 0, **entries: Any) -> dict[str, Any]:
     """A whole run over IMDb, or over short texts, with its profile and the share that the ledger's methods take.
 
     Args:
         rows: Number of short texts; None takes IMDb.
         cores: Cores to keep to; None takes all.
+        first: The first of them.
         entries: Further entries of the policy.
     """
-    keep_to(cores)
+    keep_to(cores, first)
     frame, words = imdb() if rows is None else (short_texts(rows), 0)
     job = Job(frame, **entries)
     size = frame.height
