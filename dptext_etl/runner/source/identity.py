@@ -99,11 +99,10 @@ def _repeated(ids: pl.LazyFrame, rows: int, listener: Listener | None) -> int:
             meter.add(batch.height)
         ordered = np.concatenate(kept)
         ordered.sort()
-        suspects.append(ordered[1:][ordered[1:] == ordered[:-1]])
-    repeated = np.concatenate(suspects)
-    if not len(repeated):
+        suspects.append(distinct(ordered[1:][ordered[1:] == ordered[:-1]]))
+    found = np.concatenate(suspects)
+    if not len(found):
         return 0
-    found = distinct(repeated)
     log.info("ids: %d hashes occur more than once; verifying", len(found))
     checked = found[:_VERIFIED]
     verified = _verified(ids, checked)
