@@ -14,6 +14,10 @@ from functools import lru_cache
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl import _kernel
+from dptext_etl.arrays import to_arrow, to_numpy
 
 EXACT_LIMIT = 8_192
 """Trials up to which the tail is computed exactly; beyond, Chernoff's bound is used (valid, a little wider)."""
@@ -50,11 +54,7 @@ def upper_tail(probabilities: Sequence[float] | Floats, most: int | None = None)
     """
     chances = np.asarray(probabilities, dtype=np.float64)
     n = len(chances)
-    tail = np.zeros(1 + (n if most is None else min(most, n)))
-    tail[0] = 1.0
-    for seen, chance in enumerate(chances, start=1):
-        end = min(seen + 1, len(tail))
-        tail[1:end] = chance * tail[: end - 1] + (1.0 - chance) * tail[1:end]
+    tail = to_numpy(pa.array(_kernel.upper_tail(to_arrow(chances), n if most is None else most)))
     slack = 1.0 + 4.0 * n * 2.0**-53
     return np.minimum(1.0, tail * slack + n * 1e-300)
 

@@ -2,9 +2,19 @@
 
 use std::fmt::Write;
 
+/// The most characters that `string` appends: six for a control character of one byte, or for one of two or three.
+pub fn longest(text: &str) -> usize {
+    2 + 6 * text.len()
+}
+
 /// Appends a string as a JSON string of ASCII characters.
 pub fn string(out: &mut String, text: &str) {
     out.push('"');
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+        out.push_str(text);
+        out.push('"');
+        return;
+    }
     for c in text.chars() {
         match c {
             '"' => out.push_str("\\\""),
@@ -58,6 +68,15 @@ pub fn object<'a>(items: impl IntoIterator<Item = (&'a str, &'a str)>) -> String
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_string_is_written_longer_than_was_said() {
+        for text in ["", "plain", "a\"b\\", "\n\u{7f}é😀\u{8}\u{0}", "\u{1}\u{2}", "€\u{ffff}", "😀😀"] {
+            let mut out = String::new();
+            string(&mut out, text);
+            assert!(out.len() <= longest(text), "{text:?}");
+        }
+    }
 
     #[test]
     fn strings_are_written_as_python_writes_them() {

@@ -2,6 +2,7 @@
 //! and never printed.
 
 use std::collections::HashMap;
+use std::fmt::Write as _;
 use std::io::{Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock};
@@ -15,6 +16,9 @@ use crate::errors::{Error, Result};
 use crate::keys::canon;
 
 pub type Key = Zeroizing<[u8; 32]>;
+
+/// Characters that end the name of a record in the ledger, at most: `",`, a number of 64 bits and `]`.
+const ENDING: usize = 23;
 
 /// A keyed HMAC-SHA256 state, copied for each message.
 #[derive(Clone)]
@@ -258,13 +262,17 @@ fn hex_digit(c: u8) -> Option<u8> {
 
 /// Lower-case hex digits.
 pub fn hex(bytes: &[u8]) -> String {
-    let digit = |nibble: u8| char::from(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 });
     let mut out = String::with_capacity(2 * bytes.len());
+    push_hex(&mut out, bytes);
+    out
+}
+
+fn push_hex(out: &mut String, bytes: &[u8]) {
+    let digit = |nibble: u8| char::from(if nibble < 10 { b'0' + nibble } else { b'a' + nibble - 10 });
     for byte in bytes {
         out.push(digit(byte >> 4));
         out.push(digit(byte & 15));
     }
-    out
 }
 
 fn fingerprint(fingerprints: &Prf, text: Option<&[u8]>) -> Key {
@@ -278,10 +286,10 @@ fn fingerprint(fingerprints: &Prf, text: Option<&[u8]>) -> Key {
 pub struct ReleaseKey {
     fingerprints: Prf,
     records: Prf,
-    dataset: String,
-    column: String,
-    release: String,
-    cfg: String,
+    /// The name of a record in the ledger, up to its id: `["dataset","release","column",`.
+    before_id: String,
+    /// And from there to the fingerprint: `,"cfg","`.
+    after_id: String,
 }
 
 impl ReleaseKey {
@@ -296,14 +304,15 @@ impl ReleaseKey {
         }
         context.push_str(",\"v\":1}");
         let key = secret.prf()?.tag(&[b"dptext/rel/v1\0", context.as_bytes()]);
-        Ok(Self {
-            fingerprints: secret.fingerprints()?,
-            records: Prf::new(key.as_slice())?,
-            dataset: dataset.to_owned(),
-            column: column.to_owned(),
-            release: release.to_owned(),
-            cfg: cfg.to_owned(),
-        })
+        let mut before_id = String::from("[");
+        for name in [dataset, release, column] {
+            canon::string(&mut before_id, name);
+            before_id.push(',');
+        }
+        let mut after_id = String::from(",");
+        canon::string(&mut after_id, cfg);
+        after_id.push_str(",\"");
+        Ok(Self { fingerprints: secret.fingerprints()?, records: Prf::new(key.as_slice())?, before_id, after_id })
     }
 
     /// `r = H(R, "dptext/rec/v1\0" || u64(len(rid)) || rid || fp || u64(nonce))`.
@@ -322,11 +331,14 @@ impl ReleaseKey {
     /// `SHA-256(canon([dataset, release, column, id, cfg, hex(fp), nonce]))`: the ledger's key of one release of a text.
     pub fn idempotency(&self, id: &str, text: Option<&[u8]>, nonce: u64) -> [u8; 32] {
         let print = fingerprint(&self.fingerprints, text);
-        let print = Zeroizing::new(hex(print.as_slice()));
-        let line = canon::array([&*self.dataset, &self.release, &self.column, id, &self.cfg, &print]);
-        let mut line = Zeroizing::new(line);
-        line.pop();
-        line.push_str(&format!(",{nonce}]"));
+        let room = self.before_id.len() + canon::longest(id) + self.after_id.len() + 2 * print.len() + ENDING;
+        let mut line = Zeroizing::new(String::with_capacity(room)); // it never moves, so no copy of it stays behind
+        line.push_str(&self.before_id);
+        canon::string(&mut line, id);
+        line.push_str(&self.after_id);
+        push_hex(&mut line, print.as_slice());
+        // Writing to a String cannot fail.
+        let _ = write!(line, "\",{nonce}]");
         Sha256::digest(line.as_bytes()).into()
     }
 }

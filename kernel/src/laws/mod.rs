@@ -10,6 +10,7 @@ pub mod mapped;
 pub mod output_sets;
 pub mod products;
 pub mod ranks;
+pub mod successes;
 pub mod sums;
 pub mod table;
 pub mod tem;

@@ -19,7 +19,7 @@ use crate::keys::secrets::ledger_id;
 use crate::text::copies::{Copies, Room};
 use crate::threads;
 
-const ROWS_AT_ONCE: usize = 8192;
+const ROWS_AT_ONCE: usize = 1024;
 
 /// 32 bytes per row.
 fn each_row(rows: usize, row: impl Fn(usize) -> Result<Hash> + Sync) -> Result<Vec<Hash>> {

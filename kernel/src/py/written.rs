@@ -1,12 +1,13 @@
-//! Released texts as gates look at them, in Python.
+//! What gates count of released texts, and what chance allows, in Python.
 
 use pyo3::prelude::*;
 
 use super::arrow_ffi::{Chunks, Column};
-use super::numbers::column;
+use super::numbers::{column, numbers};
 use super::{attached, detached};
 use crate::columns::strings::Strings;
 use crate::errors::Error;
+use crate::laws::successes;
 use crate::text::written::{has_stretch, WordSet};
 use crate::threads;
 
@@ -63,7 +64,14 @@ fn stretches(py: Python<'_>, texts: Chunks, least: usize, threads: Option<usize>
     })
 }
 
+/// How likely so many successes are at least, for 0 to `most` of them, without a bound of the rounding (float64).
+#[pyfunction]
+fn upper_tail(py: Python<'_>, chances: Chunks, most: usize) -> PyResult<Column> {
+    detached(py, || Ok(column(successes::upper_tail(numbers(&chances, "chances")?, most))))
+}
+
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<PyWordSet>()?;
-    module.add_function(wrap_pyfunction!(stretches, module)?)
+    module.add_function(wrap_pyfunction!(stretches, module)?)?;
+    module.add_function(wrap_pyfunction!(upper_tail, module)?)
 }
