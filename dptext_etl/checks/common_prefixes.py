@@ -70,7 +70,8 @@ def prefixes(texts: pl.Series, words: int) -> pl.Series:
     ['one two']
     """
     if words <= _BY_PATTERN:
-        return texts.str.extract(rf"\A((?:[^ ]* ){{{words - 1}}}[^ ]*)").drop_nulls()
+        found = texts.str.extract(rf"\A((?:[^ ]* ){{{words - 1}}}[^ ]*)")
+        return found.drop_nulls() if found.null_count() else found
     split = texts.drop_nulls().str.split(" ")
     return split.filter(split.list.len() >= words).list.head(words).list.join(" ")
 

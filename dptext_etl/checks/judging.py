@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -26,7 +25,7 @@ from dptext_etl.checks.staged_rows import batches, schema
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, seam
-from dptext_etl.side_by_side import ahead
+from dptext_etl.side_by_side import ahead, sharing
 
 
 def evaluate(candidate: Candidate, seen: Callable[[int], object] = lambda _: None) -> tuple[Verdict, ...]:
@@ -44,7 +43,7 @@ def evaluate(candidate: Candidate, seen: Callable[[int], object] = lambda _: Non
         LedgerError: The ledger cannot be read.
     """
     with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
-        rows = ahead(chain.from_iterable(map(batches, candidate.parts)), threads())
+        rows = ahead(batches(*candidate.parts), threads())
         schemas = [schema(part) for part in candidate.parts]
         gates = made(candidate, schemas)
         for found in schemas:
@@ -100,7 +99,8 @@ def _look(gate: Gate, batch: pl.DataFrame, before: Future[None] | None) -> None:
     """Let a gate look at a batch after the one before; that one waits for no thread, as it was asked for earlier."""
     if before is not None:
         before.result()
-    gate.feed(batch)
+    with sharing():
+        gate.feed(batch)
 
 
 def _looked(looks: Iterable[Future[None]], rows: int, seen: Callable[[int], object]) -> None:

@@ -6,13 +6,14 @@ canary rows stand in a file beside it. Any other part holds both, and a column t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pyarrow.parquet as pq
 
+from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY, PLACE
 
 BATCH_ROWS = 20_000
@@ -34,8 +35,9 @@ def apart(frame: pl.DataFrame) -> tuple[pl.DataFrame, pl.DataFrame]:
         The rows to publish, without a mark; the canary rows, with their places.
     """
     marked = frame[CANARY]
-    canaries = frame.with_columns(pl.int_range(frame.height, dtype=pl.UInt32).alias(PLACE)).filter(marked)
-    return frame.filter(~marked).drop(CANARY), canaries
+    places = pl.Series(PLACE, to_arrow(np.flatnonzero(marked.to_numpy()).astype(np.uint32)))
+    others = [name for name in frame.columns if name != CANARY]
+    return frame[others].filter(~marked), pl.DataFrame([*frame[places].get_columns(), places])
 
 
 def together(rows: pl.DataFrame, canaries: pl.DataFrame) -> pl.DataFrame:
@@ -52,6 +54,28 @@ def together(rows: pl.DataFrame, canaries: pl.DataFrame) -> pl.DataFrame:
     order[others], order[places] = np.arange(rows.height), np.arange(rows.height, len(order))
     marked = rows.with_columns(pl.lit(value=False).alias(CANARY))
     return pl.concat([marked, canaries.select(marked.columns)])[order]
+
+
+def canary_rows(batch: pl.DataFrame) -> pl.DataFrame:
+    """Return the marked rows of a batch. Most batches hold none, or nothing else: that is told without a query."""
+    marks = batch[CANARY]
+    if not marks.any():
+        return batch.clear()
+    return batch if marks.all(ignore_nulls=False) else batch.filter(marks)
+
+
+def other_rows(batch: pl.DataFrame) -> pl.DataFrame:
+    """Return the rows of a batch that are not marked, also where a mark is missing."""
+    marks = batch[CANARY]
+    if not marks.any():
+        return batch
+    return batch.clear() if marks.all(ignore_nulls=False) else batch.filter(~marks.fill_null(value=False))
+
+
+def with_id(batch: pl.DataFrame, name: str) -> pl.DataFrame:
+    """Return the rows of a batch that have an id."""
+    ids = batch[name]
+    return batch.filter(ids.is_not_null()) if ids.null_count() else batch
 
 
 def whole(part: Path) -> pl.DataFrame:
@@ -77,15 +101,33 @@ def count(part: Path) -> int:
     return sum(int(pq.read_metadata(file).num_rows) for file in files)
 
 
-def batches(part: Path) -> Iterator[pl.DataFrame]:
-    """Read a part in batches of at most `BATCH_ROWS` rows; canary rows of another file are a batch of their own."""
-    if not _divided(part):
-        yield from _read(part)
-        return
-    for batch in _read(part):
-        yield batch.with_columns(pl.lit(value=False).alias(CANARY))
-    for batch in _read(canaries_beside(part)):
-        yield batch.drop(PLACE)
+def batches(*parts: Path) -> Iterator[pl.DataFrame]:
+    """Read parts in batches of at most `BATCH_ROWS` rows; canary rows of other files come last, few of them together.
+
+    Args:
+        parts: The parts; their rows come in this order.
+    """
+    beside = []
+    for part in parts:
+        if _divided(part):
+            yield from (batch.with_columns(pl.lit(value=False).alias(CANARY)) for batch in _read(part))
+            beside.append(canaries_beside(part))
+        else:
+            yield from _read(part)
+    yield from _gathered(batch.drop(PLACE) for file in beside for batch in _read(file))
+
+
+def _gathered(batches: Iterable[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """Put small batches of the same columns together."""
+    held, rows = list[pl.DataFrame](), 0
+    for batch in batches:
+        if held and (rows + batch.height > BATCH_ROWS or batch.schema != held[0].schema):
+            yield pl.concat(held)
+            held, rows = [], 0
+        held.append(batch)
+        rows += batch.height
+    if held:
+        yield pl.concat(held)
 
 
 def _read(part: Path) -> Iterator[pl.DataFrame]:

@@ -137,7 +137,7 @@ class Searcher:
             rows = frame.slice(start, _ROWS)
             leaves = [leaf for column in rows for leaf in _leaves(column)]
             yield from map(self._in_column, leaves)
-            beside = [leaf.fill_null("") for leaf in leaves if len(leaf) == rows.height]
+            beside = [leaf.fill_null("") if leaf.null_count() else leaf for leaf in leaves if len(leaf) == rows.height]
             for left, right in pairwise(beside):
                 yield self._across(left.str.tail(self._longest - 1), right.str.head(self._longest - 1))
 
@@ -155,9 +155,9 @@ class Searcher:
         if self._shortest is None:
             return hits
         column = column[pl.Series(pa.array(_kernel.stretches(column, self._shortest)))]
-        if self._few_and_clean(column):
+        if not len(column) or self._few_and_clean(column):
             return hits
-        for exact in (True, False) if len(column) else ():
+        for exact in (True, False):
             forms = [form for form in FORMS if (form in _EXACT) is exact]
             every = [pattern.decode() for form in forms for pattern in self._patterns[form]]
             suspects = column.filter(_holds(column, every, exact))

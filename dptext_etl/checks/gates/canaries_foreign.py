@@ -16,6 +16,7 @@ from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.canaries.search import FORMS, Searcher
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.staged_rows import canary_rows, other_rows
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.guarantee import Disclosure
 from dptext_etl.policy import Policy
@@ -96,12 +97,12 @@ class OutOfVocabularyCanaries(Gate):
     def _look(self, batch: pl.DataFrame, spelled_by: Mapping[str, Searcher]) -> None:
         clear = [name for name in self._in_clear if name in batch.columns]
         spelled = [name for name in spelled_by if name in batch.columns and CANARY in batch.columns]
-        self._count(self._everything, batch.drop(*clear, *spelled))
+        self._count(self._everything, batch[[name for name in batch.columns if name not in {*clear, *spelled}]])
         for name in clear:
-            self._count(self._in_clear[name], batch.select(name))
+            self._count(self._in_clear[name], batch[[name]])
         for name in spelled:
-            self._count(spelled_by[name], batch.filter(pl.col(CANARY)).select(name))
-            self._count(self._everything, batch.filter(~pl.col(CANARY)).select(name))
+            self._count(spelled_by[name], canary_rows(batch)[[name]])
+            self._count(self._everything, other_rows(batch)[[name]])
 
     def search(self, artefact: Path | bytes) -> None:
         """Search a file or a folder."""

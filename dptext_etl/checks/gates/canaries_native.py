@@ -11,11 +11,12 @@ from typing import Any, Self
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan, CanaryRow
+from dptext_etl.checks.canaries.rows import CanaryPlan, CanaryRow
 from dptext_etl.checks.canaries.survivors import Survivors
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.poisson_binomial import Trials, least_suspicious
+from dptext_etl.checks.staged_rows import canary_rows, with_id
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.families.by_word import by_word
 from dptext_etl.keys import canonical_ids
@@ -69,7 +70,7 @@ class InVocabularyCanaries(Gate):
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Take the releases of the canary rows of a batch; each row counts once."""
-        marked = batch.filter(pl.col(CANARY) & pl.col(self.policy.id).is_not_null())
+        marked = with_id(canary_rows(batch), self.policy.id)
         there = [name for name, _ in self._columns if name in marked.columns]
         for place, canonical in enumerate(_canonical(marked[self.policy.id])):
             if canonical in self._rows and canonical not in self._released:

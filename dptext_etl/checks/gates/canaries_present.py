@@ -8,9 +8,10 @@ from typing import Self
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
+from dptext_etl.checks.canaries.rows import CanaryPlan
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.staged_rows import canary_rows, other_rows
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
@@ -35,6 +36,7 @@ class CanariesPresent(Gate):
     def __init__(self, policy: Policy, plans: Iterable[CanaryPlan]) -> None:
         super().__init__(policy)
         self._planned = Counter(canonical for plan in plans for canonical in _canonical(plan.ids()))
+        self._ids = pl.Series(list(self._planned), dtype=pl.String).implode()
         self._found: Counter[str] = Counter()
         self._unmarked = self._filled = 0
 
@@ -45,10 +47,10 @@ class CanariesPresent(Gate):
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Look for planted rows in a batch, and for cells that should be empty in them."""
-        marked = batch.filter(pl.col(CANARY))
+        marked = canary_rows(batch)
         self._found.update(_canonical(marked[self.policy.id]))
-        others = _canonical(batch.filter(~pl.col(CANARY).fill_null(value=False))[self.policy.id])
-        self._unmarked += int(others.is_in(pl.Series(list(self._planned), dtype=pl.String).implode()).sum())
+        others = _canonical(other_rows(batch)[self.policy.id])
+        self._unmarked += int(others.is_in(self._ids).sum())
         kept = [name for name in self.policy.keep if name in batch.columns]
         self._filled += sum(marked[name].len() - marked[name].null_count() for name in kept)
 
@@ -71,4 +73,4 @@ class CanariesPresent(Gate):
 
 
 def _canonical(ids: pl.Series) -> pl.Series:
-    return pl.Series(canonical_ids(ids.drop_nulls().to_arrow()), dtype=pl.String)
+    return pl.Series(canonical_ids((ids.drop_nulls() if ids.null_count() else ids).to_arrow()), dtype=pl.String)

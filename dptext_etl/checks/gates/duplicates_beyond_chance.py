@@ -13,11 +13,12 @@ from typing import Any, NamedTuple, Self
 import polars as pl
 
 from dptext_etl.checks.canaries.paired import PairedCanaries
-from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
+from dptext_etl.checks.canaries.rows import CanaryPlan
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.common_prefixes import CommonPrefixes
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.repeats import Repeats
+from dptext_etl.checks.staged_rows import canary_rows, with_id
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.families.by_word import by_word
 from dptext_etl.keys import canonical_ids
@@ -75,7 +76,7 @@ class DuplicatesBeyondChance(Gate):
         for prefixes in self._prefixes:
             if prefixes.name in batch.columns:
                 prefixes.feed(batch[prefixes.name])
-        marked = batch.filter(pl.col(CANARY) & pl.col(self.policy.id).is_not_null())
+        marked = with_id(canary_rows(batch), self.policy.id)
         there = [name for name, _ in self._columns if name in marked.columns]
         for at, canonical in enumerate(canonical_ids(marked[self.policy.id].to_arrow()).to_pylist()):
             if canonical in self._planted and canonical not in self._released:

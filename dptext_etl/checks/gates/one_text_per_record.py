@@ -18,6 +18,7 @@ from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.repeats import Repeats
 from dptext_etl.checks.short_digests import BYTES, short_digests
+from dptext_etl.checks.staged_rows import with_id
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
@@ -57,7 +58,7 @@ class OneTextPerRecord(Gate):
         """Take the digests of a batch; `rows_ledgered` judges rows without an id."""
         if self.policy.id not in batch.columns:
             return
-        known = batch.filter(pl.col(self.policy.id).is_not_null())
+        known = with_id(batch, self.policy.id)
         if known.height:
             canonical = canonical_ids(known[self.policy.id].to_arrow())
             ids = short_digests(pl.Series(canonical, dtype=pl.String))

@@ -14,6 +14,7 @@ from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.looked_up import Cellwise, LookedUp
+from dptext_etl.checks.staged_rows import with_id
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError
 from dptext_etl.keys import canonical_ids
@@ -114,7 +115,7 @@ class RowsLedgered(Gate):
         for place, name in places.items():
             if place in self._known and name in batch.columns:
                 self._cells += batch.height
-                known = batch.filter(pl.col(self.policy.id).is_not_null())
+                known = with_id(batch, self.policy.id)
                 self._uncommitted += batch.height - known.height
                 if known.schema[name] == pl.String:
                     self._hold(place, name, known)
@@ -144,7 +145,9 @@ class RowsLedgered(Gate):
         """Hold what is looked up of rows that have an id."""
         if not rows.height:
             return
-        marked = CANARY in rows.columns
-        canary = rows[CANARY].fill_null(value=False).to_numpy() if marked else np.zeros(rows.height, np.bool_)
+        canary = np.zeros(rows.height, np.bool_)
+        if CANARY in rows.columns:
+            marks = rows[CANARY]
+            canary = (marks.fill_null(value=False) if marks.null_count() else marks).to_numpy()
         ids = canonical_ids(rows[self.policy.id].to_arrow())
         self._known[place].add(ids, pa.array(_kernel.digests(rows[name])), canary)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+from typing import NamedTuple
+
 import polars as pl
 
 from dptext_etl import _kernel
@@ -9,6 +12,20 @@ from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.policy import Policy
+
+
+class _Columns(NamedTuple):
+    """Text columns by what is known of their words.
+
+    Attributes:
+        sets: The output words of columns that have fixed ones.
+        unknown: Publishable columns of drawn words that have none.
+        open: The others, to which the gate does not apply.
+    """
+
+    sets: dict[str, _kernel.WordSet]
+    unknown: list[str]
+    open: list[str]
 
 
 class WordsInOutputSet(Gate):
@@ -31,23 +48,26 @@ class WordsInOutputSet(Gate):
 
     def __init__(self, policy: Policy) -> None:
         super().__init__(policy)
-        self._sets: dict[str, _kernel.WordSet] = {}
-        self._open: list[str] = []
-        self._unknown: list[str] = []
-        for item in policy.column_policies():
+        self._words = self._outside = self._rows = 0
+
+    @cached_property
+    def _columns(self) -> _Columns:
+        """The text columns by what is known of their words: listed by whoever asks first, beside other gates."""
+        found = _Columns({}, [], [])
+        for item in self.policy.column_policies():
             words, name = item.mechanism.output_words(), item.column or ""
             if words is not None:
-                self._sets[name] = _kernel.WordSet(list(words))
+                found.sets[name] = _kernel.WordSet(list(words))
             elif item.mechanism.publishable and item.mechanism.guarantee.unit == "word":
-                self._unknown.append(name)
+                found.unknown.append(name)
             else:
-                self._open.append(name)
-        self._words = self._outside = self._rows = 0
+                found.open.append(name)
+        return found
 
     def feed(self, batch: pl.DataFrame) -> None:
         """Count the words of a batch that are outside."""
         self._rows += batch.height
-        for name, allowed in self._sets.items():
+        for name, allowed in self._columns.sets.items():
             if name in batch.columns:
                 words, outside = outside_words(batch[name], allowed)
                 self._words += words
@@ -55,21 +75,22 @@ class WordsInOutputSet(Gate):
 
     def verdict(self) -> Verdict:
         """Pass if no word is outside, and every publishable column of drawn words has an output set."""
+        sets, unknown, unfixed = self._columns
         counts = {
             "rows": self._rows,
             "words": self._words,
             "outside": self._outside,
-            "columns": len(self._sets),
-            "without_set": len(self._unknown),
+            "columns": len(sets),
+            "without_set": len(unknown),
         }
         said = f"all {self._words} words are output words"
         if self._outside:
             said = f"{self._outside} of {self._words} words are outside the output set"
-        if self._unknown:
-            said += f"; not known to be fixed for the publishable columns {', '.join(map(repr, self._unknown))}"
-        if self._open:
-            said += f"; not applicable, as no words are fixed: {', '.join(map(repr, self._open))}"
-        return self.outcome(counts, said, passed=not (self._outside or self._unknown))
+        if unknown:
+            said += f"; not known to be fixed for the publishable columns {', '.join(map(repr, unknown))}"
+        if unfixed:
+            said += f"; not applicable, as no words are fixed: {', '.join(map(repr, unfixed))}"
+        return self.outcome(counts, said, passed=not (self._outside or unknown))
 
 
 def outside_words(texts: pl.Series, allowed: _kernel.WordSet) -> tuple[int, int]:
