@@ -60,6 +60,26 @@ def distinct(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     array([1, 3], dtype=uint8)
     """
     ordered = np.sort(values)
+    return ordered[_starts(ordered)]
+
+
+def tally(values: npt.NDArray[Any]) -> dict[int, int]:
+    """Count how often each whole number occurs, in ascending order.
+
+    Args:
+        values: Shape (n,).
+
+    >>> tally(np.array([3, 1, 3], np.uint8))
+    {1: 1, 3: 2}
+    """
+    ordered = np.sort(values)
+    starts = np.flatnonzero(_starts(ordered))
+    times = np.diff(starts, append=len(ordered))
+    return dict(zip(ordered[starts].tolist(), times.tolist(), strict=True))
+
+
+def _starts(ordered: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Mark the first of equal values, shape (n,)."""
     first = np.ones(len(ordered), np.bool_)
     first[1:] = ordered[1:] != ordered[:-1]
-    return ordered[first]
+    return first

@@ -151,8 +151,7 @@ def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFr
     half = len(planned.rows) // 2
     with seam("adding canary rows"):
         front, behind = (_rows(rows, planned, policy, frame) for rows in (planned.rows[:half], planned.rows[half:]))
-        parts = [front, frame, behind]
-        return pl.concat([part.with_columns(pl.lit(part is not frame).alias(CANARY)) for part in parts])
+        return pl.concat([_marked(front, canary=True), _marked(frame, canary=False), _marked(behind, canary=True)])
 
 
 def words_of(policy: Policy, secret: Secret) -> dict[str, tuple[str, ...]]:
@@ -246,6 +245,18 @@ def _taken(ids: pl.Series, taken: Taken) -> pl.Series:
 
 
 def _rows(rows: tuple[CanaryRow, ...], planned: CanaryPlan, policy: Policy, frame: pl.DataFrame) -> pl.DataFrame:
-    ids = pl.Series(policy.id, [row.id for row in rows], dtype=planned.id_dtype)
-    texts = [pl.Series(item.name, [row.texts[item.name] for row in rows], dtype=pl.String) for item in policy.columns]
-    return frame.clear(len(rows)).with_columns(ids, *texts).cast(frame.schema)
+    """Make rows that hold ids and texts alone."""
+    held = {policy.id: pl.Series([row.id for row in rows], dtype=planned.id_dtype)}
+    held |= {item.name: pl.Series([row.texts[item.name] for row in rows], dtype=pl.String) for item in policy.columns}
+    return pl.DataFrame(
+        [
+            held[name].cast(dtype).alias(name) if name in held else pl.Series(name, [None] * len(rows), dtype=dtype)
+            for name, dtype in frame.schema.items()
+        ]
+    )
+
+
+def _marked(rows: pl.DataFrame, *, canary: bool) -> pl.DataFrame:
+    return pl.DataFrame(
+        [*rows.get_columns(), pl.Series(CANARY, [canary], dtype=pl.Boolean).new_from_index(0, rows.height)]
+    )

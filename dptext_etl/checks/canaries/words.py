@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 from functools import lru_cache
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from dptext_etl.artifacts import canon
@@ -74,7 +75,7 @@ def in_vocabulary_words(
     inputs = () if replacing is None else replacing.input_words()
     if isinstance(mechanism, ChoiceMechanism):
         inputs = mechanism.opened.texts
-    long = [word for word in {*inputs, *(mechanism.output_words() or ())} if len(word) >= TOKEN_LETTERS]
+    long = [word for word in chain(inputs, mechanism.output_words() or ()) if len(word) >= TOKEN_LETTERS]
     if any(token in word for word in long for token in pseudo_words(secret, dataset, release, column)):
         raise PolicyError(f"column {column!r}: a canary word is one of the mechanism's", "release under another name")
     if isinstance(mechanism, ChoiceMechanism):

@@ -23,6 +23,7 @@ import numpy.typing as npt
 import polars as pl
 
 from dptext_etl import _kernel
+from dptext_etl.arrays import tally
 from dptext_etl.checks.poisson_binomial import grouped_threshold
 from dptext_etl.checks.reports.shared_ngrams import ngram_chances, ngram_words
 from dptext_etl.checks.verdict import Verdict
@@ -121,8 +122,10 @@ def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: i
     if not len(raw) == len(released) == len(draws):
         raise InputError(f"{len(raw)} texts, {len(released)} releases, {len(draws)} numbers of draws: one each per row")
     with seam("counting copies"):
-        rows = pl.DataFrame({"raw": raw, "released": released, "draws": draws}).filter(pl.col("draws") > 0).drop_nulls()
-        by_draws = {int(n): int(count) for n, count in rows.group_by("draws").len().sort("draws").rows()}
+        rows = pl.DataFrame({"raw": raw, "released": released, "draws": draws})
+        if any(column.null_count() for column in rows) or not (rows["draws"].to_numpy() > 0).all():
+            rows = rows.filter(pl.col("draws") > 0).drop_nulls()
+        by_draws = tally(rows["draws"].to_numpy())
         before, after = (rows[name].to_arrow(compat_level=pl.CompatLevel.newest()) for name in ("raw", "released"))
         numbers = rows["draws"].cast(pl.UInt32).to_arrow()
         copies, kept, compared, shared = _kernel.count_copies(before, after, numbers, ngram)

@@ -123,4 +123,7 @@ class MappedMechanism(WordMechanism, InKernel):
         """Return all output words and kept words; None in faithful mode, where unknown words stay."""
         if self.mode == "faithful":
             return None
-        return frozenset(self._mapped.output_words()) - {PAD} | frozenset(self._mapped.kept_words())
+        words = set(self._mapped.output_words())
+        words.discard(PAD)
+        words.update(self._mapped.kept_words())
+        return frozenset(words)

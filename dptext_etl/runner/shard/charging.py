@@ -15,6 +15,7 @@ from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import worst_case
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, IdForms, ReleaseRef
+from dptext_etl.ledger.storage.keyed_ids import matrix
 from dptext_etl.policy import ColumnPolicy, Policy
 from dptext_etl.runner.claims import with_gate
 from dptext_etl.runner.source.arranging import forms_of
@@ -73,7 +74,7 @@ class Charged:
 
     def identities(self) -> list[bytes]:
         """Return the identities of the texts (keyed hashes), one byte string per column."""
-        return [b"".join(item.idem_keys.to_pylist()) for item in self.charges]
+        return [matrix(item.idem_keys, "identities").tobytes() for item in self.charges]
 
 
 def texts_of(frame: pl.DataFrame, column: str) -> pa.Array:

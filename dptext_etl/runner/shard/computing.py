@@ -69,8 +69,8 @@ def compute(  # noqa: PLR0917
             released[column.name] = release(views_of(planted, column.name), ids, column.policy)
         else:
             released[column.name] = held.completed(texts_of(planted, column.name), ids, column.policy)
-    texts = [pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()]
-    frame = planted.select(*output_columns(policy), CANARY).with_columns(texts)
+    texts = {name: pl.Series(name, item.text, dtype=pl.String) for name, item in released.items()}
+    frame = pl.DataFrame([texts.get(name, planted[name]) for name in (*output_columns(policy), CANARY)])
     counts, spends = spent(columns, released, canary_marks(planted), gate_delta(policy), settled=settles(policy))
     with profile.stage("reports"):
         copies = {
