@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dptext_etl.errors import LedgerError
@@ -14,6 +15,7 @@ from dptext_etl.ledger.operations.publish import publish, retire
 from dptext_etl.ledger.operations.releases import refuse_frozen, stated
 from dptext_etl.ledger.operations.scopes import Pinned
 from dptext_etl.ledger.operations.settle import rebuild
+from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.terms import Anchor, ReleaseRef, Scope
 from dptext_etl.policy import Cap, ColumnPolicy
 
@@ -22,6 +24,26 @@ _REASON = re.compile(r"[\w .:,()/+-]{1,200}", re.ASCII)
 
 class Keeper(Reader):
     """Pin names and caps, and record what becomes of releases. Every method is one transaction."""
+
+    @staticmethod
+    def migrate(url: str | Path, *, timeout: float = 60.0) -> int:
+        """Bring a ledger of an older schema to the schema of this version, in one transaction.
+
+        Args:
+            url: The ledger, as `open` takes it.
+            timeout: Seconds to wait for another writer.
+
+        Returns:
+            The schema that the ledger had before.
+
+        Raises:
+            LedgerError: There is no ledger, its schema is newer, or it is locked.
+        """
+        store = open_store(str(url), create=False, timeout=timeout, migrate=True)
+        try:
+            return store.version
+        finally:
+            store.close()
 
     def register(
         self,

@@ -17,6 +17,7 @@ from dptext_etl.ledger.operations.balances import balances
 from dptext_etl.ledger.operations.batch import (
     BatchIds,
     ColumnCharge,
+    Ready,
     column,
     identify,
     record_ids,
@@ -27,7 +28,7 @@ from dptext_etl.ledger.operations.commit import Examined, Outputs, commit, exami
 from dptext_etl.ledger.operations.foresight import Foresight
 from dptext_etl.ledger.operations.merging import merge_beside
 from dptext_etl.ledger.operations.post import post
-from dptext_etl.ledger.operations.reserve import Request, foresee, reserve
+from dptext_etl.ledger.operations.reserve import Request, foresee, reserve, seal_ahead
 from dptext_etl.ledger.operations.settle import abort, expire
 from dptext_etl.ledger.storage.keyed_ids import keyed_ids, matrix
 from dptext_etl.ledger.storage.store import open_store
@@ -100,28 +101,8 @@ class Ledger(Keeper):
             raise
         return cls(book)
 
-    @staticmethod
-    def migrate(url: str | Path, *, timeout: float = 60.0) -> int:
-        """Bring a ledger of an older schema to the schema of this version, in one transaction.
-
-        Args:
-            url: The ledger, as `open` takes it.
-            timeout: Seconds to wait for another writer.
-
-        Returns:
-            The schema that the ledger had before.
-
-        Raises:
-            LedgerError: There is no ledger, its schema is newer, or it is locked.
-        """
-        store = open_store(str(url), create=False, timeout=timeout, migrate=True)
-        try:
-            return store.version
-        finally:
-            store.close()
-
     def read_key(self) -> None:
-        """Read the id key, and compare it with the ledger's; then other threads may call `hash_ahead`.
+        """Read the id key, and compare it with the ledger's; then other threads may call `make_ready`.
 
         Raises:
             KeyReferenceError: The key is missing, malformed, readable by others, or printed in documents.
@@ -129,21 +110,34 @@ class Ledger(Keeper):
         """
         _ = self._book.id_key.secret
 
-    def hash_ahead(self, unit: Unit, ids: pa.Array, canary: Mask | None = None) -> None:
-        """Hash the record ids of a batch, in any thread; its reservation and its commit need not do so then.
+    def make_ready(
+        self,
+        unit: Unit,
+        ids: pa.Array,
+        subjects: pa.Array | None,
+        charges: Sequence[Charge],
+        *,
+        canary: Mask | None = None,
+        sealed: bool = False,
+    ) -> Ready:
+        """Prepare a batch for `reserve`, in any thread; its commit need not hash its ids again, either.
 
         Args:
             unit: Who has the budget, "subject" or "record".
-            ids: Canonical record ids, strings, no nulls, each once.
+            ids: As `reserve` takes them, and so the others.
+            subjects: Canonical subject ids.
+            charges: One charge per text column.
             canary: Marks canary rows, shape (records,).
+            sealed: Encode the rows, too, as they will be if all of them are new.
 
         Raises:
-            InputError: Ids are null, repeated or of another type.
+            InputError: Ids are null, repeated or of another type, a subject is missing, or lengths differ.
         """
-        found = record_ids(self._book.id_key, ids, canary)
-        found.distinct_order()
-        if unit == "record":
-            found.as_units()
+        batch = identify(self._book.id_key, unit, ids, subjects, canary)
+        columns = [column(item, batch.size) for item in charges]
+        if sealed:
+            columns = [seal_ahead(batch, item) for item in columns]
+        return Ready(unit, ids, subjects, tuple(charges), batch, columns)
 
     def reserve(  # noqa: PLR0917  (who asks, where it adds up, for whom)
         self,
@@ -157,6 +151,7 @@ class Ledger(Keeper):
         canary: Mask | None = None,
         on_cap: Literal["quarantine", "refuse"] = "quarantine",
         forms: IdForms | None = None,
+        ready: Ready | None = None,
     ) -> ReserveResult:
         """Reserve the worst case of a batch, before any of its texts is scored.
 
@@ -174,9 +169,10 @@ class Ledger(Keeper):
             canary: Marks canary rows, shape (records,); they belong to nobody and take nothing from any cap.
             on_cap: "quarantine" leaves records over the cap out; "refuse" raises and charges nothing of the batch.
             forms: The forms that the ids had before they were canonical strings; their first use pins them.
+            ready: What `make_ready` made of the same batch; None makes it now.
 
         Raises:
-            InputError: Ids are null, repeated or of another type, a subject is missing, or lengths differ.
+            InputError: As `make_ready`, or that was made of another batch.
             LedgerError: A release is revoked or unknown, the cap or a form differs from the pinned one, or the ledger
                 is locked.
             BudgetError: A record is over the cap and `on_cap` is "refuse".
@@ -185,15 +181,17 @@ class Ledger(Keeper):
             raise InputError("a batch needs a charge in at least one column, and at most one per release")
         if any(item.ref.dataset != scope.dataset for item in charges):
             raise InputError("scope and releases must be of one dataset")
-        batch = identify(self._book.id_key, scope.unit, ids, subjects, canary)
-        columns = [column(item, batch.size) for item in charges]
-        book, ready = self._book, self._foreseen(job, scope, batch, columns)
+        if ready is None:
+            ready = self.make_ready(scope.unit, ids, subjects, charges, canary=canary)
+        ready.require_of(scope.unit, ids, subjects, charges, canary)
+        batch, columns, book = ready.batch, ready.columns, self._book
+        foreseen = self._foreseen(job, scope, batch, columns)
 
         def charge() -> U8:
             book.forget_dead_runs()
             pinned = self._capped(scope, cap, raising=False, lowering=False)
             book.forms.require(scope, [item.ref.column for item in charges], forms)
-            asked, foresight = Request(book, job, scope, pinned, batch), ready if book.store.lane else Foresight()
+            asked, foresight = Request(book, job, scope, pinned, batch), foreseen if book.store.lane else Foresight()
             return reserve(asked, columns, foresight, refuse=on_cap == "refuse")
 
         outcome = book.store.write(batch.size, charge)

@@ -1,7 +1,6 @@
 """COMMIT and what comes instead of it: one digest per identity, no refunds, expiry and abortion."""
 
 from concurrent.futures import ThreadPoolExecutor
-from itertools import repeat
 
 import numpy as np
 import pyarrow as pa
@@ -139,7 +138,7 @@ def test_ids_that_other_threads_hashed_ahead_are_not_hashed_again(kit, monkeypat
     marks = [np.array([at == 1] + [False] * (len(names) - 1)) for at, names in enumerate(batches)]
     with ThreadPoolExecutor(len(batches)) as pool:
         ids = [pa.array(names) for names in batches]
-        list(pool.map(kit.ledger.hash_ahead, repeat("record"), ids, marks))
+        list(pool.map(lambda ids, canary: kit.ledger.make_ready("record", ids, None, [], canary=canary), ids, marks))
     hashed = []
     monkeypatch.setattr(IdKey, "_hashed", lambda self, kind, ids: hashed.append(kind) or real(self, kind, ids))
     for names, canary in zip(batches, marks, strict=True):
@@ -148,7 +147,7 @@ def test_ids_that_other_threads_hashed_ahead_are_not_hashed_again(kit, monkeypat
         assert kit.commit(names, canary=canary) == [DONE] * len(names)
     assert not hashed
     with pytest.raises(InputError, match="repeated"):
-        kit.ledger.hash_ahead("record", pa.array(["x", "x"]))
+        kit.ledger.make_ready("record", pa.array(["x", "x"]), None, [])
     kit.sound()
 
 

@@ -1,6 +1,7 @@
 """RESERVE: who is charged, once, in row order, and what is refused before anything is written."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -9,6 +10,8 @@ import pytest
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import BudgetError, InputError, LedgerError
 from dptext_etl.ledger import Charge, Outcome, Scope
+from dptext_etl.ledger.operations import reserve
+from dptext_etl.ledger.storage.segments import seal
 from dptext_etl.policy import Cap
 
 NEW, PENDING, DONE, OVER, CHANGED = (
@@ -18,6 +21,42 @@ NEW, PENDING, DONE, OVER, CHANGED = (
     Outcome.OVER_CAP,
     Outcome.CHANGED,
 )
+
+
+def asked_for(kit, names, people):
+    """A batch as `reserve` and `make_ready` take it."""
+    ids = pa.array(names)
+    return ids, pa.array(people), [kit.charge(kit.ref(), names, 1, "text")]
+
+
+def test_rows_that_were_encoded_ahead_are_not_encoded_again(kit, monkeypatch):
+    sealed, scope, cap = [], Scope("reviews", "2026"), Cap(epsilon=9, period="2026")
+    monkeypatch.setattr(reserve, "seal", lambda *what: sealed.append(len(what[1]["canary"])) or seal(*what))
+    kit.ledger.read_key()
+    first, second = asked_for(kit, ["a", "b"], ["ann", "bob"]), asked_for(kit, ["b", "c"], ["bob", "cai"])
+    with ThreadPoolExecutor(2) as pool:
+        ready = list(pool.map(lambda batch: kit.ledger.make_ready("subject", *batch, sealed=True), [first, second]))
+    assert sealed == [2, 2]
+    assert kit.ledger.reserve("job", scope, cap, *first, ready=ready[0]).counts["RESERVED"] == 2
+    assert sealed == [2, 2]
+    assert kit.ledger.reserve("job", scope, cap, *second, ready=ready[1]).counts["RESERVED"] == 1
+    assert sealed == [2, 2, 1], "one of them is known: the other one is encoded alone"
+    assert kit.used("ann", "bob", "cai") == [1, 1, 1]
+    assert kit.commit(["a", "b", "c"]) == [0, 0, 0]
+    kit.sound()
+
+
+@pytest.mark.parametrize("other", ["ids", "subjects", "charges", "unit", "canary"])
+def test_what_was_made_ready_of_another_batch_is_refused(kit, other):
+    batch = dict(zip(("ids", "subjects", "charges"), asked_for(kit, ["a", "b"], ["ann", "bob"]), strict=True))
+    ready = kit.ledger.make_ready("subject", **batch)
+    if other in batch:
+        batch[other] = dict(zip(batch, asked_for(kit, ["a", "b"], ["ann", "bob"]), strict=True))[other]
+    canary = np.array([True, False]) if other == "canary" else None
+    scope = Scope("reviews", "2026", unit="record") if other == "unit" else Scope("reviews", "2026")
+    with pytest.raises(InputError, match="another batch"):
+        kit.ledger.reserve("job", scope, None, *batch.values(), canary=canary, ready=ready)
+    assert kit.ledger.reserve("job", Scope("reviews", "2026"), None, **batch).counts["RESERVED"] == 2
 
 
 def test_a_text_is_charged_once_however_often_it_is_asked_for(kit):

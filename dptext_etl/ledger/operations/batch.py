@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from dptext_etl.column import INFINITE
 from dptext_etl.errors import InputError
 from dptext_etl.guarantee import ADDITIVE
 from dptext_etl.ledger.idkey import IdKey, RecordIds
+from dptext_etl.ledger.operations.foresight import Sealed
 from dptext_etl.ledger.storage.keyed_ids import Bytes, Index, KeyedIds, keyed_ids, matrix
 from dptext_etl.ledger.terms import I64, Charge, Mask, ReleaseRef, Unit
 
@@ -36,13 +39,51 @@ class BatchIds(NamedTuple):
 
 
 class ColumnCharge(NamedTuple):
-    """What a batch takes in one column: identities, positions and amounts, shape (records, 32) and (records,)."""
+    """What a batch takes in one column: identities, positions and amounts, shape (records, 32) and (records,).
+
+    `sealed` holds all its rows, encoded, where that was done ahead.
+    """
 
     ref: ReleaseRef
     idem_keys: Bytes
     identities: KeyedIds
     n_worst: I64
     spends: Mapping[str, I64]
+    sealed: Sealed | None = None
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A batch that is ready to be judged.
+
+    Attributes:
+        unit: Who has the budget, "subject" or "record".
+        ids: The record ids that it was made of.
+        subjects: The subject ids that it was made of, or None.
+        charges: The charges that it was made of.
+        batch: Its hashed ids.
+        columns: What it takes, one entry per charge.
+    """
+
+    unit: Unit
+    ids: pa.Array = field(repr=False)
+    subjects: pa.Array | None = field(repr=False)
+    charges: tuple[Charge, ...] = field(repr=False)
+    batch: BatchIds = field(repr=False)
+    columns: list[ColumnCharge] = field(repr=False)
+
+    def require_of(
+        self, unit: Unit, ids: pa.Array, subjects: pa.Array | None, charges: Sequence[Charge], canary: Mask | None
+    ) -> None:
+        """Refuse another batch than that which this was made of; arrays must be the very same ones.
+
+        Raises:
+            InputError: It is another one.
+        """
+        same = self.ids is ids and self.subjects is subjects and self.unit == unit
+        same &= len(charges) == len(self.charges) and all(map(operator.is_, charges, self.charges))
+        if not (same and np.array_equal(_mask(canary, len(ids)), self.batch.canary)):
+            raise InputError("what was made ready is of another batch than the one that is to be reserved")
 
 
 def identify(id_key: IdKey, unit: Unit, ids: pa.Array, subjects: pa.Array | None, canary: Mask | None) -> BatchIds:

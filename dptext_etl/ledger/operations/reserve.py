@@ -132,7 +132,7 @@ def foresee(request: Request, columns: list[ColumnCharge]) -> Foresight:
     for item in judged.seen:
         rows = judged.rows(item)
         if len(rows):
-            foresight.prepare(item.name, _sealed(request, item, rows))
+            foresight.prepare(item.name, _sealed(request.batch, item.column, rows))
     if judged.totals is not None:
         foresight.prepare_charge(*_taken(request, judged), _charged(request, judged))
     return foresight
@@ -223,7 +223,7 @@ def _write(request: Request, item: Seen, rows: Index, foresight: Foresight) -> N
         refuse_more_records(book.records.count(column.ref) + own, bound, str(column.ref))
     if len(rows) < batch.size:
         order = _among(order, rows)
-    sealed, store = foresight.take(book.segments, item.name, rows, lambda: _sealed(request, item, rows))
+    sealed, store = foresight.take(book.segments, item.name, rows, lambda: _sealed(batch, column, rows))
     seq = book.journal.append(Event.RESERVE, job=request.job, **_place(request, column.ref), **sealed.facts)
     store(seq)
     place = (column.ref.id, column.ref.nonce, request.pinned.id)
@@ -234,9 +234,15 @@ def _write(request: Request, item: Seen, rows: Index, foresight: Foresight) -> N
     book.records.reserve(column.ref, seq, batch.record_ids.take(rows), order, column.identities.take(rows))
 
 
-def _sealed(request: Request, item: Seen, rows: Index) -> Sealed:
-    """Encode the new rows of a column."""
-    batch, column = request.batch, item.column
+def seal_ahead(batch: BatchIds, column: ColumnCharge) -> ColumnCharge:
+    """Encode all rows of a column, as they will be if all of them are new."""
+    return column._replace(sealed=_sealed(batch, column, np.arange(batch.size)))
+
+
+def _sealed(batch: BatchIds, column: ColumnCharge, rows: Index) -> Sealed:
+    """Encode the new rows of a column, unless that was done."""
+    if column.sealed is not None and len(rows) == batch.size:
+        return column.sealed
     values: dict[str, npt.NDArray[Any]] = {
         "record": batch.records,
         "unit": batch.units,

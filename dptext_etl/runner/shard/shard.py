@@ -25,7 +25,7 @@ from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
-from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, ReserveResult, Scope
+from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResult, Scope
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
@@ -136,17 +136,18 @@ class Shards:
         """
         with self.profile.stage("reserve"), seam("counting draws", DPTextError, _DEFECT):
             charged = charge(planted, self.columns, self.policy)
-            self.ledger.hash_ahead(self.policy.unit, charged.ids, canary_marks(planted))
-        return self.turns.take("reserve", index, lambda: self._reserved(planted, charged))
-
-    def _reserved(self, planted: pl.DataFrame, charged: Charged) -> Reserved:
-        with self.profile.stage("reserve"):
             canary = canary_marks(planted)
+            batch = (charged.ids, charged.subjects, charged.charges)
+            ready = self.ledger.make_ready(self.policy.unit, *batch, canary=canary, sealed=self.turns.side_by_side)
+        return self.turns.take("reserve", index, lambda: self._reserved(planted, charged, ready))
+
+    def _reserved(self, planted: pl.DataFrame, charged: Charged, ready: Ready) -> Reserved:
+        with self.profile.stage("reserve"):
+            canary = ready.batch.canary
             self._probe_before(charged, canary)
             scope, cap = Scope.of(self.policy), self.policy.cap
-            result = self.ledger.reserve(
-                self.job, scope, cap, charged.ids, charged.subjects, charged.charges, canary=canary, forms=charged.forms
-            )
+            batch, forms = (charged.ids, charged.subjects, charged.charges), charged.forms
+            result = self.ledger.reserve(self.job, scope, cap, *batch, canary=canary, forms=forms, ready=ready)
             remember(self.ledger, self.memory, self.policy, self.job)
             self.profile.count("reserve", rows=planted.height)
         self.checkpoint("reserved")
@@ -172,8 +173,8 @@ class Shards:
         """
         reserved = self.reserve(planted, index)
         answers = reserved.answers
-        left_out = pl.Series(to_arrow(reserved.outcome == Outcome.OVER_CAP))
-        over = reserved.frame.select(self.policy.id).filter(left_out)
+        left_out = np.flatnonzero(reserved.outcome == Outcome.OVER_CAP)
+        over = reserved.frame[[self.policy.id]][pl.Series(to_arrow(left_out))]
         if over.height and self.policy.on_cap == "refuse":
             raise BudgetError(f"{over.height} records would exceed the cap", "did the source change? Run again")
         self.staging.quarantine(index, over)
@@ -330,7 +331,7 @@ class Shards:
 
     def _inputs(self, reserved: Reserved) -> str:
         """Hash what a staged shard depends on: identities (keyed hashes of the texts), ids, kept values, order."""
-        clear = reserved.frame.select(self.policy.id, *self.policy.keep, CANARY)
+        clear = reserved.frame[[self.policy.id, *self.policy.keep, CANARY]]
         with seam("hashing kept columns", DPTextError, _DEFECT):
             buffer = io.BytesIO()
             clear.write_ipc(buffer)
