@@ -13,7 +13,8 @@ from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.engine import LocalEngine
 from dptext_etl.errors import LedgerError, bare
 from dptext_etl.ledger import Ledger, Outcome
-from dptext_etl.policy import PolicyLike, resolve
+from dptext_etl.ledger.storage.store import there_is
+from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.attempt import Attempt, refuse_other_rows, refuse_over_cap, row_counts
@@ -66,14 +67,17 @@ def stage(
             present = partial(engine.present, source)
             numbers = engine.shards(source, policy)
             prepared.result()
+            made = beside.submit(_make_ledger, policy)
             plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
+            made.result()
         profile.count("examine", rows=source.total)
-        with profile.stage("open"), Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:
-            refs = attempt.register(ledger, table.id_type)
-        checkpoint("registered")
-        work = Work(attempt, source, plans, refs, staging, checkpoint)
-        answers = _reserve_all(engine, work, progress) if attempt.refusing else None
-        done = _computed(engine, work, "release", progress)
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:  # open until the shards are done, too
+            with profile.stage("open"):
+                refs = attempt.register(ledger, table.id_type)
+            checkpoint("registered")
+            work = Work(attempt, source, plans, refs, staging, checkpoint)
+            answers = _reserve_all(engine, work, progress) if attempt.refusing else None
+            done = _computed(engine, work, "release", progress)
         staged = sorted((item.staged for item in done), key=lambda shard: shard.index)
         staging.keep_only(staged)
     answers = outcomes(done) if answers is None else answers
@@ -82,6 +86,12 @@ def stage(
     seconds = time.monotonic() - attempt.began
     read = (rows, table.dropped, source.base, seconds, table.origin, profile)
     return StagedRun(policy, partition, tuple(staged), tuple(plans), refs, *read)
+
+
+def _make_ledger(policy: Policy) -> None:
+    """Make the ledger where there is none: that waits for the disk, while others compute."""
+    if not there_is(policy.ledger.url):
+        Ledger.open(policy.ledger.url, policy.ledger.id_key).close()
 
 
 def _computed(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[Done]:

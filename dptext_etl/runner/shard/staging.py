@@ -91,7 +91,7 @@ class Staging:
         files: dict[Path, Callable[[IO[bytes]], object]] = {_draws(path): draws.write_ipc}
         if as_published:
             rows, canaries = apart(frame)
-            files |= {path: writer(rows, "parquet"), beside: canaries.write_parquet}
+            files |= {beside: canaries.write_parquet, path: writer(rows, "parquet")}
         else:
             files |= {path: partial(frame.write_parquet, compression=_QUICK)}
         for place, fill in files.items():
@@ -181,7 +181,7 @@ class Staging:
             return whole(self.path(shard))
 
     def copy(self, shard: StagedShard, path: Path) -> int:
-        """Copy the part of a shard that was staged as it is published, and return its rows.
+        """Copy the part of a shard that was staged as it is published, and return its rows; its folder is not flushed.
 
         Args:
             shard: The shard.
@@ -202,7 +202,7 @@ class Staging:
         with seam("reading what was staged", hint=_AGAIN):
             staged = self.shelf.here(self.path(shard)).open("rb")
         with staged:
-            durable.write(path, fill, action="writing a part")
+            durable.write(path, fill, action="writing a part", listed=False)
         return shard.counts["rows"]
 
     def require(self, shard: StagedShard) -> None:
