@@ -16,7 +16,7 @@ from dptext_etl.runner.progress import Course, Listener
 from dptext_etl.runner.publish.gating import check, reports
 from dptext_etl.runner.publish.publication import publish
 from dptext_etl.runner.shard.attempt import Attempt
-from dptext_etl.runner.summary import RunSummary, summarise
+from dptext_etl.runner.summary import RunSummary, remaining, summarise
 from dptext_etl.runner.unchanged import Input
 from dptext_etl.side_by_side import both
 
@@ -68,12 +68,12 @@ def run(
             checkpoint=checkpoint,
         )
         verdicts = check(staged, judge=engine.judge, progress=course, checkpoint=checkpoint)
-        published, reported = both(
+        published, (reported, left) = both(
             lambda: publish(staged, verdicts, write=engine.write, progress=course, checkpoint=checkpoint),
-            lambda: reports(staged),
+            lambda: (reports(staged), remaining(policy)),
             threads(),
         )
-        return summarise(staged, verdicts, published, time.monotonic() - began, reported)
+        return summarise(staged, verdicts, published, time.monotonic() - began, reported=reported, left=left)
 
     source = _input(policy, engine, partition, accept_lower_cap=accept_lower_cap)
     if source is None:

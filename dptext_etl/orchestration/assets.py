@@ -22,7 +22,7 @@ from dptext_etl.orchestration.telling import teller
 from dptext_etl.policy import Policy
 from dptext_etl.runner.progress import Listener
 from dptext_etl.runner.publish.gating import reports
-from dptext_etl.runner.summary import summarise
+from dptext_etl.runner.summary import remaining, summarise
 
 Result = dg.MaterializeResult[Any]
 Step = Callable[[Policy, str | None, Listener, dg.AssetKey], facts.Metadata]
@@ -120,6 +120,7 @@ def _publish(policy: Policy, partition: str | None, listener: Listener, raw: dg.
     staged = handover.find_run(policy, partition)
     verdicts = handover.find_verdicts(staged)
     done = runner.publish(staged, verdicts, progress=listener)
-    summary = summarise(staged, verdicts, done, staged.seconds + time.monotonic() - began, reports(staged))
+    seconds = staged.seconds + time.monotonic() - began
+    summary = summarise(staged, verdicts, done, seconds, reported=reports(staged), left=remaining(policy))
     handover.clear(staged)
     return facts.of_published(staged, summary, raw)

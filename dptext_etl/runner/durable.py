@@ -57,7 +57,7 @@ def write(
             flush(path.parent)
 
 
-def name_again(path: Path, again: Path, *, mode: int = PRIVATE_FILE) -> None:
+def name_again(path: Path, again: Path, *, mode: int = PRIVATE_FILE, listed: bool = True) -> None:
     """Give a file a second name that outlives the first, durably.
 
     Nothing happens if the file is gone or the name is taken.
@@ -66,6 +66,7 @@ def name_again(path: Path, again: Path, *, mode: int = PRIVATE_FILE) -> None:
         path: The file.
         again: Its second name.
         mode: Permissions of the copy that is made where the file system has no links.
+        listed: Flush the folder, too (see `write`).
 
     Raises:
         InputError: There is no room or no access.
@@ -81,7 +82,8 @@ def name_again(path: Path, again: Path, *, mode: int = PRIVATE_FILE) -> None:
             return
         except OSError:  # a file system without links
             write(again, lambda file: file.write(path.read_bytes()), mode=mode, action="keeping what was staged")
-    flush(again.parent)
+    if listed:
+        flush(again.parent)
 
 
 def private_folder(path: Path) -> None:

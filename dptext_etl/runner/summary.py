@@ -9,6 +9,7 @@ from typing import Any
 from dptext_etl import html_tables
 from dptext_etl.checks import Verdict
 from dptext_etl.ledger import Ledger, Scope
+from dptext_etl.policy import Policy
 from dptext_etl.runner.amounts import combined, given_back, shown
 from dptext_etl.runner.publish.publication import Published
 from dptext_etl.runner.staged import StagedRun
@@ -88,12 +89,24 @@ class RunSummary:
         return asdict(self)
 
 
+def remaining(policy: Policy) -> dict[str, Any]:
+    """Return what is left of the budget in the scope of a policy; publishing takes nothing from it.
+
+    Raises:
+        LedgerError: The ledger cannot be read.
+    """
+    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
+        return ledger.remaining(Scope.of(policy)).as_dict()
+
+
 def summarise(
     staged: StagedRun,
     verdicts: tuple[Verdict, ...],
     published: Published,
     seconds: float,
+    *,
     reported: Sequence[Mapping[str, Any]],
+    left: dict[str, Any],
 ) -> RunSummary:
     """Summarise what a run did.
 
@@ -103,10 +116,9 @@ def summarise(
         published: What was published.
         seconds: The duration of the run.
         reported: Its reports (`gating.reports`).
+        left: What is left of its budget (`remaining`).
     """
     policy = staged.policy
-    with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False, read_only=True) as ledger:
-        left = ledger.remaining(Scope.of(policy)).as_dict()
     words = sum(shard.counts["words"] for shard in staged.shards)
     spend = shown(combined(shard.spends for shard in staged.shards))
     return RunSummary(

@@ -179,7 +179,7 @@ class Input:
             return
         said = replace(summary, profile=[]).as_dict()
         facts = {"version": _VERSION, "seal": self.seal, "manifest": summary.manifest, "summary": said}
-        text = json.dumps(facts, indent=1).encode()
+        text = json.dumps(facts).encode()  # in one line: C code alone writes it
         shelf.write(self._path, lambda file: file.write(text), action="noting what was published")
 
     @property

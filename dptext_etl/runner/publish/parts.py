@@ -28,6 +28,8 @@ _ELSEWHERE = ".elsewhere"
 """Ends the name of a folder where other machines draft parts; it stands beside the drafts, and no version holds it."""
 _WIDTH = 2
 """Parts that are written at a time, at most: each is in memory."""
+_COPIES = 4
+"""Parts that are copied at a time, at most: while some wait for the disk, others are read."""
 _AGAIN = "is there room and access? Readers still see the version before; run the same policy again"
 
 
@@ -199,6 +201,7 @@ class Writer:
         with seam("putting a version in place", InputError, _AGAIN):
             for path in self._drafts.iterdir():
                 path.chmod(durable.PUBLIC_FILE)
+            flush(self._drafts)  # once for all parts
             self._drafts.chmod(target.parent.stat().st_mode & 0o777)
             if target.exists():  # of a run that was killed before its manifest: no reader was pointed at it
                 shutil.rmtree(target)
@@ -266,7 +269,7 @@ def write_part(staging: Staging, shard: StagedShard, path: Path, file_format: st
     Raises:
         InputError: The staged file is gone or has changed, or there is no room.
     """
-    if file_format == "parquet" and shard.canaries:
+    if _is_copy(shard, file_format):
         return staging.copy(shard, path), shard.sha256
     return _written(staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY), path, file_format)
 
@@ -279,10 +282,18 @@ def write_here(writer: Writer, shards: Iterable[StagedShard], each: Callable[[in
         shards: The shards, in order.
         each: Called after every shard with its rows.
     """
-    for rows in writer.add(shards, min(_WIDTH, threads())):
+    shards = list(shards)
+    copied = all(_is_copy(shard, writer.format) for shard in shards)
+    width = min(2 * threads(), _COPIES) if copied else min(threads(), _WIDTH)
+    for rows in writer.add(shards, width if threads() > 1 else 1):
         each(rows)
 
 
+def _is_copy(shard: StagedShard, file_format: str) -> bool:
+    """Whether a shard was staged as the part that is published."""
+    return file_format == "parquet" and bool(shard.canaries)
+
+
 def _written(frame: pl.DataFrame, path: Path, file_format: str) -> tuple[int, str]:
-    durable.write(path, writer(frame, file_format), action="writing a part")
+    durable.write(path, writer(frame, file_format), action="writing a part", listed=False)
     return frame.height, sha256(path)

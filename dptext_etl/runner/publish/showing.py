@@ -108,7 +108,7 @@ def _filled(sink: LocalSink, manifest: Manifest) -> Path:
             continue
         draft = place / f".{name}.draft"
         draft.unlink(missing_ok=True)
-        durable.name_again(version, draft, mode=durable.PUBLIC_FILE)
+        durable.name_again(version, draft, mode=durable.PUBLIC_FILE, listed=False)
         draft.replace(path)
     flush(place)
     if place != folder:
