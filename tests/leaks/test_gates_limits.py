@@ -1,5 +1,7 @@
 """Where gates have no power they say so; faithful runs, which are never published, are judged by what they may keep."""
 
+import hashlib
+
 import polars as pl
 import pytest
 
@@ -11,7 +13,7 @@ from dptext_etl.engines import stage
 @pytest.fixture
 def staged(tmp_path, small_vectors):
     """A function that stages a small table under a mechanism and evaluates its gates, after a bug if one is given."""
-    _kernel.Secret().write(str(tmp_path / "noise.key"))
+    _kernel.Secret.from_bytes(hashlib.sha256(b"limits").digest()).write(str(tmp_path / "noise.key"))
     texts = ["Good word, the good!", "unknownword 42 the", "wordab wordac", ""] * 10
     pl.DataFrame({"id": [f"r{n}" for n in range(40)], "text": texts}).write_parquet(tmp_path / "raw.parquet")
 
