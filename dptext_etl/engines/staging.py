@@ -71,7 +71,7 @@ def stage(
             plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
             made.result()
         profile.count("examine", rows=source.total)
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:  # open until the shards are done, too
+        with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:  # shards open it again: it closes last
             with profile.stage("open"):
                 refs = attempt.register(ledger, table.id_type)
             checkpoint("registered")

@@ -183,7 +183,8 @@ class Ledger(Keeper):
             raise InputError("scope and releases must be of one dataset")
         if ready is None:
             ready = self.make_ready(scope.unit, ids, subjects, charges, canary=canary)
-        ready.require_of(scope.unit, ids, subjects, charges, canary)
+        else:
+            ready.require_of(scope.unit, ids, subjects, charges, canary)
         batch, columns, book = ready.batch, ready.columns, self._book
         foreseen = self._foreseen(job, scope, batch, columns)
 

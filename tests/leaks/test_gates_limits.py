@@ -7,7 +7,9 @@ import pytest
 
 from dptext_etl import Ledger, Policy, _kernel
 from dptext_etl.checks import CANARY, Candidate, evaluate, staged_rows
+from dptext_etl.checks.gates.canaries_foreign import OutOfVocabularyCanaries
 from dptext_etl.engines import stage
+from dptext_etl.mechanisms.custext import CusText
 
 
 @pytest.fixture
@@ -103,3 +105,16 @@ def test_known_words_that_pass_through_a_faithful_run_are_found(staged):
 
     verdicts = staged({"epsilon": 2.0, "mode": "faithful"}, bug, publish=False)
     assert failed(verdicts) == {"canaries_native", "duplicates_beyond_chance", "rows_ledgered"}
+
+
+@pytest.mark.parametrize(("mark", "hits"), [(True, 0), (False, 1), (None, 1)])
+def test_where_chance_may_spell_a_word_marked_rows_alone_are_not_searched(small_vectors, monkeypatch, mark, hits):
+    monkeypatch.setattr(CusText, "out_of_vocabulary_chance", lambda _: 1.0)
+    mechanism = {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors}
+    places = {"source": "raw.parquet", "sink": "published", "key": "file:noise.key", "ledger": {"url": "ledger.db"}}
+    column = [{"name": "text", "mechanism": mechanism, "allow": ["cluster"]}]
+    policy = Policy.parse({"dataset": "d", "release": "r", "id": "id", "unit": "record", "column": column, **places})
+    gate = OutOfVocabularyCanaries(policy, {"text": ["abcdefghijklmnopqrst"]}, planted=1)
+    marks = pl.Series(CANARY, [mark], dtype=pl.Boolean)
+    gate.feed(pl.DataFrame([pl.Series("id", ["a"]), pl.Series("text", ["some abcdefghijklmnopqrst"]), marks]))
+    assert gate.verdict().counts["hits"] == hits

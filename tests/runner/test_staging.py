@@ -1,11 +1,14 @@
 """Staged shards: what is durable when one is staged, and what its record holds."""
 
+from types import SimpleNamespace
+
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
 
 from dptext_etl.errors import InputError
 from dptext_etl.runner import durable
+from dptext_etl.runner.publish import parts
 from dptext_etl.runner.publish.parts import write_part
 from dptext_etl.runner.shard.records import Facts, StagedShard
 from dptext_etl.runner.shard.staging import Staging
@@ -32,6 +35,20 @@ def test_all_names_of_a_shard_are_durable_when_it_is_staged(staging, monkeypatch
     there = {path.name for path in staging.folder.iterdir()}
     assert there == {"shard-00003.parquet", "shard-00003.draws", "shard-00003.json"}
     assert listed == [there], "the folder is flushed once, and after the last of its files has its name"
+
+
+def test_the_names_of_all_parts_are_durable_before_the_version_has_its_name(staging, tmp_path, monkeypatch):
+    versions, listed = tmp_path / "versions", []
+    versions.mkdir()
+    layout = SimpleNamespace(remote_sink=False, local=SimpleNamespace(versions=versions), sink_format="parquet")
+    shards = [staging.save(number, ROWS, DRAWS, "inputs", FACTS, as_published=True) for number in range(3)]
+    monkeypatch.setattr(parts, "flush", lambda folder: listed.append((folder.name, {p.name for p in folder.iterdir()})))
+    with parts.Writer(layout, staging, 1) as writer:
+        parts.write_here(writer, shards, lambda _: None)
+        writer.finish()
+    names = {f"part-0000{number}.parquet" for number in range(3)}
+    assert listed == [(".v1.incomplete", names), ("versions", {"v1"})]
+    assert {path.name for path in (versions / "v1").iterdir()} == names
 
 
 def test_a_record_reads_as_it_was_written(staging):

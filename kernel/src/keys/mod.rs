@@ -2,4 +2,5 @@
 
 pub mod canon;
 pub mod digests;
+pub mod releases;
 pub mod secrets;

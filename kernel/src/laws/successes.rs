@@ -1,7 +1,7 @@
 //! How many of independent trials succeed, each with a probability of its own (Poisson-binomial).
 
 /// `P[X >= t]` for `t = 0 ..= min(most, trials)`: every entry takes two products and a sum per trial, all of them
-/// non-negative and rounded once each. What is lost by that, the caller adds.
+/// non-negative and rounded once each. The caller adds a bound of that rounding.
 pub fn upper_tail(chances: &[f64], most: usize) -> Vec<f64> {
     let mut tail = vec![1.0];
     tail.resize(chances.len().min(most) + 1, 0.0);

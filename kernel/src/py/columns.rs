@@ -15,7 +15,7 @@ use crate::columns::ids::{self, Fields};
 use crate::columns::strings::{Strings, StringsBuilder};
 use crate::errors::{Error, Result};
 use crate::keys::digests::{self, Hash};
-use crate::keys::secrets::ledger_id;
+use crate::keys::releases::ledger_id;
 use crate::text::copies::{Copies, Room};
 use crate::threads;
 

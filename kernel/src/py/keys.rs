@@ -9,7 +9,8 @@ use pyo3::types::PyBytes;
 use super::arrow_ffi::Text;
 use super::{attached, detached};
 use crate::errors::{Error, Result};
-use crate::keys::secrets::{ask, ReleaseKey, Secret};
+use crate::keys::releases::ReleaseKey;
+use crate::keys::secrets::{ask, Secret};
 
 /// A secret of 32 bytes.
 #[pyclass(frozen, name = "Secret", module = "dptext_etl._kernel")]
