@@ -138,6 +138,23 @@ class WordSet:
         A single blank separates words. Nulls and empty texts have none.
         """
 
+class Patterns:
+    """Patterns without a blank by form of writing; every result has a count per form.
+
+    Args:
+        forms: The patterns of each form, and whether they are found in any case.
+    """
+
+    def __new__(cls, forms: list[tuple[list[bytes], bool]]) -> Patterns: ...
+    def occurrences(self, data: bytes, after: int) -> list[int]:
+        """Return how many occurrences end behind the first `after` bytes."""
+
+    def holding(self, texts: _Arrow, threads: int | None = None) -> list[int]:
+        """Return how many texts hold a pattern; nulls hold none."""
+
+    def across(self, left: _Arrow, right: _Arrow, threads: int | None = None) -> list[int]:
+        """Return in how many rows a pattern begins in the left text and ends in the right one."""
+
 class NearLaw:
     def __new__(cls, column_norms: _Arrow, scale: float, epsilon: float, diameter: float, least: int) -> NearLaw: ...
     def __len__(self) -> int: ...
@@ -270,9 +287,6 @@ def record_keys(release_key: ReleaseKey, ids: _Arrow, texts: _Arrow, nonce: int 
 def idem_keys(release_key: ReleaseKey, ids: _Arrow, texts: _Arrow, nonce: int = 0) -> Column: ...
 def hash_ids(secret: Secret, kind: str, ids: _Arrow) -> Column: ...
 def digests(texts: _Arrow) -> Column: ...
-def stretches(texts: _Arrow, least: int, threads: int | None = None) -> Column:
-    """Return the places (uint32) of the texts that hold so many bytes in a row that are no blanks."""
-
 def upper_tail(chances: _Arrow, most: int) -> Column:
     """Return P[X >= t] for t = 0 to `most` (float64), where X counts successes with these chances (float64)."""
 

@@ -1,4 +1,4 @@
-"""Released texts as gates look at them: words outside a list, stretches without a blank."""
+"""Released texts as gates look at them: words outside a list, patterns without a blank."""
 
 import polars as pl
 import pyarrow as pa
@@ -33,14 +33,30 @@ def test_words_outside_a_list_are_those_of_a_split(kind):
     assert _kernel.WordSet([]).outside(pl.Series(TEXTS)) == (expected[0], expected[0])
 
 
+FORMS = [([b"fifteen", b"WORD"], True), ([b"The"], False), ([b"a\0", "été".encode()], False)]
+
+
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_stretches_are_counted_in_bytes_between_blanks(kind):
-    for least in (1, 3, 5, 15, 16, 17, 40):
-        stretches = [max(map(len, (text or "").encode().split(b" "))) >= least for text in TEXTS]
-        found = pa.array(_kernel.stretches(pa.array(TEXTS, kind), least)).to_pylist()
-        assert found == [row for row, there in enumerate(stretches) if there], least
-    many = pa.array(_kernel.stretches(pa.array(TEXTS * 900, kind), 16, threads=3)).to_pylist()
-    assert many == sorted(many)
-    assert len(many) == 2 * 900
-    with pytest.raises(InputError):
-        _kernel.stretches(pa.array(TEXTS, kind), 0)
+def test_texts_that_hold_patterns_are_counted_by_form(kind):
+    patterns = _kernel.Patterns(FORMS)
+    assert patterns.holding(pa.array(TEXTS, kind)) == [2, 1, 2]
+    assert patterns.holding(pa.array(TEXTS * 900, kind), threads=3) == [1800, 900, 1800]
+    assert patterns.occurrences(b"The the a\0a\0 FIFTEENword", 0) == [2, 1, 2]
+    assert patterns.occurrences(b"The the a\0a\0 FIFTEENword", 12) == [2, 0, 0]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_patterns_are_found_across_two_columns(kind):
+    patterns = _kernel.Patterns(FORMS)
+    left, right = ["a fif", "fif ", "Th", None, "fifteen", "wOr", ""], ["teen b", "teen", "e", "word", "x", "D", "word"]
+    assert patterns.across(pa.array(left, kind), pa.array(right, kind)) == [2, 1, 0]
+    many = patterns.across(pa.array(left * 900, kind), pa.array(right * 900, kind), threads=3)
+    assert many == [1800, 900, 0]
+    with pytest.raises(InputError, match="as many rows"):
+        patterns.across(pa.array(left, kind), pa.array(right[1:], kind))
+
+
+@pytest.mark.parametrize("pattern", [b"", b"a b"])
+def test_a_pattern_that_cannot_stand_between_blanks_is_refused(pattern):
+    with pytest.raises(InputError, match="no blank"):
+        _kernel.Patterns([([pattern], True)])

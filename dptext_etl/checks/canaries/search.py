@@ -11,12 +11,11 @@ from __future__ import annotations
 import base64
 import gzip
 from collections.abc import Iterable, Iterator
-from itertools import pairwise
+from itertools import pairwise, starmap
 from pathlib import Path
 from typing import IO
 
 import polars as pl
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dptext_etl import _kernel
@@ -27,8 +26,6 @@ FORMS = ("plain", "reversed", "base64", "percent", "hex", "utf16")
 
 _CHUNK = 1 << 22
 _ROWS = 20_000
-_FEW = 1 << 14
-"""Bytes of cells up to which no automaton is built for all patterns: that takes milliseconds."""
 _EXACT = frozenset({"base64"})
 """Forms in which case matters; the others are found in any case."""
 
@@ -63,23 +60,20 @@ class Searcher:
         tokens = sorted(set(tokens))
         if any(len(token) < 8 or not (token.isascii() and token.isalpha()) for token in tokens):
             raise InputError("a canary token has at least 8 ASCII letters")
-        self._patterns = {
-            form: sorted({pattern for token in tokens for pattern in _written(token, form)}) for form in FORMS
-        }
-        lengths = [len(pattern) for patterns in self._patterns.values() for pattern in patterns]  # none holds a blank
-        self._shortest = min(lengths, default=None)
-        self._longest = max(lengths, default=1)
+        patterns = {form: sorted({pattern for token in tokens for pattern in _written(token, form)}) for form in FORMS}
+        self._patterns = _kernel.Patterns([(patterns[form], form not in _EXACT) for form in FORMS])
+        self._longest = max((len(pattern) for written in patterns.values() for pattern in written), default=1)
 
     def find(self, anything: bytes | str | Path | pl.DataFrame) -> dict[str, int]:
         """Count hits by form (see `find`)."""
         hits = dict.fromkeys(FORMS, 0)
         with seam("searching for canaries"):
             for found in self._search(anything):
-                for form, count in found.items():
+                for form, count in zip(FORMS, found, strict=True):
                     hits[form] += count
         return hits
 
-    def _search(self, anything: bytes | str | Path | pl.DataFrame) -> Iterator[dict[str, int]]:
+    def _search(self, anything: bytes | str | Path | pl.DataFrame) -> Iterator[list[int]]:
         if isinstance(anything, pl.DataFrame):
             yield from self._in_frame(anything)
         elif isinstance(anything, Path):
@@ -87,7 +81,7 @@ class Searcher:
         else:
             yield self._in_bytes(anything if isinstance(anything, bytes) else anything.encode("utf-8", "surrogatepass"))
 
-    def _in_path(self, path: Path) -> Iterator[dict[str, int]]:
+    def _in_path(self, path: Path) -> Iterator[list[int]]:
         if path.is_dir():
             for inner in sorted(item for item in path.rglob("*") if item.is_file()):
                 yield self._in_bytes(str(inner.relative_to(path)).encode("utf-8", "surrogateescape"))
@@ -104,7 +98,7 @@ class Searcher:
             else:
                 yield from self._in_stream(file)
 
-    def _in_parquet(self, path: Path) -> Iterator[dict[str, int]]:
+    def _in_parquet(self, path: Path) -> Iterator[list[int]]:
         with path.open("rb") as file:
             size = file.seek(-8, 2)
             footer = min(size, int.from_bytes(file.read(4), "little"))
@@ -116,77 +110,25 @@ class Searcher:
                 if isinstance(frame, pl.DataFrame):
                     yield from self._in_frame(frame)
 
-    def _in_stream(self, file: IO[bytes] | gzip.GzipFile) -> Iterator[dict[str, int]]:
+    def _in_stream(self, file: IO[bytes] | gzip.GzipFile) -> Iterator[list[int]]:
         kept = b""
         while chunk := file.read(_CHUNK):
             window = kept + chunk
             yield self._in_bytes(window, after=len(kept))
             kept = window[-(self._longest - 1) :]
 
-    def _in_bytes(self, data: bytes, after: int = 0) -> dict[str, int]:
+    def _in_bytes(self, data: bytes, after: int = 0) -> list[int]:
         """Count occurrences that end after the first `after` bytes, which were searched before."""
-        folded = data.lower()
-        return {
-            form: sum(_count(data if form in _EXACT else folded, pattern, after) for pattern in patterns)
-            for form, patterns in self._patterns.items()
-        }
+        return self._patterns.occurrences(data, after)
 
-    def _in_frame(self, frame: pl.DataFrame) -> Iterator[dict[str, int]]:
+    def _in_frame(self, frame: pl.DataFrame) -> Iterator[list[int]]:
         yield self._in_bytes("\0".join(frame.columns).encode())
         for start in range(0, frame.height, _ROWS):
             rows = frame.slice(start, _ROWS)
             leaves = [leaf for column in rows for leaf in _leaves(column)]
-            yield from map(self._in_column, leaves)
-            beside = [leaf.fill_null("") if leaf.null_count() else leaf for leaf in leaves if len(leaf) == rows.height]
-            for left, right in pairwise(beside):
-                yield self._across(left.str.tail(self._longest - 1), right.str.head(self._longest - 1))
-
-    def _across(self, left: pl.Series, right: pl.Series) -> dict[str, int]:
-        """Count the rows in which a pattern begins in one column and ends in the next."""
-        joined = self._in_column(left + right)
-        if not any(joined.values()):
-            return joined
-        apart = self._in_column(left), self._in_column(right)
-        return {form: max(0, joined[form] - sum(part[form] for part in apart)) for form in FORMS}
-
-    def _in_column(self, column: pl.Series) -> dict[str, int]:
-        """Count the cells that hold any pattern of a form; in the usual case no cell is long enough without a blank."""
-        hits = dict.fromkeys(FORMS, 0)
-        if self._shortest is None:
-            return hits
-        column = column[pl.Series(pa.array(_kernel.stretches(column, self._shortest)))]
-        if not len(column) or self._few_and_clean(column):
-            return hits
-        for exact in (True, False):
-            forms = [form for form in FORMS if (form in _EXACT) is exact]
-            every = [pattern.decode() for form in forms for pattern in self._patterns[form]]
-            suspects = column.filter(_holds(column, every, exact))
-            if len(suspects):
-                for form in forms:
-                    hits[form] = int(
-                        _holds(suspects, [pattern.decode() for pattern in self._patterns[form]], exact).sum()
-                    )
-        return hits
-
-    def _few_and_clean(self, column: pl.Series) -> bool:
-        """Whether cells are so few that looking for pattern by pattern is quick, and hold none."""
-        if int(column.str.len_bytes().sum() or 0) > _FEW:
-            return False
-        data = "\n".join(column.drop_nulls()).encode()  # no pattern holds a line break
-        return not any(self._in_bytes(data).values())
-
-
-def _holds(column: pl.Series, patterns: list[str], exact: bool) -> pl.Series:
-    frame = column.to_frame("cell")
-    return frame.select(
-        pl.col("cell").str.contains_any(patterns, ascii_case_insensitive=not exact).fill_null(value=False)
-    ).to_series()
-
-
-def _count(data: bytes, pattern: bytes, after: int) -> int:
-    """Count the occurrences of `pattern` that end after the first `after` bytes."""
-    start = max(0, after - len(pattern) + 1)
-    return data.count(pattern, start)
+            yield from map(self._patterns.holding, leaves)
+            beside = [leaf for leaf in leaves if len(leaf) == rows.height]
+            yield from starmap(self._patterns.across, pairwise(beside))
 
 
 def _written(token: str, form: str) -> Iterator[bytes]:

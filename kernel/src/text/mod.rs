@@ -7,6 +7,7 @@ pub mod lexicon;
 pub mod marks;
 pub mod outputs;
 pub mod packed;
+pub mod patterns;
 pub mod reading;
 pub mod vocabulary;
 pub mod words;

@@ -1,4 +1,4 @@
-//! Released texts as readers see them: words between single blanks, and stretches without a blank.
+//! Released texts as readers see them: words between single blanks.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -90,18 +90,6 @@ fn short(word: &[u8]) -> Option<u128> {
     Some(u128::from_le_bytes(bytes) | (word.len() as u128) << (8 * SHORT))
 }
 
-/// Whether a text holds `len` bytes in a row that are no blanks; `len` is at least 1.
-pub fn has_stretch(text: &str, len: usize) -> bool {
-    let mut rest = text.as_bytes();
-    while let Some(front) = rest.get(..len) {
-        match front.iter().rposition(|&byte| byte == b' ') {
-            Some(blank) => rest = rest.get(blank + 1..).unwrap_or_default(),
-            None => return true,
-        }
-    }
-    false
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,15 +120,5 @@ mod tests {
             assert_eq!(set.outside(&text), (words.len() as u64, outside as u64), "{text:?}");
         }
         assert_eq!(WordSet::new(["", "a"].into_iter()).outside("a  a"), (3, 0));
-    }
-
-    #[test]
-    fn stretches_are_found_wherever_they_stand() {
-        for text in texts() {
-            let longest = text.split(' ').map(str::len).max().unwrap();
-            for len in 1..12 {
-                assert_eq!(has_stretch(&text, len), longest >= len, "{text:?} {len}");
-            }
-        }
     }
 }
