@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import IO
 
 import polars as pl
+
+from dptext_etl.runner.source.cutting import size_of
+
+GROUP_BYTES = 4 << 20
+"""About so many bytes of strings are in a row group: groups are encoded, and read, side by side."""
 
 
 def writer(frame: pl.DataFrame, file_format: str) -> Callable[[IO[bytes]], object]:
@@ -16,9 +22,13 @@ def writer(frame: pl.DataFrame, file_format: str) -> Callable[[IO[bytes]], objec
         file_format: "parquet", "csv" or "ndjson".
     """
     lazy = frame.lazy()
-    writers: dict[str, Callable[[IO[bytes]], object]] = {
-        "parquet": lazy.sink_parquet,
-        "csv": lazy.sink_csv,
-        "ndjson": lazy.sink_ndjson,
-    }
-    return writers[file_format]
+    if file_format == "parquet":
+        return partial(lazy.sink_parquet, row_group_size=_group_rows(lazy, frame.height))
+    return {"csv": lazy.sink_csv, "ndjson": lazy.sink_ndjson}[file_format]
+
+
+def _group_rows(rows: pl.LazyFrame, height: int) -> int | None:
+    """Return how many rows a row group has, where one would be too large for all; it follows from the rows alone."""
+    size = rows.select(size_of(rows.collect_schema()).sum()).collect().item()
+    groups = round(size / GROUP_BYTES)
+    return -(-height // groups) if groups > 1 else None
