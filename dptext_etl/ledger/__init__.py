@@ -4,6 +4,7 @@ from dptext_etl.ledger.audit.remaining import Remaining as Remaining
 from dptext_etl.ledger.ledger import Ledger as Ledger
 from dptext_etl.ledger.operations.batch import Ready as Ready
 from dptext_etl.ledger.operations.cap_change import CapChange as CapChange
+from dptext_etl.ledger.operations.commit import ToCommit as ToCommit
 from dptext_etl.ledger.terms import Anchor as Anchor
 from dptext_etl.ledger.terms import Charge as Charge
 from dptext_etl.ledger.terms import CommitOutcome as CommitOutcome

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -11,26 +10,22 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import keys
-from dptext_etl.errors import DPTextError, InputError, LedgerError
+from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger.keeper import Keeper, require_plain
-from dptext_etl.ledger.operations.balances import balances
 from dptext_etl.ledger.operations.batch import (
-    BatchIds,
-    ColumnCharge,
     Ready,
     column,
     identify,
     record_ids,
-    whole,
 )
 from dptext_etl.ledger.operations.book import Book, found
-from dptext_etl.ledger.operations.commit import Examined, Outputs, commit, examine
+from dptext_etl.ledger.operations.commit import ToCommit, commit, examine, read
 from dptext_etl.ledger.operations.foresight import Foresight
-from dptext_etl.ledger.operations.merging import merge_beside
+from dptext_etl.ledger.operations.merging import merge_after
 from dptext_etl.ledger.operations.post import post
 from dptext_etl.ledger.operations.reserve import Request, foresee, reserve, seal_ahead
 from dptext_etl.ledger.operations.settle import abort, expire
-from dptext_etl.ledger.storage.keyed_ids import keyed_ids, matrix
+from dptext_etl.ledger.storage.keyed_ids import matrix
 from dptext_etl.ledger.storage.store import open_store
 from dptext_etl.ledger.terms import U8, Charge, IdForms, Mask, ReleaseRef, ReserveResult, Scope, Unit
 from dptext_etl.policy import Cap
@@ -186,7 +181,7 @@ class Ledger(Keeper):
         else:
             ready.require_of(scope.unit, ids, subjects, charges, canary)
         batch, columns, book = ready.batch, ready.columns, self._book
-        foreseen = self._foreseen(job, scope, batch, columns)
+        foreseen = foresee(book, job, scope, batch, columns)
 
         def charge() -> U8:
             book.forget_dead_runs()
@@ -197,29 +192,8 @@ class Ledger(Keeper):
 
         outcome = book.store.write(batch.size, charge)
         if book.store.lanes:
-            self._merge_beside(scope, [item.ref for item in columns])
+            merge_after(book, scope, [item.ref for item in columns])
         return ReserveResult(outcome)
-
-    def _merge_beside(self, scope: Scope, refs: list[ReleaseRef]) -> None:
-        """Merge what many writes left behind. The charge is durable: what fails here is left to a later one."""
-        book = self._book
-        with suppress(LedgerError):
-            pinned = book.scopes.find(scope)
-            if pinned is not None and pinned.measure is not None:
-                merge_beside(book.store, balances(book.store, book.cache, pinned), book.scopes.turn(pinned))
-            for ref in refs:
-                merge_beside(book.store, book.records.index(ref.id, ref.nonce), book.records.turn(ref))
-
-    def _foreseen(self, job: str, scope: Scope, batch: BatchIds, columns: list[ColumnCharge]) -> Foresight:
-        """Make a reservation ready where other writers may go on meanwhile; what is refused, is refused later."""
-        book = self._book
-        if book.store.lanes:
-            with suppress(DPTextError), book.store.snapshot():
-                book.forget_dead_runs()
-                pinned = book.scopes.find(scope)
-                if pinned is not None:
-                    return foresee(Request(book, job, scope, pinned, batch), columns)
-        return Foresight()
 
     def commit(
         self,
@@ -252,29 +226,45 @@ class Ledger(Keeper):
         Raises:
             LedgerError: A record was not reserved with this identity; nothing is committed.
         """
-        found = record_ids(self._book.id_key, ids, canary)
-        records, order = found.keyed, found.distinct_order()
-        identities, staged = keyed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
-        if not records.size == identities.size == len(staged):
-            raise InputError("a commit has one idem key and one digest per record")
-        draw_counts = whole(0 if positions is None else positions, records.size, "positions")
-        used = None if spent is None else whole(spent, records.size, "spent epsilons")
-        book, outputs = self._book, Outputs(records, order, identities, staged, draw_counts, used)
+        batch = (ids, idem_keys, digests)
+        return self.commit_examined(job, self.examine(ref, *batch, positions=positions, canary=canary, spent=spent))
 
-        def examined() -> Examined:
+    def examine(
+        self,
+        ref: ReleaseRef,
+        ids: pa.Array,
+        idem_keys: pa.Array,
+        digests: pa.Array,
+        *,
+        positions: npt.ArrayLike | None = None,
+        canary: Mask | None = None,
+        spent: npt.ArrayLike | None = None,
+    ) -> ToCommit:
+        """Compare what was computed with what was reserved, and encode it for `commit_examined`; nothing is written.
+
+        What it was computed to need not be staged yet. Arguments and errors are those of `commit`.
+        """
+        book = self._book
+        outputs = read(book.id_key, ids, idem_keys, digests, positions, canary, spent)
+        with book.store.snapshot():
             book.forget_dead_runs()
-            return examine(book, ref, outputs)
+            return ToCommit(ref, outputs, examine(book, ref, outputs))
 
-        ready = None
-        if book.store.lanes:
-            with book.store.snapshot():
-                ready = examined()
+    def commit_examined(self, job: str, ready: ToCommit) -> U8:
+        """Make what was examined, and is durably staged by now, the release.
 
-        def move() -> U8:
-            found = ready if ready is not None and book.store.lane else examined()
-            return commit(book, job, ref, outputs, found)
+        Args:
+            job: The name of the caller.
+            ready: What `examine` made ready in this ledger.
 
-        return book.store.write(records.size, move)
+        Returns:
+            A `CommitOutcome` per record, as `commit` does.
+
+        Raises:
+            LedgerError: The release was revoked.
+        """
+        book = self._book
+        return book.store.write(ready.outputs.records.size, lambda: commit(book, job, ready))
 
     def post(  # noqa: PLR0917
         self,

@@ -76,11 +76,13 @@ class Kit:
         ).outcome.tolist()
 
     def commit(self, ids, texts="text", ref=None, outputs="out", job="job", **options):
+        return self.ledger.commit(job, *self.results(ids, texts, ref, outputs), **options).tolist()
+
+    def results(self, ids, texts="text", ref=None, outputs="out"):
         ref = self.ref() if ref is None else ref
         outputs = [outputs] * len(ids) if isinstance(outputs, str) else outputs
         digests = binaries([digest(*pair) for pair in zip(ids, outputs, strict=True)])
-        keys = self.keys(ref, ids, texts)
-        return self.ledger.commit(job, ref, pa.array(ids, pa.string()), keys, digests, **options).tolist()
+        return ref, pa.array(ids, pa.string()), self.keys(ref, ids, texts), digests
 
     def used(self, *people, scope=None):
         asked = self.ledger.remaining(scope or Scope("reviews", "2026"), pa.array(people)).asked

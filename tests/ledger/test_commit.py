@@ -131,6 +131,32 @@ def test_a_commit_neither_hashes_nor_looks_up_again_what_its_reservation_did(kit
     kit.sound()
 
 
+def test_results_that_were_examined_ahead_are_committed_as_the_ledger_is_then(kit):
+    kit.reserve(["a", "b", "c", "d"], cap=9)
+    ready = kit.ledger.examine(*kit.results(["a", "b", "c"]))
+    assert kit.sound()["committed"] == 0, "nothing is written yet"
+    assert kit.commit(["a", "b"], outputs=["out", "other"]) == [DONE, DONE]
+    assert kit.ledger.commit_examined("job", ready).tolist() == [ALREADY, DIVERGED, DONE]
+    assert kit.ledger.commit_examined("job", ready).tolist() == [ALREADY, DIVERGED, ALREADY]
+    ready = kit.ledger.examine(*kit.results(["d"]))
+    kit.ledger.expire("job")
+    assert kit.ledger.commit_examined("job", ready).tolist() == [DONE]
+    counts = kit.sound()
+    assert (counts["committed"], counts["diverged"], counts["expired"]) == (4, 2, 0)
+
+
+def test_results_whose_reservation_is_given_back_are_not_committed(kit):
+    kit.reserve(["a"], cap=9)
+    ready = kit.ledger.examine(*kit.results(["a"]))
+    kit.ledger.abort("job", compute_never_started=True)
+    with pytest.raises(LedgerError, match="1 records were never reserved"):
+        kit.ledger.commit_examined("job", ready)
+    kit.reserve(["a"], cap=9, texts="another text", job="later")
+    with pytest.raises(LedgerError, match="0 records were never reserved .*, 1 were reserved with another text"):
+        kit.ledger.commit_examined("job", ready)
+    assert kit.sound()["committed"] == 0
+
+
 def test_ids_that_other_threads_hashed_ahead_are_not_hashed_again(kit, monkeypatch):
     """Shards are computed side by side: several are reserved before the first of them is committed."""
     kit.ledger.read_key()

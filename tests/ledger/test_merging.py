@@ -9,8 +9,8 @@ import pytest
 from dptext_etl.errors import LockedLedgerError
 from dptext_etl.ledger import Outcome, Scope
 from dptext_etl.ledger import ledger as module
+from dptext_etl.ledger.operations import merging
 from dptext_etl.ledger.operations.balances import balances
-from dptext_etl.ledger.operations.merging import merge_beside
 from dptext_etl.ledger.storage import sorted_runs
 
 from .conftest import binaries, digest
@@ -65,7 +65,7 @@ def at_turn(kit, monkeypatch, turn, what):
 
 
 def unmerged(monkeypatch):
-    monkeypatch.setattr(module, "merge_beside", lambda *args: None)
+    monkeypatch.setattr(module, "merge_after", lambda *args: None)
 
 
 def test_runs_stay_few_and_answers_stay_the_same(two):
@@ -89,7 +89,7 @@ def test_while_one_merges_the_other_charges(two, monkeypatch, at):
     runs, turn = maps(one)[at]
     done = []
     at_turn(one, monkeypatch, turn, lambda: done.append(other.reserve(["d"], ["ann"], 1, cap=9)))
-    merge_beside(one.ledger._book.store, runs, turn)
+    merging.merge_beside(one.ledger._book.store, runs, turn)
     assert done == [NEW]
     assert one.used("ann") == [4]
     assert other.reserve(["a", "b", "c", "d"], ["ann"] * 4, 1, cap=9) == [Outcome.PENDING] * 4
@@ -128,7 +128,7 @@ def test_runs_are_merged_once_though_an_older_version_merges_them_in_its_turn(tw
 
         with monkeypatch.context() as patched:
             at_turn(one, patched, turn, older)
-            merge_beside(one.ledger._book.store, runs, turn)
+            merging.merge_beside(one.ledger._book.store, runs, turn)
         assert len(runs.runs()) == 1
     assert one.used("ann") == [2]
     tidy(one)
@@ -144,8 +144,8 @@ def test_two_do_not_merge_the_same(two, monkeypatch):
     theirs, _ = maps(other)[0]
     real, asked = theirs.merged, []
     monkeypatch.setattr(theirs, "merged", lambda runs: asked.append(runs) or real(runs))
-    at_turn(one, monkeypatch, turn, lambda: merge_beside(other.ledger._book.store, theirs, turn))
-    merge_beside(one.ledger._book.store, runs, turn)
+    at_turn(one, monkeypatch, turn, lambda: merging.merge_beside(other.ledger._book.store, theirs, turn))
+    merging.merge_beside(one.ledger._book.store, runs, turn)
     assert (len(runs.runs()), asked) == (1, [])
     tidy(one)
 
@@ -156,7 +156,7 @@ def test_a_charge_is_said_to_be_done_though_merging_fails(two, monkeypatch):
     def locked(*args):
         raise LockedLedgerError("the ledger is locked")
 
-    monkeypatch.setattr(module, "merge_beside", locked)
+    monkeypatch.setattr(merging, "merge_beside", locked)
     assert one.reserve(["a"], ["ann"], 1, cap=9) == NEW
     assert one.used("ann") == [1]
 

@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-from dptext_etl.errors import LedgerError
+from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.ledger.idkey import IdKey
+from dptext_etl.ledger.operations.batch import record_ids, whole
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.refund import scopes_of, settle
 from dptext_etl.ledger.storage.columns import Column
-from dptext_etl.ledger.storage.keyed_ids import Bytes, Index, KeyedIds
+from dptext_etl.ledger.storage.keyed_ids import Bytes, Index, KeyedIds, keyed_ids, matrix
 from dptext_etl.ledger.storage.records import Held, Places
 from dptext_etl.ledger.storage.segments import LAYOUTS, seal
-from dptext_etl.ledger.terms import I64, U8, CommitOutcome, Event, ReleaseRef, State
+from dptext_etl.ledger.terms import I64, U8, CommitOutcome, Event, Mask, ReleaseRef, State
 
 SealedRows = Mapping[Event, tuple[Mapping[str, Any], Mapping[str, bytes]]]
 """What events state of their rows, and the columns of these, by kind of event."""
@@ -58,6 +62,44 @@ class Examined(NamedTuple):
     sealed: SealedRows
 
 
+class ToCommit(NamedTuple):
+    """A batch of results that is ready to be committed.
+
+    Attributes:
+        ref: The release.
+        outputs: The results.
+        examined: What is to be written of them, if no other writer moves the records meanwhile.
+    """
+
+    ref: ReleaseRef
+    outputs: Outputs
+    examined: Examined
+
+
+def read(  # noqa: PLR0917
+    id_key: IdKey,
+    ids: pa.Array,
+    idem_keys: pa.Array,
+    digests: pa.Array,
+    positions: npt.ArrayLike | None,
+    canary: Mask | None,
+    spent: npt.ArrayLike | None,
+) -> Outputs:
+    """Read the results of a batch (see `Ledger.commit`).
+
+    Raises:
+        InputError: Ids are null or repeated, lengths differ, or an amount is negative or no whole number.
+    """
+    found = record_ids(id_key, ids, canary)
+    size, order = found.size, found.distinct_order()
+    identities, staged = keyed_ids(matrix(idem_keys, "idem keys")), matrix(digests, "digests")
+    if not size == identities.size == len(staged):
+        raise InputError("a commit has one idem key and one digest per record")
+    drawn = whole(0 if positions is None else positions, size, "positions")
+    used = None if spent is None else whole(spent, size, "spent epsilons")
+    return Outputs(found.keyed, order, identities, staged, drawn, used)
+
+
 def examine(book: Book, ref: ReleaseRef, outputs: Outputs) -> Examined:
     """Compare results with what was reserved and committed, and encode them. Call it inside a snapshot.
 
@@ -86,15 +128,13 @@ def examine(book: Book, ref: ReleaseRef, outputs: Outputs) -> Examined:
     return Examined(held, outcome, new, diverged, sealed)
 
 
-def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs, examined: Examined) -> U8:
+def commit(book: Book, job: str, ready: ToCommit) -> U8:
     """Commit a batch. Call it inside a transaction.
 
     Args:
         book: The ledger.
         job: The name of the caller.
-        ref: The release.
-        outputs: The results of the batch.
-        examined: What `examine` found of them.
+        ready: The batch.
 
     Returns:
         A `CommitOutcome` per record, shape (records,).
@@ -103,7 +143,11 @@ def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs, examined: Ex
         LedgerError: The release may not be committed to.
         NotAloneError: Another writer moved some of the records meanwhile.
     """
+    ref, outputs, examined = ready
     book.releases.require_usable(ref)
+    if not book.store.lane and _moved(book, examined.held):
+        book.forget_dead_runs()
+        examined = examine(book, ref, outputs)
     held, outcome, new, diverged, sealed = examined
     places = held.places.take(new)
     if outputs.spent is not None:
@@ -116,7 +160,7 @@ def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs, examined: Ex
     if len(diverged):
         _append(book, job, ref, Event.DIVERGED, sealed)
     book.store.turn(book.records.turn_of_states(ref))
-    if book.store.lane and (book.records.states_of(held.places) != held.state).any():
+    if book.store.lane and _moved(book, held):
         book.store.require_alone()
     if len(new):
         book.records.move(places, State.COMMITTED)
@@ -126,6 +170,11 @@ def commit(book: Book, job: str, ref: ReleaseRef, outputs: Outputs, examined: Ex
     if len(new) or len(diverged):
         _count(book, ref, committed=len(new), expired=-expired, diverged=len(diverged))
     return outcome
+
+
+def _moved(book: Book, held: Held) -> bool:
+    """Whether records have another state than they had when they were looked up."""
+    return bool((book.records.states_of(held.places) != held.state).any())
 
 
 def _require_reserved(held: Held, identities: KeyedIds) -> None:

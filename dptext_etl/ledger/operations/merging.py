@@ -7,8 +7,15 @@ exchange alone. Runs never change and any of them may be folded before the other
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
+
+from dptext_etl.errors import LedgerError
+from dptext_etl.ledger.operations.balances import balances
+from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.storage.sorted_runs import SortedRun, SortedRuns
 from dptext_etl.ledger.storage.store import Store
+from dptext_etl.ledger.terms import ReleaseRef, Scope
 
 
 def merge_beside(store: Store, runs: SortedRuns, turn: str) -> None:
@@ -28,6 +35,22 @@ def merge_beside(store: Store, runs: SortedRuns, turn: str) -> None:
             with store.transaction(sum(run.size for run in crowded), beside=True):
                 if store.take(f"merge/{runs.space}/{crowded[0].rank}"):
                     done |= _merge(store, runs, crowded, turn)
+
+
+def merge_after(book: Book, scope: Scope, refs: Iterable[ReleaseRef]) -> None:
+    """Merge what many writes left behind. The charge is durable: what fails here is left to a later one.
+
+    Args:
+        book: The ledger.
+        scope: The scope that was charged.
+        refs: The releases that were.
+    """
+    with suppress(LedgerError):
+        pinned = book.scopes.find(scope)
+        if pinned is not None and pinned.measure is not None:
+            merge_beside(book.store, balances(book.store, book.cache, pinned), book.scopes.turn(pinned))
+        for ref in refs:
+            merge_beside(book.store, book.records.index(ref.id, ref.nonce), book.records.turn(ref))
 
 
 def _merge(store: Store, runs: SortedRuns, crowded: list[SortedRun], turn: str) -> bool:

@@ -5,6 +5,7 @@ Specification: docs/spec/privacy.md#reserve-first.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ import numpy.typing as npt
 
 from dptext_etl.column import INFINITE
 from dptext_etl.delta_policy import refuse_more_records
-from dptext_etl.errors import BudgetError, LedgerError
+from dptext_etl.errors import BudgetError, DPTextError, LedgerError
 from dptext_etl.ledger.operations.balances import admit, balances, charged
 from dptext_etl.ledger.operations.batch import BatchIds, ColumnCharge
 from dptext_etl.ledger.operations.book import Book
@@ -120,13 +121,26 @@ def reserve(request: Request, columns: list[ColumnCharge], foresight: Foresight,
     return outcome
 
 
-def foresee(request: Request, columns: list[ColumnCharge]) -> Foresight:
-    """Judge and encode a batch before it is this writer's turn. Call it inside a snapshot.
+def foresee(book: Book, job: str, scope: Scope, batch: BatchIds, columns: list[ColumnCharge]) -> Foresight:
+    """Make a reservation ready where other writers may go on meanwhile; what is refused, is refused later.
 
     Args:
-        request: The request.
+        book: The ledger.
+        job: The name of the caller.
+        scope: Where the spends add up.
+        batch: The records.
         columns: What the batch takes, one entry per text column.
     """
+    if book.store.lanes:
+        with suppress(DPTextError), book.store.snapshot():
+            book.forget_dead_runs()
+            pinned = book.scopes.find(scope)
+            if pinned is not None:
+                return _foreseen(Request(book, job, scope, pinned, batch), columns)
+    return Foresight()
+
+
+def _foreseen(request: Request, columns: list[ColumnCharge]) -> Foresight:
     foresight = Foresight()
     judged = judge(request, columns, foresight)
     for item in judged.seen:

@@ -25,7 +25,7 @@ from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
-from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResult, Scope
+from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResult, Scope, ToCommit
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
@@ -33,8 +33,8 @@ from dptext_etl.runner.layout import published_format
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts, probing
 from dptext_etl.runner.shard.charging import Charged, Column, charge
-from dptext_etl.runner.shard.computing import canary_marks, compute
-from dptext_etl.runner.shard.records import Facts, StagedShard, digest_of
+from dptext_etl.runner.shard.computing import Computed, canary_marks, compute
+from dptext_etl.runner.shard.records import StagedShard, digest_of
 from dptext_etl.runner.shard.replaying import Kept, kept, replays
 from dptext_etl.runner.shard.rewriting import rewritten
 from dptext_etl.runner.shard.staging import Staging
@@ -210,7 +210,8 @@ class Shards:
             agrees = self.turns.take(None, index, partial(self._agree, reserved, results))
             if agrees:
                 if not reserved.replayed:
-                    self.turns.take("commit", index, partial(self._commit, reserved, results))
+                    ready = self._ready(reserved, index, results)
+                    self.turns.take("commit", index, partial(self._commit, reserved, ready))
                 return staged
         return None
 
@@ -222,28 +223,30 @@ class Shards:
             probing.after(self.columns, held, reserved.frame.height)
             self.profile.count("compute", rows=done.frame.height, size=int(done.frame.estimated_size()))
         self._checkpoint("computed", index)
-        rows = done.frame, done.draws
-        staged, results = both(
-            lambda: self._saved(index, *rows, inputs, done.facts), lambda: self._results(*rows), threads()
-        )
         try:
+            ready, staged = both(
+                lambda: self._ready(reserved, index, self._results(done.frame, done.draws)),
+                lambda: self._saved(index, done, inputs),
+                threads(),
+            )
             self._checkpoint("staged", index)
-            return self.turns.take("commit", index, lambda: self._first(reserved, index, inputs, staged, results))
+            return self.turns.take("commit", index, lambda: self._first(reserved, index, inputs, staged, ready))
         except StoppedError:
             self.staging.discard(index)  # nobody has compared it with what is committed
             raise
 
-    def _saved(self, index: int, frame: pl.DataFrame, draws: pl.DataFrame, inputs: str, facts: Facts) -> StagedShard:
+    def _saved(self, index: int, done: Computed, inputs: str) -> StagedShard:
         with self.profile.stage("stage"):
-            staged = self.staging.save(index, frame, draws, inputs, facts, as_published=self._as_published)
-            self.profile.count("stage", rows=frame.height, size=self.staging.path(staged).stat().st_size)
+            as_published = self._as_published
+            staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts, as_published=as_published)
+            self.profile.count("stage", rows=done.frame.height, size=self.staging.path(staged).stat().st_size)
         return staged
 
     def _first(
-        self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, results: list[_Result]
+        self, reserved: Reserved, index: int, inputs: str, staged: StagedShard, ready: list[ToCommit]
     ) -> StagedShard:
         """Commit what was computed, or take up what another attempt committed first."""
-        diverged = self._commit(reserved, results)
+        diverged = self._commit(reserved, ready)
         if diverged is None:
             return staged
         self.staging.discard(index)
@@ -283,29 +286,37 @@ class Shards:
         committed = self.ledger.committed(ref, reserved.charged.ids, canary=reserved.canary)
         return not pc.any(pc.not_equal(result.digests, committed.digests)).as_py()
 
-    def _commit(self, reserved: Reserved, results: list[_Result]) -> str | None:
+    def _ready(self, reserved: Reserved, index: int, results: list[_Result]) -> list[ToCommit]:
+        """Have the ledger compare results as soon as they are there, while they are staged."""
+        return self.turns.take(None, index, lambda: self._examined(reserved, results))
+
+    def _examined(self, reserved: Reserved, results: list[_Result]) -> list[ToCommit]:
+        ids, canary = reserved.charged.ids, reserved.canary
+        with self.profile.stage("commit"):
+            return [
+                self.ledger.examine(
+                    charged.ref,
+                    ids,
+                    charged.idem_keys,
+                    result.digests,
+                    positions=result.draws,
+                    canary=canary,
+                    spent=result.spent,
+                )
+                for charged, result in zip(reserved.charged.charges, results, strict=True)
+            ]
+
+    def _commit(self, reserved: Reserved, ready: list[ToCommit]) -> str | None:
         """Commit all columns of a shard, or say how many rows of one differ from what was committed before."""
         with self.profile.stage("commit"):
             self.profile.count("commit", rows=reserved.frame.height)
-            return self._committed(reserved, results)
-
-    def _committed(self, reserved: Reserved, results: list[_Result]) -> str | None:
-        ids, canary = reserved.charged.ids, reserved.canary
-        for column, charged, result in zip(self.columns, reserved.charged.charges, results, strict=True):
-            outcome = self.ledger.commit(
-                self.job,
-                charged.ref,
-                ids,
-                charged.idem_keys,
-                result.digests,
-                positions=result.draws,
-                canary=canary,
-                spent=result.spent,
-            )
-            diverged = int((outcome == CommitOutcome.DIVERGED).sum())
-            if diverged:
-                return f"column {column.name!r}: {diverged} records, computed again, gave other bytes than committed"
-            self.checkpoint("committed")
+            for column, one in zip(self.columns, ready, strict=True):
+                outcome = self.ledger.commit_examined(self.job, one)
+                diverged = int((outcome == CommitOutcome.DIVERGED).sum())
+                if diverged:
+                    what = f"{diverged} records, computed again, gave other bytes than committed"
+                    return f"column {column.name!r}: {what}"
+                self.checkpoint("committed")
         return None
 
     def _checkpoint(self, name: str, index: int) -> None:
