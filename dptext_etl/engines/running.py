@@ -8,7 +8,7 @@ from typing import Any
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine
 from dptext_etl.engines.local.engine import LocalEngine
-from dptext_etl.engines.staging import stage
+from dptext_etl.engines.staging import staged
 from dptext_etl.errors import bare
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
@@ -59,21 +59,19 @@ def run(
 
     def every_step() -> RunSummary:
         course = None if progress is None else Course(progress)
-        staged = stage(
-            policy,
-            engine=engine,
-            partition=partition,
-            accept_lower_cap=accept_lower_cap,
-            progress=course,
-            checkpoint=checkpoint,
-        )
-        verdicts = check(staged, judge=engine.judge, progress=course, checkpoint=checkpoint)
-        published, (reported, left) = both(
-            lambda: publish(staged, verdicts, write=engine.write, progress=course, checkpoint=checkpoint),
-            lambda: (reports(staged), remaining(policy)),
-            threads(),
-        )
-        return summarise(staged, verdicts, published, time.monotonic() - began, reported=reported, left=left)
+        attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
+        with staged(attempt, engine, course, checkpoint) as (found, ledger):
+            verdicts, _ = both(
+                lambda: check(found, judge=engine.judge, progress=course, checkpoint=checkpoint),
+                ledger.fold_log,
+                threads(),
+            )
+            published, (reported, left) = both(
+                lambda: publish(found, verdicts, write=engine.write, progress=course, checkpoint=checkpoint),
+                lambda: (reports(found), remaining(policy)),
+                threads(),
+            )
+        return summarise(found, verdicts, published, time.monotonic() - began, reported=reported, left=left)
 
     source = _input(policy, engine, partition, accept_lower_cap=accept_lower_cap)
     if source is None:

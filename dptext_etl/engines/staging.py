@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import Any
 
@@ -13,7 +15,6 @@ from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.engine import LocalEngine
 from dptext_etl.errors import LedgerError, bare
 from dptext_etl.ledger import Ledger, Outcome
-from dptext_etl.ledger.storage.store import there_is
 from dptext_etl.policy import Policy, PolicyLike, resolve
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Listener, Meter
@@ -23,6 +24,51 @@ from dptext_etl.runner.shard.planting import plan_canaries, prepare
 from dptext_etl.runner.staged import StagedRun
 
 log = logging.getLogger("dptext_etl.runner")
+
+
+@contextmanager
+def staged(
+    attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint
+) -> Iterator[tuple[StagedRun, Ledger]]:
+    """Do what `stage` does, and keep the ledger open for the block: whoever closes it last waits for the disk.
+
+    Args:
+        attempt: The attempt at the run.
+        engine: Engine that computes the shards.
+        progress: Called with counts, rate and remaining time.
+        checkpoint: Called after every step, for tests.
+
+    Yields:
+        What was staged, and the ledger.
+    """
+    policy, partition, profile = attempt.policy, attempt.partition, attempt.profile
+    with ExitStack() as opened:
+        with profile.stage("open"):
+            table = engine.open(policy, attempt.layout)
+        with attempt.alone() as staging:
+            with profile.stage("examine"), ThreadPoolExecutor(1, thread_name_prefix="dptext-beside") as beside:
+                prepared = beside.submit(prepare, policy, attempt.secret)
+                source = engine.examine(table, policy, attempt.layout, progress)
+                checkpoint("checked")
+                present, numbers = partial(engine.present, source), engine.shards(source, policy)
+                prepared.result()
+                ledger = beside.submit(_open, policy, opened)
+                plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
+            profile.count("examine", rows=source.total)
+            with profile.stage("open"):
+                refs = attempt.register(ledger.result(), table.id_type)
+            checkpoint("registered")
+            work = Work(attempt, source, plans, refs, staging, checkpoint)
+            answers = _reserve_all(engine, work, progress) if attempt.refusing else None
+            done = _computed(engine, work, "release", progress)
+            kept = sorted((item.staged for item in done), key=lambda shard: shard.index)
+            staging.keep_only(kept)
+        answers = outcomes(done) if answers is None else answers
+        rows = row_counts(source.total, source.wanted, answers, kept)
+        log.info("staged: %s", rows)
+        seconds = time.monotonic() - attempt.began
+        read = (rows, table.dropped, source.base, seconds, table.origin, profile)
+        yield StagedRun(policy, partition, tuple(kept), tuple(plans), refs, *read), ledger.result()
 
 
 @bare
@@ -54,44 +100,14 @@ def stage(
         LedgerError: The ledger does not fit the policy, is locked, cannot be reached, or holds other bytes for a
             record.
     """
-    policy, engine = resolve(policy), engine or LocalEngine()
-    attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
-    profile = attempt.profile
-    with profile.stage("open"):
-        table = engine.open(policy, attempt.layout)
-    with attempt.alone() as staging:
-        with profile.stage("examine"), ThreadPoolExecutor(1, thread_name_prefix="dptext-beside") as beside:
-            prepared = beside.submit(prepare, policy, attempt.secret)
-            source = engine.examine(table, policy, attempt.layout, progress)
-            checkpoint("checked")
-            present = partial(engine.present, source)
-            numbers = engine.shards(source, policy)
-            prepared.result()
-            made = beside.submit(_make_ledger, policy)
-            plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)
-            made.result()
-        profile.count("examine", rows=source.total)
-        with Ledger.open(policy.ledger.url, policy.ledger.id_key) as ledger:  # shards open it again: it closes last
-            with profile.stage("open"):
-                refs = attempt.register(ledger, table.id_type)
-            checkpoint("registered")
-            work = Work(attempt, source, plans, refs, staging, checkpoint)
-            answers = _reserve_all(engine, work, progress) if attempt.refusing else None
-            done = _computed(engine, work, "release", progress)
-        staged = sorted((item.staged for item in done), key=lambda shard: shard.index)
-        staging.keep_only(staged)
-    answers = outcomes(done) if answers is None else answers
-    rows = row_counts(source.total, source.wanted, answers, staged)
-    log.info("staged: %s", rows)
-    seconds = time.monotonic() - attempt.began
-    read = (rows, table.dropped, source.base, seconds, table.origin, profile)
-    return StagedRun(policy, partition, tuple(staged), tuple(plans), refs, *read)
+    attempt = Attempt.of(resolve(policy), partition, accept_lower_cap=accept_lower_cap)
+    with staged(attempt, engine or LocalEngine(), progress, checkpoint) as (found, _):
+        return found
 
 
-def _make_ledger(policy: Policy) -> None:
-    """Make the ledger where there is none: that waits for the disk, while others compute."""
-    if not there_is(policy.ledger.url):
-        Ledger.open(policy.ledger.url, policy.ledger.id_key).close()
+def _open(policy: Policy, until: ExitStack) -> Ledger:
+    """Open the ledger, or make it: that waits for the disk, while others compute. Shards open it again."""
+    return until.enter_context(Ledger.open(policy.ledger.url, policy.ledger.id_key))
 
 
 def _computed(engine: Engine[Any], work: Work[Any], phase: Phase, progress: Listener | None) -> list[Done]:

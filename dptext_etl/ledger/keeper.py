@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,11 @@ class Keeper(Reader):
             return store.version
         finally:
             store.close()
+
+    def fold_log(self) -> None:
+        """Do now, in any thread, what closing this ledger would wait for; what fails here is left to that."""
+        with suppress(LedgerError):
+            self._book.store.fold_log()
 
     def register(
         self,

@@ -166,6 +166,11 @@ class SqliteStore(Store):
             self._run("select 1", ())  # after a fork: a connection of its own
             self._connection.backup(target._connection)
 
+    def fold_log(self) -> None:
+        """Copy from the log to the file what nobody reads from the log any more; the log stays."""
+        with self._lock, self._translated():
+            self._run("pragma wal_checkpoint(passive)", ()).fetchall()
+
     def close(self) -> None:
         """Close the file; the last process to do so folds the log into it."""
         with self._lock:

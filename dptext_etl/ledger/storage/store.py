@@ -226,6 +226,9 @@ class Store(ABC):
             msg = f"{self.name} has ledger schema {self.version}; this version of dptext-etl writes {self.makes}"
             raise LedgerError(msg, "`dptext ledger migrate` changes it, once and for all writers; take a copy first")
 
+    def fold_log(self) -> None:  # noqa: B027  (a server does so by itself)
+        """Do now what `close` would do with a log of what was written; others may read and write meanwhile."""
+
     @abstractmethod
     def close(self) -> None:
         """Close the connection."""
