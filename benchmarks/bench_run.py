@@ -15,7 +15,7 @@ from typing import Any
 from measuring import Row, amount, main, task
 
 MEBI = 1 << 20
-TIMES = 4
+TIMES = 8
 GATE = {"copy_gate_false_alarm": 1e-6, "cap": {"measure": "approx", "epsilon": 1e6, "delta": 0.1, "period": "2026"}}
 _task = partial(task, script="run_tasks.py")
 
