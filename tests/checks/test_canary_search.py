@@ -79,6 +79,10 @@ def test_found_across_neighbouring_columns_of_one_row_only():
     assert find([TOKEN], pl.DataFrame(joined)) == {**NOTHING, "plain": 1}
     whole = {"a": [f"x {TOKEN}"], "b": ["z"]}
     assert find([TOKEN], pl.DataFrame(whole)) == {**NOTHING, "plain": 1}
+    both = {"a": [f"{TOKEN} {TOKEN[:7]}"], "b": [TOKEN[7:]]}
+    assert find([TOKEN], pl.DataFrame(both)) == {**NOTHING, "plain": 2}
+    missing = {"a": [None, f"x{TOKEN[:7]}"], "b": [TOKEN, None], "c": [None, TOKEN[7:]]}
+    assert find([TOKEN], pl.DataFrame(missing)) == {**NOTHING, "plain": 1}
 
 
 def test_found_in_files_and_folders(tmp_path):

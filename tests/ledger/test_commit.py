@@ -152,7 +152,7 @@ def test_results_whose_reservation_is_given_back_are_not_committed(kit):
     with pytest.raises(LedgerError, match="1 records were never reserved"):
         kit.ledger.commit_examined("job", ready)
     kit.reserve(["a"], cap=9, texts="another text", job="later")
-    with pytest.raises(LedgerError, match="0 records were never reserved .*, 1 were reserved with another text"):
+    with pytest.raises(LedgerError, match=r"0 records were never reserved .*, 1 were reserved with another text"):
         kit.ledger.commit_examined("job", ready)
     assert kit.sound()["committed"] == 0
 
