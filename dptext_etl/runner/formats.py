@@ -24,7 +24,8 @@ def writer(frame: pl.DataFrame, file_format: str) -> Callable[[IO[bytes]], objec
     lazy = frame.lazy()
     if file_format == "parquet":
         return partial(lazy.sink_parquet, row_group_size=_group_rows(lazy, frame.height))
-    return {"csv": lazy.sink_csv, "ndjson": lazy.sink_ndjson}[file_format]
+    others: dict[str, Callable[[IO[bytes]], object]] = {"csv": lazy.sink_csv, "ndjson": lazy.sink_ndjson}
+    return others[file_format]
 
 
 def _group_rows(rows: pl.LazyFrame, height: int) -> int | None:
