@@ -242,7 +242,7 @@ class Ledger(Keeper):
     ) -> ToCommit:
         """Compare what was computed with what was reserved, and encode it for `commit_examined`; nothing is written.
 
-        What it was computed to need not be staged yet. Arguments and errors are those of `commit`.
+        The texts need not be staged yet. Arguments and errors are those of `commit`.
         """
         book = self._book
         outputs = read(book.id_key, ids, idem_keys, digests, positions, canary, spent)

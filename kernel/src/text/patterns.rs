@@ -26,8 +26,11 @@ struct Search {
 }
 
 impl Patterns {
-    /// Refuses patterns that are empty or hold a blank, which are not found between blanks.
+    /// Refuses patterns that are empty or hold a blank, which are not found between blanks, and more forms than bits.
     pub fn new(forms: &[Form]) -> Result<Self> {
+        if forms.len() > u64::BITS as usize {
+            return Err(Error::input("patterns have at most 64 forms"));
+        }
         let every = || forms.iter().flat_map(|form| &form.patterns);
         if every().any(|pattern| pattern.is_empty() || pattern.contains(&b' ')) {
             return Err(Error::input("a pattern has a byte at least, and no blank"));
@@ -58,11 +61,11 @@ impl Patterns {
 
     /// Counts a text for each form that it holds.
     pub fn count_in(&self, text: &[u8], counts: &mut [u64]) {
-        let mut held = Vec::new();
+        let mut held = 0;
         for (_, stretch) in Stretches::of(text, self.shortest) {
-            self.each(stretch, |form, _, _| held.push(form));
+            self.each(stretch, |form, _, _| held |= 1 << form);
         }
-        count_once(held, counts);
+        count_held(held, counts);
     }
 
     /// Counts a pair of texts for each form of which a pattern begins in the one and ends in the other.
@@ -75,13 +78,13 @@ impl Patterns {
         if left.is_empty() || right.is_empty() || left.len() + right.len() < self.shortest {
             return;
         }
-        let mut held = Vec::new();
+        let mut held = 0;
         self.each(&[left, right].concat(), |form, start, end| {
             if start < left.len() && end > left.len() {
-                held.push(form);
+                held |= 1 << form;
             }
         });
-        count_once(held, counts);
+        count_held(held, counts);
     }
 
     /// Calls `found` with the form, the start and the end of every occurrence.
@@ -110,13 +113,10 @@ impl Search {
     }
 }
 
-fn count_once(mut held: Vec<usize>, counts: &mut [u64]) {
-    held.sort_unstable();
-    held.dedup();
-    for form in held {
-        if let Some(count) = counts.get_mut(form) {
-            *count += 1;
-        }
+/// Counts one for each form whose bit is set.
+fn count_held(held: u64, counts: &mut [u64]) {
+    for (form, count) in counts.iter_mut().enumerate() {
+        *count += held >> form & 1;
     }
 }
 
@@ -247,6 +247,14 @@ mod tests {
         for pattern in [b"".to_vec(), b"a b".to_vec()] {
             assert!(Patterns::new(&[Form { patterns: vec![pattern], any_case: true }]).is_err());
         }
+        let forms =
+            |many| (0..many).map(|_| Form { patterns: vec![b"a".to_vec()], any_case: true }).collect::<Vec<_>>();
+        assert!(Patterns::new(&forms(65)).is_err());
+        let most = Patterns::new(&forms(64)).unwrap();
+        let mut counts = most.none();
+        most.count_in(b"a a", &mut counts);
+        assert_eq!(counts, vec![1; 64]);
+        assert_eq!(most.occurrences(b"a a", 0), vec![2; 64]);
         assert_eq!(Patterns::new(&[]).unwrap().occurrences(b"anything", 0), Vec::<u64>::new());
     }
 }
