@@ -4,6 +4,8 @@ import os
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import pytest
 
@@ -145,3 +147,24 @@ def test_importing_it_is_light():
     code = f"import dptext_etl.ledger, sys; print([name for name in {heavy} if name in sys.modules])"
     said = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert said.strip() == "[]"
+
+
+def test_a_log_is_folded_into_the_file_while_the_ledger_is_open(kit, tmp_path):
+    place = tmp_path / "ledger.db"
+
+    def in_file():
+        with closing(sqlite3.connect(f"{place.as_uri()}?immutable=1", uri=True)) as file:  # without its log
+            return [row[0] for row in file.execute("select open from batch")]
+
+    kit.ledger.fold_log()
+    assert in_file() == []
+    kit.reserve(["a", "b"])
+    assert in_file() == []
+    with ThreadPoolExecutor(1) as beside:
+        beside.submit(kit.ledger.fold_log).result()
+    assert in_file() == [2]
+    kit.commit(["a"])
+    kit.sound()
+    kit.ledger.close()
+    kit.ledger.fold_log()  # it cannot: that is left to whoever closes the ledger
+    assert in_file() == [1]
