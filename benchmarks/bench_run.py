@@ -18,6 +18,7 @@ MEBI = 1 << 20
 TIMES, MOST = 4, 24
 """Runs take turns until the best times have not changed for so many turns, or for so many in all."""
 SETTLED = 0.99
+"""A best time has changed if the new one is below this share of the old one."""
 GATE = {"copy_gate_false_alarm": 1e-6, "cap": {"measure": "approx", "epsilon": 1e6, "delta": 0.1, "period": "2026"}}
 _task = partial(task, script="run_tasks.py")
 

@@ -29,7 +29,7 @@ def writer(frame: pl.DataFrame, file_format: str) -> Callable[[IO[bytes]], objec
 
 
 def _group_rows(rows: pl.LazyFrame, height: int) -> int | None:
-    """Return how many rows a row group has, where one would be too large for all; it follows from the rows alone."""
+    """Return how many rows a row group has; None if one group holds them all. It follows from the rows alone."""
     size = rows.select(size_of(rows.collect_schema()).sum()).collect().item()
     groups = round(size / GROUP_BYTES)
     return -(-height // groups) if groups > 1 else None

@@ -32,6 +32,8 @@ mod pages;
 mod panics;
 #[cfg(feature = "plugin")]
 mod polars_plugin;
+#[cfg(test)]
+mod pseudo_random;
 #[cfg(feature = "python")]
 mod py;
 mod text;

@@ -268,15 +268,10 @@ fn meet_pairs(steps: &[Step], words: &[[u32; GROUP]], scores: &mut [i32], stride
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pseudo_random::numbers;
 
-    fn numbers(len: usize, seed: u64, extreme: bool) -> Vec<i8> {
-        let mut state = seed;
-        let mut next = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state
-        };
+    fn small(len: usize, seed: u64, extreme: bool) -> Vec<i8> {
+        let mut next = numbers(seed);
         (0..len)
             .map(|_| if extreme { [127, -127][next() as usize % 2] } else { (next() % 255) as i8 })
             .map(|number| number.max(-127))
@@ -291,8 +286,8 @@ mod tests {
             for (rows, k, count, extreme) in
                 [(1, 1, 1, true), (33, 5, 3, false), (64, 64, 8, true), (100, 300, 17, false), (31, 1040, 9, true)]
             {
-                let vectors = numbers(rows * k, 5, extreme);
-                let asked = numbers(count * k, 6, extreme);
+                let vectors = small(rows * k, 5, extreme);
+                let asked = small(count * k, 6, extreme);
                 let mut queries = Queries::new(way, k);
                 let mut scores = Vec::new();
                 for _ in 0..2 {

@@ -149,13 +149,7 @@ mod tests {
     use super::*;
     use crate::draw::stream::{purpose, Stream};
     use crate::draw::weights::{running_sums, Weights};
-
-    fn random(state: &mut u64) -> u64 {
-        *state ^= *state << 13;
-        *state ^= *state >> 7;
-        *state ^= *state << 17;
-        *state
-    }
+    use crate::pseudo_random::numbers;
 
     /// Explicit weights of all places, by the definition.
     fn explicit(weights: &[u64], outside: u64, len: usize, place: usize) -> Vec<u64> {
@@ -174,15 +168,15 @@ mod tests {
         }
         let key = [len as u8; 32];
         let stream = Stream::new(&key, purpose::TOKEN).unwrap();
-        let mut state = words | 1;
+        let mut random = numbers(words | 1);
         // Words that fall on either side of every border of a block or of the near places, and random ones.
         let borders =
             (0..len).step_by(BLOCK).chain([near.first, near.end, len]).flat_map(|at| at.saturating_sub(1)..=at + 1);
         let sides = borders.filter_map(|at| sums.get(at)).flat_map(|sum| [sum.wrapping_sub(1), *sum, sum + 1]);
         let drawn = sides.filter(|&chosen| chosen < total).collect::<Vec<_>>();
-        let at_random = (0..20).map(|_| random(&mut state)).collect::<Vec<_>>();
+        let at_random = (0..20).map(|_| random()).collect::<Vec<_>>();
         for first in drawn.into_iter().chain(at_random).chain([u64::MAX, 0]) {
-            for second in [random(&mut state), 0, u64::MAX, 1] {
+            for second in [random(), 0, u64::MAX, 1] {
                 let slot = [first, second];
                 let expected = Weights::from_running(&sums).draw(&slot, &mut stream.overflow(3)).unwrap();
                 let found = law.choose(&near, &slot, &mut stream.overflow(3)).unwrap();
@@ -193,13 +187,13 @@ mod tests {
 
     #[test]
     fn closed_sums_draw_what_explicit_weights_draw() {
-        let mut state = 77;
+        let mut random = numbers(77);
         for len in [1usize, 2, 3, 9, 257] {
             for reach in [1usize, 2, 5, 20, 400] {
-                let weights = (0..reach).map(|_| random(&mut state) >> 20).collect::<Vec<_>>();
-                let outside = random(&mut state) >> 30;
+                let weights = (0..reach).map(|_| random() >> 20).collect::<Vec<_>>();
+                let outside = random() >> 30;
                 for place in (0..len).filter(|place| len < 10 || place % 64 == 0 || place + 2 > len) {
-                    agrees(&weights, outside, len, place, random(&mut state));
+                    agrees(&weights, outside, len, place, random());
                 }
             }
         }
@@ -207,14 +201,14 @@ mod tests {
 
     #[test]
     fn two_levels_draw_what_explicit_weights_draw() {
-        let mut state = 78;
+        let mut random = numbers(78);
         for len in [4096usize, 4097, 4353, 9001] {
             for reach in [1usize, 5, 300] {
                 let weights = (0..reach as u64).map(|d| 1 + ((1u64 << 40) >> d.min(60))).collect::<Vec<_>>();
-                let outside = 1 + (random(&mut state) >> 40);
+                let outside = 1 + (random() >> 40);
                 for place in [0, 5, 255, 256, 2048, 4096, len - 1] {
                     if place < len {
-                        agrees(&weights, outside, len, place, random(&mut state));
+                        agrees(&weights, outside, len, place, random());
                     }
                 }
             }

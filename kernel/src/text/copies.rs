@@ -228,6 +228,7 @@ fn in_word_or_blank(byte: u8) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pseudo_random::numbers;
 
     fn counted(raw: &str, released: &str, draws: usize, stretch: Option<usize>) -> [u64; 4] {
         let found = Room::default().count(raw, released, draws, stretch);
@@ -273,13 +274,8 @@ mod tests {
 
     #[test]
     fn stretches_are_those_of_a_plain_search() {
-        let (mut state, mut room) = (7u64, Room::default());
-        let mut next = |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % below
-        };
+        let (mut numbers, mut room) = (numbers(7), Room::default());
+        let mut next = |below: u64| numbers() % below;
         for _ in 0..3_000 {
             let mut text = || (0..next(12)).map(|_| ["a", "b", "c"][next(3) as usize]).collect::<Vec<_>>().join(" ");
             let (raw, released) = (text(), text());

@@ -156,16 +156,12 @@ impl<'t> Iterator for Stretches<'t> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pseudo_random::numbers;
 
-    /// Texts of up to 40 letters and blanks, by a small generator.
+    /// Texts of up to 40 letters and blanks.
     fn texts() -> impl Iterator<Item = Vec<u8>> {
-        let mut state = 9u64;
-        let mut next = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as usize
-        };
+        let mut numbers = numbers(9);
+        let mut next = move || numbers() as usize;
         (0..20_000).map(move |_| (0..next() % 41).map(|_| b"aaabbAB \0"[next() % 9]).collect())
     }
 

@@ -144,6 +144,7 @@ fn by_the_crate(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pseudo_random::numbers;
 
     fn scanned(text: &str) -> Vec<&str> {
         let mut words = Vec::new();
@@ -165,15 +166,10 @@ mod tests {
         assert_eq!(words, scanned(text), "{text:?}");
     }
 
-    /// Texts of up to `len` characters of an alphabet, by a small generator.
+    /// Texts of up to `len` characters of an alphabet.
     fn texts(alphabet: &[char], len: usize, count: usize, seed: u64) -> impl Iterator<Item = String> + '_ {
-        let mut state = seed;
-        let mut next = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as usize
-        };
+        let mut numbers = numbers(seed);
+        let mut next = move || numbers() as usize;
         (0..count).map(move |_| (0..next() % len + 1).map(|_| alphabet[next() % alphabet.len()]).collect())
     }
 

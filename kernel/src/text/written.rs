@@ -93,16 +93,12 @@ fn short(word: &[u8]) -> Option<u128> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pseudo_random::numbers;
 
-    /// Texts of up to 40 letters and blanks, by a small generator.
+    /// Texts of up to 40 letters and blanks.
     fn texts() -> impl Iterator<Item = String> {
-        let mut state = 9u64;
-        let mut next = move || {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as usize
-        };
+        let mut numbers = numbers(9);
+        let mut next = move || numbers() as usize;
         let letters = "aaab      é\0!".chars().collect::<Vec<_>>();
         (0..40_000).map(move |_| (0..next() % 41).map(|_| letters[next() % letters.len()]).collect())
     }

@@ -1,15 +1,9 @@
 use super::*;
+use crate::pseudo_random::numbers;
 
 fn vectors(words: usize, dimensions: usize, peak: u64) -> Vec<i16> {
-    let mut state = 88_172_645_463_325_252u64;
-    (0..words * dimensions)
-        .map(|_| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            ((state % (2 * peak + 1)) as i64 - peak as i64) as i16
-        })
-        .collect()
+    let mut next = numbers(88_172_645_463_325_252);
+    (0..words * dimensions).map(|_| ((next() % (2 * peak + 1)) as i64 - peak as i64) as i16).collect()
 }
 
 /// The definition: every free word is compared.
