@@ -10,6 +10,7 @@ LAYERS = [
     "panics",
     "threads",
     "pages",
+    "pseudo_random",
     "keys",
     "draw",
     "text",
