@@ -8,7 +8,9 @@ Every measurement is a process of its own (`tasks.py`), so that threads, memory 
 
 from __future__ import annotations
 
-from measuring import Row, amount, best, counted, growing, main
+from functools import partial
+
+from measuring import Row, amount, best, counted, growing, main, task, two_threads, words_rate
 from plain_loops import ENOUGH, PUBLISHED
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -23,8 +25,6 @@ def column() -> list[Row]:
     """The column, in words per CPU-second of one thread; words are those between white space, for all alike."""
     plain = best(3, "plain_texts")
     one = best(3, "column")
-    alone = best(3, "column", "wall")
-    two = best(3, "column", "wall", threads=2)
     copied = best(3, "split_join")
     if not plain:
         return []
@@ -48,14 +48,7 @@ def column() -> list[Row]:
             ">= 100, then 200",
             rate >= 100 * counted(plain_rate, published),
         ),
-        Row(
-            "the same, two threads",
-            f"{amount(two['words'] / two['wall'])} words/s by the clock",
-            "one thread by the clock",
-            alone["wall"] / two["wall"],
-            ">= 1.7",
-            alone["wall"] >= 1.7 * two["wall"],
-        ),
+        two_threads("the same, two threads", partial(task, "column"), words_rate, 1.7),
         Row(
             "CusText column in Polars, IMDb, one thread",
             f"{one['cpu']:.2f} CPU-s",

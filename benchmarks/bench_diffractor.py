@@ -8,17 +8,17 @@ Every measurement is a process of its own (`diffractor_tasks.py`).
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 
 import measuring
-from measuring import Row, amount, counted, growing, main
+from measuring import Row, amount, counted, growing, main, two_threads, words_rate
 from plain_loops import ENOUGH, PUBLISHED
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
 VOCABULARIES = (5_000, 20_000, 30_000)
 SCRIPT = "diffractor_tasks.py"
-task = functools.partial(measuring.task, script=SCRIPT)
-best = functools.partial(measuring.best, script=SCRIPT)
+task = partial(measuring.task, script=SCRIPT)
+best = partial(measuring.best, script=SCRIPT)
 RATE = PUBLISHED["diffractor_words_per_second"]
 
 
@@ -62,16 +62,7 @@ def column() -> list[Row]:
                 rate >= 1_000 * RATE,
             ),
         ]
-    two = best(2, "diffractor", "wall", threads=2)
-    alone = best(2, "diffractor", "wall")
-    found.append(
-        Row(
-            "1-Diffractor column, tem, two threads",
-            f"{amount(two['words'] / two['wall'])} words/s by the clock",
-            "one thread by the clock",
-            alone["wall"] / two["wall"],
-        )
-    )
+    found.append(two_threads("1-Diffractor column, tem, two threads", partial(task, "diffractor"), words_rate))
     return found
 
 

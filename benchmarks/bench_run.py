@@ -10,25 +10,20 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any
 
-from measuring import Row, amount, main, task
+from measuring import Row, Run, amount, main, settled, task
 
 MEBI = 1 << 20
-TIMES, MOST = 4, 24
-"""Runs take turns until the best times have not changed for so many turns, or for so many in all."""
-SETTLED = 0.99
-"""A best time has changed if the new one is below this share of the old one."""
 GATE = {"copy_gate_false_alarm": 1e-6, "cap": {"measure": "approx", "epsilon": 1e6, "delta": 0.1, "period": "2026"}}
 _task = partial(task, script="run_tasks.py")
 
 
 def rows() -> list[Row]:
     """Measure everything and return the rows; what is compared takes turns, because the speed of a machine drifts."""
-    each: list[Callable[[], dict[str, Any]]] = [partial(_task, "parts", cores=1), partial(_run, 1), partial(_run, 2)]
+    each: list[Callable[[], Run]] = [partial(_task, "parts", cores=1), partial(_run, 1), partial(_run, 2)]
     if len(os.sched_getaffinity(0)) > 1:
         each.append(_at_once)
-    best = _settled(each)
+    best = settled(each)
     if not best[0]:
         return []
     parts, one, two, *at_once = best
@@ -36,30 +31,17 @@ def rows() -> list[Row]:
     return [*found, _memory(two), _copies(_task("run", threads=2, **GATE)), *_short()]
 
 
-def _settled(each: list[Callable[[], dict[str, Any]]]) -> list[dict[str, Any]]:
-    """Measure again and again, in turns, and return the quickest of each: a host slows one or the other at any time."""
-    best, since = [measure() for measure in each], 0
-    for _ in range(MOST - 1 if best[0] else 0):
-        now = [measure() for measure in each]
-        changed = any(new["wall"] < SETTLED * old["wall"] for new, old in zip(now, best, strict=True))
-        best = [min(pair, key=lambda run: run["wall"]) for pair in zip(best, now, strict=True)]
-        since = 0 if changed else since + 1
-        if since == TIMES:
-            break
-    return best
-
-
-def _run(cores: int, first: int = 0) -> dict[str, Any]:
+def _run(cores: int, first: int = 0) -> Run:
     return _task("run", threads=cores, cores=cores, first=first)
 
 
-def _at_once() -> dict[str, Any]:
+def _at_once() -> Run:
     """Run twice at the same time, each on a core of its own, and return the slower run: what two cores give at most."""
     with ThreadPoolExecutor(2) as pool:
         return max(pool.map(partial(_run, 1), (0, 1)), key=lambda run: run.get("wall", 0.0))
 
 
-def _against_parts(run: dict[str, Any], parts: dict[str, Any]) -> Row:
+def _against_parts(run: Run, parts: Run) -> Row:
     ratio = run["cpu"] / parts["cpu"]
     return Row(
         "`dptext run` with CusText over IMDb, one core",
@@ -71,7 +53,7 @@ def _against_parts(run: dict[str, Any], parts: dict[str, Any]) -> Row:
     )
 
 
-def _ledger(run: dict[str, Any]) -> Row:
+def _ledger(run: Run) -> Row:
     without = run["wall"] - run["ledger_wall"]
     ratio = run["wall"] / without
     return Row(
@@ -84,7 +66,7 @@ def _ledger(run: dict[str, Any]) -> Row:
     )
 
 
-def _on_two_cores(one: dict[str, Any], two: dict[str, Any], both: dict[str, Any]) -> Row:
+def _on_two_cores(one: Run, two: Run, both: Run) -> Row:
     ratio, most = one["wall"] / two["wall"], 2 * one["wall"] / both["wall"]
     return Row(
         "the same by the clock: shards side by side on two cores",
@@ -96,14 +78,14 @@ def _on_two_cores(one: dict[str, Any], two: dict[str, Any], both: dict[str, Any]
     )
 
 
-def _memory(run: dict[str, Any]) -> Row:
+def _memory(run: Run) -> Row:
     size = run["peak"] / MEBI
     return Row(
         "its memory above the interpreter's", f"{size:,.0f} MiB more at the peak", goal="<= 350 MiB", met=size <= 350
     )
 
 
-def _copies(run: dict[str, Any]) -> Row:
+def _copies(run: Run) -> Row:
     return Row(
         "copies counted in all rows, because the policy sets `copy_gate_false_alarm`",
         f"{run['reports'] * run['cpu']:.2f} CPU-s",

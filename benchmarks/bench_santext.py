@@ -9,7 +9,9 @@ outside the clock; the weights of every distinct word are inside it.
 
 from __future__ import annotations
 
-from measuring import Row, amount, best, counted, growing, main, task
+from functools import partial
+
+from measuring import Row, amount, best, counted, growing, main, task, two_threads, words_rate
 from plain_loops import ENOUGH, PUBLISHED
 
 SIZES = (10_000, 100_000, 1_000_000, 10_000_000)
@@ -28,8 +30,6 @@ def column() -> list[Row]:
     if not plain:
         return []
     one = best(2, "santext")
-    alone = best(2, "santext", "wall")
-    two = best(2, "santext", "wall", threads=2)
     plain_rate, rate = plain["words"] / plain["cpu"], one["words"] / one["cpu"]
     published = PUBLISHED["santext_words_per_second"]
     return [
@@ -49,14 +49,7 @@ def column() -> list[Row]:
             ">= 60",
             rate >= 60 * counted(plain_rate, published),
         ),
-        Row(
-            "the same, two threads",
-            f"{amount(two['words'] / two['wall'])} words/s by the clock",
-            "one thread by the clock",
-            alone["wall"] / two["wall"],
-            ">= 1.7",
-            alone["wall"] >= 1.7 * two["wall"],
-        ),
+        two_threads("the same, two threads", partial(task, "santext"), words_rate, 1.7),
     ]
 
 

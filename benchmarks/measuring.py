@@ -6,8 +6,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,6 +17,13 @@ from plain_loops import ENOUGH
 
 HERE = Path(__file__).resolve().parent
 THREADS = ("POLARS_MAX_THREADS", "DPTEXT_THREADS", "RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+TIMES, MOST = 4, 24
+"""Runs take turns until the best times have not changed for so many turns, or for so many in all."""
+SETTLED = 0.99
+"""A best time has changed if the new one is below this share of the old one."""
+
+Run = dict[str, Any]
+"""What one run of a task says of itself: "wall" and "cpu" in seconds among it; {} where its data is absent."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +53,7 @@ class Row:
         return {"work": self.work, "measured": self.measured, "against": self.against, "ratio": ratio, "goal": goal}
 
 
-def task(name: str, *, threads: int = 1, script: str = "tasks.py", **parameters: Any) -> dict[str, Any]:
+def task(name: str, *, threads: int = 1, script: str = "tasks.py", **parameters: Any) -> Run:
     """Run one task of a script in a process of its own; {} with a sentence on stderr where its data is absent.
 
     What it leaves in the folder of temporary files is removed.
@@ -66,9 +74,42 @@ def task(name: str, *, threads: int = 1, script: str = "tasks.py", **parameters:
 SKIPPED = 77
 
 
-def best(times: int, name: str, clock: str = "cpu", **parameters: Any) -> dict[str, Any]:
-    """Repeat a task and keep the run that took the least time by a clock, "cpu" or "wall"."""
-    return min((task(name, **parameters) for _ in range(times)), key=lambda run: run.get(clock, 0.0))
+def best(times: int, name: str, **parameters: Any) -> Run:
+    """Repeat a task and keep the run that took the least processor time."""
+    return min((task(name, **parameters) for _ in range(times)), key=lambda run: run.get("cpu", 0.0))
+
+
+def settled(each: Sequence[Callable[[], Run]]) -> list[Run]:
+    """Measure again and again, in turns, and return the quickest of each: a host slows one or the other at any time."""
+    quickest, since = [measure() for measure in each], 0
+    for _ in range(MOST - 1 if quickest[0] else 0):
+        now = [measure() for measure in each]
+        changed = any(new["wall"] < SETTLED * old["wall"] for new, old in zip(now, quickest, strict=True))
+        quickest = [min(pair, key=lambda run: run["wall"]) for pair in zip(quickest, now, strict=True)]
+        since = 0 if changed else since + 1
+        if since == TIMES:
+            break
+    return quickest
+
+
+def two_threads(work: str, measure: Callable[..., Run], rate: Callable[[Run], str], goal: float | None = None) -> Row:
+    """Compare two threads with one by the clock.
+
+    Args:
+        work: What is done.
+        measure: Does it with `threads`; its data is there.
+        rate: Says how fast a run was by the clock.
+        goal: The least ratio.
+    """
+    one, two = settled([partial(measure, threads=threads) for threads in (1, 2)])
+    ratio = one["wall"] / two["wall"]
+    wanted, met = ("", None) if goal is None else (f">= {goal}", ratio >= goal)
+    return Row(work, f"{rate(two)} by the clock", "one thread by the clock", ratio, wanted, met)
+
+
+def words_rate(run: Run) -> str:
+    """Say how many words a run took in a second by the clock."""
+    return f"{amount(run['words'] / run['wall'])} words/s"
 
 
 def counted(plain: float, published: float) -> float:
@@ -87,7 +128,7 @@ def amount(number: float) -> str:
     return f"{number:.3g}"
 
 
-def growing(name: str, found: dict[int, dict[str, Any]], base: int) -> list[Row]:
+def growing(name: str, found: dict[int, Run], base: int) -> list[Row]:
     """Compare a column's rate at the most words with that at `base` words; give its memory beside the text's bytes.
 
     Args:
