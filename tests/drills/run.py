@@ -25,7 +25,11 @@ ROOT = HERE.parent.parent
 PAGE = ROOT / "docs" / "drills.md"
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
 HEAD = "| drill | done | found | when |\n|---|---|---|---|\n"
-SPARK = ("tests/spark/test_drills.py", "tests/integration/test_run_spark_drills.py")
+SPARK = (
+    "tests/spark/test_drills.py",
+    "tests/integration/test_run_spark_drills.py",
+    "tests/integration/test_run_spark_tasks.py",
+)
 
 
 class Kind(NamedTuple):
