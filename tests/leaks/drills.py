@@ -54,6 +54,11 @@ def _law(mechanism, word):
     return outputs, running
 
 
+def _generator(seed: str) -> np.random.Generator:
+    """Return a generator that follows from a text: what a drill sees is the same every time it runs."""
+    return np.random.default_rng(int.from_bytes(hashlib.sha256(seed.encode()).digest()[:8], "little"))
+
+
 def joined(pairs, choose) -> list[str]:
     """Write releases again, word by word: `choose(place, raw word, released word)`."""
     return [" ".join(choose(at, *pair) for at, pair in enumerate(zip(*both, strict=False))) for both in pairs]
@@ -91,20 +96,18 @@ def one_generator_per_worker(shard: Shard) -> list[str | None]:
 
 
 def memoised_words(shard: Shard) -> list[str | None]:
-    memo = shard.kept
-    random = np.random.default_rng()
+    """A word is drawn once and for all; by a generator of its own, whichever shard is the first to meet it."""
 
     def once(word):
-        return memo.setdefault(word, shard.draw(random, word))
+        return shard.draw(_generator(word), word)
 
     return [None if text is None else " ".join(map(once, text.split())) for text in shard.raw]
 
 
 def memoised_inside_a_record(shard: Shard) -> list[str | None]:
-    random = np.random.default_rng()
     found = []
-    for text in shard.raw:
-        memo = {}
+    for text, out in zip(shard.raw, shard.released, strict=True):
+        random, memo = _generator(f"{text} {out}"), {}
         words = [] if text is None else text.split()
         found.append(" ".join(memo.setdefault(word, shard.draw(random, word)) for word in words))
     return found
@@ -116,16 +119,12 @@ def duplicates_dropped_before(shard: Shard) -> list[str | None]:
 
 def key_without_the_record(shard: Shard) -> list[str | None]:
     """The generator of a row follows from its text alone."""
-    seeds = (hashlib.sha256((text or "").encode()).digest() for text in shard.raw)
-    return [
-        shard.draw(np.random.default_rng(int.from_bytes(seed[:8], "little")), text)
-        for seed, text in zip(seeds, shard.raw, strict=True)
-    ]
+    return [shard.draw(_generator(text or ""), text) for text in shard.raw]
 
 
 def noise_of_no_size(shard: Shard) -> list[str | None]:
     """Epsilon is read in another unit: 19 of 20 known words stay."""
-    random = np.random.default_rng()
+    random = _generator(str(shard.released))
     keep = lambda raw: raw in shard.known() and random.random() < 0.95
     return joined(shard.words(), lambda _, raw, out: raw.lower() if keep(raw.lower()) else out)
 
