@@ -96,7 +96,7 @@ def one_generator_per_worker(shard: Shard) -> list[str | None]:
 
 
 def memoised_words(shard: Shard) -> list[str | None]:
-    """A word is drawn once and for all; by a generator of its own, whichever shard is the first to meet it."""
+    """Every word is drawn once: its generator follows from the word, so that all shards draw the same."""
 
     def once(word):
         return shard.draw(_generator(word), word)
