@@ -1,13 +1,16 @@
 """Describe the form of an id: its type, and the ordered field names of a composite (docs/spec/stream.md#record-id).
 
 A balance belongs to the canonical string of an id. Another type, or other fields, would give the same person another
-string and a new balance. So a ledger pins forms, and what is read later is brought into the pinned order.
+string and a new balance. So a ledger pins forms, and what is read later is brought into the pinned order. Subjects that
+are strings may be normalized before, so that spellings of one person are one (docs/spec/stream.md#normalized-subjects).
 """
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
@@ -15,6 +18,7 @@ from dptext_etl.errors import InputError
 from dptext_etl.keys import id_type
 
 COMPOSITE = "composite"
+Normalization = Literal["nfc", "casefold", "strip"]
 
 
 @dataclass(frozen=True)
@@ -25,21 +29,31 @@ class IdForm:
         kind: The type, as `keys.id_type` names it.
         fields: Of a composite, the name and form of every field, in the order of its canonical form; empty otherwise,
             and where nobody said which fields there are.
+        normalize: How strings were normalized.
     """
 
     kind: str
     fields: tuple[tuple[str, IdForm], ...] = ()
+    normalize: tuple[Normalization, ...] = ()
 
     @classmethod
-    def of(cls, dtype: pa.DataType) -> Self:
+    def of(cls, dtype: pa.DataType, normalize: tuple[Normalization, ...] = ()) -> Self:
         """Return the form of the ids of a type.
 
+        Args:
+            dtype: Their type.
+            normalize: How they are normalized (`normalized`).
+
         Raises:
-            InputError: Ids cannot have this type, or two fields of a composite have one name.
+            InputError: Ids cannot have this type, two fields of a composite have one name, or ids that are no strings
+                are to be normalized.
         """
         kind = id_type(dtype)
+        if normalize and kind != "string":
+            msg = f"normalize takes subjects that are strings, got {kind}"
+            raise InputError(msg, "leave normalize out, or cast the subject column to strings")
         if kind != COMPOSITE:
-            return cls(kind)
+            return cls(kind, (), normalize)
         if pa.types.is_dictionary(dtype):
             dtype = dtype.value_type
         fields = tuple((field.name, IdForm.of(field.type)) for field in dtype)
@@ -52,15 +66,19 @@ class IdForm:
         """Read what `written` gave."""
         if isinstance(written, str):
             return cls(written)
+        if isinstance(written, dict):
+            return cls(written["kind"], (), tuple(written["normalize"]))
         return cls(COMPOSITE, tuple((name, IdForm.parse(form)) for name, form in written))
 
     def written(self) -> Any:
-        """Return the form as JSON can hold it: the kind, or a list of names and forms."""
+        """Return the form as JSON can hold it: the kind, a list of names and forms, or an object where normalized."""
+        if self.normalize:
+            return {"kind": self.kind, "normalize": list(self.normalize)}
         return [[name, form.written()] for name, form in self.fields] if self.fields else self.kind
 
     def __str__(self) -> str:
         if not self.fields:
-            return self.kind
+            return f"{self.kind} (normalized: {', '.join(self.normalize)})" if self.normalize else self.kind
         return f"composite of {', '.join(f'{name} ({form})' for name, form in self.fields)}"
 
     @property
@@ -91,3 +109,32 @@ def arranged(ids: pa.Array, form: IdForm | None) -> pa.Array:
         ids = ids.dictionary_decode()
     fields = [arranged(ids.field(name), inner) for name, inner in form.fields]
     return pa.StructArray.from_arrays(fields, [name for name, _ in form.fields], mask=ids.is_null())
+
+
+def normalized(ids: pa.Array, how: Sequence[Normalization]) -> pa.Array:
+    """Bring subjects into one spelling before they are hashed; nulls stay.
+
+    Args:
+        ids: Strings of any Arrow layout, or categories.
+        how: "nfc" composes characters, "casefold" removes the difference of cases, "strip" removes white space at both
+            ends; always in this order, and composed again.
+
+    Raises:
+        InputError: They are no strings.
+    """
+    if not how:
+        return ids
+    IdForm.of(ids.type, tuple(how))
+    coded = ids.cast(pa.large_string()).dictionary_encode()
+    spelled = [spelling(text, how) for text in coded.dictionary.to_pylist()]
+    return pa.array(spelled, pa.large_string()).take(coded.indices)
+
+
+def spelling(text: str | None, how: Sequence[Normalization]) -> str | None:
+    """Return one subject in its normalized spelling (see `normalized`)."""
+    if text is None:
+        return None
+    text = unicodedata.normalize("NFC", text) if "nfc" in how else text
+    text = text.casefold() if "casefold" in how else text
+    text = unicodedata.normalize("NFC", text) if "nfc" in how else text
+    return text.strip() if "strip" in how else text

@@ -11,7 +11,8 @@ from typing import Any
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import Guarantee, Micro, Spend
 from dptext_etl.ledger.audit.reader import Reader
-from dptext_etl.ledger.operations.freezing import Loss
+from dptext_etl.ledger.operations.attribution import accept_units
+from dptext_etl.ledger.operations.freezing import Loss, refuse_frozen_group
 from dptext_etl.ledger.operations.publish import publish, retire
 from dptext_etl.ledger.operations.releases import refuse_frozen, stated
 from dptext_etl.ledger.operations.scopes import Pinned
@@ -152,11 +153,12 @@ class Keeper(Reader):
         Args:
             scope: Where spends add up.
             cap: The most that a unit may lose there.
-            raising: Allow a cap that is higher than the pinned one.
+            raising: Allow a cap that is higher than the pinned one, or that does not count charges of other periods
+                and groups (`uncounted`).
 
         Raises:
-            LedgerError: The cap is higher and `raising` is False, its measure differs, or earlier charges are infinite
-                on it.
+            LedgerError: The cap is higher, or does not count earlier charges, and `raising` is False; its measure
+                differs, or earlier charges are infinite on it.
         """
         with self._book.store.transaction():
             self._capped(scope, cap, raising=raising, lowering=True)
@@ -170,7 +172,8 @@ class Keeper(Reader):
             lowering: Whoever runs the policy accepts that the pinned cap is lowered.
 
         Raises:
-            LedgerError: The dataset is frozen, the cap is higher, lower without `lowering`, or of another measure.
+            LedgerError: The dataset is frozen, the cap is higher, lower without `lowering`, or of another measure, or
+                it is a first one that would not count earlier charges.
         """
 
         def agree() -> None:
@@ -299,12 +302,43 @@ class Keeper(Reader):
         with self._book.store.transaction():
             return self._book.freezes.thaw(dataset, lost)
 
+    def accept_units(self, dataset: str, lost: Mapping[str, float], reason: str) -> dict[str, dict[str, Micro]]:
+        """Let the records that a dataset holds arrive under other units, and its columns of ids be named anew.
+
+        The caps of the dataset are lowered by what a unit may have been charged under another name.
+
+        Args:
+            dataset: Its name.
+            lost: The most that a unit was charged under another name, by component of the caps: {"eps_pure": 40.0},
+                {"rho": …} or {"eps_approx": …, "delta": …}; 0 where units only got other names of columns.
+            reason: Why, in a few plain words that the journal keeps; never a text.
+
+        Returns:
+            The caps that hold now, in millionths, by scope. The policies must ask for no more.
+
+        Raises:
+            LedgerError: The ledger holds no record of the dataset, the dataset is frozen, a component is not stated, or
+                the reason is long or holds other signs.
+
+        Specification: docs/spec/privacy.md#same-unit.
+        """
+        require_plain(reason, "change of units")
+        with self._book.store.transaction():
+            return accept_units(self._book, dataset, lost, reason)
+
     def _capped(self, scope: Scope, cap: Cap | None, *, raising: bool, lowering: bool) -> Pinned:
-        pinned = self._book.scopes.ensure(scope)
+        scopes = self._book.scopes
+        uncounted = [] if cap is None else scopes.uncounted(scope)
+        pinned = scopes.ensure(scope)
         if cap is None:
-            self._book.scopes.require_capped(scope, pinned)
+            scopes.require_capped(scope, pinned)
+        scopes.refuse_all_time(scope)
+        if cap is None:
             return pinned
-        capped = self._book.scopes.set_cap(scope, pinned, cap, raising=raising, lowering=lowering)
+        if uncounted and not raising:
+            refuse_frozen(self._book.store, scope.dataset)
+            refuse_frozen_group(self._book.store, scope.group)
+        capped = scopes.set_cap(scope, pinned, cap, uncounted, raising=raising, lowering=lowering)
         if pinned.measure is None:
             rebuild(self._book, capped)
         return capped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
 from typing import Any, Literal, Self
 
@@ -42,6 +42,7 @@ class Event(StrEnum):
     THAW = "THAW"
     ID_FORM = "ID_FORM"
     POST = "POST"
+    UNITS = "UNITS"
 
 
 class State(IntEnum):
@@ -202,10 +203,12 @@ class IdForms:
     Attributes:
         record: Of the record ids.
         subject: Of the subject ids; None where there are none.
+        columns: The names of their columns, by "record" and "subject", where the caller knows them.
     """
 
     record: IdForm
     subject: IdForm | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
 from pydantic import Field, PositiveInt, PrivateAttr, field_validator, model_validator
 
 from dptext_etl import html_tables
 from dptext_etl.errors import PolicyError
+from dptext_etl.id_forms import Normalization
 from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.column_policy import ColumnPolicy, ColumnSpec
 from dptext_etl.policy.fitting import require_fit
@@ -33,6 +34,8 @@ class Policy(Checked):
         sink: Folder or object-store URL of the published table; holds "{partition}" if `source` does.
         id: Column of record ids, unique and without nulls.
         subject: Column of the person behind a record; caps are per subject.
+        normalize: How subjects that are strings are spelled before they are hashed, so that spellings of one person
+            share a budget: "nfc", "casefold", "strip". The ledger pins it per scope.
         unit: "subject", or "record" to declare that every record is a unit of its own.
         keep: Columns that pass in clear.
         strict_columns: Refuse columns that the policy does not name, instead of dropping them.
@@ -70,6 +73,7 @@ class Policy(Checked):
     sink: str
     id: Name
     subject: Name | None = None
+    normalize: tuple[Normalization, ...] = Field(default=(), exclude_if=lambda given: not given)
     unit: Literal["subject", "record"] = "subject"
     keep: tuple[Name, ...] = ()
     strict_columns: bool = False
@@ -110,6 +114,12 @@ class Policy(Checked):
         with self.checking():
             super().__init__(**values)
 
+    @field_validator("normalize")
+    @classmethod
+    def _in_order(cls, normalize: tuple[Normalization, ...]) -> tuple[Normalization, ...]:
+        """Bring the steps into the one order in which they are done: equal policies pin equal forms."""
+        return tuple(step for step in get_args(Normalization) if step in normalize)
+
     @field_validator("storage_options")
     @classmethod
     def _no_secret(cls, options: dict[str, str]) -> dict[str, str]:
@@ -133,7 +143,15 @@ class Policy(Checked):
         if self.unit == "subject" and self.subject is None:
             msg = 'no subject column: name it with `subject = "user_id"`, or declare `unit = "record"`'
             raise ValueError(msg)
+        if self.normalize and self.unit == "record":
+            msg = 'normalize spells subjects, and unit = "record" has none'
+            raise ValueError(msg)
         names = [item.name for item in self.columns]
+        if self.subject in {self.id, *names}:
+            msg = (
+                'subject must be another column than id and text columns; where every record is a unit: unit = "record"'
+            )
+            raise ValueError(msg)
         roles = [*names, self.id, *self.keep]
         roles += [item.intermediate for item in self.columns if item.intermediate is not None]
         if len(set(roles)) < len(roles):
@@ -196,6 +214,12 @@ class Policy(Checked):
         else:
             return cls.parse(anchored(values, path.parent.absolute()))
         raise PolicyError(problem, hint)
+
+    @property
+    def id_columns(self) -> dict[str, str]:
+        """The names of the columns of ids, by "record" and, where it is the unit, "subject"."""
+        found = {"record": self.id}
+        return found if self.unit == "record" or self.subject is None else {**found, "subject": self.subject}
 
     def column_policies(self) -> list[ColumnPolicy]:
         """Return one `ColumnPolicy` per text column; the policy builds them once."""

@@ -18,7 +18,7 @@ import pyarrow as pa
 from dptext_etl import _kernel, column
 from dptext_etl.engines.spark.carried import CarriedLedger
 from dptext_etl.errors import InputError, LedgerError
-from dptext_etl.id_forms import IdForm, arranged
+from dptext_etl.id_forms import IdForm, arranged, normalized
 from dptext_etl.ledger import Charge, CommitOutcome, IdForms, Ledger, Outcome, ReleaseRef, ReserveResult
 from dptext_etl.ledger.heads import Heads, folder_of
 from dptext_etl.ledger.patience import patient
@@ -58,7 +58,7 @@ class Account:
         return self._terms.unit == "subject"
 
     def arranged(self, ids: pa.Array, subjects: pa.Array | None) -> tuple[pa.Array, pa.Array | None, IdForms]:
-        """Bring composite ids into the order of fields that the ledger pinned.
+        """Bring composite ids into the order of fields that the ledger pinned, and subjects into their spelling.
 
         Args:
             ids: Record ids of any allowed type.
@@ -69,8 +69,11 @@ class Account:
         """
         pinned = self._ledger.pinned_forms(self._terms.scope(self._policy.dataset), [self._policy.column or ""])
         ids = arranged(ids, pinned.get("record"))
-        subjects = None if subjects is None else arranged(subjects, pinned.get("subject"))
-        return ids, subjects, IdForms(IdForm.of(ids.type), None if subjects is None else IdForm.of(subjects.type))
+        if subjects is None:
+            return ids, None, IdForms(IdForm.of(ids.type), columns=self._terms.id_columns)
+        form = IdForm.of(subjects.type, self._terms.normalize)
+        subjects = normalized(arranged(subjects, pinned.get("subject")), self._terms.normalize)
+        return ids, subjects, IdForms(IdForm.of(ids.type), form, self._terms.id_columns)
 
     def charge(
         self, texts: pa.Array, ids: pa.Array, subjects: pa.Array | None, forms: IdForms, spend: bool

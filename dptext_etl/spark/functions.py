@@ -23,6 +23,7 @@ from dptext_etl.engines.spark.carried import Carried, CarriedLedger
 from dptext_etl.engines.spark.ledger_url import opened
 from dptext_etl.engines.spark.shipping import ship
 from dptext_etl.errors import LedgerError, PolicyError
+from dptext_etl.id_forms import Normalization
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve_column
 from dptext_etl.spark.charged import Account
 from dptext_etl.spark.describing import describe
@@ -45,6 +46,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
     cap: Cap | None = None,
     on_cap: Literal["quarantine", "refuse"] = "quarantine",
     unit: Literal["subject", "record"] = "subject",
+    normalize: tuple[Normalization, ...] = (),
     artifacts: str | None = None,
     check_workers: bool = False,
 ) -> Any:
@@ -66,6 +68,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
         cap: The largest amount that a unit may spend; the ledger pins it at its first use.
         on_cap: Treatment of rows over the cap: they become null ("quarantine"), or fail the query ("refuse").
         unit: Unit whose budget is charged: "subject" needs a third argument, "record" makes every record a unit.
+        normalize: How subjects are spelled before they are hashed, as `normalize` in a policy.
         artifacts: Folder or object-store URI by which tables reach the workers; None takes the driver's own path with a
             local master, and the session's files (`addArtifacts`) otherwise.
         check_workers: Ask the session's workers first, by a small job, whether they can compute: the package, its
@@ -89,7 +92,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
     if check_workers:
         ask_workers(spark, form)
     function = released_by(
-        spark, policy, ledger, form, cap=cap, on_cap=on_cap, unit=unit, artifacts=artifacts, spend=spend
+        spark, policy, ledger, form, artifacts, spend=spend, cap=cap, on_cap=on_cap, unit=unit, normalize=normalize
     )
     made = spark.udf.register(name, function)
     describe(spark, name, policy, "text, id, subject" if ledger is not None and unit == "subject" else "text, id")
@@ -101,12 +104,11 @@ def released_by(
     policy: ColumnPolicy,
     ledger: str | LedgerSpec | None,
     form: str,
+    artifacts: str | None,
     *,
     cap: Cap | None,
-    on_cap: Literal["quarantine", "refuse"],
-    unit: Literal["subject", "record"],
-    artifacts: str | None,
     spend: bool = False,
+    **terms: Any,
 ) -> Any:
     """Make the function that releases a column, without adding it to a session's catalogue.
 
@@ -115,11 +117,10 @@ def released_by(
         policy: The column's policy.
         ledger: Ledger that is charged for rows before they are returned, or None (see `register`).
         form: "arrow" or "pandas".
-        cap: The largest amount that a unit may spend, or None.
-        on_cap: Treatment of rows over the cap: null ("quarantine") or an error ("refuse").
-        unit: Unit whose budget is charged.
         artifacts: Folder or object-store URI by which tables reach the workers, or None (see `register`).
+        cap: The largest amount that a unit may spend, or None.
         spend: Return `struct<text, positions, epsilon, delta>`.
+        terms: The other terms of `CarriedLedger`: `on_cap`, `unit`, `normalize` and `id_columns`.
 
     Raises:
         PolicyError: The policy names no column or has post-processing, or there is a cap without a ledger, or the form
@@ -139,7 +140,7 @@ def released_by(
         policy,
         ship(spark, policy.mechanism.artifacts(), artifacts),
         spend=spend,
-        ledger=None if spec is None else _account(spark, policy, spec, cap=cap, on_cap=on_cap, unit=unit),
+        ledger=None if spec is None else _account(spark, policy, spec, cap=cap, **terms),
     )
     function = _made(carried.written(), form, spend=spend)
     if not policy.mechanism.reproducible:

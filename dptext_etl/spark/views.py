@@ -96,8 +96,10 @@ def _released(
         column,
         whole.ledger if charge else None,
         form,
+        artifacts,
         cap=whole.cap if charge else None,
         on_cap=whole.on_cap,
         unit=whole.unit,
-        artifacts=artifacts,
+        normalize=whole.normalize,
+        id_columns=whole.id_columns,
     )

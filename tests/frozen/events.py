@@ -133,7 +133,7 @@ def _caps(book):
     infinite = {"eps_pure": [INFINITE] * 3, "eps_metric": [1, 2, 3]}
     records = Scope("metric", "all", unit="record")
     said.append(book.reserve(ids, None, [book.charge(metric, ids, [2, 2, 2], **infinite)], scope=records))
-    book.ledger.set_cap(Scope("reviews", "2027"), approx)
+    book.ledger.set_cap(Scope("reviews", "2027"), approx, raising=True)
     book.ledger.set_cap(Scope("reviews", "2027"), approx.model_copy(update={"epsilon": 5.0}), raising=True)
     return said
 

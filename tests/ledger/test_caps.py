@@ -109,6 +109,7 @@ def test_another_group_does_not_start_balances_at_zero(kit):
 def test_periods_are_apart_and_groups_together(kit):
     kit.reserve(["a"], ["ann"], 3, cap=5)
     later = Cap(epsilon=5, period="2027")
+    kit.ledger.set_cap(Scope("reviews", "2027"), later, raising=True)
     assert kit.reserve(["b"], ["ann"], 3, cap=later, scope=Scope("reviews", "2027")) == [NEW]
     shared = Cap(epsilon=5, period="2026", group="all text")
     for dataset, outcome in (("tickets", NEW), ("notes", OVER)):
@@ -155,6 +156,7 @@ def test_other_measures_are_plain_sums(kit):
     assert kit.ledger.remaining(scope, pa.array(["ann"])).asked == [{"rho": {"used": 3, "left": 0}}]
     scope = Scope("reviews", "a")
     approx = Cap(measure="approx", epsilon=9, delta=3e-6, period="a")
+    kit.ledger.set_cap(scope, approx, raising=True)
     pairs = {"eps_approx": np.full(3, 1_000_000), "delta": np.array([2, 2, 1]) * 10**9}
     pair = kit.charge(kit.ref(release="a"), ids.to_pylist(), **pairs)
     assert kit.ledger.reserve("job", scope, approx, ids, people, [pair]).outcome.tolist() == [NEW, OVER, NEW]

@@ -78,7 +78,9 @@ def test_thawing_revokes_names_and_charges_what_may_have_been_lost(kit):
 
 def test_more_lost_than_there_was_leaves_nothing(kit):
     frozen_kit(kit)
-    kit.ledger.set_cap(Scope("reviews", "2027"), Cap(measure="approx", epsilon=5, delta=1e-3, period="2027"))
+    kit.ledger.set_cap(
+        Scope("reviews", "2027"), Cap(measure="approx", epsilon=5, delta=1e-3, period="2027"), raising=True
+    )
     lost = {"eps_pure": 100.0, "eps_approx": 2.0, "delta": 1e-3}
     assert kit.ledger.thaw("reviews", lost) == {
         "dataset:reviews, period 2026": {"eps_pure": 0},
@@ -164,6 +166,7 @@ def group_kit(kit):
         ("c", "2025", "old"),
     ):
         scope, cap = shared(kit, name, period, group)
+        kit.ledger.set_cap(scope, cap, raising=True)
         kit.reserve([f"{name}-{period}"], ["ann"], 2, cap, refs=[refs[name]], scope=scope)
     kit.reserve(["d"], ["ann"], 2, Cap(epsilon=9, period="2026"), refs=[refs["d"]])
     return refs
@@ -281,5 +284,6 @@ def test_a_charge_of_a_frozen_group_is_found(kit):
     store = kit.ledger._book.store
     store.execute("delete from frozen")
     scope, cap = shared(kit, "d", "2029")
+    kit.ledger.set_cap(scope, cap, raising=True)
     kit.reserve(["x"], ["ann"], 1, cap, refs=[refs["d"]], scope=scope)
     assert any("the group:people was frozen before" in problem for problem in kit.ledger.verify().problems)

@@ -48,6 +48,7 @@ def test_a_subject_written_in_another_way_has_no_new_budget(kit):
         kit.reserve(["b"], ["7"], 5, cap=5)
     assert kit.reserve(["b"], ["007"], 5, cap=5, forms=IdForms(STRING, STRING)) == [Outcome.OVER_CAP]
     later = Scope("reviews", "2027")
+    kit.ledger.set_cap(later, Cap(epsilon=5, period="2027"), raising=True)
     with pytest.raises(LedgerError, match="pinned as string"):
         kit.reserve(["b"], ["7"], 5, Cap(epsilon=5, period="2027"), scope=later, forms=IdForms(STRING, INTEGER))
     kit.sound()

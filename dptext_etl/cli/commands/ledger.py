@@ -141,8 +141,13 @@ def opened(url: str, id_key: str | None) -> Ledger:
 def _balance(book: Ledger, pinned: Mapping[str, Any], asked: list[str] | None) -> dict[str, Any]:
     import pyarrow as pa
 
+    from dptext_etl.id_forms import normalized
     from dptext_etl.ledger.terms import Scope
 
     kind, _, name = pinned["scope"].partition(":")
     scope = Scope(pinned["datasets"][0], pinned["period"], name if kind == "group" else None, pinned["unit"])
-    return book.remaining(scope, pa.array(asked, pa.large_string()) if asked else None).as_dict()
+    if not asked:
+        return book.remaining(scope).as_dict()
+    form = book.pinned_forms(scope, ()).get(scope.unit)
+    units = normalized(pa.array(asked, pa.large_string()), () if form is None else form.normalize)
+    return book.remaining(scope, units).as_dict()

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from dptext_etl import catalog
 from dptext_etl.artifacts import canon
 from dptext_etl.engines.spark.shipping import Location, ship
 from dptext_etl.errors import PolicyError
+from dptext_etl.id_forms import Normalization
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Cap, ColumnPolicy
 from dptext_etl.postprocessing import PostProcess
@@ -35,6 +36,8 @@ class CarriedLedger(_Plain):
         cap: The cap of the scope, or None.
         on_cap: Treatment of rows over the cap: null, or an error.
         unit: Unit whose budget is charged.
+        normalize: How subjects are spelled before they are hashed.
+        id_columns: The names of the columns of ids, by "record" and "subject", where they are known.
     """
 
     url: str
@@ -44,6 +47,8 @@ class CarriedLedger(_Plain):
     cap: Cap | None
     on_cap: Literal["quarantine", "refuse"]
     unit: Literal["subject", "record"]
+    normalize: tuple[Normalization, ...] = ()
+    id_columns: dict[str, str] = Field(default_factory=dict)
 
     def scope(self, dataset: str) -> Scope:
         """Return the scope in which the spends of a dataset's rows add up."""

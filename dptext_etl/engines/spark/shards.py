@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY, PLACE, CanaryPlan
 from dptext_etl.errors import InputError, seam
+from dptext_etl.id_forms import spelling
 from dptext_etl.policy import Policy
 from dptext_etl.runner.source.roles import wanted_columns
 
@@ -68,8 +70,10 @@ def planted(frame: DataFrame, plans: Iterable[CanaryPlan], policy: Policy) -> Da
 
     plans = list(plans)
     first, count = plans[0].shard, len(plans)
-    key = policy.subject if policy.subject is not None and policy.unit == "subject" and policy.cap else policy.id
-    shard = (F.pmod(F.xxhash64(named(key)), F.lit(count)) + F.lit(first)).cast("int")
+    key = named(policy.id_columns.get("subject", policy.id) if policy.cap else policy.id)
+    if policy.cap and policy.normalize:
+        key = F.udf(partial(spelling, how=policy.normalize), "string")(key.cast("string"))
+    shard = (F.pmod(F.xxhash64(key), F.lit(count)) + F.lit(first)).cast("int")
     own = frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
     whole = own.unionByName(_canaries(frame, plans, policy))
     if hasattr(whole, "repartitionById"):

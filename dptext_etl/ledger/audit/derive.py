@@ -10,11 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dptext_etl.artifacts import canon
 from dptext_etl.column import INFINITE
 from dptext_etl.errors import DPTextError
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.audit.chains import Chains
 from dptext_etl.ledger.operations import forms
+from dptext_etl.ledger.operations.attribution import ACCEPTED
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.post import PROVENANCES
 from dptext_etl.ledger.storage.columns import Column
@@ -78,6 +80,7 @@ class Derived:
     publications: dict[tuple[int, int, str], tuple[str, int]] = field(default_factory=dict)
     posts: dict[int, list[int]] = field(default_factory=dict)
     rewritten: dict[tuple[int, str], list[I64]] = field(default_factory=dict)
+    accepted: dict[str, str] = field(default_factory=dict)
 
     def note(self, problem: str) -> None:
         """Add a problem, unless it is there."""
@@ -188,13 +191,21 @@ def _scope(event: Happening) -> None:
     event.derived.members.add((facts["scope"], facts["dataset"]))
 
 
+def _units(event: Happening) -> None:
+    """Follow an acceptance of other units: columns and forms of units are pinned anew after it."""
+    facts = event.facts
+    event.derived.accepted[f"{ACCEPTED}{facts['dataset']}"] = str(event.seq)
+    for place in forms.places_of_units(facts["dataset"], facts["scopes"]):
+        event.derived.forms.pop(forms.name(place), None)
+
+
 def _id_form(event: Happening) -> None:
     """Follow a pinned form: it is pinned once; only a composite without fields gets them later."""
-    place, form = forms.name(event.facts["place"]), IdForm.parse(event.facts["form"])
+    place, form = forms.name(event.facts["place"]), event.facts["form"]
     before = event.derived.forms.get(place)
-    if before is not None and not forms.refines(IdForm.parse(json.loads(before)), form):
+    if before is not None and not forms.refines(IdForm.parse(json.loads(before)), IdForm.parse(form)):
         event.problem("it changes the pinned form of ids")
-    event.derived.forms[place] = forms.written(form)
+    event.derived.forms[place] = canon(form).decode()
 
 
 def _reserve(event: Happening) -> None:
@@ -329,4 +340,5 @@ _STEPS: dict[Event, Step] = {
     Event.RETIRE: _retire,
     Event.ID_FORM: _id_form,
     Event.POST: _post,
+    Event.UNITS: _units,
 }

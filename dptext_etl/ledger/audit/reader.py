@@ -80,7 +80,7 @@ class Reader:
             held = self._book.records.held(ref, records, records.order())
             mask = held.known & (held.state == State.COMMITTED)
             found = self._book.records.digests(held.places.take(mask))
-            keys_found = self._book.records.idem_keys(held.places.take(mask))
+            keys_found = self._book.records.column(held.places.take(mask), "idem_key")
         digests, identities = (np.zeros((records.size, 32), np.uint8) for _ in range(2))
         digests[mask], identities[mask] = found, keys_found
         return Committed(mask, binaries(digests, mask), binaries(identities, mask))
@@ -185,6 +185,15 @@ class Reader:
         """
         with self._book.store.snapshot():
             return cap_change(scope, self._book.scopes.find(scope), cap)
+
+    def uncounted(self, scope: Scope) -> list[str]:
+        """Return the scopes whose charges a first cap of a scope would not count, in words.
+
+        Args:
+            scope: The scope; there are none where its cap holds for the dataset already.
+        """
+        with self._book.store.snapshot():
+            return self._book.scopes.uncounted(scope)
 
     def show(self) -> list[dict[str, Any]]:
         """List the releases with class, disclosures, spends and counts. Internal: never publish it."""

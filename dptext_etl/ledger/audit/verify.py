@@ -8,6 +8,7 @@ from dptext_etl.artifacts import canon
 from dptext_etl.ledger.audit.derive import Derived, derive
 from dptext_etl.ledger.audit.recount import recount_balances, recount_index
 from dptext_etl.ledger.operations import forms
+from dptext_etl.ledger.operations.attribution import ACCEPTED
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.releases import NAMES
 from dptext_etl.ledger.storage.records import POSTS
@@ -30,6 +31,8 @@ def verify(book: Book) -> VerifyReport:
     _same(problems, "revoked name", derived.revoked, revoked)
     pinned = book.store.rows("select name, value from meta where name like ?", (f"{forms.PREFIX}%",))
     _same(problems, "pinned", derived.forms, dict(pinned))
+    accepted = book.store.rows("select name, value from meta where name like ?", (f"{ACCEPTED}%",))
+    _same(problems, "accepted", derived.accepted, dict(accepted))
     _same(problems, "publication", _publications(derived), _stored_publications(book))
     _same(problems, "counts of release", _tallies(derived), _stored_tallies(book))
     _same(problems, "batch", _batches(derived), _stored_batches(book))

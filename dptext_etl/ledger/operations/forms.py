@@ -1,26 +1,31 @@
 """Pin the forms of ids: another type or other fields would give a unit another hash, and a balance that starts at zero.
 
 Record ids are pinned per column, because a release holds one text per record. The ids of the units that have a budget
-are pinned per scope name, because balances add up there: of subjects, or of records where the unit is the record.
+are pinned per scope name, because balances add up there: of subjects, or of records where the unit is the record. The
+names of the columns of ids are pinned per scope name and dataset, as far as callers know them.
 
-Specification: docs/spec/stream.md#record-id.
+Specification: docs/spec/stream.md#record-id, docs/spec/privacy.md#same-unit.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from dptext_etl.artifacts import canon
 from dptext_etl.errors import LedgerError
-from dptext_etl.id_forms import IdForm
+from dptext_etl.id_forms import COMPOSITE, IdForm
 from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Event, IdForms, Scope
 
 PREFIX = "form/"
 """What the names of pinned forms begin with in the table `meta`."""
-_HINT = "cast the column to the pinned form: another one would give everybody a new budget"
+COLUMN = "name"
+"""What the place of a column's name begins with, where one is pinned instead of a form."""
+_ROLES = ("record", "subject")
+_HINT = "bring the column into the pinned form: another one would give everybody a new budget"
 _ORDER = "bring the fields into the pinned order: dptext runs do so by themselves"
 
 
@@ -76,7 +81,31 @@ class Forms:
                 hint = _ORDER if before.orders(now) else _HINT
                 raise LedgerError(f"the {_named(place)} are pinned as {before}, got {now}", hint)
             if pin and before != now:
-                self._pin(place, now)
+                self._pin(place, now.written())
+        self._require_columns(scope, {} if forms is None else forms.columns, pin=pin)
+
+    def _require_columns(self, scope: Scope, columns: Mapping[str, str], *, pin: bool) -> None:
+        """Refuse ids of another column than the pinned one, and pin what is not pinned yet."""
+        for role, now in columns.items():
+            place = (COLUMN, scope.name, scope.dataset, role)
+            found = self._store.row("select value from meta where name=?", (name(place),))
+            if found is None:
+                if pin:
+                    self._pin(place, now)
+            elif (before := json.loads(found[0])) != now:
+                msg = f"the {role} ids of {scope.dataset} are pinned as column {before!r}, got column {now!r}"
+                hint = "another column may give everybody a new budget: name the pinned one, or accept the change by "
+                raise LedgerError(msg, f"{hint}name: `dptext ledger accept-units {scope.dataset}`")
+
+    def forget(self, dataset: str, scopes: Sequence[str]) -> None:
+        """Forget what is pinned of the units of a dataset, after the journal says that it may change.
+
+        Args:
+            dataset: Its name.
+            scopes: The names of its scopes.
+        """
+        for place in places_of_units(dataset, scopes):
+            self._store.execute("delete from meta where name=?", (name(place),))
 
     def _refuse_other_kind(self, place: tuple[str, ...], scope: Scope, now: IdForm) -> None:
         """Refuse records of another type than releases state whose ids were charged before forms were pinned."""
@@ -95,9 +124,9 @@ class Forms:
         found = self._store.row("select value from meta where name=?", (name(place),))
         return None if found is None else IdForm.parse(json.loads(found[0]))
 
-    def _pin(self, place: tuple[str, ...], form: IdForm) -> None:
-        self._journal.append(Event.ID_FORM, place=list(place), form=form.written())
-        self._store.execute("insert or replace into meta values(?,?)", (name(place), written(form)))
+    def _pin(self, place: tuple[str, ...], form: Any) -> None:
+        self._journal.append(Event.ID_FORM, place=list(place), form=form)
+        self._store.execute("insert or replace into meta values(?,?)", (name(place), canon(form).decode()))
 
 
 def name(place: Sequence[str]) -> str:
@@ -105,9 +134,10 @@ def name(place: Sequence[str]) -> str:
     return PREFIX + canon(list(place)).decode()
 
 
-def written(form: IdForm) -> str:
-    """Write a form as the table `meta` holds it."""
-    return canon(form.written()).decode()
+def places_of_units(dataset: str, scopes: Sequence[str]) -> list[tuple[str, ...]]:
+    """Return the places of all that is pinned of the units of a dataset in some scopes."""
+    named = [(COLUMN, scope, dataset, role) for scope in scopes for role in _ROLES]
+    return named + [("scope", scope, role) for scope in scopes for role in _ROLES]
 
 
 def _places(scope: Scope, columns: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -122,4 +152,4 @@ def _named(place: tuple[str, ...]) -> str:
 
 def refines(before: IdForm, now: IdForm) -> bool:
     """Return whether the new form says the fields of a composite that was pinned without them."""
-    return before.kind == now.kind and not before.fields and now.told
+    return before.kind == now.kind == COMPOSITE and not before.fields and now.told

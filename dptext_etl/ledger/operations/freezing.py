@@ -150,7 +150,7 @@ class Freezes:
         while more := {name for name, theirs in frozen.items() if theirs & groups} - datasets:
             datasets |= more
             groups = groups.union(*(frozen[name] for name in more))
-        lowered = self._lower(datasets, lost)
+        lowered = self.lower(datasets, lost)
         amounts = {name: int(micro(float(amount))) for name, amount in lost.items()}
         for name in sorted(datasets):
             self._releases.revoke_all(name, "the ledger was lost or restored")
@@ -159,8 +159,16 @@ class Freezes:
             self._store.execute("delete from frozen where dataset=?", (name,))
         return lowered
 
-    def _lower(self, datasets: set[str], lost: Mapping[str, float]) -> dict[str, dict[str, Micro]]:
-        """Lower every cap of some datasets, each once."""
+    def lower(self, datasets: set[str], lost: Mapping[str, float]) -> dict[str, dict[str, Micro]]:
+        """Lower every cap of some datasets, each once, and return the caps that hold now, in millionths, by scope.
+
+        Args:
+            datasets: Their names.
+            lost: By how much, by component of the caps.
+
+        Raises:
+            LedgerError: A component of one of the caps is not stated.
+        """
         rows = self._store.rows("select scope, dataset from member order by scope, dataset")
         first = {scope: name for scope, name in reversed(rows) if name in datasets}
         lowered = {}
@@ -169,7 +177,7 @@ class Freezes:
             missing = set(components(pinned)) - set(lost)
             if missing:
                 asked = " and ".join(sorted(missing))
-                raise LedgerError(f"a cap of {name} counts {asked}: state how much of it may have been lost")
+                raise LedgerError(f"a cap of {name} counts {asked}: state how much of it may be missing in a balance")
             if pinned.measure is not None:
                 taken = [ceil(exact(float(lost[part])) * steps(part)) for part in components(pinned)]
                 limits = [max(0, limit - less) for limit, less in zip(pinned.limits, taken, strict=True)]
@@ -180,8 +188,8 @@ class Freezes:
         return lowered
 
 
-def refuse_frozen_group(store: Store, group: str) -> None:
-    """Refuse to charge a group that froze with a dataset: some of its charges may be forgotten.
+def refuse_frozen_group(store: Store, group: str | None) -> None:
+    """Refuse to charge a group that froze with a dataset: some of its charges may be forgotten. None is no group.
 
     Raises:
         LedgerError: The group is frozen; the message names a dataset to thaw.

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dptext_etl.column import INFINITE
 from dptext_etl.delta_policy import refuse_more_records
 from dptext_etl.errors import BudgetError, DPTextError, LedgerError
+from dptext_etl.ledger.operations.attribution import require_same_units
 from dptext_etl.ledger.operations.balances import admit, balances, charged
 from dptext_etl.ledger.operations.batch import BatchIds, ColumnCharge
 from dptext_etl.ledger.operations.book import Book
@@ -89,7 +90,8 @@ def reserve(request: Request, columns: list[ColumnCharge], foresight: Foresight,
 
     Raises:
         BudgetError: A record is over the cap and `refuse` is set; nothing is charged.
-        LedgerError: A spend is infinite on the capped measure, or the group of the scope is frozen.
+        LedgerError: A record was charged to another unit before, a spend is infinite on the capped measure, or the
+            group of the scope is frozen.
         InputError: A release would hold more records than its delta was stated for.
     """
     book, releases = request.book, [column.ref for column in columns]
@@ -174,13 +176,13 @@ def judge(request: Request, columns: list[ColumnCharge], foresight: Foresight) -
         foresight: What earlier lookups found.
 
     Raises:
-        LedgerError: A release is revoked or unknown, a spend is infinite on the capped measure, or the group of the
-            scope is frozen.
+        LedgerError: A release is revoked or unknown, a record was charged to another unit before, a spend is infinite
+            on the capped measure, or the group of the scope is frozen.
     """
     book, batch, pinned = request.book, request.batch, request.pinned
     seen = [_look(request, column, foresight) for column in columns]
-    if request.scope.group is not None:
-        refuse_frozen_group(book.store, request.scope.group)
+    refuse_frozen_group(book.store, request.scope.group)
+    require_same_units(book, request.scope, batch, {item.column.ref: item.held for item in seen}, foresight)
     outcome = _compared(seen, batch.size)
     if pinned.measure is None:
         return Judged(seen, outcome, None)

@@ -18,6 +18,8 @@ from dptext_etl.ledger.storage.units import in_millionths, limits_stated, read_l
 from dptext_etl.ledger.terms import Event, Scope, Unit
 from dptext_etl.policy import Cap
 
+ALL = "all"
+"""The period of all time."""
 LARGEST = 1 << 54
 """A limit in its steps stays below this (epsilon 1.8e10, delta 18): sums of admitted charges fit 64 bits."""
 
@@ -140,26 +142,80 @@ class Scopes:
             msg = f"the dataset {scope.dataset} has a cap ({found[0]}, period {found[1]}); this policy has none"
             raise LedgerError(msg, "keep [cap] in the policy")
 
-    def set_cap(self, scope: Scope, pinned: Pinned, cap: Cap, *, raising: bool, lowering: bool) -> Pinned:
+    def refuse_all_time(self, scope: Scope) -> None:
+        """Refuse the period "all" where named periods have caps: a cap of all time would not count their charges.
+
+        Raises:
+            LedgerError: The dataset, or its group, has a cap in another period.
+        """
+        if scope.period != ALL:
+            return
+        found = self._store.row(
+            "select scope.period from scope join member on member.scope = scope.id where scope.period<>? and"
+            " measure is not null and (member.dataset=? or scope.name=?) order by scope.id desc limit 1",
+            (ALL, scope.dataset, scope.name),
+        )
+        if found is not None:
+            msg = f"{scope.dataset} has a cap in period {found[0]}, so nothing is charged in period {ALL} any more"
+            raise LedgerError(msg, f'name the period in the policy: [cap] period = "{found[0]}"')
+
+    def uncounted(self, scope: Scope) -> list[str]:
+        """Return the scopes whose charges a first cap of this scope would not count, in words.
+
+        Args:
+            scope: The scope; there are none where its cap holds for the dataset already.
+        """
+        pinned, name = self.find(scope), scope.name
+        if pinned is not None and pinned.measure is not None:
+            member = self._store.row("select 1 from member where scope=? and dataset=?", (pinned.id, scope.dataset))
+            if member is not None:
+                return []
+            name = ""  # the group's own periods were declared when its cap was set
+        rows = self._store.rows(
+            "select distinct scope.name, scope.period from scope join member on member.scope = scope.id"
+            " where not (scope.name=? and scope.period=?) and (member.dataset=? or scope.name=?)"
+            " and exists (select 1 from batch where batch.scope = scope.id)",
+            (scope.name, scope.period, scope.dataset, name),
+        )
+        return sorted(f"{name}, period {period}" for name, period in rows)
+
+    def set_cap(
+        self,
+        scope: Scope,
+        pinned: Pinned,
+        cap: Cap,
+        uncounted: list[str],
+        *,
+        raising: bool,
+        lowering: bool,
+    ) -> Pinned:
         """Pin a cap, or change it: to a higher one only with `raising`, to a lower one only with `lowering`.
 
         Args:
             scope: The scope.
             pinned: The scope as the ledger holds it.
             cap: The new cap.
-            raising: Allow a higher cap, and a first cap in a dataset that was thawed.
+            uncounted: What `uncounted` said before the dataset had this scope.
+            raising: Allow a higher cap, a first cap in a dataset that was thawed, and one that does not count charges
+                in other scopes.
             lowering: Allow a lower cap; only `raising` brings the old one back.
 
         Raises:
             LedgerError: The measure differs from the pinned one, or `raising` or `lowering` would be needed.
+
+        Specification: docs/spec/privacy.md#periods.
         """
         asked = limits(cap)
         if pinned.measure is None and not raising:
             self._refuse_after_a_loss(scope)
+        if uncounted and not raising:
+            msg = f"a first cap of {scope} would not count what was charged in {' and '.join(uncounted)}"
+            hint = "name that period (and group) in the policy; or start everybody at zero on purpose: "
+            raise LedgerError(msg, hint + "`dptext ledger set-cap`, or Ledger.set_cap(scope, cap, raising=True)")
         if pinned.measure is not None and pinned.measure != cap.measure:
             msg = f"the scope {scope} is capped on {pinned.measure}, got {cap.measure}"
             raise LedgerError(msg, "the measure is declared before the first charge; a new period may have another")
-        if (pinned.measure, pinned.limits) == (cap.measure, asked):
+        if (pinned.measure, pinned.limits) == (cap.measure, asked) and not uncounted:
             return pinned
         said = [_shown(cap.measure, amounts) for amounts in (pinned.limits, asked)]
         if _higher(asked, pinned.limits) and not raising:
@@ -169,7 +225,8 @@ class Scopes:
             msg = f"the cap of {scope} is pinned at {said[0]}; the policy asks for less: {said[1]}"
             hint = "a lowered cap stays low, and quarantines what no longer fits; if it is meant, run with "
             raise LedgerError(msg, hint + "--accept-lower-cap, or use `dptext ledger set-cap`")
-        self._pin(pinned._replace(measure=cap.measure, limits=asked), scope.name, scope.period, scope.dataset)
+        capped = pinned._replace(measure=cap.measure, limits=asked)
+        self._pin(capped, scope.name, scope.period, scope.dataset)
         return pinned._replace(measure=cap.measure, limits=asked)
 
     def _refuse_after_a_loss(self, scope: Scope) -> None:

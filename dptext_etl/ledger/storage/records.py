@@ -190,13 +190,13 @@ class Records:
             reserved[group] = column[places.row[group]]
         return reserved
 
-    def idem_keys(self, places: Places) -> Bytes:
-        """Return the full identities of reserved rows, shape (rows, 32)."""
-        identities = np.zeros((len(places.batch), WIDTH), np.uint8)
+    def column(self, places: Places, name: str) -> Bytes:
+        """Return a column of hashes of reserved rows ("record", "unit" or "idem_key"), shape (rows, 32)."""
+        hashes = np.zeros((len(places.batch), WIDTH), np.uint8)
         for batch, group in places.groups():
-            column = self._segments.read(batch, self._journal.facts(batch), ["idem_key"])["idem_key"]
-            identities[group] = column[places.row[group]]
-        return identities
+            column = self._segments.read(batch, self._journal.facts(batch), [name])[name]
+            hashes[group] = column[places.row[group]]
+        return hashes
 
     def digests(self, places: Places) -> Bytes:
         """Return the digests of committed rows, shape (rows, 32)."""

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from dptext_etl.checks.staged_rows import canaries_beside
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
+from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy, PolicyLike, resolve
@@ -139,7 +140,8 @@ def _gone(  # noqa: PLR0917
     source = _source(policy, layout)
     gone = {*records}
     if subjects:
-        theirs = ledger.of_subjects(refs[0], pa.array(subjects, pa.large_string()), published)
+        named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
+        theirs = ledger.of_subjects(refs[0], named, published)
         gone |= set(published.filter(pa.array(theirs)).to_pylist())
     if missing:
         if source is None:

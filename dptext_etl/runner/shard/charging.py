@@ -13,6 +13,7 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import worst_case
+from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, IdForms, ReleaseRef
 from dptext_etl.ledger.storage.keyed_ids import matrix
@@ -108,11 +109,11 @@ def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy) -> Charge
 
 
 def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:
-    """Write subject ids as record ids are written, null where unknown; None where the unit is the record."""
+    """Write subject ids, normalized, as record ids are written, null where unknown; None where records are units."""
     if policy.unit == "record" or policy.subject is None:
         return None
     subjects = frame[policy.subject]
-    known = canonical_ids(subjects.drop_nulls().to_arrow())
+    known = canonical_ids(normalized(subjects.drop_nulls().to_arrow(), policy.normalize))
     if not subjects.null_count():
         return known
     places = np.cumsum(subjects.is_not_null().to_numpy()) - 1

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from dptext_etl.id_forms import IdForm
+from dptext_etl.id_forms import IdForm, Normalization
 from dptext_etl.ledger import IdForms, Ledger, Scope
 from dptext_etl.ledger.storage.store import there_is
 from dptext_etl.policy import Policy
@@ -47,15 +47,16 @@ def pinned_orders(found: Mapping[str, IdForm], policy: Policy) -> dict[str, IdFo
     return {name: form for name, form in wanted.items() if form is not None and form.orders(found[name])}
 
 
-def form_of(dtype: pl.DataType) -> IdForm:
+def form_of(dtype: pl.DataType, normalize: tuple[Normalization, ...] = ()) -> IdForm:
     """Return the form of the ids of a type of Polars."""
-    return IdForm.of(pl.Series([], dtype=dtype).to_arrow().type)
+    return IdForm.of(pl.Series([], dtype=dtype).to_arrow().type, normalize)
 
 
 def forms_of(schema: Mapping[str, pl.DataType], policy: Policy) -> IdForms:
     """Return the forms of the ids of a table, as the ledger pins them."""
     subject = None if policy.unit == "record" or policy.subject is None else policy.subject
-    return IdForms(form_of(schema[policy.id]), None if subject is None else form_of(schema[subject]))
+    form = None if subject is None else form_of(schema[subject], policy.normalize)
+    return IdForms(form_of(schema[policy.id]), form, policy.id_columns)
 
 
 def _ordered(dtype: Any, form: IdForm) -> pl.DataType:
