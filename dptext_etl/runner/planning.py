@@ -107,11 +107,12 @@ def plan(
     source = examine(open_table(policy, layout), policy, layout, progress)
     columns = policy.column_policies()
     words = held = 0
-    change = None
+    change, uncounted = None, list[str]()
     meter = Meter("plan", source.wanted, progress)
     with ledger_of(policy) as ledger:
         if ledger is not None:
             change = ledger.cap_change(Scope.of(policy), policy.cap)
+            uncounted = [] if policy.cap is None else ledger.uncounted(Scope.of(policy))
             names = [item.name for item in policy.columns]
             ledger.require_forms(Scope.of(policy), names, forms_of(source.table.schema, policy))
         forecast = Forecast(policy, ledger)
@@ -141,8 +142,16 @@ def plan(
         log10_odds=_odds(policy, columns, per_record, per_subject, forecast.components[0]),
         on_cap=policy.on_cap,
         dropped=list(source.table.dropped),
-        notes=[*([str(change)] if change else []), *_notes(policy, held)],
+        notes=[*([str(change)] if change else []), *_fresh(policy, uncounted), *_notes(policy, held)],
     )
+
+
+def _fresh(policy: Policy, uncounted: list[str]) -> list[str]:
+    """Say that the cap of a policy would start everybody at zero beside charges in other scopes."""
+    if not uncounted:
+        return []
+    where = f"the cap of {Scope.of(policy)} would not count what was charged in {' and '.join(uncounted)}"
+    return [f"{where}: a run is refused until `dptext ledger set-cap` opens the period by name"]
 
 
 def _quantiles(amounts: npt.NDArray[np.int64]) -> dict[str, float | str]:

@@ -6,7 +6,9 @@ import unicodedata
 import polars as pl
 import pyarrow as pa
 import pytest
+from typer.testing import CliRunner
 
+from dptext_etl.cli.app import app
 from dptext_etl.errors import InputError, LedgerError, PolicyError
 from dptext_etl.id_forms import normalized
 from dptext_etl.ledger import Scope
@@ -125,3 +127,43 @@ def test_every_layout_of_strings_has_one_spelling(kind):
     assert normalized(found, ("nfc", "casefold", "strip")).equals(found)
     assert normalized(texts, ()) is texts
     assert json.dumps(normalized(texts, ("nfc",)).to_pylist()).count("zo") == 1
+
+
+def dptext(*arguments):
+    found = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert found.exit_code == 0, found.output
+    return json.loads(found.stdout)
+
+
+def test_a_new_subject_column_is_accepted_by_name(make_job, reviews, save):
+    people = {"email": pl.concat_str("user_id", pl.lit("@x"))}
+    job = make_job(frame=reviews(60).with_columns(**people))
+    job.run()
+    place = ("--ledger", job.folder / "ledger.db")
+    asked = ("ledger", "accept-units", "reviews", "--reason", "people have addresses now", *place)
+    refused = CliRunner().invoke(app, [*map(str, asked), "--lost", "eps_pure=300"])
+    assert refused.exit_code == PolicyError.exit_code, "nobody is there to answer"
+    assert "caps lowered by eps_pure 300?" in refused.stderr
+    said = dptext(*asked, "--lost", "eps_pure=300", "--yes")
+    assert said["caps"] == {"dataset:reviews, period 2026": {"eps_pure": 700_000_000}}
+    again = job.run(release="2026-12", subject="email", cap={**CAP, "epsilon": 700.0})
+    assert again.rows["new"] == 60
+    with pytest.raises(LedgerError, match="pinned as column 'email', got column 'user_id'"):
+        job.run(release="2027-01", cap={**CAP, "epsilon": 700.0})
+    assert dptext("ledger", "verify", *place)["ok"]
+
+
+def test_a_new_period_is_opened_by_name(make_job, reviews):
+    job = make_job(frame=reviews(60))
+    job.run()
+    later = {"release": "2027-01", "cap": {**CAP, "period": "2027"}}
+    with pytest.raises(LedgerError, match="would not count what was charged in dataset:reviews, period 2026"):
+        job.run(**later)
+    assert any("opens the period by name" in note for note in plan(job.policy(**later)).notes)
+    place = ("reviews", "--epsilon", 1000, "--period", "2027", "--ledger", job.folder / "ledger.db")
+    refused = CliRunner().invoke(app, ["ledger", "set-cap", *map(str, place)])
+    assert "charged in dataset:reviews, period 2026 does NOT count: everybody starts at zero" in refused.stderr
+    assert dptext("ledger", "set-cap", *place, "--yes")["changed"]
+    assert job.run(**later).rows["new"] == 60
+    assert not any("by name" in note for note in plan(job.policy(**later)).notes)
+    assert not dptext("ledger", "set-cap", *place, "--yes")["changed"]

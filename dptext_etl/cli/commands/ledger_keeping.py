@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,9 @@ from dptext_etl.cli.command import Command, epilog
 from dptext_etl.cli.commands.ledger import AMOUNTS, opened
 from dptext_etl.cli.commands.ledger import app as _commands
 from dptext_etl.cli.options import IdKey, Json, LedgerUrl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 commands = _commands
 """All commands of `dptext ledger`: those that read (`cli.commands.ledger`), maintain, and end something."""
@@ -127,24 +130,33 @@ def thaw(
     """
     from dptext_etl.ledger import Ledger
 
-    amounts = dict(_amount(text) for text in lost or ())
+    amounts = dict(loss(text) for text in lost or ())
     with Ledger.open(ledger, id_key, create=False) as book:
         before = book.frozen()
         caps = book.thaw(dataset, amounts)
         thawed = sorted({*before} - {*book.frozen()})
-    said = [
-        f"{scope}: {', '.join(f'{name} {left / _MILLION:g}' for name, left in cap.items())}"
-        for scope, cap in caps.items()
-    ]
-    told = "; ".join(said) or "no cap was set"
     tell(
         {"amounts": AMOUNTS, "caps": caps, "thawed": thawed},
-        f"thawed {', '.join(thawed)} under new caps ({told}); write them into the policies, and new release names",
+        f"thawed {', '.join(thawed)} under new caps ({said_of(caps)}); write them into the policies, and new names",
         as_json=as_json,
     )
 
 
-def _amount(text: str) -> tuple[str, float]:
+def said_of(caps: Mapping[str, Mapping[str, float]]) -> str:
+    """Return lowered caps in words."""
+    said = [
+        f"{scope}: {', '.join(f'{name} {left / _MILLION:g}' for name, left in cap.items())}"
+        for scope, cap in caps.items()
+    ]
+    return "; ".join(said) or "no cap was set"
+
+
+def loss(text: str) -> tuple[str, float]:
+    """Read an amount that may be missing in balances, with the name of its component.
+
+    Raises:
+        PolicyError: It is written in another way, or negative.
+    """
     from dptext_etl.errors import PolicyError
 
     name, _, amount = text.partition("=")
