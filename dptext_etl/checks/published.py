@@ -107,7 +107,7 @@ def _batches(table: Table) -> Iterator[pl.DataFrame]:
 def _from_file(path: Path) -> Iterator[pl.DataFrame]:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        yield pl.DataFrame(schema=staged_rows.schema(path))
+        yield pl.DataFrame(schema=pl.read_parquet_schema(path))
         yield from staged_rows.batches(path)
     elif suffix == ".csv":
         lazy = pl.scan_csv(path, infer_schema=False)

@@ -25,7 +25,7 @@ class StagedRun:
         policy: The policy of the run.
         partition: Name of the partition, or None.
         shards: The staged shards, in order; none if there was nothing new.
-        canaries: The canary rows of each shard.
+        canaries: The sets of canary rows.
         refs: The pinned release of each text column.
         rows: Row counts: read, already_published, new, resumed, replayed, quarantined, released, null (texts).
         dropped: Columns of the source that the policy does not name.

@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from dptext_etl.checks import CANARY, judging, staged_rows
+from dptext_etl.checks import CANARY, judging
 from dptext_etl.checks.repeats import counted
 from dptext_etl.engines import stage
 from dptext_etl.engines.spark import cells
@@ -29,9 +29,8 @@ def edited(staged, at, change):
     """The staged run after a defect changed one shard, in one file, and its record."""
     staging, shard = Staging(staged.layout.staging), staged.shards[at]
     path = staging.path(shard)
-    change([staged_rows.whole(staging.path(item)) for item in staged.shards]).write_parquet(path)
-    staged_rows.canaries_beside(path).unlink(missing_ok=True)
-    changed = replace(shard, sha256=sha256(path), canaries="")
+    change([pl.read_parquet(staging.path(item)) for item in staged.shards]).write_parquet(path)
+    changed = replace(shard, sha256=sha256(path))
     return replace(staged, shards=(*staged.shards[:at], changed, *staged.shards[at + 1 :]))
 
 

@@ -31,7 +31,7 @@ class RawColumnAbsent(Gate):
         "`drop` or a `select *` after a join leaves it; a text column that never went through its mechanism."
     )
     stages = frozenset(Stage)
-    seen = ("_schemas", "_parts")
+    seen = ("_schemas",)
     order = 20
     needs_markers = False
     rewritten = True
@@ -44,7 +44,6 @@ class RawColumnAbsent(Gate):
         self._expected = {*declared.outputs, *([CANARY] if marked else [])}
         self._wrong_edges = len(set(lineage.edges) ^ set(declared.edges))
         self._schemas: dict[tuple[tuple[str, pl.DataType], ...], None] = {}  # each once, in order
-        self._parts = 0
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
@@ -62,7 +61,6 @@ class RawColumnAbsent(Gate):
         self._take(schema)
 
     def _take(self, schema: pl.Schema) -> None:
-        self._parts += 1
         self._schemas.setdefault(tuple(schema.items()))
 
     def verdict(self) -> Verdict:
@@ -72,7 +70,6 @@ class RawColumnAbsent(Gate):
         unknown = {name for schema in schemas for name in set(schema) - self._expected}
         mistyped = {name for schema in schemas for name in self._mistyped(schema, schemas[0])}
         counts = {
-            "parts": self._parts,
             "columns": len(self._expected),
             "missing": len(missing),
             "unknown": len(unknown),
@@ -88,7 +85,7 @@ class RawColumnAbsent(Gate):
             problems.append(f"of another type than expected: {_names(mistyped)}")
         if self._wrong_edges:
             problems.append(f"{self._wrong_edges} columns were made otherwise than the policy says")
-        if not self._parts:
+        if not schemas:
             problems.append("there are no parts")
         said = "; ".join(problems) or f"{counts['columns']} columns, as the policy says"
         return self.outcome(counts, said, passed=not problems)

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.staged_rows import canaries_beside
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -223,7 +222,7 @@ def _unstaged(shelf: Shelf, policy: Policy, gone: frozenset[str]) -> int:
             changed += 1
             draws = path.with_suffix(".draws")
             if path.name.startswith("shard-"):
-                shelf.remove(path.with_suffix(".json"), path.with_suffix(".post"), draws, canaries_beside(path), path)
+                shelf.remove(path.with_suffix(".json"), path.with_suffix(".post"), draws, path)
                 continue
             for post in shelf.found(f"{path.stem}-*.post"):  # row by row the same records
                 rows = _others(pl.read_parquet(shelf.here(post, fresh=True)), theirs)

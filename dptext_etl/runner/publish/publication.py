@@ -109,7 +109,8 @@ def _publish(  # noqa: PLR0917
         if before is not None:
             show(layout, before)
         return _seen(layout, before, "there are no new rows to publish")
-    with Writer(layout, staging, 1 if before is None else before.version + 1) as writer:
+    most = staged.policy.shard_rows, staged.policy.shard_bytes
+    with Writer(layout, staging, 1 if before is None else before.version + 1, most) as writer:
 
         def each(rows: int) -> None:
             hold()
