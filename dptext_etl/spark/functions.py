@@ -174,7 +174,7 @@ def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -
             "use privatize_frame(df, policy, id=…), which stages its results; or register without a ledger",
         )
     told, ledger_id = opened(spark, spec)
-    carried = CarriedLedger(url=told.url, id_key=told.id_key, anchors=told.anchors, ledger_id=ledger_id, **terms)
+    carried = CarriedLedger(**told.model_dump(), ledger_id=ledger_id, **terms)
     Account(policy, carried).close()  # notices a lost or restored ledger before a query runs
     return carried
 
