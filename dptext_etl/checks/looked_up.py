@@ -1,10 +1,9 @@
 """Compare cells with what the ledger vouches for: here, or on executors that share its index out among themselves.
 
 A cell is a row of 56 bytes: the keyed id of its record, the digest of its text, and the least and the largest number of
-positions that such a text may have. Cells of one range of ids are
-located together (`located`), which makes rows of 48 bytes: a place in the ledger instead of the id. Those of one batch of
-the ledger are compared together (`compared`). So the whole index is read once, however many rows there are. Counts add
-up.
+positions that such a text may have. Cells of one range of ids are located together (`located`), which makes rows of 48
+bytes: a place in the ledger instead of the id. Those of one batch of the ledger are compared together (`compared`). So
+the whole index is read once, however many rows there are. Counts add up.
 """
 
 from __future__ import annotations

@@ -90,6 +90,29 @@ def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
     assert elsewhere.counts() == LookedUp(), "whoever took the cells counts them"
 
 
+def test_positions_outside_the_bounds_of_a_cell_are_counted(kit):
+    """A text with no positions is null or empty, and a null has none."""
+    kit.reserve(["a", "b"])
+    kit.commit(["a", "b"])
+    ids, digests = pa.array(["a", "b"]), binaries([digest("a", "out"), digest("b", "out")])
+    (held,) = set(
+        kit.ledger.lookup(kit.ref()).digests(kit.ledger.lookup(kit.ref()).places(keyed(kit, ids)))[2].tolist()
+    )
+    for bounds, count in (
+        ((held, held), 0),
+        ((0, ANY), 0),
+        ((held + 1, ANY), 2),
+        ((0, max(0, held - 1)), 2 * (held > 0)),
+    ):
+        cells = Cellwise(kit.ledger.lookup(kit.ref()))
+        cells.add(ids, digests, np.zeros(2, np.bool_), np.full((2, 2), bounds, np.uint32))
+        assert cells.counts() == LookedUp(misshapen=count)
+
+
+def keyed(kit, ids):
+    return kit.ledger.lookup(kit.ref()).keyed(ids)
+
+
 def test_every_part_of_the_index_is_read_by_one_range_alone(kit, monkeypatch):
     monkeypatch.setattr(sorted_runs, "PART_KEYS", 32)
     ids = [f"r{at}" for at in range(256)]

@@ -177,11 +177,13 @@ def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:
     """
     words = np.zeros(len(texts), np.int64)
     bounds = np.full((len(texts), 2), (0, ANY), np.uint32)
-    if mechanism is not None:
+    if mechanism is not None and mechanism.mode == "strict":
         blank = (texts.str.len_bytes() == 0).fill_null(value=True).to_numpy()
         words = np.where(blank, 0, texts.str.count_matches(" ", literal=True).fill_null(0).to_numpy() + 1)
         bounds[:, 0] = words > 0
-    if isinstance(mechanism, WordByWord) and mechanism.in_place and mechanism.mode == "strict":
+    if (
+        isinstance(mechanism, WordByWord) and mechanism.in_place and mechanism.mode == "strict"
+    ):  # faithful mode keeps more
         keeps = mechanism.word_disclosures & {Disclosure.STOPWORDS, Disclosure.SENS_CLASS}
         if mechanism.hides_length:
             bounds[:, 0] = words
