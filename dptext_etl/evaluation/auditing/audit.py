@@ -220,9 +220,13 @@ def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
     pairs = [_Pair(word, other)]
     policy, disclosed = mechanism.input_policy(), mechanism.guarantee.disclosures
     letters, digits = _unknown_words(mechanism)
-    if policy["oov"] == policy["numbers"] and policy["oov"] in ("uniform", "drop"):
+    if policy["oov"] == policy["numbers"] != "keep":
         pairs.append(_Pair(letters, digits))
-    if policy["oov"] == "uniform" and not disclosed & {Disclosure.CLUSTER, Disclosure.OOV_FLAG, Disclosure.SENS_CLASS}:
+    if policy["oov"] in ("uniform", "first") and not disclosed & {
+        Disclosure.CLUSTER,
+        Disclosure.OOV_FLAG,
+        Disclosure.SENS_CLASS,
+    }:
         pairs.append(_Pair(word, letters))
     if mechanism.hides_length:
         pairs.append(_Pair(word, ""))
