@@ -56,8 +56,8 @@ class Expressions:
             return self._released(mark, parts, columns)
         holds = [self.held(part, columns) for part in parts]
         same = kind == "Cast" and item.dataType().sql() == parts[0].dataType().sql()  # views cast to their own types
-        if kind == "Alias" or same or (len(parts) == 1 and is_a(item, "RuntimeReplaceable")):
-            return holds[0]
+        if kind == "Alias" or same or (len(parts) == 1 and is_a(item, "InheritAnalysisRules")):
+            return holds[0]  # an expression of these rules has its replacement as its child, and nothing else
         if kind in _CLEANING and holds[0].source is not None and all(part.foldable() for part in parts[1:]):
             return holds[0].cleaned(" ".join([kind, item.dataType().sql(), *(part.sql() for part in parts[1:])]))
         return Held.made_from(holds)

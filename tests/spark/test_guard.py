@@ -49,6 +49,7 @@ PASSES = {
     "released, with what it costs": "SELECT id, private_pandas(review, id).text FROM films",
     "released, then anything": "SELECT upper(review) AS r, count(*) FROM safe WHERE n > 0 GROUP BY 1 ORDER BY 1",
     "cleaned before the release": "SELECT private_review(lower(trim(coalesce(review, ''))), id) AS r FROM films",
+    "trimmed on both sides": "SELECT private_review(btrim(nvl(review, '')), id) AS r FROM films",
     "cleaned in a sub-query": (
         "SELECT private_review(t, id) AS r FROM (SELECT id, regexp_replace(review, 'a', 'b') AS t FROM films)"
     ),
@@ -100,6 +101,12 @@ OTHER_ROWS = {
     "computed ids before": "SELECT private_review(review, k) FROM (SELECT review, concat(id, n) AS k FROM films)",
     "exploded ids": "SELECT private_review(review, k) FROM films LATERAL VIEW explode(sequence(1, 9)) AS k",
     "another id": "SELECT private_review(review, n) AS r FROM films",
+    "quoted": "SELECT private_review(review, id) AS a, private_review(quote(review), id) AS b FROM films",
+    "quoted twice": (
+        "SELECT private_review(quote(review), id) AS a, private_review(quote(quote(review)), id) AS b FROM films"
+    ),
+    "encoded": "SELECT private_review(review, id) AS a, private_review(url_encode(review), id) AS b FROM films",
+    "its collation": "SELECT private_review(review, id) AS a, private_review(collation(review), id) AS b FROM films",
     "two forms": "SELECT private_review(review, id) AS a, private_review(lower(review), id) AS b FROM films",
 }
 
