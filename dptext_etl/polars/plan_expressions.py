@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dptext_etl.errors import GateError
@@ -73,7 +73,7 @@ class Expressions:
         if kind == "Column":
             return columns.get(item.name, Held())
         if kind == "Literal":
-            return Held(raw=_series_name(item.value) in self._releases.raw)
+            return Held(raw=bool(self._releases.raw & _series_names(item.value)))
         if kind == "Function" and Mark.is_one(item.function_data):
             return self._released(item, columns)
         if kind not in _PARTS:
@@ -121,7 +121,7 @@ class Expressions:
         item = self._view(number)
         if type(item).__name__ == "Cast":
             return self._constant(item.expr)
-        if type(item).__name__ != "Literal" or _series_name(item.value) is not None:
+        if type(item).__name__ != "Literal" or _series_names(item.value):
             return None
         return repr(item.value)
 
@@ -139,13 +139,26 @@ def named(columns: Any) -> str:
     return ", ".join(repr(name) for name in sorted(columns))
 
 
-def _series_name(value: Any) -> str | None:
-    """Return the name of a series that a plan holds as a literal; None for other literals."""
+def fields(dtype: Any) -> Iterator[str]:
+    """Yield the names of all fields inside a type, also in the storage of an extension type."""
+    if hasattr(dtype, "ext_storage"):
+        yield from fields(dtype.ext_storage())
+    inner = getattr(dtype, "inner", None)
+    if inner is not None:
+        yield from fields(inner)
+    for field in getattr(dtype, "fields", ()) or ():
+        yield field.name
+        yield from fields(field.dtype)
+
+
+def _series_names(value: Any) -> frozenset[str]:
+    """Return the names of a series in a literal, with those of its fields; none for other literals."""
     if type(value).__name__ != "PySeries":
-        return None
+        return frozenset()
     import polars as pl
 
-    return str(pl.Series._from_pyseries(value).name)  # noqa: SLF001  (the visitor shows series only in this way)
+    series = pl.Series._from_pyseries(value)  # noqa: SLF001  (the visitor shows series only in this way)
+    return frozenset({str(series.name), *fields(series.dtype)})
 
 
 def _numbers(part: Any) -> list[int]:

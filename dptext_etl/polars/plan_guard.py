@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dptext_etl.errors import GateError, PolicyError
-from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, named, refuse_any
+from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, named, refuse_any
 from dptext_etl.policy import PolicyLike
 from dptext_etl.policy.in_plans import Held, Releases, below_each_other, new_rows, next_number
 
@@ -65,7 +65,10 @@ def guard(
         walk = None
     if walk is None:
         raise GateError("this plan has a step that Polars does not show, so nothing can be said about it", HINT)
-    reached = {name for name, column in walk.columns().items() if column.raw}
+    try:
+        reached = {name for name, column in walk.columns().items() if column.raw}
+    except (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError):
+        raise GateError("the plan has a step of a form that the guard does not know", HINT) from None
     missing = releases.missing(walk.seen)
     if missing:
         raise PolicyError(
@@ -120,13 +123,21 @@ class _Walk:
         if any(self._expressions.held(item.node, columns).raw for item in expressions):
             raise GateError(f"raw text decides {what}", HINT)
 
+    def _refuse_names(self, inputs: list[Columns], options: Any, what: str) -> None:
+        """Refuse raw columns that the options of a step name, however deep."""
+        if isinstance(options, (list, tuple)):
+            for part in options:
+                self._refuse_names(inputs, part, what)
+        elif any(isinstance(options, str) and columns.get(options, Held()).raw for columns in inputs):
+            raise GateError(f"raw text decides {what}", HINT)
+
     def _made(self, expressions: Iterable[Any], columns: Columns) -> dict[str, Held]:
         return {item.output_name: self._expressions.held(item.node, columns) for item in expressions}
 
     def _source(self, node: Any, _: list[Columns]) -> Columns:
         rows, found = new_rows(), {}
         for name, dtype in self._nodes.get_schema().items():
-            held = self._raw & {name, *_fields(dtype)}
+            held = self._raw & {name, *fields(dtype)}
             self.seen |= held
             found[name] = Held(bool(held), name, "", rows)
         predicate = getattr(node, "predicate", None) or getattr(node, "selection", None)
@@ -189,6 +200,9 @@ class _Walk:
             for side in inputs:
                 refuse_any(side, "a join by a condition")
         how, suffix = node.options[0], node.options[3]
+        if not isinstance(how, str):  # as-of joins compare more columns, which stand here alone
+            how, *more = how
+            self._refuse_names(inputs, more, "which rows are joined")
         if how in _EQUAL:
             for one, other in zip(node.left_on, node.right_on, strict=True):
                 mine, theirs = self._expressions.held(one.node, left), self._expressions.held(other.node, right)
@@ -200,8 +214,7 @@ class _Walk:
 
     def _mergesorted(self, node: Any, inputs: list[Columns]) -> Columns:
         both = self._union(node, inputs)
-        if both.get(node.key, Held()).raw:
-            raise GateError("raw text decides the order of rows", HINT)
+        self._refuse_names(inputs, node.key, "the order of rows")
         return both
 
     def _mapfunction(self, node: Any, inputs: list[Columns]) -> Columns:
@@ -220,18 +233,13 @@ class _Walk:
         return {}
 
 
-def _fields(dtype: Any) -> Iterable[str]:
-    """Yield the names of all fields inside a type."""
-    inner = getattr(dtype, "inner", None)
-    if inner is not None:
-        yield from _fields(inner)
-    for field in getattr(dtype, "fields", ()) or ():
-        yield field.name
-        yield from _fields(field.dtype)
-
-
 def _as_written(plan: pl.LazyFrame) -> Any:
-    """Return the interface by which Polars' own GPU engine reads plans, on the plan before any optimisation."""
+    """Return the interface by which Polars' own GPU engine reads plans, on the plan before any optimisation.
+
+    Types are not coerced either: this would drop the names of series that the plan holds as literals.
+    """
     import polars as pl
 
-    return plan._ldf.with_optimizations(pl.QueryOptFlags.none()._pyoptflags).visit()  # noqa: SLF001
+    flags = pl.QueryOptFlags.none()._pyoptflags  # noqa: SLF001
+    flags.type_coercion = False
+    return plan._ldf.with_optimizations(flags).visit()  # noqa: SLF001
