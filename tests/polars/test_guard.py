@@ -163,6 +163,13 @@ def test_a_released_column_is_followed_no_further(lf, any_policy):
         lf.with_columns(release(any_policy, spend=True)).select(col("review").struct.field("text")),
         lf.dptext.privatize(any_policy, id="id"),
         pl.concat([lf.with_columns(release(any_policy)), lf.with_columns(release(any_policy))]),
+        lf.with_columns(release(any_policy)).unique(),
+        lf.with_columns(release(any_policy)).map_batches(lambda frame: frame),
+        lf.with_columns(release(any_policy)).set_sorted("id"),
+        lf.select(release(any_policy, spend=True)).unnest("review"),
+        lf.with_columns(release(any_policy), mean=pl.col("stars").rolling_mean(2)),
+        lf.with_columns(pl.len().rolling("stars", period="2i").alias("n"), release(any_policy)),
+        lf.sort("stars").rolling("stars", period="2i").agg(pl.len()),
     ):
         guard(plan, any_policy)
         dptext_etl.polars.guard(plan, raw=RAW)
