@@ -28,7 +28,6 @@ from dptext_etl import _kernel, column
 from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.families.in_kernel import InKernel, in_kernel
 from dptext_etl.guarantee import FINE
-from dptext_etl.keys import canonical_ids
 from dptext_etl.polars.plan_marks import RELEASED, RELEASES, marks, table_marks
 from dptext_etl.polars.version import require_known_polars
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve, resolve_column
@@ -55,7 +54,8 @@ class ExprNamespace:
         Args:
             policy: The column's policy; if it names no column, it takes the expression's root column. Or a policy that
                 has the root column, or the path of its file.
-            id: Record ids: unique, without nulls, the same in every run.
+            id: Record ids: unique, without nulls, the same in every run. An id with two texts is refused where one
+                batch holds both: always in an eager frame, by chance in a lazy one, whose engine takes rows in pieces.
             spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
 
         Returns:
@@ -109,7 +109,8 @@ class LazyFrameNamespace:
 
         Args:
             policy: A policy, or the path of its file; or the policy of one column, with the column's name.
-            id: Column of record ids; None takes that of the policy. The policy of one column names none.
+            id: Column of record ids; None takes that of the policy. The policy of one column names none. An id with
+                two texts is refused where one batch holds both; a run (`run_frame`) sees the whole table.
             spend: Put `Struct[text, positions, epsilon, delta]` in the place of each column.
 
         Returns:
@@ -197,9 +198,6 @@ def _batches(texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, *, spend: bool)
     return marked.alias(texts.meta.output_name())
 
 
-_REPEATED = "give ids that are unique: is it the id column, and are text and id swapped?"
-
-
 @dataclass(frozen=True)
 class _Release:
     """Release batches for a mechanism that is no plugin; a plan holds only the policy's parameters and references."""
@@ -214,7 +212,5 @@ class _Release:
             raise InputError(
                 f"a text column holds strings, got {text.dtype.base_type()}", "cast the column, or name another"
             )
-        texts, ids = text.cast(pl.String).to_arrow(), canonical_ids(record.to_arrow(), by_name=True)
-        column.require_one_text(texts, *column.distinct(ids), _REPEATED)
-        released = column.privatize(texts, ids, self.policy, spend=self.spend)
+        released = column.privatize(text.cast(pl.String).to_arrow(), record.to_arrow(), self.policy, spend=self.spend)
         return pl.Series(batch.name, released)

@@ -51,7 +51,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
     """Register a column's policy as a SQL function of a session, classic or Spark Connect.
 
     The function is for callers who may read the raw column, because they choose the ids. Use `register_view` for all
-    others.
+    others. An id with two texts is refused where one Arrow batch holds both; a ledger refuses it over all batches.
 
     Args:
         spark: The session.
