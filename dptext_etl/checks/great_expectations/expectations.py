@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import polars as pl
 
+from dptext_etl.checks.beside import shown
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.great_expectations import spark_tallies
@@ -269,7 +270,8 @@ def _validated(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.Expecta
             table: Any = frame
         else:
             source = context.data_sources.add_pandas("dptext")
-            table = frame.to_pandas(use_pyarrow_extension_array=True) if isinstance(frame, pl.DataFrame) else frame
+            ours = isinstance(frame, pl.DataFrame)
+            table = shown(frame).to_pandas(use_pyarrow_extension_array=True) if ours else frame
         definition = source.add_dataframe_asset("released").add_batch_definition_whole_dataframe("whole")
         return _judged(definition.get_batch({"dataframe": table}), suite)
 
