@@ -34,7 +34,7 @@ from dptext_etl.checks.great_expectations.metrics import (
 )
 from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, written
 from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
-from dptext_etl.errors import GateError, seam
+from dptext_etl.errors import GateError, bare, seam
 from dptext_etl.ledger.storage.store import resolved
 from dptext_etl.policy import PolicyLike, resolve
 
@@ -189,6 +189,7 @@ def _paths(public: Sequence[str] | str) -> str:
     return json.dumps([public] if isinstance(public, str) else sorted(public))
 
 
+@bare
 def suite_for(policy: PolicyLike, *, said: str | None = None) -> gx.ExpectationSuite:
     """Return the suite of a policy, for the table that it publishes.
 
@@ -234,6 +235,7 @@ def downstream_suite(
     return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release} downstream", expectations=expectations)
 
 
+@bare
 def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike) -> VerdictRecord:
     """Validate a released table against its policy's suite.
 
@@ -247,6 +249,7 @@ def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike)
     return _validated(frame, suite_for(policy))
 
 
+@bare
 def validate_downstream(
     frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike, public: Sequence[str] | str = ()
 ) -> VerdictRecord:
@@ -276,6 +279,7 @@ def _validated(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.Expecta
         return _judged(definition.get_batch({"dataframe": table}), suite)
 
 
+@bare
 def validate_table(
     url: str,
     table: str,
