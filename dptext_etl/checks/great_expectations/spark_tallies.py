@@ -42,8 +42,8 @@ def polars_schema(frame: Any, wanted: tuple[str, ...] | None = None) -> pl.Schem
     zone: dict[str, Any] = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
     options = zone if "timezone" in signature(to_arrow_type).parameters else {}  # Spark 4.0 and newer
     types = {}
-    for field in frame.schema.fields:
-        with seam(f"finding the Arrow type of column {field.name!r}", InputError, "cast the column, or drop it"):
+    for place, field in enumerate(frame.schema.fields, start=1):
+        with seam(f"finding the Arrow type of column {place}", InputError, "cast the column, or drop it"):
             read = wanted is None or field.name in wanted
             types[field.name] = pl.Series(pa.array([], to_arrow_type(field.dataType, **options) if read else pa.null()))
     return pl.Schema({name: series.dtype for name, series in types.items()})
