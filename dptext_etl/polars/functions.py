@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
+from dptext_etl.errors import bare
 from dptext_etl.polars.namespace import ExprNamespace
 from dptext_etl.policy import PolicyLike
 
 
+@bare
 def privatize(
     text: pl.Expr | str,
     policy: PolicyLike,

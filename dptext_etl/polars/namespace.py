@@ -25,7 +25,7 @@ import polars as pl
 from polars.plugins import register_plugin_function
 
 from dptext_etl import _kernel, column
-from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.families.in_kernel import InKernel, in_kernel
 from dptext_etl.guarantee import FINE
 from dptext_etl.polars.plan_marks import RELEASED, RELEASES, marks, table_marks
@@ -48,6 +48,7 @@ class ExprNamespace:
     def __init__(self, expr: pl.Expr) -> None:
         self._expr = expr
 
+    @bare
     def privatize(self, policy: PolicyLike, *, id: pl.Expr | str, spend: bool = False) -> pl.Expr:  # noqa: A002
         """Release this text column under differential privacy; the released text replaces it under the same name.
 
@@ -88,6 +89,7 @@ class DataFrameNamespace:
     def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> pl.DataFrame: ...
     @overload
     def privatize(self, policy: Whole, *, id: str | None = None, spend: bool = False) -> pl.DataFrame: ...
+    @bare
     def privatize(self, policy: PolicyLike, *, id: str | None = None, spend: bool = False) -> pl.DataFrame:  # noqa: A002
         """Release the policy's text columns of this frame (see `LazyFrameNamespace.privatize`)."""
         return self._frame.with_columns(_released(policy, id, spend=spend))
@@ -104,6 +106,7 @@ class LazyFrameNamespace:
     def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> pl.LazyFrame: ...
     @overload
     def privatize(self, policy: Whole, *, id: str | None = None, spend: bool = False) -> pl.LazyFrame: ...
+    @bare
     def privatize(self, policy: PolicyLike, *, id: str | None = None, spend: bool = False) -> pl.LazyFrame:  # noqa: A002
         """Release the policy's text columns of this frame (see `ExprNamespace.privatize`); other columns stay.
 

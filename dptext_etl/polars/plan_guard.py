@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.errors import GateError, PolicyError, bare
 from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, named, refuse_any
 from dptext_etl.policy import PolicyLike
 from dptext_etl.policy.in_plans import Held, Releases, Rows, below_each_other, new_rows, next_number
@@ -27,6 +27,7 @@ _MERGED = frozenset({"Right", "Full"})
 """Joins whose output may take a column of a shared name from either side."""
 
 
+@bare
 def guard(
     plan: pl.LazyFrame,
     raw: Sequence[str] | str = (),

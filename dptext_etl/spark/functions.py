@@ -22,7 +22,7 @@ from dptext_etl.engines.spark.asking import require_workers
 from dptext_etl.engines.spark.carried import Carried, CarriedLedger
 from dptext_etl.engines.spark.ledger_url import opened
 from dptext_etl.engines.spark.shipping import ship
-from dptext_etl.errors import LedgerError, PolicyError
+from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve_column
 from dptext_etl.spark.charged import Account
 from dptext_etl.spark.describing import describe
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
+@bare
 def register(  # noqa: PLR0917  (in the order in which one says it)
     spark: SparkSession,
     name: str,

@@ -16,7 +16,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.errors import GateError, PolicyError, bare
 from dptext_etl.policy import PolicyLike
 from dptext_etl.policy.in_plans import Held, Releases, Rows, below_each_other, new_rows, next_number
 from dptext_etl.spark.plan_expressions import HINT, Columns, Expressions, items, kind_of
@@ -45,6 +45,7 @@ _COMPARED = frozenset({"Distinct", "Intersect", "Except"})
 Found = dict[int, Held]
 
 
+@bare
 def guard(
     df: DataFrame,
     raw: Sequence[str] | str = (),

@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dptext_etl import _kernel
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, bare
 from dptext_etl.evaluation.auditing import bound
 from dptext_etl.evaluation.auditing.choice import of_choice
 from dptext_etl.evaluation.auditing.divided import limit_of
@@ -45,6 +45,7 @@ _PER_PAIR, _REPEATED = 2, 3
 _LEAST_DRAWS = 1_000
 
 
+@bare
 def audit(
     policy: PolicyLike,
     *,
