@@ -30,7 +30,8 @@ def test_a_door_has_every_field(kind):
 def test_dagsters_resource_takes_and_gives_every_field(spec):
     policy = SimpleNamespace(ledger=spec, model_copy=lambda update: SimpleNamespace(**update))
     resource = LedgerResource.of(policy)
-    context = SimpleNamespace(resources=SimpleNamespace(ledger=resource, key=SimpleNamespace(reference="env:KEY_SECRET")))
+    key = SimpleNamespace(reference="env:KEY_SECRET")
+    context = SimpleNamespace(resources=SimpleNamespace(ledger=resource, key=key))
     there = deployed(policy, context, SimpleNamespace(ledger="ledger", key="key"))
     assert there.ledger == spec
 
