@@ -63,6 +63,7 @@ def set_cap(
     charged any more once a named period has a cap.
     """
     from dptext_etl.ledger import Ledger, Scope
+    from dptext_etl.ledger.heads import writing
     from dptext_etl.policy import Cap
 
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
@@ -74,7 +75,8 @@ def set_cap(
         changed = before is None or change is not None or bool(uncounted)
         if changed:
             require_confirmation(_question(scope, before, cap, uncounted), yes=yes)
-            book.set_cap(scope, cap, raising=True)
+            with writing(book, scope):
+                book.set_cap(scope, cap, raising=True)
         after = _pinned(book.caps(), scope)
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
     then = f"is now {_shown(after)}; write it into the policy" if changed else "is that already"
@@ -111,7 +113,8 @@ def accept_units(
     The caps of the dataset are lowered by the amounts that people may have been charged under another name. Subjects,
     columns and spelling of the next run are pinned then.
     """
-    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger import Ledger, Scope
+    from dptext_etl.ledger.heads import writing
 
     amounts = dict(loss(text) for text in lost or ())
     with Ledger.open(ledger, id_key, create=False) as book:
@@ -119,7 +122,8 @@ def accept_units(
             f"May all known records of {dataset} have other subjects, with caps lowered by {_shown(amounts) or 0}?"
         )
         require_confirmation(question, yes=yes)
-        caps = book.accept_units(dataset, amounts, reason)
+        with writing(book, Scope(dataset, "all")):
+            caps = book.accept_units(dataset, amounts, reason)
     said = f"records of {dataset} may have other subjects, under new caps ({said_of(caps)}); write these into policies"
     tell({"amounts": AMOUNTS, "caps": caps, "accepted": dataset}, said, as_json=as_json)
 

@@ -18,6 +18,7 @@ from dptext_etl.guarantee import Micro, micro
 from dptext_etl.ledger.operations.batch import BatchIds
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.foresight import Foresight
+from dptext_etl.ledger.operations.freezing import checked_losses
 from dptext_etl.ledger.operations.releases import refuse_frozen
 from dptext_etl.ledger.storage.records import Held
 from dptext_etl.ledger.terms import Event, Mask, ReleaseRef, Scope
@@ -110,8 +111,9 @@ def accept_units(book: Book, dataset: str, lost: Mapping[str, float], reason: st
     )
     if not names:
         raise LedgerError(f"the ledger holds no record of the dataset {dataset}", "name it as the policy does")
+    lost = checked_losses(lost)
     lowered = book.freezes.lower({dataset}, lost)
-    amounts = {name: int(micro(float(amount))) for name, amount in lost.items()}
+    amounts = {name: int(micro(amount)) for name, amount in lost.items()}
     scopes = sorted(name for (name,) in names)
     seq = book.journal.append(Event.UNITS, dataset=dataset, scopes=scopes, lost=amounts, reason=reason)
     book.store.execute("insert or replace into meta values(?,?)", (f"{ACCEPTED}{dataset}", str(seq)))
