@@ -19,6 +19,7 @@ from dptext_etl.errors import GateError, InputError, LedgerError, PolicyError
 from dptext_etl.families.table import TableMechanism
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Released
+from dptext_etl.policy import Cap
 from dptext_etl.runner import scan_published
 from dptext_etl.runner.cleaning import clean
 from dptext_etl.runner.publish.forgetting import forget
@@ -237,6 +238,8 @@ def test_retention_of_versions_and_staging(make_job, reviews, save):
     os.utime(lists[0], (long_ago, long_ago))
     assert clean(job.policy(retention=retention)).quarantined == lists[:1]
     larger = {**cap, "period": "2027"}
+    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+        ledger.set_cap(Scope("reviews", "2027"), Cap(**larger), raising=True)
     stage(job.policy(release="2027-01", cap=larger))
     assert clean(job.policy(retention={"staging_days": 0})).staged
     job.run(release="2027-01", cap=larger)
