@@ -24,6 +24,7 @@ INFINITE = np.iinfo(np.int64).max
 
 _COUNTED = 1 << 20
 """Numbers of draws up to here are counted in a table."""
+_REPEATED = "give ids that are unique: is it the id column, and are text and id swapped?"
 KNOWN_COSTS = 1 << 16
 """Costs of a mechanism that are kept, at most."""
 
@@ -39,7 +40,8 @@ def privatize(
     Args:
         texts: Strings of any Arrow layout; a null stays null.
         ids: Record ids, as many as `texts`: strings, integers, decimals, UUIDs, dates, zoned timestamps, bytes,
-            structs.
+            structs. An id may come again with its own text, and not with another one in this call; calls know nothing
+            of each other.
         policy: The column's policy; or a policy of one text column, or the path of its file.
         spend: Return `struct<text, positions, epsilon, delta>` instead of strings.
 
@@ -47,11 +49,13 @@ def privatize(
         Large strings, or the struct, in which epsilon is that of the declared pair, rounded up to a millionth.
 
     Raises:
-        InputError: The types are not allowed, the lengths differ, or an id is null.
+        InputError: The types are not allowed, the lengths differ, an id is null, or an id has several texts.
         PolicyError: The model fails on public texts, or the policy has post-processing, which runs alone carry out.
     """
     chosen = resolve_column(policy)
     refuse_postprocess(chosen)
+    texts, ids = _readable(texts, ids)
+    require_one_text(texts, *distinct(ids), _REPEATED)
     if len(texts):
         probe(chosen.mechanism)
     released = release(texts, ids, chosen)
@@ -152,14 +156,8 @@ def draw(
     Raises:
         InputError: The types are not allowed, the lengths differ, or an id is null.
     """
-    texts, ids = _one(texts), _one(ids)
-    if not (
-        pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_string_view(texts.type)
-    ):
-        raise InputError(f"a text column holds strings, got {texts.type}", "cast the column, or name another")
-    if len(texts) != len(ids):
-        raise InputError(f"{len(texts)} texts and {len(ids)} ids: one id per text")
-    keys = RecordKeys(key, canonical_ids(ids, by_name=True), nonce)
+    texts, ids = _readable(texts, ids)
+    keys = RecordKeys(key, ids, nonce)
     with seam("releasing the column"):
         released = mechanism.release(texts, keys)
         if mechanism.refundable and released.steps is None:
@@ -222,7 +220,10 @@ def require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array, hint: st
     Raises:
         InputError: An id of the batch has several texts.
     """
-    if len(first) < len(where) and not texts.equals(texts.take(first).take(where)):
+    if len(first) == len(where):
+        return
+    texts = texts.cast(pa.large_string())
+    if not texts.equals(texts.take(first).take(where)):
         raise InputError("a record id of a batch stands beside several texts; each record has one text", hint)
 
 
@@ -266,6 +267,18 @@ def _by_record(
 
 def _amounts(counted: npt.NDArray[np.int64], unit: int) -> pa.Array:
     return to_arrow(np.where(counted == INFINITE, math.inf, counted / unit))
+
+
+def _readable(texts: pa.Array | pa.ChunkedArray, ids: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, pa.Array]:
+    """Return texts and canonical ids as one array each, or refuse columns that hold neither."""
+    texts, ids = _one(texts), _one(ids)
+    if not (
+        pa.types.is_string(texts.type) or pa.types.is_large_string(texts.type) or pa.types.is_string_view(texts.type)
+    ):
+        raise InputError(f"a text column holds strings, got {texts.type}", "cast the column, or name another")
+    if len(texts) != len(ids):
+        raise InputError(f"{len(texts)} texts and {len(ids)} ids: one id per text")
+    return texts, canonical_ids(ids, by_name=True)
 
 
 def _one(column: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -1,7 +1,7 @@
 """Bound delta in strict mode, per record and over all records (docs/spec/privacy.md#delta-policy).
 
-A mechanism with a delta may fail for a record with that probability. So it is bounded per record, and over the public
-bound on the number of records, which a release then never exceeds.
+Of two texts of a record, any outcome is at most e^epsilon times as likely under one as under the other, plus delta. So
+delta is bounded per record, and over the public bound on the number of records, which a release then never exceeds.
 """
 
 from __future__ import annotations

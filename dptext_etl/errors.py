@@ -12,7 +12,7 @@ from inspect import isgeneratorfunction
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
 P = ParamSpec("P")
@@ -116,6 +116,16 @@ class seam:  # noqa: N801  (reads as a statement: `with seam("reading the source
         except DPTextError:
             failure.__context__ = failure.__cause__ = None
             raise
+
+
+def by_place(names: Iterable[str], among: Iterable[str]) -> str:
+    """Write columns for a message by their places, because names that no policy declares may be texts.
+
+    >>> by_place(["a", "c"], ["a", "b", "c"])
+    'column 1, column 3'
+    """
+    chosen = set(names)
+    return ", ".join(f"column {place}" for place, name in enumerate(among, start=1) if name in chosen)
 
 
 def bare(function: Callable[P, R]) -> Callable[P, R]:

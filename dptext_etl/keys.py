@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.errors import InputError, KeyReferenceError
+from dptext_etl.errors import InputError, KeyReferenceError, bare
 from dptext_etl.key_providers import BUILT_IN, installed
 
 REFERENCE_FORMS = (
@@ -89,6 +89,7 @@ class RecordKeys:
     ids: pa.Array
     nonce: int = 0
 
+    @bare
     def of(self, texts: pa.Array) -> pa.Array:
         """Return the key of every record, fixed-size binary of 32 bytes; it also depends on the record's text.
 
@@ -126,6 +127,7 @@ _ID_TYPES = {
 }
 
 
+@bare
 def canonical_ids(ids: pa.Array, *, by_name: bool = False) -> pa.Array:
     """Write record ids in the canonical form of the specification (docs/spec/stream.md#record-id), one per record.
 

@@ -26,7 +26,7 @@ from dptext_etl.validation import validated
 PAD = "<PAD>"
 """Padding word that fills a text up to a fixed or noisy length; it is drawn like any word and released as nothing."""
 
-Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
+Epsilon = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False, strict=True)]
 Mode = Literal["strict", "faithful"]
 
 DEFAULT_N_MAX = 10_000

@@ -11,11 +11,9 @@ import pyarrow as pa
 
 from dptext_etl import column
 from dptext_etl.errors import InputError, PolicyError, bare, seam
-from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import ColumnPolicy, PolicyLike, resolve
 
 Given = TypeVar("Given")
-_REPEATED = "give ids that are unique: is it the id column, and are text and id swapped?"
 _CAST = "cast the column, or name another"
 
 
@@ -86,18 +84,12 @@ def _arrow(table: pa.Table, columns: Sequence[ColumnPolicy], ids: str) -> pa.Tab
         at = table.column_names.index(str(item.column))
         texts = table.column(at)
         kept = pa.large_string() if pa.types.is_dictionary(texts.type) else texts.type
-        released = _released(_strings(texts), records, item)
+        released = column.privatize(_strings(texts), records, item)
         ends = [0]
         ends.extend(ends[-1] + len(chunk) for chunk in texts.chunks)
         parts = [released.slice(start, end - start).cast(kept) for start, end in itertools.pairwise(ends)]
         table = table.set_column(at, table.field(at).with_type(kept), pa.chunked_array(parts, kept))
     return table
-
-
-def _released(texts: pa.Array, ids: pa.Array, policy: ColumnPolicy) -> pa.Array:
-    canonical = canonical_ids(ids, by_name=True)
-    column.require_one_text(texts, *column.distinct(canonical), _REPEATED)
-    return column.privatize(texts, canonical, policy)
 
 
 def _strings(texts: pa.ChunkedArray) -> pa.Array:
@@ -131,7 +123,7 @@ def _pandas(frame: Any, columns: Sequence[ColumnPolicy], ids: str) -> Any:
     records, made = _of_series(frame[ids]), {}
     for item in columns:
         series = frame[item.column]
-        released = _released(_strings(pa.chunked_array([_of_series(series)])), records, item).to_pandas()
+        released = column.privatize(_strings(pa.chunked_array([_of_series(series)])), records, item).to_pandas()
         released.index = series.index
         kept = object if series.dtype.name == "category" else series.dtype
         made[str(item.column)] = released.astype(kept)

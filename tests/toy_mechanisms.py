@@ -103,6 +103,20 @@ class Failing(Toy):
     def example(cls) -> Self:
         return cls(epsilon=2.0, delta=1e-6, n_rec=100)
 '''
+BLIND = '''
+class Blind(Toy):
+    """Draws by record id alone, and fails on texts with a digit: nothing that it releases depends on a text."""
+
+    refundable: ClassVar = True
+
+    def release(self, texts, keys):
+        made = self.drawn(pa.array(["" if text.is_valid else None for text in texts], pa.large_string()), keys)
+        words = [key.hex()[: 8 + key[0] % 40] if text.is_valid else None for text, key in zip(texts, made)]
+        steps = [1 + key[1] % 5 if text.is_valid else 0 for text, key in zip(texts, made)]
+        failed = [int(any(c.isdigit() for c in text or "")) for text in texts.to_pylist()]
+        counts = (pa.array(numbers, pa.uint32()) for numbers in (steps, failed))
+        return Released(pa.array(words, pa.large_string()), self.positions(texts), *counts)
+'''
 AGAIN = '''
 """Adds another word to released texts at every computation, as a model on other hardware may write another one."""
 
@@ -149,12 +163,12 @@ class Again(PostProcess):
     def example(cls):
         return cls()
 '''
-_TOYS = {"steps": STEPS, "fickle": FICKLE, "failing": FAILING}
+_TOYS = {"steps": STEPS, "fickle": FICKLE, "failing": FAILING, "blind": BLIND}
 
 
 @pytest.fixture
 def toys(tmp_path, monkeypatch):
-    """The mechanisms `steps`, `fickle` and `failing`, in the catalog for one test."""
+    """The toy mechanisms, in the catalog for one test."""
     from dptext_etl import catalog, mechanisms
 
     folder = tmp_path / "toys"

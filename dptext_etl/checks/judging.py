@@ -21,7 +21,7 @@ from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.staged_rows import batches, schema
+from dptext_etl.checks.staged_rows import batches
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.device import threads
 from dptext_etl.errors import GateError, seam
@@ -44,7 +44,7 @@ def evaluate(candidate: Candidate, seen: Callable[[int], object] = lambda _: Non
     """
     with seam("evaluating the gates", GateError, "nothing was published, and no gate has fired"):
         rows = ahead(batches(*candidate.parts), threads())
-        schemas = [schema(part) for part in candidate.parts]
+        schemas = [pl.Schema(pl.read_parquet_schema(part)) for part in candidate.parts]
         gates = made(candidate, schemas)
         for found in schemas:
             for gate in gates:
@@ -122,7 +122,7 @@ def feed_rewritten(gates: Iterable[Gate], part: Path) -> None:
     """Give a part as it is to be published, after post-processing, to the gates that judge it."""
     gates = tuple(gate for gate in gates if gate.rewritten)
     for gate in gates:
-        gate.look_at_rewritten(schema(part))
+        gate.look_at_rewritten(pl.Schema(pl.read_parquet_schema(part)))
     for batch in batches(part):
         for gate in gates:
             gate.feed_rewritten(batch)

@@ -1,9 +1,9 @@
 """Compare cells with what the ledger vouches for: here, or on executors that share its index out among themselves.
 
-A cell is a row of 48 bytes: the keyed id of its record, and the digest of its text. Cells of one range of ids are
-located together (`located`), which makes rows of 40 bytes: a place in the ledger, and the digest. Those of one batch of
-the ledger are compared together (`compared`). So the whole index is read once, however many rows there are. Counts add
-up.
+A cell is a row of 56 bytes: the keyed id of its record, the digest of its text, and the least and the largest number of
+positions that such a text may have. Cells of one range of ids are located together (`located`), which makes rows of 48
+bytes: a place in the ledger instead of the id. Those of one batch of the ledger are compared together (`compared`). So
+the whole index is read once, however many rows there are. Counts add up.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 ID_BYTES = 16
 DIGEST_BYTES = 32
 PLACE_BYTES = 8
+BOUNDS_BYTES = 8
+ANY = 2**32 - 1
+"""The largest number of positions: no bound."""
 HELD_ROWS = 1 << 19
 """Cells that are held before they are looked up here: each look-up goes through the whole index of the ledger."""
 RANGE_ROWS = 1 << 17
@@ -32,20 +35,25 @@ RANGE_BITS = 10
 """The most leading bits by which the index is cut into ranges."""
 
 
+Bounds = npt.NDArray[np.uint32]
+
+
 class LookedUp(NamedTuple):
     """Counts of cells.
 
     Attributes:
         uncommitted: Cells whose record has no commit.
         different: Cells that hold other bytes than were committed.
+        misshapen: Cells that are null or as long as no text with the committed positions is.
     """
 
     uncommitted: int = 0
     different: int = 0
+    misshapen: int = 0
 
     def plus(self, other: LookedUp) -> LookedUp:
         """Add the counts of other cells."""
-        return LookedUp(self.uncommitted + other.uncommitted, self.different + other.different)
+        return LookedUp(*(one + more for one, more in zip(self, other, strict=True)))
 
 
 def range_bits(entries: int) -> int:
@@ -65,10 +73,10 @@ def located(lookup: Lookup, cells: Cells) -> Cells:
 
     Args:
         lookup: The release.
-        cells: Shape (cells, 48).
+        cells: Shape (cells, 56).
 
     Returns:
-        Places, little-endian, and digests; shape (cells, 40).
+        Places, little-endian, digests and bounds; shape (cells, 48).
     """
     places = lookup.places(cells[:, :ID_BYTES])
     return np.hstack([places.astype("<i8")[:, None].view(np.uint8), cells[:, ID_BYTES:]])
@@ -79,11 +87,13 @@ def compared(lookup: Lookup, cells: Cells) -> LookedUp:
 
     Args:
         lookup: The release.
-        cells: Shape (cells, 40), in any order.
+        cells: Shape (cells, 48), in any order.
     """
-    committed, digests = lookup.digests(places_of(cells))
-    different = committed & (digests != cells[:, PLACE_BYTES:]).any(axis=1)
-    return LookedUp(int(np.sum(~committed)), int(np.sum(different)))
+    committed, digests, positions = lookup.digests(places_of(cells))
+    different = committed & (digests != cells[:, PLACE_BYTES:-BOUNDS_BYTES]).any(axis=1)
+    least, most = np.ascontiguousarray(cells[:, -BOUNDS_BYTES:]).view("<u4").T
+    misshapen = committed & ((positions < least) | (positions > most))
+    return LookedUp(int(np.sum(~committed)), int(np.sum(different)), int(np.sum(misshapen)))
 
 
 def places_of(cells: Cells) -> npt.NDArray[np.int64]:
@@ -108,21 +118,23 @@ class Cellwise:
     def __init__(self, lookup: Lookup, scratch: Path | None = None, *, elsewhere: bool = False) -> None:
         self.lookup = lookup
         self._elsewhere = elsewhere
-        self._cells = Buckets(ID_BYTES + DIGEST_BYTES, scratch)
+        self._cells = Buckets(ID_BYTES + DIGEST_BYTES + BOUNDS_BYTES, scratch)
         self._counts = LookedUp()
 
-    def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_]) -> None:
+    def add(self, ids: pa.Array, digests: pa.Array, canary: npt.NDArray[np.bool_], bounds: Bounds) -> None:
         """Take cells.
 
         Args:
             ids: Canonical record ids, no nulls.
             digests: Digests of the texts, fixed-size binary (32), no nulls.
             canary: Marks canary rows, shape (cells,).
+            bounds: The least and the largest number of positions that such texts may have, shape (cells, 2).
         """
         whole = np.frombuffer(
             digests.buffers()[1], np.uint8, DIGEST_BYTES * len(digests), DIGEST_BYTES * digests.offset
         )
-        self._cells.add(np.hstack([self.lookup.keyed(ids, canary), whole.reshape(-1, DIGEST_BYTES)]))
+        allowed = np.ascontiguousarray(bounds, "<u4").view(np.uint8)
+        self._cells.add(np.hstack([self.lookup.keyed(ids, canary), whole.reshape(-1, DIGEST_BYTES), allowed]))
         if self._cells.rows >= HELD_ROWS:
             self.look_up()
 

@@ -6,19 +6,23 @@ the key. A canary row that was left in shows as a row that no real record paid f
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeGuard
 
 import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dptext_etl.checks import staged_rows
+from dptext_etl.checks.beside import shown
 from dptext_etl.checks.candidate import Candidate, Stage, as_released
 from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import search
+from dptext_etl.checks.kept_types import published_types, without_published
 from dptext_etl.checks.manifest import HINT, PublishedManifest, fetched
 from dptext_etl.checks.sink import LocalSink
 from dptext_etl.checks.verdict import Verdict
@@ -71,7 +75,7 @@ def check_published(released: Table, policy: PolicyLike, ledger: Ledger | None =
         search(gates, release)
         with seam("evaluating the gates", GateError):
             for table in tables:
-                _judge(table, gates, policy)
+                _judge(table, gates, policy, None if manifest else published_types(policy))
         return tuple(gate.verdict() for gate in gates)
 
 
@@ -79,10 +83,10 @@ def _is_sink(released: Table) -> TypeGuard[Path]:
     return isinstance(released, Path) and (released.is_dir() or LocalSink.at(released).manifest.is_file())
 
 
-def _judge(table: Table, gates: list[Gate], policy: Policy) -> None:
+def _judge(table: Table, gates: list[Gate], policy: Policy, types: Mapping[str, str] | None) -> None:
     """Show a table to every gate: as it is, or as mechanisms released it, where post-processing came after them."""
     later = any(item.postprocess for item in policy.columns)
-    for number, batch in enumerate(_batches(table)):
+    for number, batch in enumerate(_batches(table, types)):
         released = as_released(batch, policy) if later else batch
         for gate in gates:
             if later and gate.rewritten:
@@ -95,19 +99,27 @@ def _judge(table: Table, gates: list[Gate], policy: Policy) -> None:
             gate.feed(released)
 
 
-def _batches(table: Table) -> Iterator[pl.DataFrame]:
+def _batches(table: Table, types: Mapping[str, str] | None) -> Iterator[pl.DataFrame]:
+    """Read a table in batches; what stands beside the cells of one without a manifest is shown in the first one."""
     if isinstance(table, pl.DataFrame):
-        return iter([table])
+        with seam("reading the table", InputError, HINT):
+            return iter([without_published(shown(table), types or {})])
     table = Path(table)
     if not table.is_file():
         raise InputError("what is to be checked is neither a folder nor a file nor a table", HINT)
-    return _from_file(table)
+    return _from_file(table, types)
 
 
-def _from_file(path: Path) -> Iterator[pl.DataFrame]:
+def _from_file(path: Path, types: Mapping[str, str] | None) -> Iterator[pl.DataFrame]:
     suffix = path.suffix.lower()
     if suffix == ".parquet":
-        yield pl.DataFrame(schema=staged_rows.schema(path))
+        schema = pl.Schema(pl.read_parquet_schema(path))
+        if types is not None:
+            written = pq.read_schema(path)
+            row = pa.table([pa.nulls(1, field.type) for field in written], schema=written)
+            beside = without_published(shown(row), types).schema
+            schema.update({name: kind for name, kind in beside.items() if name not in written.names})
+        yield pl.DataFrame(schema=schema)
         yield from staged_rows.batches(path)
     elif suffix == ".csv":
         lazy = pl.scan_csv(path, infer_schema=False)

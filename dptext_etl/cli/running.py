@@ -107,16 +107,28 @@ def show(summary: Mapping[str, Any]) -> None:
         show_gates(summary["gates"])
     if summary["reports"]:
         terminal.heading("Reports (inside the boundary; they decide nothing)")
-        show_gates(summary["reports"])
+        rows = [(item["name"], _outcome(item), item["message"]) for item in summary["reports"]]
+        terminal.table(("report", "", "what it saw"), rows)
     balance.show(summary["remaining"])
     terminal.say()
     for line in summary["notes"]:
         terminal.say(line)
+    beyond = sorted({item["name"] for item in summary["reports"] if not item["passed"]})
+    if beyond:
+        more = "more raw text came back than chance explains; look for a defect before you share this release"
+        terminal.warn(f"{terminal.BEYOND_CHANCE}: {', '.join(beyond)}: {more}")
+
+
+def _outcome(report: Mapping[str, Any]) -> str:
+    """Say where a count stands to its bound; some counts have none."""
+    if "threshold" not in report["counts"]:
+        return "counted"
+    return "within chance" if report["passed"] else terminal.BEYOND_CHANCE
 
 
 def show_gates(gates: Iterable[Mapping[str, Any]]) -> None:
     """Print verdicts, one per line."""
-    rows = [(gate["name"], "passed" if gate["passed"] else "FAILED", gate["message"]) for gate in gates]
+    rows = [(gate["name"], "passed" if gate["passed"] else terminal.FAILED, gate["message"]) for gate in gates]
     terminal.table(("gate", "", "what it saw"), rows)
 
 

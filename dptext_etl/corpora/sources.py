@@ -67,8 +67,8 @@ class Source:
             schema = frame.collect_schema()
         for name in (self.column, *([] if self.label is None else [self.label])):
             if name not in schema:
-                there = ", ".join(schema.names())
-                raise InputError(f"{self.path.name} has no column {name!r}; it has {there}", "name it with --column")
+                msg = f"{self.path.name} has no column {name!r}, and {len(schema)} others"
+                raise InputError(msg, "name it with --column")
         if schema[self.column] != pl.String:
             raise InputError(f"column {self.column!r} of {self.path.name} is {schema[self.column]}; allowed: strings")
         wanted: list[pl.Expr] = [pl.col(self.column).alias("text")]

@@ -39,7 +39,7 @@ class Work(Generic[Rows]):
     Attributes:
         attempt: The attempt at the run: policy, places, columns, and its name in the ledger.
         source: The checked source.
-        plans: The canary rows of each shard, in the order of the shards.
+        plans: The sets of canary rows, in the order of the shards that take them.
         refs: The pinned release of each text column.
         staging: Folder where results wait for the gates.
         checkpoint: Called after every step.
@@ -100,8 +100,8 @@ class Engine(ABC, Generic[Rows]):
         """Return those of the given ids that the source uses; they have the type of its id column."""
 
     @abstractmethod
-    def shards(self, source: Examined[Rows], policy: Policy) -> range:
-        """Number the shards of a source; every attempt at a run gets the same numbers."""
+    def canary_sets(self, source: Examined[Rows], policy: Policy) -> range:
+        """Number the sets of canary rows; every attempt at a run gets the same, however long the texts are."""
 
     @abstractmethod
     def compute(self, work: Work[Rows], phase: Phase, meter: Meter) -> list[Done]:

@@ -50,7 +50,7 @@ def staged(
                 prepared = beside.submit(prepare, policy, attempt.secret)
                 source = engine.examine(table, policy, attempt.layout, progress)
                 checkpoint("checked")
-                present, numbers = partial(engine.present, source), engine.shards(source, policy)
+                present, numbers = partial(engine.present, source), engine.canary_sets(source, policy)
                 prepared.result()
                 ledger = beside.submit(_open, policy, opened)
                 plans = plan_canaries(policy, table.schema[policy.id], present, attempt.secret, numbers, partition)

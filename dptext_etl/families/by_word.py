@@ -32,8 +32,8 @@ class WordByWord(Mechanism):
         return True
 
     @property
-    def unknown(self) -> Literal["uniform", "drop"]:
-        """Return the treatment of words outside `input_words` in strict mode: a uniform draw, or they are dropped."""
+    def unknown(self) -> Literal["uniform", "first", "drop"]:
+        """Return how words outside `input_words` are drawn in strict mode: uniformly, as the first word, or never."""
         return "uniform"
 
     @property

@@ -22,7 +22,7 @@ from dptext_etl.families import extremes
 from dptext_etl.families.certificate import Certificate, of_distributions
 from dptext_etl.families.lengths import HideableLength
 from dptext_etl.families.spends import spend_of_draws
-from dptext_etl.guarantee import Disclosure, Spend, exact, micro
+from dptext_etl.guarantee import Disclosure, Guarantee, Spend, exact, micro
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD
 
@@ -69,9 +69,24 @@ class WordMechanism(HideableLength):
         return told if told or self.pads else "this mechanism cannot pad texts"
 
     @property
-    def unknown(self) -> Literal["uniform", "drop"]:
-        """Return the treatment of unknown words in strict mode: a uniform draw, or they vanish before counting."""
+    def unknown(self) -> Literal["uniform", "first", "drop"]:
+        """Return how unknown words are drawn in strict mode: uniformly, as the first word known, or not at all."""
         return "uniform"
+
+    def configuration(self) -> dict[str, Any]:
+        """Return the configuration; where unknown words are drawn as the first word, it is that of version 2."""
+        found = {name: value for name, value in super().configuration().items() if name != "unknown_words"}
+        return {**found, "mechanism_version": 2} if self.mode == "strict" and self.unknown == "first" else found
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return the guarantee; where unknown words are dropped, the number of released words tells which there were.
+
+        Specification: docs/spec/privacy.md#unknown-words.
+        """
+        stated = super().guarantee
+        told = {Disclosure.OOV_FLAG} if self.unknown == "drop" and not self.hides_length else set()
+        return replace(stated, disclosures=stated.disclosures | told)
 
     @property
     def bounded_range(self) -> bool:
@@ -239,7 +254,7 @@ class WordMechanism(HideableLength):
             n outputs, with `PAD` among them if the mechanism pads.
 
         Raises:
-            PolicyError: `word` is not a single word, or vanishes before words are counted.
+            PolicyError: `word` is not a single word, or faithful mode does not draw it.
         """
         padding = word == PAD and self.hides_length
         if n < 1 or not (padding or _kernel.split(word) == [(word, True)]):
@@ -255,5 +270,5 @@ class WordMechanism(HideableLength):
         if self.hides_length:
             return [*outputs, *[PAD] * (n - len(outputs))]
         if len(outputs) != n:
-            raise PolicyError("the word is not in the vocabulary, and such words vanish", "take one of input_words()")
+            raise PolicyError("the word is not in the vocabulary, and is not drawn", "take one of input_words()")
         return outputs

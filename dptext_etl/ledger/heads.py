@@ -4,18 +4,21 @@ A restored copy has forgotten charges, and a new ledger knows none. Both look li
 elsewhere remembers shows the difference (docs/spec/privacy.md#lost-ledger). A head is kept after a charge is durable
 and before a text is scored, so no text is released of whose charge nobody else knows.
 
-One file per dataset, in one folder per ledger. Whoever charges a dataset looks at the heads of all datasets that share
-a cap with it: the loss of one is the loss of the others.
+One file per dataset, in two folders: one per ledger, which is named by the ledger's own id, so that it is found however
+its place is spelled; and one per place, so that a ledger which was replaced is noticed. Each charge looks at the heads
+of all datasets that share a cap with it: the loss of one is the loss of the others. A stored head that the ledger does
+not hold is evidence of a loss. It is never overwritten before the loss is settled: the dataset freezes instead.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
@@ -27,12 +30,19 @@ from dptext_etl.files import flush
 from dptext_etl.ledger.ledger import Ledger
 from dptext_etl.ledger.terms import Anchor, Scope
 
+log = logging.getLogger("dptext_etl.ledger")
 VARIABLE = "DPTEXT_ANCHORS"
 """Names the folder of the heads where nothing else does."""
 _REASON = "this ledger does not hold what an earlier run left in it: it was lost, restored from a copy, or replaced"
 _HINT = "bring the right ledger back, or settle the loss with `dptext ledger thaw` and take a new release name"
+_LONGEST_NAME = 200
+"""Bytes of a file's name before its suffix, at most; file systems take 255 in all."""
 _PATIENCE = 5.0
 """Seconds to wait for another writer of a file; one that was stopped holds nobody longer."""
+
+
+class FrozenError(LedgerError):
+    """The ledger misses what was stored of it, so its datasets are frozen."""
 
 
 class Memory(NamedTuple):
@@ -43,12 +53,14 @@ class Memory(NamedTuple):
         releases: The release names that were used.
         groups: The groups that were charged.
         losses: What `Ledger.losses` said then; None in files of older versions.
+        dataset: The dataset, where its name is too long for the name of the file.
     """
 
     anchor: Anchor
     releases: tuple[str, ...] = ()
     groups: tuple[str, ...] = ()
     losses: int | None = None
+    dataset: str | None = None
 
     def missing(self, ledger: Ledger, dataset: str) -> bool:
         """Return whether a ledger misses the head, and nobody has settled that yet."""
@@ -72,7 +84,7 @@ class Memory(NamedTuple):
         groups = {*self.groups, *([asked.group] if mine and asked.group is not None else [])}
         ledger.freeze(dataset, _REASON, in_use=self.releases, missing=self.anchor, groups=sorted(groups))
         shared = "" if mine else f" with {dataset}, whose cap it shares"
-        raise LedgerError(f"the dataset {asked.dataset} is frozen{shared}: {_REASON}", _HINT)
+        raise FrozenError(f"the dataset {asked.dataset} is frozen{shared}: {_REASON}", _HINT)
 
 
 class Heads:
@@ -85,7 +97,8 @@ class Heads:
 
     def __init__(self, ledger: Ledger, folder: Path) -> None:
         self._ledger = ledger
-        self._folder = folder / hashlib.sha256(ledger.place.encode()).hexdigest()[:32]
+        places = (ledger.ledger_id, ledger.place)
+        self._folders = [folder / hashlib.sha256(name.encode()).hexdigest()[:32] for name in places]
 
     def require(self, scope: Scope, *, replaced: bool = True) -> None:
         """Refuse a ledger that misses a head of a dataset, or of one that shares a cap with it.
@@ -99,36 +112,85 @@ class Heads:
             LedgerError: It does; the datasets are frozen. Or a file cannot be read.
         """
         here = self._ledger.ledger_id
-        kept = {
-            name: memory
+        kept = [
+            (name, memory)
             for name, memory in self._all()
             if replaced or memory.anchor.ledger == here or name != scope.dataset
-        }
-        mine = kept.get(scope.dataset)
-        named = {scope.group} - {None} | set(mine.groups if mine else ())
-        datasets, groups = self._ledger.sharing(scope.dataset, [group for group in named if group is not None])
-        for dataset, memory in kept.items():
+        ]
+        mine = {group for name, memory in kept if name == scope.dataset for group in memory.groups}
+        named = mine | ({scope.group} if scope.group is not None else set())
+        datasets, groups = self._ledger.sharing(scope.dataset, sorted(named))
+        for dataset, memory in kept:
             concerned = dataset in datasets or groups & set(memory.groups)
             if concerned and memory.missing(self._ledger, dataset):
                 memory.refuse(self._ledger, dataset, scope)
 
-    def remember(self, scope: Scope, release: str) -> None:
+    def remember(self, scope: Scope, release: str | None = None) -> None:
         """Keep the head of the ledger, durably.
 
         Args:
-            scope: The dataset that was charged, and its group.
-            release: The release name.
+            scope: The dataset that was written of, and its group.
+            release: The release name, if there is one.
 
         Raises:
-            LedgerError: The folder cannot be written to.
+            LedgerError: The folder cannot be written to; or the ledger misses the head that is there: it is frozen.
         """
-        keep(self._ledger, self._folder / f"{quote(scope.dataset, safe=' ')}.json", scope, release)
+        for folder in self._folders:
+            keep(self._ledger, folder / f"{_file_name(scope.dataset)}.json", scope, release)
 
     def _all(self) -> Iterator[tuple[str, Memory]]:
-        for path in sorted(self._folder.glob("*.json")):
+        for path in (path for folder in self._folders for path in sorted(folder.glob("*.json"))):
             found = read(path)
             if found is not None:
-                yield unquote(path.stem), found
+                yield found.dataset or unquote(path.stem), found
+
+
+@contextmanager
+def writing(ledger: Ledger, scope: Scope, release: str | None = None, named: str | None = None) -> Iterator[None]:
+    """Look at the heads of a ledger before a block that writes to it, and keep the new head after it.
+
+    Args:
+        ledger: The ledger.
+        scope: The dataset that the block writes of, and its group.
+        release: The release name, if there is one.
+        named: The folder of all heads, where somebody named it.
+
+    Raises:
+        LedgerError: The ledger misses a head; nothing was written. Or a folder that was named cannot be written to.
+    """
+    heads = Heads(ledger, folder_of(named))
+    heads.require(scope, replaced=False)
+    yield
+    remember(ledger, scope, release, named)
+
+
+def remember(ledger: Ledger, scope: Scope, release: str | None = None, named: str | None = None) -> None:
+    """Keep the head of a ledger in the folder of all heads; a folder that nobody named may be missing.
+
+    Args:
+        ledger: The ledger.
+        scope: The dataset that was written of, and its group.
+        release: The release name, if there is one.
+        named: The folder of all heads, where somebody named it.
+
+    Raises:
+        LedgerError: A folder that was named cannot be written to; or the ledger misses the head that is there.
+    """
+    heads = Heads(ledger, folder_of(named))
+    try:
+        heads.remember(scope, release)
+    except FrozenError:
+        raise
+    except LedgerError as error:
+        if is_named(named):
+            raise
+        log.debug("the ledger's head is not kept apart from it: %s", error)
+
+
+def _file_name(dataset: str) -> str:
+    """Name the file of a dataset: the name itself, or where that is too long for a file system, its hash."""
+    name = quote(dataset, safe=" ")
+    return name if len(name) <= _LONGEST_NAME else hashlib.sha256(dataset.encode()).hexdigest()
 
 
 def folder_of(named: str | None) -> Path:
@@ -151,7 +213,7 @@ def read(path: Path) -> Memory | None:
     try:
         found = json.loads(path.read_bytes())
         names = tuple(found["releases"]), tuple(found.get("groups", ()))
-        return Memory(Anchor.parse(found["anchor"]), *names, found.get("losses"))
+        return Memory(Anchor.parse(found["anchor"]), *names, found.get("losses"), found.get("dataset"))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, LedgerError):
@@ -160,24 +222,30 @@ def read(path: Path) -> Memory | None:
     raise LedgerError(broken, hint)
 
 
-def keep(ledger: Ledger, path: Path, scope: Scope, release: str, others: Iterable[Path] = ()) -> None:
+def keep(ledger: Ledger, path: Path, scope: Scope, release: str | None, others: Iterable[Path] = ()) -> None:
     """Write the head of a ledger to a file, durably, and add what was charged to what is there.
+
+    A head that is there and that this ledger should hold, but does not, stays: it shows that the ledger was restored.
 
     Args:
         ledger: The ledger.
         path: The file.
         scope: The dataset that was charged, and its group.
-        release: The release name.
+        release: The release name, if there is one.
         others: Files whose content the file takes in.
 
     Raises:
-        LedgerError: The folder cannot be written to.
+        LedgerError: The folder cannot be written to; or the ledger misses the head that is there: it is frozen.
     """
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _alone(path.parent):
-            text = json.dumps(_now(ledger, _together(ledger, [path, *others]), scope, release)).encode()
+            there = [memory for each in (path, *others) if (memory := read(each)) is not None]
+            for memory in there:
+                if memory.anchor.ledger == ledger.ledger_id and memory.missing(ledger, scope.dataset):
+                    memory.refuse(ledger, scope.dataset, scope)
+            text = json.dumps(_now(ledger, _together(ledger, there), scope, release)).encode()
             descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             with os.fdopen(descriptor, "wb") as file:
                 file.write(text)
@@ -194,9 +262,8 @@ def keep(ledger: Ledger, path: Path, scope: Scope, release: str, others: Iterabl
     raise LedgerError(problem, f"name a folder that lasts: anchors in the ledger's settings, or {VARIABLE}")
 
 
-def _together(ledger: Ledger, paths: Iterable[Path]) -> Memory | None:
-    """Read several files as one: all names, and the newest head that the ledger holds."""
-    found = [memory for path in paths if (memory := read(path)) is not None]
+def _together(ledger: Ledger, found: Sequence[Memory]) -> Memory | None:
+    """Take several files as one: all names, and the newest head that the ledger holds."""
     if not found:
         return None
     newest = max(found, key=lambda memory: (ledger.holds(memory.anchor), memory.anchor.seq))
@@ -205,7 +272,7 @@ def _together(ledger: Ledger, paths: Iterable[Path]) -> Memory | None:
     return newest._replace(releases=tuple(sorted(releases)), groups=tuple(sorted(groups)))
 
 
-def _now(ledger: Ledger, before: Memory | None, scope: Scope, release: str) -> dict[str, object]:
+def _now(ledger: Ledger, before: Memory | None, scope: Scope, release: str | None) -> dict[str, object]:
     """Return what is to be remembered now: heads only grow, so the last one counts."""
     head, since, losses = ledger.anchor(), 0, 0
     if before is not None and before.losses is not None and ledger.holds(before.anchor):
@@ -213,7 +280,8 @@ def _now(ledger: Ledger, before: Memory | None, scope: Scope, release: str) -> d
     releases, groups = ({*before.releases}, {*before.groups}) if before else (set[str](), set[str]())
     return {
         "anchor": str(head),
-        "releases": sorted(releases | {release}),
+        **({} if _file_name(scope.dataset) == quote(scope.dataset, safe=" ") else {"dataset": scope.dataset}),
+        "releases": sorted(releases | ({release} if release is not None else set())),
         "groups": sorted(groups | ({scope.group} if scope.group is not None else set())),
         "losses": losses + ledger.losses(scope.dataset, since),
     }

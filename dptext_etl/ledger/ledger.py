@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dptext_etl import keys
-from dptext_etl.errors import InputError, LedgerError
+from dptext_etl.errors import InputError, LedgerError, bare
 from dptext_etl.ledger.keeper import Keeper, require_plain
 from dptext_etl.ledger.operations.batch import (
     Ready,
@@ -105,6 +105,7 @@ class Ledger(Keeper):
         """
         _ = self._book.id_key.secret
 
+    @bare
     def make_ready(
         self,
         unit: Unit,
@@ -134,6 +135,7 @@ class Ledger(Keeper):
             columns = [seal_ahead(batch, item) for item in columns]
         return Ready(unit, ids, subjects, tuple(charges), batch, columns)
 
+    @bare
     def reserve(  # noqa: PLR0917  (who asks, where it adds up, for whom)
         self,
         job: str,
@@ -195,6 +197,7 @@ class Ledger(Keeper):
             merge_after(book, scope, [item.ref for item in columns])
         return ReserveResult(outcome)
 
+    @bare
     def commit(
         self,
         job: str,
@@ -229,6 +232,7 @@ class Ledger(Keeper):
         batch = (ids, idem_keys, digests)
         return self.commit_examined(job, self.examine(ref, *batch, positions=positions, canary=canary, spent=spent))
 
+    @bare
     def examine(
         self,
         ref: ReleaseRef,
@@ -266,6 +270,7 @@ class Ledger(Keeper):
         book = self._book
         return book.store.write(ready.outputs.records.size, lambda: commit(book, job, ready))
 
+    @bare
     def post(  # noqa: PLR0917
         self,
         job: str,

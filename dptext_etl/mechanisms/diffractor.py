@@ -11,8 +11,9 @@ Word-Level Metric Differential Privacy" (section 3). What holds here (docs/spec/
   from a file that hold different words are refused, except in faithful mode (class NONE).
 * A mixture of lists costs as much as one list: for every word, the list is drawn independently of the word.
 * "geometric" draws exactly from the discrete Laplace distribution; a table of rounded weights would break its tails.
-  Unknown words vanish before words are counted, since a uniform draw lies outside its bounds. Under "tem", unknown
-  words are drawn uniformly, within epsilon * gamma; they have no place on a list and therefore no metric claim.
+  Unknown words are drawn as if they were the first word of the vocabulary, since a uniform draw lies outside its
+  bounds. Under "tem", unknown words are drawn uniformly, within epsilon * gamma; they have no place on a list and
+  therefore no metric claim.
 * The published code's Gaussian scores for the weights have no proof and are left out.
 """
 
@@ -69,6 +70,8 @@ class Diffractor(AllocatedWords, ListMechanism):
         walks: Lists per embedding, from different starting words; more lists give a word more neighbours.
         metric: Distance for building the lists: "euclidean" (the paper) or "cosine".
         lists: Path of saved lists (`NeighbourLists.save`) instead of `vectors`, `walks`, `metric` and `limit`.
+        unknown_words: "first" draws for an unknown word as for the first word of the vocabulary. "drop" leaves it out
+            before words are counted, as version 1 did: then the number of released words is a disclosure (oov_flag).
         stopwords: Public list that faithful mode keeps in clear: "english" or a path.
 
     Example:
@@ -87,6 +90,7 @@ class Diffractor(AllocatedWords, ListMechanism):
     metric: Metric = "euclidean"
     lists: str | None = None
     stopwords: str = "english"
+    unknown_words: Literal["first", "drop"] = "first"
 
     @field_validator("vectors", mode="before")
     @classmethod
@@ -95,6 +99,8 @@ class Diffractor(AllocatedWords, ListMechanism):
 
     @model_validator(mode="after")
     def _one_distribution(self) -> Self:
+        if (self.variant == "tem" or self.mode == "faithful") and self.unknown_words != "first":
+            raise ValueError('unknown_words is for variant "geometric" in strict mode')
         if self.variant == "tem":
             return self
         if self.gamma != type(self).model_fields["gamma"].default:
@@ -119,12 +125,12 @@ class Diffractor(AllocatedWords, ListMechanism):
         return self
 
     @property
-    def unknown(self) -> Literal["uniform", "drop"]:
-        """Return "uniform" for "tem", whose bounds hold for a uniform draw, and "drop" for "geometric".
+    def unknown(self) -> Literal["uniform", "first", "drop"]:
+        """Return "uniform" for "tem", whose bounds hold for a uniform draw, and `unknown_words` for "geometric".
 
         Specification: docs/spec/privacy.md#unknown-words.
         """
-        return "uniform" if self.variant == "tem" else "drop"
+        return "uniform" if self.variant == "tem" or self.mode == "faithful" else self.unknown_words
 
     @property
     def bounded_range(self) -> bool:

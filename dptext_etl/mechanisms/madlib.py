@@ -13,7 +13,8 @@ as
 * epsilon is per unit of distance. Between any two words the cost is epsilon times the diameter of the vocabulary, and
   the ledger charges this product; `Madlib.aligned` takes the product as its parameter.
 * A budget may be divided by position, by a chosen template or by a first release, never by the text itself.
-* Unknown words and numbers vanish before words are counted, because they have no vector.
+* Unknown words and numbers have no vector. They are drawn as if they were the first word of the vocabulary, so that
+  the number of released words is the number of words (docs/spec/privacy.md#unknown-words). Faithful mode drops them.
 * The output distribution of a word is an integral over a cell and has no exact fractions. `sample_many` draws from it,
   and `survival` bounds it.
 """
@@ -35,6 +36,7 @@ from dptext_etl.allocation import Allocation, Epsilons
 from dptext_etl.arrays import to_numpy
 from dptext_etl.artifacts import Artifact
 from dptext_etl.device import device, threads
+from dptext_etl.embeddings.grid import written
 from dptext_etl.embeddings.search import NearestWords, longest_reaches
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.divided_words import DividedWords
@@ -44,6 +46,7 @@ from dptext_etl.families.vector.simulated import radial_collisions, radial_survi
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass
 from dptext_etl.inference.sampler import WordSampler
+from dptext_etl.mechanism import PAD
 from dptext_etl.scoring import TOKEN, Slots
 from dptext_etl.side_by_side import each
 
@@ -64,6 +67,8 @@ class Madlib(DividedWords, VectorMechanism):
 
     Attributes:
         epsilon: Epsilon per word and unit of distance; a draw costs at most epsilon times the vocabulary's diameter.
+        unknown_words: "first" draws for an unknown word as for the first word of the vocabulary. "drop" leaves it out
+            before words are counted, as version 1 did: then the number of released words is a disclosure (oov_flag).
 
     Example:
         >>> mechanism = Madlib.example()
@@ -71,15 +76,17 @@ class Madlib(DividedWords, VectorMechanism):
         (5, True)
     """
 
+    unknown_words: Literal["first", "drop"] = "first"
+
     @property
     def reproducible(self) -> bool:  # type: ignore[override]
         """Return True unless a budget is divided, for which tools may score texts in floats."""
         return not self.contextual
 
     @property
-    def unknown(self) -> Literal["uniform", "drop"]:
-        """Return "drop": unknown words vanish, since a uniform draw would lie outside the bounds."""
-        return "drop"
+    def unknown(self) -> Literal["first", "drop"]:
+        """Return `unknown_words`, in faithful mode "drop": a uniform draw would lie outside the bounds."""
+        return "drop" if self.mode == "faithful" else self.unknown_words
 
     @property
     def bounded_range(self) -> bool:
@@ -87,8 +94,8 @@ class Madlib(DividedWords, VectorMechanism):
         return False
 
     def input_policy(self) -> dict[str, Any]:
-        """Return the input policy of word mechanisms; faithful mode drops unknown words and numbers, too."""
-        return {**super().input_policy(), "numbers": "drop", "oov": "drop"}
+        """Return the input policy of word mechanisms; faithful mode drops unknown words and numbers."""
+        return {**super().input_policy(), "numbers": self.unknown, "oov": self.unknown}
 
     @property
     def guarantee(self) -> Guarantee:
@@ -259,18 +266,24 @@ class Madlib(DividedWords, VectorMechanism):
     def survival(self, word: str) -> Fraction:
         """Return an upper bound of the probability that `word` comes back as itself.
 
-        The word comes back only if its noisy vector stays on its own side of the plane half-way to the nearest word at
-        another place, up to the rounding of the noisy vector. Of several words at one place, only the first comes back.
+        An unknown word never comes back. Another one comes back only if its noisy vector stays on its own side of the
+        plane half-way to the nearest word at another place, up to the rounding of the noisy vector. Of several words at
+        one place, only the first comes back.
 
         Raises:
             PolicyError: `word` is not a single word of the vocabulary.
         """
         number = self.number_of(word)
+        if not self._knows(word):
+            return Fraction(0)
         squared = self.words.squared_distances([number], slice(None))[0]
         if (squared[:number] == 0).any():
             return Fraction(0)
         elsewhere = squared[squared > 0]
         return self._stays(float(np.sqrt(elsewhere.min()))) if len(elsewhere) else Fraction(1)
+
+    def _knows(self, word: str) -> bool:
+        return (word if word == PAD else written(word)) in self.words.index
 
     def simulated_survivals(self, word: str, trials: int) -> int:
         """Simulate how often a word comes back, from the paper's formula and without the code that releases.
@@ -278,6 +291,8 @@ class Madlib(DividedWords, VectorMechanism):
         Raises:
             PolicyError: `word` is not a single word of the vocabulary.
         """
+        if not self._knows(word):
+            return 0
         slack = 0.5**self.search.bits / 2 * float(np.sqrt(self.words.vectors.shape[1]))
         return radial_survivals(self.words, self.number_of(word), self._rate, trials, slack)
 

@@ -61,6 +61,9 @@ class LedgerAttributes(dg.Model, dg.Resolvable):
     id_key: Annotated[str | None, _said("Reference to the key of stored ids; by default a file beside the ledger.")] = (
         None
     )
+    anchors: Annotated[
+        str | None, _said("Folder that remembers the ledger's last head; by default that of this user's state.")
+    ] = None
 
 
 @dg.scaffold_with(PolicyScaffolder)
@@ -153,6 +156,6 @@ class PolicyComponent(dg.Component, dg.Model, dg.Resolvable):
             owners=self.owners,
             schedule=self.schedule,
             watch_source=self.watch_source,
-            ledger=LedgerResource(url=self.ledger.url, id_key=self.ledger.id_key) if self.ledger else None,
+            ledger=LedgerResource(**self.ledger.model_dump()) if self.ledger else None,
             key=KeyResource(reference=self.key) if self.key else None,
         )

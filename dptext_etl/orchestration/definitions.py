@@ -7,7 +7,7 @@ from typing import Any
 
 import dagster as dg
 
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import PolicyError, bare
 from dptext_etl.orchestration.assets import published_asset, raw_asset, staged_asset
 from dptext_etl.orchestration.evidence import EvidenceReport, evidence_asset
 from dptext_etl.orchestration.gates import gate_checks
@@ -23,6 +23,7 @@ from dptext_etl.orchestration.translator import PolicyTranslator
 from dptext_etl.policy import PolicyLike, resolve
 
 
+@bare
 def build_definitions(
     policy: PolicyLike,
     *,

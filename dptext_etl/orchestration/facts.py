@@ -21,11 +21,11 @@ Metadata = dict[str, Any]
 
 def claims(policy: Policy) -> Metadata:
     """Return a table for people with the guarantee of every text column, before anything runs."""
-    rows = ["| column | mechanism | epsilon | class | disclosed | then |", "|---|---|---|---|---|---|"]
+    rows = ["| column | mechanism | its parameter epsilon | class | disclosed | then |", "|---|---|---|---|---|---|"]
     for column in policy.column_policies():
         mechanism, guarantee = column.mechanism, column.mechanism.guarantee
         disclosed = ", ".join(sorted(guarantee.disclosures)) or "nothing"
-        said = (f"{mechanism.epsilon:g} per {guarantee.unit}", guarantee.guarantee_class.value, disclosed)
+        said = (f"{mechanism.epsilon:g}", guarantee.guarantee_class.value, disclosed)
         rows.append(f"| {column.column} | {mechanism.name} | {' | '.join(said)} | {_steps(column) or '-'} |")
     return {"release": policy.release, "guarantee": dg.MetadataValue.md("\n".join(rows))}
 
@@ -125,7 +125,7 @@ def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Met
         if edge.way == "released":
             column = spent[edge.source]
             mechanism = column.mechanism
-            said = f"released by {mechanism.name}, epsilon {mechanism.epsilon:g} per {mechanism.guarantee.unit}"
+            said = f"released by {mechanism.name} with the parameter epsilon {mechanism.epsilon:g}"
             tags = {"mechanism": mechanism.name, "epsilon": f"{mechanism.epsilon:g}"}
             if column.postprocess and edge.output == edge.source:
                 said += f", then rewritten at no cost: {_steps(column)}"

@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from dptext_etl.errors import DPTextError, InputError, seam
+from dptext_etl.errors import DPTextError, InputError, bare, seam
 from dptext_etl.orchestration.definitions import build_definitions
 from dptext_etl.orchestration.lineage import check_lineage
 from dptext_etl.orchestration.names import names
@@ -104,6 +104,7 @@ class MaterializationSummary:
         return {"success": self.success, "exit_code": self.exit_code, **asdict(self)}
 
 
+@bare
 def materialize(
     policy: PolicyLike,
     *,

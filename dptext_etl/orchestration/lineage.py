@@ -1,8 +1,9 @@
 """Guard an asset graph: raw text and quarantined rows may reach other assets only through publication.
 
 The guard follows the dependencies that Dagster knows: inputs, `deps`, asset checks and the assets that they read. All
-outputs of a step count as made from all its inputs. A published asset is a boundary only if `build_definitions` made
-its step; the guard ignores the same mark on any other asset.
+outputs of a step count as made from all its inputs, and if one output is raw, all are. What a raw asset is made from is
+raw as well, unless it is marked public. A published asset is a boundary only if `build_definitions` made its step; the
+guard ignores the same mark on any other asset.
 
 The guard does not see files that a step opens without a dependency, op jobs, sensors, and assets that another code
 location calls raw; name such assets with `raw=`.
@@ -18,7 +19,7 @@ from typing import Any, Literal, TypeVar
 import dagster as dg
 
 from dptext_etl.errors import GateError, PolicyError
-from dptext_etl.orchestration.names import PUBLISHED_TAG, RAW_TAG, STAGED_TAG
+from dptext_etl.orchestration.names import PUBLIC_TAG, PUBLISHED_TAG, RAW_TAG, STAGED_TAG
 
 Kind = Literal["raw", "staged", "published", "gate", "check", "other"]
 Checked = TypeVar("Checked")
@@ -37,22 +38,28 @@ class _Node:
         dataset: Dataset of one of our stages; empty for other assets.
         above: Names of the assets that it is made from.
         blocking: True for a check that stops later steps.
+        made_with: Names of the assets that the same step makes.
+        public: True for an asset that holds no raw text, though raw assets are made from it or with it.
     """
 
     kind: Kind
     dataset: str
     above: frozenset[str]
     blocking: bool = False
+    made_with: frozenset[str] = frozenset()
+    public: bool = False
 
 
 def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> Checked:
     """Refuse an asset graph in which raw text avoids publication, and return the definitions.
 
     Every asset that depends on a raw asset, directly or through others, must be raw itself (inside the boundary, marked
-    `tags={"dptext/raw": ""}`) or come after a published asset. What a staged asset of `build_definitions` reads is raw.
-    Only the published asset of its dataset and its gates may read a staged asset. A check that reads raw or staged rows
-    declares `metadata={"dptext/raw": True}` and must not block, because its decision would depend on raw text
-    (docs/spec/privacy.md#no-row-decision).
+    `tags={"dptext/raw": ""}`) or come after a published asset. What a staged asset of `build_definitions` reads is raw,
+    and so is everything that a raw asset is made from, and everything that one step makes together with a raw asset,
+    unless it is marked `tags={"dptext/public": ""}`. Only the published asset of its dataset and its gates may read a
+    staged asset. A check of a raw asset that reads raw assets alone may block: it publishes nothing. Any other check
+    that reads raw or staged rows declares `metadata={"dptext/raw": True}` and must not block, because its decision
+    would depend on raw text (docs/spec/privacy.md#no-row-decision).
 
     Args:
         defs: Definitions, a repository, or a list of assets and asset checks; all jobs on them are covered.
@@ -83,7 +90,8 @@ def check_lineage(defs: Checked, raw: Iterable[dg.CoercibleToAssetKey] = ()) -> 
 
 _HINT = (
     'read the published asset instead; what stays inside the boundary is marked raw itself: tags={"dptext/raw": ""}'
-    ' (a check: metadata={"dptext/raw": True}, not blocking)'
+    ' (a check: metadata={"dptext/raw": True}, not blocking); what raw assets are made from is raw, unless it is marked'
+    ' tags={"dptext/public": ""}'
 )
 
 
@@ -109,6 +117,7 @@ def _assets(defs: Any) -> Iterator[dg.AssetsDefinition]:
 
 def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _Node]:
     nodes: dict[str, _Node] = {}
+    checks: dict[str, str] = {}
     for item in assets:
         module = _module(item)
         read = {_written(key) for key in item.keys_by_input_name.values()} if item.is_executable else set()
@@ -119,18 +128,38 @@ def _nodes(assets: Iterable[dg.AssetsDefinition], raw: set[str]) -> dict[str, _N
             name = _written(spec.key)
             kind, dataset = _kind(spec, module)
             above = frozenset(step or declared[spec.key])
-            nodes[name] = _Node("raw" if name in raw else kind, dataset, above)
+            made_with = frozenset(own) if item.is_executable else frozenset[str]()
+            public = PUBLIC_TAG in {**spec.metadata, **spec.tags}
+            nodes[name] = _Node("raw" if name in raw else kind, dataset, above, made_with=made_with, public=public)
         for check in item.check_specs:
             judged = {_written(check.asset_key), *(_written(dep.asset_key) for dep in check.additional_deps)}
-            above = frozenset(judged | step | read)
+            above = frozenset(judged | step | read | own)
             check_kind: Kind = "gate" if module in _GATES else "check" if RAW_TAG in check.metadata else "other"
-            nodes[f"check {check.name} of {_written(check.asset_key)}"] = _Node(check_kind, "", above, check.blocking)
-    for staged in [node for node in nodes.values() if node.kind == "staged"]:
-        for source in staged.above & nodes.keys():
-            nodes[source] = replace(nodes[source], kind="raw", dataset=nodes[source].dataset or staged.dataset)
+            name = f"check {check.name} of {_written(check.asset_key)}"
+            nodes[name] = _Node(check_kind, "", above, check.blocking)
+            checks[name] = _written(check.asset_key)
+    _close(nodes)
+    for name, judged_asset in checks.items():
+        reads = [nodes[above].kind for above in nodes[name].above if above in nodes]
+        if nodes[name].kind == "other" and nodes[judged_asset].kind == "raw" and set(reads) == {"raw"}:
+            nodes[name] = replace(nodes[name], kind="raw")
     if missing := raw - nodes.keys():
         raise PolicyError(f"no asset is called {', '.join(sorted(missing))}", "name raw assets by their keys")
     return nodes
+
+
+def _close(nodes: dict[str, _Node]) -> None:
+    """Mark as raw what staged assets read, what raw assets are made from, and what a step makes with a raw asset."""
+    for staged in [node for node in nodes.values() if node.kind == "staged"]:
+        for source in staged.above & nodes.keys():
+            nodes[source] = replace(nodes[source], kind="raw", dataset=nodes[source].dataset or staged.dataset)
+    waiting = [name for name in sorted(nodes) if nodes[name].kind == "raw"]
+    while waiting:
+        here = nodes[waiting.pop()]
+        for name in sorted((here.above | here.made_with) & nodes.keys()):
+            if nodes[name].kind == "other" and not nodes[name].public:
+                nodes[name] = replace(nodes[name], kind="raw", dataset=here.dataset)
+                waiting.append(name)
 
 
 def _kind(spec: dg.AssetSpec, module: str | None) -> tuple[Kind, str]:

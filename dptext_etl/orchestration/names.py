@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 RAW_TAG, STAGED_TAG, PUBLISHED_TAG = "dptext/raw", "dptext/staged", "dptext/published"
 """Tags of the stages, whose value is the dataset; `check_lineage` and selections in Dagster's pages use them."""
+PUBLIC_TAG = "dptext/public"
+"""Tag of an asset that holds no raw text, though raw assets are made from it."""
 _TAG_LENGTH = 63
 _KINDS = ("gates", "recheck", "privatize", "schedule", "sensor", "ledger", "key", "table")
 

@@ -23,10 +23,12 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     Attributes:
         url: "sqlite:///path", a path, "postgresql://host/database", or "env:NAME".
         id_key: Reference to the key under which ids are stored; by default the file beside a SQLite ledger.
+        anchors: Folder, apart from the ledger, that remembers its last head (`LedgerSpec.anchors`).
     """
 
     url: str
     id_key: str | None = None
+    anchors: str | None = None
 
     def __init__(self, **data: Any) -> None:
         """Keep a variable by its name, so that neither Dagster nor a policy ever holds what is in it.
@@ -50,7 +52,7 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
     @classmethod
     def of(cls, policy: Policy) -> "LedgerResource":
         """Return the ledger that the policy names."""
-        return cls(url=policy.ledger.url, id_key=policy.ledger.id_key)
+        return cls(**policy.ledger.model_dump())
 
     def open(self) -> Ledger:
         """Open the ledger for reading; a run opens its own."""
@@ -91,5 +93,5 @@ def deployed(policy: Policy, context: dg.AssetExecutionContext | dg.AssetCheckEx
     """Return the policy with the ledger and key of this deployment."""
     ledger: LedgerResource = getattr(context.resources, name.ledger)
     key: KeyResource = getattr(context.resources, name.key)
-    spec = LedgerSpec(url=ledger.url, id_key=ledger.id_key)
+    spec = LedgerSpec(**{field: getattr(ledger, field) for field in LedgerSpec.model_fields})
     return policy.model_copy(update={"ledger": spec, "key": key.reference})

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import polars as pl
 
+from dptext_etl.errors import bare
 from dptext_etl.polars.namespace import ExprNamespace
 from dptext_etl.policy import PolicyLike
 
 
+@bare
 def privatize(
     text: pl.Expr | str,
     policy: PolicyLike,
@@ -21,7 +23,8 @@ def privatize(
         text: The text column, by name or as an expression.
         policy: The column's policy; if it names no column, it takes the expression's root column. Or a policy that has
             the root column, or the path of its file.
-        id: Record ids: unique, without nulls, the same in every run.
+        id: Record ids: unique, without nulls, the same in every run. An id with two texts is refused where one batch
+            holds both: always in an eager frame, by chance in a lazy one, whose engine takes rows in pieces.
         spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
 
     Returns:

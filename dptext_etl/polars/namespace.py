@@ -25,10 +25,9 @@ import polars as pl
 from polars.plugins import register_plugin_function
 
 from dptext_etl import _kernel, column
-from dptext_etl.errors import InputError, PolicyError
+from dptext_etl.errors import InputError, PolicyError, bare
 from dptext_etl.families.in_kernel import InKernel, in_kernel
 from dptext_etl.guarantee import FINE
-from dptext_etl.keys import canonical_ids
 from dptext_etl.polars.plan_marks import RELEASED, RELEASES, marks, table_marks
 from dptext_etl.polars.version import require_known_polars
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve, resolve_column
@@ -49,13 +48,15 @@ class ExprNamespace:
     def __init__(self, expr: pl.Expr) -> None:
         self._expr = expr
 
+    @bare
     def privatize(self, policy: PolicyLike, *, id: pl.Expr | str, spend: bool = False) -> pl.Expr:  # noqa: A002
         """Release this text column under differential privacy; the released text replaces it under the same name.
 
         Args:
             policy: The column's policy; if it names no column, it takes the expression's root column. Or a policy that
                 has the root column, or the path of its file.
-            id: Record ids: unique, without nulls, the same in every run.
+            id: Record ids: unique, without nulls, the same in every run. An id with two texts is refused where one
+                batch holds both: always in an eager frame, by chance in a lazy one, whose engine takes rows in pieces.
             spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
 
         Returns:
@@ -88,6 +89,7 @@ class DataFrameNamespace:
     def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> pl.DataFrame: ...
     @overload
     def privatize(self, policy: Whole, *, id: str | None = None, spend: bool = False) -> pl.DataFrame: ...
+    @bare
     def privatize(self, policy: PolicyLike, *, id: str | None = None, spend: bool = False) -> pl.DataFrame:  # noqa: A002
         """Release the policy's text columns of this frame (see `LazyFrameNamespace.privatize`)."""
         return self._frame.with_columns(_released(policy, id, spend=spend))
@@ -104,12 +106,14 @@ class LazyFrameNamespace:
     def privatize(self, policy: ColumnPolicy, *, id: str, spend: bool = False) -> pl.LazyFrame: ...
     @overload
     def privatize(self, policy: Whole, *, id: str | None = None, spend: bool = False) -> pl.LazyFrame: ...
+    @bare
     def privatize(self, policy: PolicyLike, *, id: str | None = None, spend: bool = False) -> pl.LazyFrame:  # noqa: A002
         """Release the policy's text columns of this frame (see `ExprNamespace.privatize`); other columns stay.
 
         Args:
             policy: A policy, or the path of its file; or the policy of one column, with the column's name.
-            id: Column of record ids; None takes that of the policy. The policy of one column names none.
+            id: Column of record ids; None takes that of the policy. The policy of one column names none. An id with
+                two texts is refused where one batch holds both; a run (`run_frame`) sees the whole table.
             spend: Put `Struct[text, positions, epsilon, delta]` in the place of each column.
 
         Returns:
@@ -197,9 +201,6 @@ def _batches(texts: pl.Expr, ids: pl.Expr, policy: ColumnPolicy, *, spend: bool)
     return marked.alias(texts.meta.output_name())
 
 
-_REPEATED = "give ids that are unique: is it the id column, and are text and id swapped?"
-
-
 @dataclass(frozen=True)
 class _Release:
     """Release batches for a mechanism that is no plugin; a plan holds only the policy's parameters and references."""
@@ -214,7 +215,5 @@ class _Release:
             raise InputError(
                 f"a text column holds strings, got {text.dtype.base_type()}", "cast the column, or name another"
             )
-        texts, ids = text.cast(pl.String).to_arrow(), canonical_ids(record.to_arrow(), by_name=True)
-        column.require_one_text(texts, *column.distinct(ids), _REPEATED)
-        released = column.privatize(texts, ids, self.policy, spend=self.spend)
+        released = column.privatize(text.cast(pl.String).to_arrow(), record.to_arrow(), self.policy, spend=self.spend)
         return pl.Series(batch.name, released)

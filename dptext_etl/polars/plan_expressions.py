@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dptext_etl.errors import GateError
@@ -25,17 +25,25 @@ _PARTS = {
     "Slice": ("input", "offset", "length"),
     "Explode": ("expr",),
     "Window": ("function", "partition_by", "order_by"),
+    "Rolling": ("function", "index_column"),
 }
 """Kinds of expressions, and the fields that hold their inputs."""
-_CLEANING = frozenset(
+_OF_ROW = frozenset(
     {
-        *("fill_null", "coalesce", "StringFunction.Lowercase", "StringFunction.Uppercase", "StringFunction.Titlecase"),
-        *("StringFunction.StripChars", "StringFunction.StripCharsStart", "StringFunction.StripCharsEnd"),
-        *("StringFunction.StripPrefix", "StringFunction.StripSuffix", "StringFunction.Normalize"),
-        *("StringFunction.Replace", "StringFunction.ReplaceMany", "StringFunction.Slice", "StringFunction.Head"),
+        *("as_struct", "coalesce", "fill_null", "replace", "replace_strict"),
+        *(f"BooleanFunction.{name}" for name in ("IsBetween", "IsIn", "IsNotNull", "IsNull", "Not")),
+        *("BooleanFunction.AllHorizontal", "BooleanFunction.AnyHorizontal"),
+        *(f"ListFunction.{name}" for name in ("Get", "Join", "Length")),
+        *(f"StringFunction.{name}" for name in ("ConcatHorizontal", "Contains", "ContainsAny", "CountMatches")),
+        *(f"StringFunction.{name}" for name in ("EndsWith", "Extract", "ExtractAll", "Find", "Format", "Head")),
+        *(f"StringFunction.{name}" for name in ("JsonPathMatch", "LenBytes", "LenChars", "Lowercase", "Normalize")),
+        *(f"StringFunction.{name}" for name in ("PadEnd", "PadStart", "Replace", "ReplaceMany", "Reverse", "Slice")),
+        *(f"StringFunction.{name}" for name in ("Split", "StartsWith", "StripChars", "StripCharsEnd")),
+        *(f"StringFunction.{name}" for name in ("StripCharsStart", "StripPrefix", "StripSuffix", "Tail", "Titlecase")),
+        *("StringFunction.Uppercase", "StringFunction.ZFill"),
     }
 )
-"""Functions of one row that clean a text, if all their other arguments are constant."""
+"""Functions that give each row its value from the values of the same row alone; all others may mix rows."""
 _NULLS = frozenset({"BooleanFunction.IsNull", "BooleanFunction.IsNotNull"})
 """Functions that say which rows are null, and nothing else."""
 
@@ -73,20 +81,40 @@ class Expressions:
         if kind == "Column":
             return columns.get(item.name, Held())
         if kind == "Literal":
-            return Held(raw=_series_name(item.value) in self._releases.raw)
+            names = _series_names(item.value)
+            return Held(self._releases.raw & names) if names else Held.constant(repr(item.value))
         if kind == "Function" and Mark.is_one(item.function_data):
             return self._released(item, columns)
         if kind not in _PARTS:
             return refuse_any(columns, f"an expression of kind {kind}")
-        return self._computed(item, kind, columns)
+        return self._computed(number, item, kind, columns)
 
-    def _computed(self, item: Any, kind: str, columns: Columns) -> Held:
+    def _computed(self, number: int, item: Any, kind: str, columns: Columns) -> Held:
         inputs = [part for name in _PARTS[kind] for part in _numbers(getattr(item, name))]
         parts = [self.held(part, columns) for part in inputs]
         if kind == "Function" and str(item.function_data[0]) in _NULLS and self._releases.nulls_are_told(parts[0]):
             return Held()
-        how = self._cleaning(item, kind, inputs)
-        return parts[0].cleaned(how) if how and parts[0].source is not None else Held.made_from(parts)
+        if kind in {"Cast", "BinaryExpr", "Ternary"}:
+            own = [str(getattr(item, name, "")) for name in ("dtype", "options", "op")]
+            return Held.of_row(" ".join([kind, *own]), parts)
+        name, *parameters = map(str, item.function_data) if kind == "Function" else [""]
+        if name == "StructFunction.FieldByName":
+            return parts[0].field(parameters[0])
+        names = self._fields_of(number) if name == "as_struct" else []
+        if name not in _OF_ROW or names is None:
+            return Held.made_from(parts)
+        return Held.of_row(" ".join([name, *parameters, *names]), parts, list(zip(names, parts, strict=False)))
+
+    def _fields_of(self, number: int) -> list[str] | None:
+        """Return the names of the fields of a struct that an expression makes; None where Polars does not show them."""
+        here, inputs = self._nodes.get_node(), self._nodes.get_inputs()
+        if len(inputs) != 1:
+            return None
+        self._nodes.set_node(inputs[0])
+        try:
+            return [field.name for field in self._nodes.get_dtype(number).fields]
+        finally:
+            self._nodes.set_node(here)
 
     def _view(self, number: int) -> Any:
         """Return Polars' view of an expression, or None for a kind that Polars does not show to Python."""
@@ -106,25 +134,6 @@ class Expressions:
             self._releases.require(text, ids, mark.mechanism, mark.is_of)
         return Held()
 
-    def _cleaning(self, item: Any, kind: str, inputs: list[int]) -> str:
-        """Name the way in which a step of one row cleans a text; return an empty string for other steps."""
-        if kind == "Cast":
-            return f"cast {item.dtype}"
-        if kind != "Function" or str(item.function_data[0]) not in _CLEANING:
-            return ""
-        constants = [self._constant(part) for part in inputs[1:]]
-        if None in constants:
-            return ""
-        return " ".join([*map(str, item.function_data), *map(str, constants)])
-
-    def _constant(self, number: int) -> str | None:
-        item = self._view(number)
-        if type(item).__name__ == "Cast":
-            return self._constant(item.expr)
-        if type(item).__name__ != "Literal" or _series_name(item.value) is not None:
-            return None
-        return repr(item.value)
-
 
 def refuse_any(columns: Columns, where: str) -> Held:
     """Refuse raw text in a step that cannot be followed; without raw text, return an empty content."""
@@ -139,13 +148,26 @@ def named(columns: Any) -> str:
     return ", ".join(repr(name) for name in sorted(columns))
 
 
-def _series_name(value: Any) -> str | None:
-    """Return the name of a series that a plan holds as a literal; None for other literals."""
+def fields(dtype: Any) -> Iterator[str]:
+    """Yield the names of all fields inside a type, also in the storage of an extension type."""
+    if hasattr(dtype, "ext_storage"):
+        yield from fields(dtype.ext_storage())
+    inner = getattr(dtype, "inner", None)
+    if inner is not None:
+        yield from fields(inner)
+    for field in getattr(dtype, "fields", ()) or ():
+        yield field.name
+        yield from fields(field.dtype)
+
+
+def _series_names(value: Any) -> frozenset[str]:
+    """Return the names of a series in a literal, with those of its fields; none for other literals."""
     if type(value).__name__ != "PySeries":
-        return None
+        return frozenset()
     import polars as pl
 
-    return str(pl.Series._from_pyseries(value).name)  # noqa: SLF001  (the visitor shows series only in this way)
+    series = pl.Series._from_pyseries(value)  # noqa: SLF001  (the visitor shows series only in this way)
+    return frozenset({str(series.name), *fields(series.dtype)})
 
 
 def _numbers(part: Any) -> list[int]:

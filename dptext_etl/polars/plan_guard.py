@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.errors import GateError, PolicyError
-from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, named, refuse_any
+from dptext_etl.errors import GateError, PolicyError, bare
+from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, named, refuse_any
 from dptext_etl.policy import PolicyLike
-from dptext_etl.policy.in_plans import Held, Releases, below_each_other, new_rows, next_number
+from dptext_etl.policy.in_plans import Held, Releases, Rows, below_each_other, new_rows, next_number
 
 if TYPE_CHECKING:
     import polars as pl
@@ -27,6 +27,7 @@ _MERGED = frozenset({"Right", "Full"})
 """Joins whose output may take a column of a shared name from either side."""
 
 
+@bare
 def guard(
     plan: pl.LazyFrame,
     raw: Sequence[str] | str = (),
@@ -57,6 +58,8 @@ def guard(
         >>> guard(plan, raw="review").collect_schema().names()
         ['id']
     """
+    from polars.exceptions import PolarsError
+
     releases = Releases(policy, id, raw)
     try:
         names = plan.collect_schema().names()
@@ -65,7 +68,10 @@ def guard(
         walk = None
     if walk is None:
         raise GateError("this plan has a step that Polars does not show, so nothing can be said about it", HINT)
-    reached = {name for name, column in walk.columns().items() if column.raw}
+    try:
+        reached = {name for name, column in walk.columns().items() if column.raw}
+    except (ArithmeticError, AttributeError, LookupError, NotImplementedError, PolarsError, TypeError, ValueError):
+        raise GateError("the plan has a step of a form that the guard does not know", HINT) from None
     missing = releases.missing(walk.seen)
     if missing:
         raise PolicyError(
@@ -96,7 +102,7 @@ class _Walk:
                 raise GateError("a step shows neither its rows nor its inputs, so nothing can be said about it", HINT)
             for columns in inputs:
                 refuse_any(columns, f"a step of kind {kind}" if kind else "a step that Polars does not show")
-            return self._source(None, [])  # it may read other data
+            return dict.fromkeys(self._nodes.get_schema(), Held())
         found: Columns = followed(node, inputs)
         return found if kind == "Sink" else {name: found.get(name, Held()) for name in self._nodes.get_schema()}
 
@@ -120,19 +126,36 @@ class _Walk:
         if any(self._expressions.held(item.node, columns).raw for item in expressions):
             raise GateError(f"raw text decides {what}", HINT)
 
+    def _refuse_names(self, inputs: list[Columns], options: Any, what: str) -> None:
+        """Refuse raw columns that the options of a step name, however deep."""
+        if isinstance(options, (list, tuple)):
+            for part in options:
+                self._refuse_names(inputs, part, what)
+        elif any(isinstance(options, str) and columns.get(options, Held()).raw for columns in inputs):
+            raise GateError(f"raw text decides {what}", HINT)
+
     def _made(self, expressions: Iterable[Any], columns: Columns) -> dict[str, Held]:
         return {item.output_name: self._expressions.held(item.node, columns) for item in expressions}
 
     def _source(self, node: Any, _: list[Columns]) -> Columns:
         rows, found = new_rows(), {}
         for name, dtype in self._nodes.get_schema().items():
-            held = self._raw & {name, *_fields(dtype)}
-            self.seen |= held
-            found[name] = Held(bool(held), name, "", rows)
+            found[name] = self._column(name, name, dtype, rows, frozenset())
         predicate = getattr(node, "predicate", None) or getattr(node, "selection", None)
         if predicate is not None:
             self._refuse_choice([predicate], found, "which rows are read")
         return found
+
+    def _column(self, path: str, name: str, dtype: Any, rows: frozenset[Rows], outer: frozenset[str]) -> Held:
+        """Return a column of a source, or a field of one; all that a raw column holds is raw."""
+        raw = outer | self._raw & {name, *fields(dtype)}
+        self.seen |= raw
+        inner = outer | self._raw & {name}
+        parts = [
+            (field.name, self._column(f"{path}.{field.name}", field.name, field.dtype, rows, inner))
+            for field in (getattr(dtype, "fields", ()) or ())
+        ]
+        return Held.column(path, raw, rows, parts)
 
     _scan = _dataframescan = _pythonscan = _source
 
@@ -172,13 +195,18 @@ class _Walk:
         names = inputs[0] if subset is None else subset
         chosen = [name for name in names if inputs[0].get(name, Held()).raw]
         if chosen:
-            raise GateError(f"raw text in {named(chosen)} decides which rows are distinct", HINT)
+            others = ", ".join(repr(name) for name in sorted(set(names) - set(chosen)))
+            hint = f"rows of one id hold one text, so compare the other columns: .unique([{others}])"
+            raise GateError(f"raw text in {named(chosen)} decides which rows are distinct", hint)
         return inputs[0]
 
     def _groupby(self, node: Any, inputs: list[Columns]) -> Columns:
         self._refuse_choice(node.keys, inputs[0], "what a group is")
-        if node.options.rolling is not None or node.options.dynamic is not None or node.apply:
-            refuse_any(inputs[0], "groups by windows of time or by a function")
+        for windows in (node.options.rolling, node.options.dynamic):
+            if windows is not None:
+                self._refuse_names(inputs, windows.index_column, "what a group is")
+        if node.apply:
+            refuse_any(inputs[0], "groups by a function")
         return {name: Held(held.raw) for name, held in self._made(node.aggs, inputs[0]).items()}
 
     def _join(self, node: Any, inputs: list[Columns]) -> Columns:
@@ -189,6 +217,9 @@ class _Walk:
             for side in inputs:
                 refuse_any(side, "a join by a condition")
         how, suffix = node.options[0], node.options[3]
+        if not isinstance(how, str):  # as-of joins compare more columns, which stand here alone
+            how, *more = how
+            self._refuse_names(inputs, more, "which rows are joined")
         if how in _EQUAL:
             for one, other in zip(node.left_on, node.right_on, strict=True):
                 mine, theirs = self._expressions.held(one.node, left), self._expressions.held(other.node, right)
@@ -200,14 +231,15 @@ class _Walk:
 
     def _mergesorted(self, node: Any, inputs: list[Columns]) -> Columns:
         both = self._union(node, inputs)
-        if both.get(node.key, Held()).raw:
-            raise GateError("raw text decides the order of rows", HINT)
+        self._refuse_names(inputs, node.key, "the order of rows")
         return both
 
     def _mapfunction(self, node: Any, inputs: list[Columns]) -> Columns:
         name, *options = node.function
-        if name == "row_index":
+        if name in {"row_index", "hint_sorted"}:
             return inputs[0]
+        if name == "unnest" and options[1:] == [None]:
+            return self._unnested(node.input, options[0], inputs[0])
         if name == "explode":
             exploded = {column: inputs[0][column] for column in options[0]}
             refuse_any(exploded, "an explode")
@@ -219,19 +251,25 @@ class _Walk:
         refuse_any(inputs[0], f"a function of whole frames ({name})")
         return {}
 
-
-def _fields(dtype: Any) -> Iterable[str]:
-    """Yield the names of all fields inside a type."""
-    inner = getattr(dtype, "inner", None)
-    if inner is not None:
-        yield from _fields(inner)
-    for field in getattr(dtype, "fields", ()) or ():
-        yield field.name
-        yield from _fields(field.dtype)
+    def _unnested(self, below: int, structs: list[str], columns: Columns) -> Columns:
+        """Put the fields of structs into their places."""
+        here = self._nodes.get_node()
+        self._nodes.set_node(below)
+        schema = self._nodes.get_schema()
+        self._nodes.set_node(here)
+        found = {name: held for name, held in columns.items() if name not in structs}
+        for name in structs:
+            found |= {field.name: columns[name].field(field.name) for field in schema[name].fields}
+        return found
 
 
 def _as_written(plan: pl.LazyFrame) -> Any:
-    """Return the interface by which Polars' own GPU engine reads plans, on the plan before any optimisation."""
+    """Return the interface by which Polars' own GPU engine reads plans, on the plan before any optimisation.
+
+    Types are not coerced either: this would drop the names of series that the plan holds as literals.
+    """
     import polars as pl
 
-    return plan._ldf.with_optimizations(pl.QueryOptFlags.none()._pyoptflags).visit()  # noqa: SLF001
+    flags = pl.QueryOptFlags.none()._pyoptflags  # noqa: SLF001
+    flags.type_coercion = False
+    return plan._ldf.with_optimizations(flags).visit()  # noqa: SLF001

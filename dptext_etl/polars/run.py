@@ -14,12 +14,14 @@ import polars as pl
 
 from dptext_etl.engines import run
 from dptext_etl.engines.local.frame import FrameEngine
+from dptext_etl.errors import bare
 from dptext_etl.policy import PolicyLike
 from dptext_etl.policy.whole import whole_policy
 from dptext_etl.runner import RunSummary, scan_published
 from dptext_etl.runner.progress import Listener
 
 
+@bare
 def run_frame(
     frame: pl.DataFrame | pl.LazyFrame,
     policy: PolicyLike,

@@ -99,9 +99,9 @@ class Policy(Checked):
         limits = {} if self.cap is None else self.cap.model_dump(exclude_none=True)
         about["cap"] = ", ".join(f"{name} {value}" for name, value in limits.items())
         claims = [(item.column, item.mechanism, item.mechanism.guarantee) for item in self.column_policies()]
-        names = ("column", "mechanism", "epsilon", "guarantee", "released exactly")
+        names = ("column", "mechanism", "its parameter epsilon", "guarantee", "released exactly")
         rows = [
-            (column, made.name, f"{made.epsilon:g} per {claim.unit}", claim.guarantee_class.value, claim.disclosures)
+            (column, made.name, f"{made.epsilon:g}", claim.guarantee_class.value, claim.disclosures)
             for column, made, claim in claims
         ]
         return html_tables.facts(f"policy of {self.dataset}", about) + html_tables.table("columns", names, rows)

@@ -1,18 +1,21 @@
 """Judge whether a plan releases raw text as a policy says: the rules that the guards of Polars and Spark share.
 
-A guard follows columns from the sources of a plan. For each it knows whether it holds raw text, and whether it still is
-one column of a source, row by row: only such a column may be released, beside the record ids of its own rows. Anything
-else would be drawn for several ids (an aggregate, a broadcast, a join by position), and the noise would average away.
+A guard follows columns from the sources of a plan. For each it knows whether it holds raw text, and whether it is a
+function of columns of its own row: only such a text may be released, beside the record id of its row, and in one form
+per plan. Anything else would be drawn for several ids (an aggregate, a broadcast, a join by position) or several times
+for one id (two forms of one text), and the noise would average away.
 
 Specification: docs/spec/privacy.md#trusted-ids.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any, Self
+from typing import Any
 
 from dptext_etl.errors import GateError, PolicyError
 from dptext_etl.guarantee import Disclosure
@@ -35,13 +38,16 @@ class Rows:
     name: int
     parts: tuple[frozenset[Rows], ...] = ()
 
-    def same(self, other: Rows) -> bool:
-        """Say whether both are the same rows in the same order."""
-        return self.name == other.name and all(_share(*both) for both in zip(self.parts, other.parts, strict=True))
 
-
-def _share(these: frozenset[Rows], those: frozenset[Rows]) -> bool:
-    return any(one.same(other) for one in these for other in those)
+def _common(these: frozenset[Rows], those: frozenset[Rows]) -> frozenset[Rows]:
+    """Return the rows that two columns share: the same rows in the same order."""
+    found = set()
+    for one in these:
+        for other in those:
+            if one.name == other.name:
+                parts = tuple(_common(*both) for both in zip(one.parts, other.parts, strict=True))
+                found |= {Rows(one.name, parts)} if all(parts) else set()
+    return frozenset(found)
 
 
 def new_rows() -> frozenset[Rows]:
@@ -54,36 +60,76 @@ class Held:
     """The content of a column of a plan.
 
     Attributes:
-        raw: True if it is raw text, or made from it.
-        source: Name of the source's column that it equals row by row, apart from cleaning; None for anything else.
-        form: Description of the cleaning; empty for an unchanged column.
-        rows: The rows that it belongs to; several names after a join on equal ids.
+        raw: Names of the raw columns that it holds or is made from.
+        form: Digest of the function of columns of its own row that it is; None if it mixes rows, or may.
+        source: Name of the source's column, if it is that column unchanged.
+        rows: The rows that it belongs to, several after a join on equal ids; None for a constant, which fits all rows.
+        fields: Contents of the fields of a struct, where they are known.
     """
 
-    raw: bool = False
+    raw: frozenset[str] = frozenset()
+    form: str | None = None
     source: str | None = None
-    form: str = ""
-    rows: frozenset[Rows] = frozenset()
+    rows: frozenset[Rows] | None = frozenset()
+    fields: tuple[tuple[str, Held], ...] = ()
 
     @classmethod
-    def made_from(cls, parts: Iterable[Self]) -> Held:
-        """Return the content of an expression that is no longer a single column."""
-        return Held(any(part.raw for part in parts))
+    def column(
+        cls, name: str, raw: Iterable[str], rows: frozenset[Rows], fields: Sequence[tuple[str, Held]] = ()
+    ) -> Held:
+        """Return a column of a source, or a field of one, by its path."""
+        return cls(frozenset(raw), _digest("column", name), name, rows, tuple(fields))
 
-    def cleaned(self, how: str) -> Held:
-        """Return the column after a step that changes each row alone."""
-        return replace(self, form=f"{how}({self.form})")
+    @classmethod
+    def constant(cls, value: str) -> Held:
+        """Return a constant of the plan."""
+        return cls(form=_digest("constant", value), rows=None)
+
+    @classmethod
+    def made_from(cls, parts: Iterable[Held]) -> Held:
+        """Return the content of an expression that may mix rows."""
+        return cls(frozenset().union(*(part.raw for part in parts)))
+
+    @classmethod
+    def of_row(cls, how: str, parts: Sequence[Held], fields: Sequence[tuple[str, Held]] = ()) -> Held:
+        """Return the content of a function that gives each row its value from the values of the same row alone.
+
+        Args:
+            how: Kind and parameters of the function.
+            parts: Its arguments.
+            fields: Contents of its fields, if it makes a struct.
+        """
+        mixed, rows = cls.made_from(parts), None
+        for part in parts:
+            if part.form is None:
+                return mixed
+            if part.rows is not None:
+                rows = part.rows if rows is None else _common(rows, part.rows)
+        form = None if rows is not None and not rows else _digest(how, *(str(part.form) for part in parts))
+        return mixed if form is None else cls(mixed.raw, form, None, rows, tuple(fields))
+
+    def field(self, name: str) -> Held:
+        """Return the content of a field of a struct."""
+        known = dict(self.fields).get(name)
+        return Held.of_row(f"field {name}", [self]) if known is None else known
 
     def beside(self, other: Held) -> Held:
         """Return the column after a join in which it equals a column of other rows."""
-        same = self.source is not None and self.source == other.source and self.form == other.form
-        return replace(self, rows=self.rows | other.rows) if same else self
+        if self.form is None or self.form != other.form or self.rows is None or other.rows is None:
+            return self
+        return replace(self, rows=self.rows | other.rows)
 
     def either(self, other: Held) -> Held:
         """Return the content of a column that comes from one of two columns."""
-        if (self.source, self.form) == (other.source, other.form):
-            return replace(self, raw=self.raw or other.raw, rows=self.rows & other.rows)
-        return Held(self.raw or other.raw)
+        raw = self.raw | other.raw
+        if self.form is None or self.form != other.form or self.rows is None or other.rows is None:
+            return Held(raw)
+        return replace(self, raw=raw, rows=_common(self.rows, other.rows))
+
+
+def _digest(*parts: str) -> str:
+    """Return a short name of a form, however long its constants are."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
 
 
 def below_each_other(name: int, parts: Sequence[Held]) -> Held:
@@ -93,10 +139,11 @@ def below_each_other(name: int, parts: Sequence[Held]) -> Held:
         name: Number of this union, which is the same for all its columns.
         parts: Contents of the column in each input.
     """
-    raw = any(part.raw for part in parts)
-    if len({(part.source, part.form) for part in parts}) != 1 or parts[0].source is None:
-        return Held(raw)
-    return Held(raw, parts[0].source, parts[0].form, frozenset({Rows(name, tuple(part.rows for part in parts))}))
+    first, mixed = parts[0], Held.made_from(parts)
+    rows = [part.rows for part in parts if part.rows is not None]
+    if first.form is None or len({part.form for part in parts}) != 1 or len(rows) != len(parts):
+        return mixed
+    return Held(mixed.raw, first.form, first.source, frozenset({Rows(name, tuple(rows))}))
 
 
 def next_number() -> int:
@@ -126,7 +173,7 @@ class Releases:
         self._columns, self._id = _told(policy, id)
         self.raw = frozenset(names) | self._columns.keys()
         self._named = frozenset(names)
-        self._forms: dict[str, str] = {}
+        self._forms: dict[str, tuple[str, str]] = {}
         if not self.raw:
             raise PolicyError("the guard knows no raw column", "give guard(plan, policy=…), or raw=[…]")
 
@@ -141,7 +188,7 @@ class Releases:
         Args:
             text: Content of the column.
         """
-        policy = None if text.source is None or text.form else self._policy_of(text.source)
+        policy = None if text.source is None else self._policy_of(text.source)
         return policy is not None and Disclosure.NULLNESS in policy.mechanism.guarantee.disclosures
 
     def _policy_of(self, text: str) -> ColumnPolicy | None:
@@ -161,37 +208,46 @@ class Releases:
         Raises:
             GateError: The release is not the policy's; the message says what differs.
         """
-        if text.source is None:
-            raise GateError("a release takes text that is no longer one column of its own row", _ROW)
-        if ids.source is None or ids.form:
+        if text.form is None:
+            raise GateError("a release takes text that is not made from its own row alone", _ROW)
+        if ids.source is None:
             msg = "a release takes computed record ids, and a person who chooses ids can average the noise of a text"
             raise GateError(msg, "give the unchanged id column of the source")
-        if not _share(text.rows, ids.rows):
+        if not _common(text.rows or frozenset(), ids.rows or frozenset()):
             raise GateError("a release takes text and record ids from different rows", _ROW)
         if described is None or described.get("mode") != "strict":
             raise GateError(
                 "a release in the plan is for benchmarks (mode faithful), or does not say what it is", _TAKE
             )
-        self._require_policy(text.source, ids.source, same)
-        if self._forms.setdefault(text.source, text.form) != text.form:
-            msg = f"column {text.source!r} is released in several forms; a release holds one text per record"
-            raise GateError(msg, "clean the column in one way, before all of its releases")
+        for column in self._charged(text, ids.source, same):
+            drawn = (text.form, ids.source.casefold())
+            if self._forms.setdefault(column, drawn) != drawn:
+                msg = f"column {column!r} is released in several forms; a release holds one text per record"
+                raise GateError(msg, "prepare the column in one way, before all of its releases")
 
-    def _require_policy(self, text: str, ids: str, same: Callable[[ColumnPolicy], bool]) -> None:
+    def _charged(self, text: Held, ids: str, same: Callable[[ColumnPolicy], bool]) -> list[str]:
+        """Return the columns whose text a release draws: that of its policy; without a policy, all that it holds."""
         if not self._columns:
-            return
-        policy = self._policy_of(text)
-        if policy is None:
-            raise GateError(f"the policy has no text column {text!r}, and the plan releases it", _TAKE)
+            return sorted(name.casefold() for name in text.raw)
+        policies = [policy for name in sorted(text.raw) if (policy := self._policy_of(name)) is not None]
+        if not policies:
+            raise GateError(f"the policy has no text column {_named(text.raw)}, and the plan releases it", _TAKE)
         if ids.casefold() != str(self._id).casefold():
             raise GateError(f"a release takes {ids!r} as record id, and the policy names {self._id!r}", _TAKE)
-        if not same(policy):
-            msg = f"the release of {text!r} differs from the policy's in dataset, release, mechanism, key or nonce"
-            raise GateError(msg, _TAKE)
+        chosen = [str(policy.column).casefold() for policy in policies if same(policy)]
+        if not chosen:
+            msg = f"the release of {_named(text.raw)} differs from the policy's in dataset, release, mechanism, "
+            raise GateError(f"{msg}key or nonce", _TAKE)
+        return chosen
+
+
+def _named(columns: Iterable[str]) -> str:
+    return ", ".join(map(repr, sorted(columns)))
 
 
 _ROW = (
-    "release the source's column in its place: no aggregate, window, explode or broadcast; casts, fills and trims may"
+    "prepare the text from columns of its own row, by functions that the guard knows (docs/polars.md, docs/spark.md), "
+    "and not by an aggregate, a window, an explode, a broadcast or a column of another table; or write a table first"
 )
 _TAKE = "make the release from the policy itself: privatize(policy, id=…), register(…, policy), register_view(…)"
 

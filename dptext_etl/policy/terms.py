@@ -9,6 +9,9 @@ from pydantic import Field, NonNegativeFloat, PositiveInt, field_validator, mode
 from dptext_etl.policy.checked import Checked, KeyReference, Name
 from dptext_etl.policy.secrets import holds_password
 
+Amount = Annotated[float, Field(gt=0, allow_inf_nan=False, strict=True)]
+"""A finite number above 0; `True` is none."""
+
 
 class DagsterSpec(Checked):
     """What Dagster alone reads of a policy.
@@ -76,9 +79,9 @@ class Cap(Checked):
     """
 
     measure: Literal["pure", "zcdp", "approx"] = "pure"
-    epsilon: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    rho: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
+    epsilon: Amount | None = None
+    rho: Amount | None = None
+    delta: Annotated[Amount, Field(lt=1)] | None = None
     period: Name = "all"
     group: Name | None = None
 

@@ -30,6 +30,11 @@ def settles(policy: Policy) -> bool:
     return policy.cap is not None and policy.cap.measure == "pure"
 
 
+def refunds(policy: Policy) -> bool:
+    """Return whether the ledger may give back draws of a policy, which the cap then admits to later records."""
+    return settles(policy) and any(column.mechanism.refundable for column in policy.column_policies())
+
+
 def spent(
     columns: list[Column],
     released: Mapping[str, Released],

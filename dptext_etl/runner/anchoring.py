@@ -7,19 +7,16 @@ charged: datasets that share a cap, SQL functions, other machines.
 
 from __future__ import annotations
 
-import logging
 import secrets
 from threading import Lock
 
-from dptext_etl.errors import LedgerError
-from dptext_etl.ledger import Ledger, Scope
-from dptext_etl.ledger.heads import Heads, Memory, folder_of, is_named, keep, read
+from dptext_etl.ledger import Ledger, Scope, heads
+from dptext_etl.ledger.heads import Heads, Memory, folder_of, keep, read
 from dptext_etl.policy import Policy
 from dptext_etl.runner import durable
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.shelf import Shelf
 
-log = logging.getLogger("dptext_etl.runner")
 FILE = "ledger.json"
 """One file for all releases and partitions of a dataset: the next partition must miss a lost ledger, too."""
 _FILES = "ledger-*.json"
@@ -64,12 +61,7 @@ def remember(ledger: Ledger, memory: Shelf, policy: Policy, job: str = "run") ->
         _remember_apart(ledger, memory, scope, policy.release, job)
     else:
         keep(ledger, memory.folder / FILE, scope, policy.release)
-    try:
-        Heads(ledger, folder_of(named)).remember(scope, policy.release)
-    except LedgerError as error:
-        if is_named(named):
-            raise
-        log.debug("staging alone remembers the ledger's head: %s", error)
+    heads.remember(ledger, scope, policy.release, named)
 
 
 def take_in(ledger: Ledger, memory: Shelf, policy: Policy, job: str) -> None:

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import INFINITE
-from dptext_etl.guarantee import FINE, MICRO, Guarantee, GuaranteeClass, Micro, Spend
+from dptext_etl.guarantee import FINE, MICRO, Disclosure, Guarantee, GuaranteeClass, Micro, Spend
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import ColumnPolicy, Policy
@@ -40,12 +40,16 @@ def guarantee_of(mechanism: Mechanism, delta: int) -> Guarantee:
 
 def worst_of(mechanism: Mechanism, delta: int) -> Spend:
     """Return the cost of the longest text where a gate adds a delta, in steps of 10^-15."""
-    worst = mechanism.worst_case()
+    return with_delta(mechanism.worst_case(), delta)
+
+
+def with_delta(spend: Spend, delta: int) -> Spend:
+    """Return a cost to which a gate adds a delta, in steps of 10^-15."""
     if not delta:
-        return worst
+        return spend
     gone: dict[str, Any] = dict.fromkeys(_WITHOUT_DELTA, math.inf)
-    kind = guarantee_of(mechanism, delta).guarantee_class
-    return replace(worst, guarantee_class=kind, delta=worst.delta + delta, **gone)
+    kind = _APPROXIMATE.get(spend.guarantee_class, spend.guarantee_class)
+    return replace(spend, guarantee_class=kind, delta=spend.delta + delta, **gone)
 
 
 def with_gate(amounts: Amounts, delta: int) -> Amounts:
@@ -87,8 +91,8 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
     return {
         "name": column.column,
         "mechanism": mechanism.name,
-        "epsilon": mechanism.epsilon,
-        "unit": guarantee.unit,
+        "parameter": mechanism.epsilon,
+        **_of_one_unit(mechanism, delta),
         "class": guarantee.guarantee_class.value,
         "disclosures": sorted(item.value for item in guarantee.disclosures),
         "assumptions": sorted(guarantee.assumptions),
@@ -99,6 +103,14 @@ def _claim(column: ColumnPolicy, guarantee: Guarantee, delta: int) -> dict[str, 
         **rewritten,
         **({"budget": budget} if budget else {}),
     }
+
+
+def _of_one_unit(mechanism: Mechanism, delta: int) -> dict[str, Any]:
+    """Return what the ledger charges per unit; where every text costs the same, a record is the unit."""
+    hidden = Disclosure.LENGTH not in mechanism.guarantee.disclosures
+    one, whole = (with_delta(mechanism.worst_case(n), delta) for n in (None if hidden else 1, None))
+    unit = "record" if one.eps_approx == whole.eps_approx else mechanism.guarantee.unit
+    return {"unit": unit, "unit_epsilon": _units(one.eps_approx), "unit_delta": _units(one.delta, FINE)}
 
 
 def said_of(column: ColumnPolicy) -> list[dict[str, Any]]:

@@ -55,7 +55,7 @@ class PlanSummary:
         log10_odds: Powers of ten by which the odds between two texts can move: for one word, the largest record, the
             largest subject, and at the cap.
         on_cap: "quarantine" or "refuse": what the policy does with records over the cap.
-        dropped: Columns of the source that the policy does not name.
+        dropped: Columns of the source that the policy does not name, by place: "column 3".
         notes: Further facts, in sentences.
     """
 

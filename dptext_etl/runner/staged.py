@@ -25,10 +25,10 @@ class StagedRun:
         policy: The policy of the run.
         partition: Name of the partition, or None.
         shards: The staged shards, in order; none if there was nothing new.
-        canaries: The canary rows of each shard.
+        canaries: The sets of canary rows.
         refs: The pinned release of each text column.
         rows: Row counts: read, already_published, new, resumed, replayed, quarantined, released, null (texts).
-        dropped: Columns of the source that the policy does not name.
+        dropped: Columns of the source that the policy does not name, by place: "column 3".
         base: Digest of the manifest that an incremental run adds to, or None.
         seconds: The duration of staging.
         origin: Which version of a table of Delta Lake or Iceberg was read; None for anything else.

@@ -82,7 +82,9 @@ class RunSummary:
         }
         gates = [(gate["name"], "passed" if gate["passed"] else "FAILED", gate["message"]) for gate in self.gates]
         shown = html_tables.facts(f"{self.dataset} {self.release}", about)
-        return shown + html_tables.table("gates", ("gate", "", "outcome"), gates)
+        beyond = [(item["name"], "BEYOND CHANCE", item["message"]) for item in self.reports if not item["passed"]]
+        reports = html_tables.table("reports", ("report", "", "outcome"), beyond) if beyond else ""
+        return shown + html_tables.table("gates", ("gate", "", "outcome"), gates) + reports
 
     def as_dict(self) -> dict[str, Any]:
         """Return the same facts as JSON can hold them."""

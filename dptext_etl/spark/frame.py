@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dptext_etl.engines import run, stage
 from dptext_etl.engines.spark.engine import SparkEngine
+from dptext_etl.errors import bare
 from dptext_etl.policy import Policy, PolicyLike
 from dptext_etl.policy.whole import whole_policy
 from dptext_etl.runner import RunSummary
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
+@bare
 def privatize_frame(
     df: DataFrame,
     policy: PolicyLike,

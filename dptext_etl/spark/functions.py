@@ -22,7 +22,7 @@ from dptext_etl.engines.spark.asking import require_workers
 from dptext_etl.engines.spark.carried import Carried, CarriedLedger
 from dptext_etl.engines.spark.ledger_url import opened
 from dptext_etl.engines.spark.shipping import ship
-from dptext_etl.errors import LedgerError, PolicyError
+from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve_column
 from dptext_etl.spark.charged import Account
 from dptext_etl.spark.describing import describe
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 
 
+@bare
 def register(  # noqa: PLR0917  (in the order in which one says it)
     spark: SparkSession,
     name: str,
@@ -51,7 +52,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
     """Register a column's policy as a SQL function of a session, classic or Spark Connect.
 
     The function is for callers who may read the raw column, because they choose the ids. Use `register_view` for all
-    others.
+    others. An id with two texts is refused where one Arrow batch holds both; a ledger refuses it over all batches.
 
     Args:
         spark: The session.
@@ -174,7 +175,7 @@ def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -
             "use privatize_frame(df, policy, id=…), which stages its results; or register without a ledger",
         )
     told, ledger_id = opened(spark, spec)
-    carried = CarriedLedger(url=told.url, id_key=told.id_key, anchors=told.anchors, ledger_id=ledger_id, **terms)
+    carried = CarriedLedger(**told.model_dump(), ledger_id=ledger_id, **terms)
     Account(policy, carried).close()  # notices a lost or restored ledger before a query runs
     return carried
 

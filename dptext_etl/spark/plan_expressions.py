@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -11,15 +12,20 @@ from dptext_etl.spark.plan_marks import Mark
 
 HINT = "release the column by its registered function, name(text, id), or drop it before this step"
 _EXPRESSIONS = "org.apache.spark.sql.catalyst.expressions."
-_CLEANING = frozenset(
+_OF_ROW = frozenset(
     {
-        *("Cast", "Coalesce", "Lower", "Upper", "InitCap", "StringTrim", "StringTrimLeft", "StringTrimRight"),
-        *("RegExpReplace", "StringReplace", "StringTranslate", "Substring"),
+        *("Cast", "Coalesce", "If", "CaseWhen", "NullIfResult", "IsNull", "IsNotNull", "Not", "And", "Or", "In"),
+        *("EqualTo", "EqualNullSafe", "LessThan", "LessThanOrEqual", "GreaterThan", "GreaterThanOrEqual"),
+        *("Like", "RLike", "Contains", "StartsWith", "EndsWith", "Length", "Lower", "Upper", "InitCap", "Reverse"),
+        *("Concat", "ConcatWs", "Substring", "SubstringIndex", "Left", "Right", "Overlay", "Quote"),
+        *("StringTrim", "StringTrimLeft", "StringTrimRight", "StringLPad", "StringRPad", "StringRepeat"),
+        *("StringReplace", "StringTranslate", "StringSplit", "RegExpReplace", "RegExpExtract", "GetJsonObject"),
+        *("CreateArray", "CreateNamedStruct", "GetArrayItem", "ElementAt", "ArrayJoin"),
     }
 )
-"""Expressions of one row that clean a text, if all their other arguments are constant."""
+"""Expressions that give each row its value from the values of the same row alone; all others may mix rows."""
 
-Columns = Mapping[int, Held]
+Columns = Mapping[Any, Held]
 """Contents of columns by the ids of Spark's analyser."""
 
 
@@ -50,17 +56,27 @@ class Expressions:
             inner = self._step(item.plan(), columns)
             return Held() if kind == "Exists" else Held.made_from(inner.values())  # steps decide what exists
         if not parts:
-            return columns.get(item.exprId().id(), Held()) if is_a(item, "NamedExpression") else Held()
+            return _leaf(item, kind, columns)
+        if kind == "With":  # its first child uses the others, several times each
+            shared = {str(part.id()): self.held(next(items(part.children())), columns) for part in parts[1:]}
+            return self.held(parts[0], {**columns, **shared})
         mark = Mark.of(item.func()) if kind == "PythonUDF" else None
         if mark is not None:
             return self._released(mark, parts, columns)
-        holds = [self.held(part, columns) for part in parts]
+        return self._computed(item, kind, parts, [self.held(part, columns) for part in parts])
+
+    def _computed(self, item: Any, kind: str, parts: list[Any], holds: list[Held]) -> Held:
         same = kind == "Cast" and item.dataType().sql() == parts[0].dataType().sql()  # views cast to their own types
-        if kind == "Alias" or same or (len(parts) == 1 and is_a(item, "RuntimeReplaceable")):
-            return holds[0]
-        if kind in _CLEANING and holds[0].source is not None and all(part.foldable() for part in parts[1:]):
-            return holds[0].cleaned(" ".join([kind, item.dataType().sql(), *(part.sql() for part in parts[1:])]))
-        return Held.made_from(holds)
+        if kind == "Alias" or same or (len(parts) == 1 and is_a(item, "InheritAnalysisRules")):
+            return holds[0]  # an expression of these rules has its replacement as its child, and nothing else
+        if kind in {"IsNull", "IsNotNull"} and self._releases.nulls_are_told(holds[0]):
+            return Held()
+        if kind == "GetStructField":
+            return holds[0].field(str(item.extractFieldName()))
+        if kind not in _OF_ROW or str(item.getClass().getName()) != _EXPRESSIONS + kind:
+            return Held.made_from(holds)
+        names = [str(name) for name in items(item.names())] if kind == "CreateNamedStruct" else []
+        return Held.of_row(f"{kind} {_own(item, parts)}", holds, list(zip(names, holds[1::2], strict=False)))
 
     def _released(self, mark: Mark, parts: list[Any], columns: Columns) -> Held:
         given = {"text": Held(), "id": Held()}
@@ -75,6 +91,20 @@ class Expressions:
         if text.raw:
             self._releases.require(text, given["id"], mark.mechanism, mark.is_of)
         return Held()
+
+
+def _leaf(item: Any, kind: str, columns: Columns) -> Held:
+    if kind == "CommonExpressionRef":
+        return columns[str(item.id())]
+    if is_a(item, "NamedExpression"):
+        return columns.get(item.exprId().id(), Held())
+    return Held.constant(f"{item.sql()} {item.dataType().sql()}") if kind == "Literal" else Held()
+
+
+def _own(item: Any, parts: list[Any]) -> str:
+    """Write an expression without its arguments, whose names differ between equal expressions."""
+    names = sorted({str(part.sql()) for part in parts}, key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, names)), "?", str(item.sql())) + f" {item.dataType().sql()}"
 
 
 def items(sequence: Any) -> Iterator[Any]:

@@ -16,9 +16,9 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.errors import GateError, PolicyError
+from dptext_etl.errors import GateError, PolicyError, bare
 from dptext_etl.policy import PolicyLike
-from dptext_etl.policy.in_plans import Held, Releases, below_each_other, new_rows, next_number
+from dptext_etl.policy.in_plans import Held, Releases, Rows, below_each_other, new_rows, next_number
 from dptext_etl.spark.plan_expressions import HINT, Columns, Expressions, items, kind_of
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _COMPARED = frozenset({"Distinct", "Intersect", "Except"})
 Found = dict[int, Held]
 
 
+@bare
 def guard(
     df: DataFrame,
     raw: Sequence[str] | str = (),
@@ -135,18 +136,28 @@ class _Walk:
             parts = [self._expressions.held(item, outer) for item in items(node.expressions())]
             if _raw(columns) or any(part.raw for part in parts):
                 raise GateError(f"raw text enters a step of kind {kind}, which cannot be followed", HINT)
-            return self._source(node)  # it may read other data
+            return {number: Held() for number in output}
         return {number: columns.get(number, Held()) for number in output}
 
     def _source(self, node: Any) -> Found:
         rows, found = new_rows(), {}
         for column in items(node.output()):
-            name = str(column.name())
-            names = {name.casefold(), *map(str.casefold, _fields(column.dataType().json()))}
-            held = self._written.keys() & names
-            self.seen |= {self._written[item] for item in held}
-            found[column.exprId().id()] = Held(bool(held), name, "", rows)
+            name, dtype = str(column.name()), json.loads(column.dataType().json())
+            found[column.exprId().id()] = self._column(name, name, dtype, rows, frozenset())
         return found
+
+    def _column(self, path: str, name: str, dtype: Any, rows: frozenset[Rows], outer: frozenset[str]) -> Held:
+        """Return a column of a source, or a field of one; all that a raw column holds is raw."""
+        mine = {self._written[item] for item in [name.casefold()] if item in self._written}
+        inside = {self._written[item] for item in map(str.casefold, _fields(dtype)) if item in self._written}
+        raw = outer | mine | inside
+        self.seen |= raw
+        parts = dtype.get("fields", []) if isinstance(dtype, dict) else []
+        fields = [
+            (part["name"], self._column(f"{path}.{part['name']}", part["name"], part["type"], rows, outer | mine))
+            for part in parts
+        ]
+        return Held.column(path, raw, rows, fields)
 
     def _common_table(self, node: Any, output: list[int]) -> Found:
         defined = self._common.get(node.cteId())
@@ -226,9 +237,9 @@ def _raw(columns: Columns) -> set[int]:
     return {number for number, held in columns.items() if held.raw}
 
 
-def _fields(written: str) -> Iterator[str]:
+def _fields(dtype: Any) -> Iterator[str]:
     """Yield the names of all fields inside a type."""
-    waiting = [json.loads(written)]
+    waiting = [dtype]
     while waiting:
         here = waiting.pop()
         if isinstance(here, dict):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from dptext_etl.engines.spark.source import read_text
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.publish.reading import current, scan
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@bare
 def published(
     spark: SparkSession, path: str, storage_options: Mapping[str, str] | None = None, *, verify: bool = True
 ) -> DataFrame:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from dptext_etl.errors import PolicyError
+from dptext_etl.errors import PolicyError, bare
 from dptext_etl.policy import ColumnPolicy, Policy, PolicyLike, resolve
 from dptext_etl.spark.functions import ask_workers, released_by, require_name
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
+@bare
 def register_view(
     spark: SparkSession,
     name: str,

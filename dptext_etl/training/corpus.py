@@ -95,7 +95,7 @@ class Corpus:
             schema = file.schema_arrow
         if self.column not in schema.names:
             raise InputError(
-                f"{self.path.name} has no column {self.column!r}; it has {', '.join(schema.names)}",
+                f"{self.path.name} has no column {self.column!r}; it has {len(schema.names)} others",
                 "name the column of texts with --column",
             )
         kind = schema.field(self.column).type

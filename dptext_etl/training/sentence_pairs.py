@@ -61,7 +61,7 @@ class SentencePairs:
         missing = [column for column in columns if column not in names]
         if missing:
             raise InputError(
-                f"{path.name} has no column {missing[0]!r}; it has {', '.join(names)}",
+                f"{path.name} has no column {missing[0]!r}; it has {len(names)} others",
                 "name the columns with --text and --paraphrase",
             )
         with seam("reading the pairs", InputError, "both columns hold strings"):

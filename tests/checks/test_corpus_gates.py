@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 
 from dptext_etl import Ledger, Policy, _kernel
-from dptext_etl.checks import CANARY, Candidate, evaluate, staged_rows
+from dptext_etl.checks import CANARY, Candidate, evaluate
 from dptext_etl.checks.corpus_texts import CorpusTexts
 from dptext_etl.corpora import Corpus, WordEncoder
 from dptext_etl.engines import stage
@@ -46,7 +46,7 @@ def judged(request, corpus, tmp_path):
     )
     run = stage(policy)
     raw = {row.id: row.texts["text"] for plan in run.canaries for row in plan.rows}
-    whole = pl.concat([staged_rows.whole(part) for part in run.parts])
+    whole = pl.concat([pl.read_parquet(part) for part in run.parts])
 
     def judge(change=lambda part: part):
         change(whole).write_parquet(tmp_path / "changed.parquet")

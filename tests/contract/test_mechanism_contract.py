@@ -15,7 +15,9 @@ from dptext_etl import available, catalog, load, privatize
 from dptext_etl.artifacts import Artifact
 from dptext_etl.cli.render import mechanism_facts
 from dptext_etl.column import release, spends, worst_case
-from dptext_etl.errors import DPTextError, InputError
+from dptext_etl.errors import DPTextError, InputError, PolicyError
+from dptext_etl.families.by_word import WordByWord
+from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import ADDITIVE, MICRO, UNIQUE_IDS, Disclosure, GuaranteeClass, Spend
 
 FOREIGN = "qzxvjkwpqzxvjkwp"
@@ -209,6 +211,61 @@ def test_spend_struct_is_a_function_of_positions(policy, texts, ids):
     for row, epsilon in zip(rows, costs["eps_approx"], strict=True):
         assert list(row) == ["text", "positions", "epsilon", "delta"]
         assert row["epsilon"] in (math.inf, epsilon / 1e6)
+
+
+ALIKE = [
+    (
+        "the film was good",
+        f"the {FOREIGN} was good",
+        "THE, film... was; GOOD!",
+        "4711 7 good 1999",
+        "good good good good",
+    ),
+    ("film", FOREIGN, "4711", "<Good>"),
+    ("", "  ", "...", "?!"),
+]
+"""Texts in groups; those of one group differ in nothing but words, marks, case and numbers."""
+SETS = {Disclosure.CLUSTER, Disclosure.STOPWORDS, Disclosure.SENS_CLASS}
+HIDDEN = ({}, {"length": "fixed", "n_max": 6}, {"length": "noisy", "n_max": 6, "epsilon_length": 2.0})
+
+
+def variants(mechanism):
+    """The strict examples of a mechanism, and each with its length hidden, where it may be."""
+    for one in mechanism_facts.examples(type(mechanism)).values():
+        hides = HIDDEN if "length" in type(one).model_fields and not one.accelerated else HIDDEN[:1]
+        for hidden in hides if one.mode == "strict" else ():
+            with contextlib.suppress(ValueError, DPTextError):
+                made = type(one)(**{**one.model_dump(exclude_unset=True), **hidden})
+                made.artifacts()  # some variants need a model of their own
+                yield made
+
+
+def test_texts_that_agree_on_what_is_disclosed_have_releases_of_equal_support(mechanism, policy):
+    """Number of draws, worst case and spend are theirs in common, and so is each word's set of possible outputs.
+
+    Output sets and kept words are told by name, where a mechanism discloses them
+    (docs/spec/privacy.md#disclosures).
+    """
+    for one in variants(mechanism):
+        disclosed = one.guarantee.disclosures
+        groups = ALIKE if Disclosure.LENGTH in disclosed else [tuple(itertools.chain(*ALIKE))]
+        for group in groups:
+            texts, ids = pa.array(group), pa.array([str(number) for number in range(len(group))])
+            given = policy.model_copy(update={"mechanism": one, "allow": disclosed, "accept_unbounded": {"UMLDP"}})
+            released = release(texts, ids, given)
+            positions = one.positions(texts)
+            assert not released.text.null_count
+            if Disclosure.STOPWORDS in disclosed:
+                continue  # which words are drawn is disclosed, and so is how many
+            assert all(len(set(column.tolist())) == 1 for column in worst_case(one, positions, texts)[1].values())
+            if not (getattr(one, "length", None) == "noisy" or one.refundable):
+                assert len(set(positions.to_pylist())) == 1
+                assert len(set(released.positions.to_pylist())) == 1
+            if isinstance(one, WordByWord) and one.in_place and not one.hides_length:
+                assert [len(text.split()) for text in released.text.to_pylist()] == released.positions.to_pylist()
+        if isinstance(one, WordMechanism) and not disclosed & SETS:
+            with contextlib.suppress(PolicyError):  # an integral over a cell has no exact fractions
+                assert len({frozenset(one.transition(word)[0]) for word in ("good", "film", FOREIGN, "4711")}) == 1
 
 
 def test_foreign_words_never_survive_a_strict_release(policy, mechanism):

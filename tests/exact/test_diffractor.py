@@ -16,6 +16,7 @@ from scipy import stats
 
 from dptext_etl import _kernel
 from dptext_etl.errors import PolicyError
+from dptext_etl.guarantee import Disclosure
 from dptext_etl.mechanisms.diffractor import Diffractor
 
 from .listed_words import KEYS, drawn, permuted, spelling, write
@@ -79,15 +80,19 @@ def test_every_draw_is_the_streams(lists, places, number, variant):
         assert drawn(mechanism, text, key) == list(expected(mechanism, orders, known, key))
 
 
-def test_unknown_words_vanish_before_geometric_words_are_counted(lists):
+def test_unknown_words_take_steps_from_the_first_word_of_the_vocabulary(lists):
     path, orders = lists(9, 3)
     mechanism = Diffractor(epsilon=0.75, variant="geometric", lists=path)
-    known = [3, 8, 0]
+    known = [0, 3, 0, 8, 0, 0, 0]
     text = f"zzxqv {spelling(3)} 42, {spelling(8)}! qqq {spelling(0)} 7"
     assert drawn(mechanism, text, KEYS[0]) == list(expected(mechanism, orders, known, KEYS[0]))
-    assert mechanism.positions(pa.array([text, "zzxqv 42"])).to_pylist() == [3, 0]
-    with pytest.raises(PolicyError):
-        mechanism.transition("zzxqv")
+    assert mechanism.positions(pa.array([text, "zzxqv 42"])).to_pylist() == [7, 2]
+    assert mechanism.transition("zzxqv") == mechanism.transition(spelling(0))
+    assert mechanism.survival("zzxqv") == 0
+    former = mechanism.model_copy(update={"unknown_words": "drop"})
+    assert drawn(former, text, KEYS[0]) == list(expected(former, orders, [3, 8, 0], KEYS[0]))
+    assert former.guarantee.disclosures == mechanism.guarantee.disclosures | {Disclosure.OOV_FLAG}
+    assert (former.configuration()["mechanism_version"], mechanism.configuration()["mechanism_version"]) == (1, 2)
 
 
 ORDERS = [list(range(9)), [4, 1, 7, 0, 8, 2, 6, 3, 5], [8, 6, 4, 2, 0, 1, 3, 5, 7]]

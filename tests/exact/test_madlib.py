@@ -128,8 +128,8 @@ def test_moved_vectors_are_what_the_definition_says(small_vectors):
     texts = pa.array(["good wordaa the", "don't good", None, "", "wordba unknownword 17 good"])
     keys = [bytes([i]) * 32 for i in range(5)]
     released = mechanism.release_with_keys(texts, pa.array(keys, pa.binary(32)))
-    assert released.positions.to_pylist() == [3, 2, 0, 0, 2]
-    known = [["good", "wordaa", "the"], ["don't", "good"], None, [], ["wordba", "good"]]
+    assert released.positions.to_pylist() == [3, 2, 0, 0, 4]
+    known = [["good", "wordaa", "the"], ["don't", "good"], None, [], ["wordba", words.words[0], words.words[0], "good"]]
     for key, row, text in zip(keys, known, released.text.to_pylist(), strict=True):
         if row is None:
             assert text is None
@@ -281,7 +281,10 @@ def test_a_law_is_refused_with_what_is_near_to_it(small_vectors):
     with pytest.raises(PolicyError, match="fractions") as caught:
         mechanism.transition("good")
     assert "sample_many" in caught.value.hint
-    for word in ("unknownword", "two words", "17", ""):
+    for word in ("unknownword", "17"):
+        assert mechanism.survival(word) == mechanism.simulated_survivals(word, 9) == 0
+        assert mechanism.sample_many(word, 3, secret=SECRET)
+    for word in ("two words", ""):
         with pytest.raises(PolicyError):
             mechanism.survival(word)
         with pytest.raises(PolicyError):
@@ -321,3 +324,4 @@ def test_faithful_keeps_punctuation_and_drops_unknown_words(small_vectors):
     assert text.startswith("good,")
     assert not mechanism.publishable
     assert Disclosure.OOV not in mechanism.guarantee.disclosures
+    assert Disclosure.OOV_FLAG in mechanism.guarantee.disclosures, "the number of words tells it"

@@ -77,7 +77,7 @@ def classes(mechanism):
 @st.composite
 def neighbours(draw, mechanism, groups):
     """Two texts that agree on what is disclosed, and on nothing else."""
-    drops, hidden = mechanism.unknown == "drop", mechanism.hides_length
+    hidden = mechanism.hides_length
     chosen = draw(st.lists(st.integers(-1, len(groups) - 1), max_size=8))
     if hidden:
         chosen = [-1 if which < 0 else 0 for which in chosen]
@@ -87,9 +87,7 @@ def neighbours(draw, mechanism, groups):
         for which in chosen:
             group = groups[which]
             known = draw(casing)(group[draw(st.integers(0, len(group) - 1))])
-            words.append(
-                draw(foreign) if which < 0 and (not drops or draw(st.booleans())) else known if which >= 0 else ""
-            )
+            words.append(draw(foreign) if which < 0 else known)
         if hidden:  # any number of known words follows, within the length and beyond
             words += [draw(casing)(groups[0][0])] * draw(st.sampled_from([0, 1, 5, 29, 40]))
         return draw(between) + "".join(word + draw(between) for word in words)

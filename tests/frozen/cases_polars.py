@@ -10,7 +10,7 @@ from . import cases_ids, facts, rows
 
 MECHANISMS = {
     "plugin": {"name": "custext", "epsilon": 2.0, "limit": 60},
-    "batches": {"name": "madlib", "epsilon": 20.0, "limit": 60},
+    "batches": {"name": "madlib", "epsilon": 20.0, "limit": 60, "unknown_words": "drop"},
 }
 ENGINES = ("in-memory", "streaming")
 TEXTS = {
@@ -39,7 +39,7 @@ def policy(kind, folder):
         release="2026-11",
         mechanism=MECHANISMS[kind],
         key=rows.key(folder),
-        allow={"cluster"},
+        allow={"cluster", "oov_flag"},
     )
 
 

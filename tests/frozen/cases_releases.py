@@ -19,7 +19,7 @@ NAMES = {
 }
 
 
-ALLOW = ("case", "cluster", "numbers", "oov", "punct", "sens_class", "stopwords")
+ALLOW = ("case", "cluster", "numbers", "oov", "oov_flag", "punct", "sens_class", "stopwords")
 
 
 def policy(label, folder, names="plain"):

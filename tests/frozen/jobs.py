@@ -37,7 +37,17 @@ REVIEWS = {
     "incremental": True,
     "column": [
         {"name": "review", "mechanism": {"name": "custext", "epsilon": 2.0, "k": 5, "limit": 43}, "allow": ["cluster"]},
-        {"name": "note", "mechanism": {"name": "diffractor", "epsilon": 2.0, "variant": "geometric", "limit": 60}},
+        {
+            "name": "note",
+            "mechanism": {
+                "name": "diffractor",
+                "epsilon": 2.0,
+                "variant": "geometric",
+                "limit": 60,
+                "unknown_words": "drop",
+            },
+            "allow": ["oov_flag"],
+        },
     ],
 }
 STAGED = {
@@ -101,8 +111,10 @@ TABLES = {
     "custext plus": {"name": "custext", "epsilon": 1.5, "variant": "plus", "k": 4, "limit": 40},
     "tem": {"name": "diffractor", "epsilon": 2.0, "limit": 60},
     "tem, padded": {"name": "diffractor", "epsilon": 2.0, "limit": 60, "length": "fixed", "n_max": 7},
-    "geometric": {"name": "diffractor", "epsilon": 0.5, "limit": 60, "variant": "geometric"},
-}
+    "geometric": {
+        "name": "diffractor", "epsilon": 0.5, "limit": 60, "variant": "geometric", "unknown_words": "drop"
+    },
+}  # fmt: skip
 """Mechanisms whose stored laws were frozen."""
 
 

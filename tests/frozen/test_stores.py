@@ -14,6 +14,9 @@ from dptext_etl import Ledger
 from dptext_etl.artifacts import Artifact
 from dptext_etl.catalog import load
 from dptext_etl.cli.app import app
+from dptext_etl.errors import LedgerError
+from dptext_etl.families.lengths import HideableLength
+from dptext_etl.families.words import WordMechanism
 
 from . import events, jobs, packed, probes
 
@@ -25,6 +28,18 @@ HELD = {"films: again": ["dpmlm"], "reviews: finished": ["diffractor"]}
 """Mechanisms that draw nothing when this is asked: staging holds what they released."""
 
 
+@pytest.fixture
+def _claims_of_that_day(monkeypatch):
+    """Dropped unknown words are a disclosure by name today: a release that was pinned without it takes no more rows."""
+    monkeypatch.setattr(WordMechanism, "guarantee", HideableLength.guarantee)
+
+
+def test_a_release_that_did_not_name_its_disclosure_takes_no_more_rows(tmp_path):
+    with pytest.raises(LedgerError, match="stronger claim; today's has more disclosures: oov_flag"):
+        probes.observe("reviews: continued", packed.unpack("reviews", tmp_path / "copy"))
+
+
+@pytest.mark.usefixtures("_claims_of_that_day")
 @pytest.mark.parametrize("question", probes.PROBES)
 def test_what_was_stored_is_taken_up(question, tmp_path, monkeypatch):
     name = probes.PROBES[question][0]
@@ -61,6 +76,7 @@ def test_nothing_new_was_charged_by_what_was_stored():
     assert after["manifest"]["parts"][: len(kept["manifest"]["parts"])] == kept["manifest"]["parts"]
 
 
+@pytest.mark.usefixtures("_claims_of_that_day")
 def test_published_files_stay_as_they_are(tmp_path):
     """A run again, and one that adds rows, change no byte of what is published."""
     folder = packed.unpack("reviews", tmp_path / "copy")

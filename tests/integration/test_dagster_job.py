@@ -1,6 +1,7 @@
 """The Dagster job from source to published table: the same release as `run`, step by step, partition by partition."""
 
 import json
+import re
 
 import polars as pl
 import pytest
@@ -82,7 +83,7 @@ def test_metadata_says_counts_spends_and_places(job):
     assert staged["dagster/row_count"] == published["dagster/row_count"] == 240
     assert staged["rows new"] == 240
     assert staged["words"] > 1000
-    assert staged["columns dropped unread"] == "secret"
+    assert re.fullmatch(r"column \d", staged["columns dropped unread"])
     assert published["version"] == 1
     assert published["largest epsilon of a record"] >= published["log10 odds of that record"] > 0
     assert published["manifest"] == str(job.folder / "published.manifest.json")
@@ -196,7 +197,7 @@ def test_verdicts_hold_for_the_files_that_were_judged(job):
     with dg.DagsterInstance.ephemeral() as instance:
         assert execute(job.policy(), STAGED, instance=instance).success
         part = next(job.folder.glob("published.staging/**/shard-00000.parquet"))
-        pl.read_parquet(part).write_parquet(part, compression="uncompressed")
+        pl.read_parquet(part).write_parquet(part, compression="zstd")
         changed = failure(execute(job.policy(), PUBLISHED, instance=instance))
         assert "has changed since it was staged" in changed.description
         assert execute(job.policy(), STAGED, instance=instance, gates=False).success

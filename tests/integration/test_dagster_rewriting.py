@@ -78,7 +78,7 @@ def test_a_step_that_died_before_rewriting_is_tried_again_and_pays_once(months, 
         assert report.counts["rewritten"] == ROWS + CANARIES
     columns = {item.name: item for item in facts(result, PUBLISHED)["dagster/column_schema"].schema.columns}
     assert columns["review"].description.endswith("then rewritten at no cost: again")
-    assert columns["review_intermediate"].description == "released by custext, epsilon 2 per word"
+    assert columns["review_intermediate"].description == "released by custext with the parameter epsilon 2"
     assert columns["review"].tags == {"mechanism": "custext", "epsilon": "2", "postprocess": "again"}
     (copies,) = [item for item in result.get_asset_check_evaluations() if item.check_name == "report_copies"]
     assert copies.metadata["review, rewritten: copies"].value == 0

@@ -38,7 +38,7 @@ def test_two_passes_are_charged_together_and_stand_in_ledger_and_manifest(films)
     assert shown["max_eps_pure"] == 14_000_000
     manifest = json.loads(films.files()["published.manifest.json"])
     (claim,) = manifest["columns"]
-    assert (claim["epsilon"], claim["unit"], claim["largest_epsilon"]) == (14.0, "record", 14.0)
+    assert (claim["unit_epsilon"], claim["unit"], claim["largest_epsilon"]) == (14.0, "record", 14.0)
     assert [part["epsilon"] for part in claim["budget"]] == [4.0, 10.0]
     assert "first pass" in claim["budget"][0]["pays"]
     assert "second pass" in claim["budget"][1]["pays"]

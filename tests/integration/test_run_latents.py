@@ -91,7 +91,7 @@ def test_sentences_in_two_passes_are_one_record_in_ledger_and_manifest(films):
     with films.ledger() as ledger:
         assert ledger.verify().ok
     (claim,) = json.loads(films.files()["published.manifest.json"])["columns"]
-    assert (claim["epsilon"], claim["unit"], claim["largest_epsilon"]) == (20.0, "record", 20.0)
+    assert (claim["unit_epsilon"], claim["unit"], claim["largest_epsilon"]) == (20.0, "record", 20.0)
     assert [part["epsilon"] for part in claim["budget"]] == [8.0, 12.0]
 
 

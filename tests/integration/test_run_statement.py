@@ -23,7 +23,8 @@ def test_both_forms_say_what_ledger_and_manifest_hold(policy_of_job, tmp_path, s
     written, page = ((tmp_path / "out" / f"statement.{form}").read_text() for form in ("md", "html"))
     for said in (
         f"ε {charged:g}",
-        "ε 20,000",
+        "ε 20,000 for the longest text",
+        "For a text of one word, ε 2.",
         "the output set of every word",
         facts["manifest_sha256"],
         "rows_ledgered",
@@ -59,8 +60,8 @@ def test_where_nothing_is_published(tmp_path):
 
 @pytest.mark.parametrize(
     ("epsilon", "said"),
-    [(4.0, "35.5 %"), (0.0, "factor of 1 "), (30.0, "says nothing in practice"), ("inf", "No bound")],
+    [(4.0, "35.6 %"), (0.0, "factor of 1 "), (30.0, "says nothing in practice"), ("inf", "No bound")],
 )
 def test_an_epsilon_in_words(epsilon, said):
-    """A prior of 1 %: odds of 1 to 99 times e^4 are 0.551, a chance of 35.5 %."""
+    """A prior of 1 %: odds of 1 to 99 times e^4 are 0.5515, a chance of 35.55 %, rounded up."""
     assert said in meaning_of(epsilon)

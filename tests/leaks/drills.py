@@ -133,6 +133,30 @@ def padding_left_in(shard: Shard) -> list[str | None]:
     return [out if out is None else f"{out} <PAD>".strip() for out in shard.released]
 
 
+def null_where_a_text_begins_with_a_capital(shard: Shard) -> list[str | None]:
+    return [None if text and text[0].isupper() else out for text, out in zip(shard.raw, shard.released, strict=True)]
+
+
+def empty_where_a_text_begins_with_a_capital(shard: Shard) -> list[str | None]:
+    return ["" if text and text[0].isupper() else out for text, out in zip(shard.raw, shard.released, strict=True)]
+
+
+def cut_to_what_the_text_says(shard: Shard) -> list[str | None]:
+    """As many words as the text has letters "e", at most."""
+    return [
+        out and " ".join(out.split()[: max(1, (text or "").count("e"))])
+        for text, out in zip(shard.raw, shard.released, strict=True)
+    ]
+
+
+def one_word_more(shard: Shard) -> list[str | None]:
+    """The first released word comes twice where the text begins with a capital."""
+    return [
+        f"{out.split()[0]} {out}" if text and out and text[0].isupper() else out
+        for text, out in zip(shard.raw, shard.released, strict=True)
+    ]
+
+
 def one_row_alone(shard: Shard) -> list[str | None]:
     """A rare fallback: for one real row, whose words are all known, and for no canary row, which are longer."""
     done = shard.kept.setdefault("done", [])
@@ -188,6 +212,20 @@ BUGS = [
     drill("a key without the record id", "a hash of the text as seed", key_without_the_record, TWINS),
     drill("epsilon in another unit", "ε per list place or per distance", noise_of_no_size, NATIVE),
     drill("padding left in the release", "decoders that keep special tokens", padding_left_in, INSIDE),
+    drill(
+        "null where the text begins with a capital",
+        "a moderation filter after the mechanism",
+        null_where_a_text_begins_with_a_capital,
+        LEDGERED,
+    ),
+    drill(
+        "empty where the text begins with a capital",
+        "a blank instead of a refusal",
+        empty_where_a_text_begins_with_a_capital,
+        LEDGERED,
+    ),
+    drill("cut to a number that the text tells", "summaries by importance", cut_to_what_the_text_says, LEDGERED),
+    drill("one word more where the text begins with a capital", "a marker for links", one_word_more, LEDGERED),
     drill(
         "a fallback for one real row, of known words",
         "an error that no canary row meets",

@@ -13,6 +13,7 @@ from dptext_etl.engines import stage
 from dptext_etl.engines.spark import tasks
 from dptext_etl.errors import InputError, bare
 from dptext_etl.families.table import TableMechanism
+from dptext_etl.polars import run_frame
 from dptext_etl.runner import check, planning
 from dptext_etl.runner.shard import shard, staging
 
@@ -137,6 +138,21 @@ def test_a_column_of_a_users_own(policy, monkeypatch):
     monkeypatch.setattr(TableMechanism, "release", failing)
     error = caught(lambda: privatize(pa.array([SENTINEL]), pa.array(["r1"]), column))
     assert SENTINEL not in recorded(error)
+
+
+def test_a_frame_of_a_users_own(policy, monkeypatch):
+    monkeypatch.setattr(TableMechanism, "release", failing)
+    values = policy.model_dump(mode="json", by_alias=True, exclude_none=True)
+    frame = pl.read_parquet(policy.source)
+    assert SENTINEL not in recorded(caught(run_frame, frame, Policy.parse({**values, "source": "a frame"})))
+
+
+@pytest.mark.parametrize("name", ["validate", "validate_downstream"])
+def test_a_frame_that_great_expectations_cannot_judge(policy, monkeypatch, name):
+    module = pytest.importorskip("dptext_etl.checks.great_expectations.expectations")
+    monkeypatch.setattr(module, "_judged", failing)
+    frame = pl.DataFrame({"id": ["r1"], "review": [SENTINEL]})
+    assert SENTINEL not in recorded(caught(getattr(module, name), frame, policy))
 
 
 def test_a_flow_of_rows():

@@ -68,6 +68,17 @@ def test_a_wider_table_is_judged_cell_by_cell(bench, frames):
     assert found == dptx.validate_downstream(leaking, bench.policy)
 
 
+def test_metadata_of_columns_is_counted_and_not_quoted(bench, frames):
+    """Spark keeps labels there, which are texts, and writes them into Parquet files."""
+    frame = frames(bench.published)
+    number = bench.published.columns.index("stars")
+    labels = frame.withMetadata(frame.columns[number], {"ml_attr": {"vals": [bench.sentinel]}})
+    for judge in (dptx.validate, dptx.validate_downstream):
+        record = judge(labels, bench.policy)
+        assert not record.success
+        assert bench.sentinel.lower() not in json.dumps(record.as_dict()).lower()
+
+
 @pytest.mark.parametrize(
     ("bug", "stopped_by"),
     [

@@ -12,7 +12,7 @@ from dptext_etl.checks.catalog import load
 from dptext_etl.checks.judging import feed, made, search
 from dptext_etl.checks.looked_up import compared, located
 from dptext_etl.checks.repeats import Counted, Repeats, counted
-from dptext_etl.checks.staged_rows import batches, schema
+from dptext_etl.checks.staged_rows import batches
 from dptext_etl.errors import GateError, InputError
 
 
@@ -34,7 +34,7 @@ def apart(candidate, schemas):
     for part in candidate.parts:
         gates = made(replace(candidate, looked_up_elsewhere=True), schemas)
         for gate in gates:
-            gate.look_at_columns(schema(part))
+            gate.look_at_columns(pl.read_parquet_schema(part))
         feed(gates, batches(part))
         for at, gate in enumerate(gates):
             whole[at].merge(pickle.loads(pickle.dumps(gate.state())))
@@ -60,7 +60,7 @@ def test_gates_that_looked_at_parts_say_together_what_one_says_of_all(bench, tmp
         parts.append(tmp_path / f"part-{number}.parquet")
         frame.write_parquet(parts[-1])
     candidate = bench.candidate(tuple(parts), texts=(b"{}",), scratch=tmp_path)
-    schemas = [schema(part) for part in parts]
+    schemas = [pl.read_parquet_schema(part) for part in parts]
     gates = made(candidate, schemas)
     for found in schemas:
         for gate in gates:
@@ -103,7 +103,7 @@ def test_what_a_gate_has_seen_does_not_grow_with_rows(bench, tmp_path):
         frames = [bench.released[0], *[plain.with_columns(pl.col("id") + 10_000 * n) for n in range(times)]]
         path = tmp_path / f"{times}.parquet"
         pl.concat(frames).write_parquet(path)
-        gates = made(bench.candidate((path,)), [schema(path)])
+        gates = made(bench.candidate((path,)), [pl.read_parquet_schema(path)])
         feed(gates, batches(path))
         sizes.append(len(pickle.dumps([gate.state() for gate in gates])))
     assert sizes[1] <= sizes[0] + 64

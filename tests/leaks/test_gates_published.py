@@ -132,7 +132,7 @@ def test_a_table_with_raw_text_or_canary_rows(bench, tmp_path):
     token = min(bench.run.canaries[0].tokens)
     text = fine.with_columns(pl.lit(token.upper()).alias("stars"))
     renamed = {item.name: item for item in check_published(text, bench.policy, bench.ledger)}
-    assert failed(renamed) == {"canaries_foreign"}
+    assert failed(renamed) == {"canaries_foreign", "raw_column_absent"}
 
 
 def test_checking_writes_nothing(bench, tmp_path):

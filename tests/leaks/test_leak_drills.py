@@ -222,6 +222,14 @@ ELSEWHERE = {
         "an exception in a task",
         "`errors.seam` on the workers; `tests/spark/test_drills.py` searches the logs of failing queries",
     ),
+    "raw text in names of columns": (
+        "a pivot, or a file without a header line",
+        "columns that no policy declares are named by place; `tests/leaks/test_column_names.py`",
+    ),
+    "raw text in local variables of a failure": (
+        "error trackers print the frames",
+        "`errors.bare` at every public function that meets rows; `tests/leaks/test_bare_doors.py`",
+    ),
 }
 AROUND = {
     "one text released for every id in Spark": (
@@ -231,6 +239,14 @@ AROUND = {
     "another budget or mode released in Spark": (
         "a second function in the session",
         "`guard(policy=…)` compares what the function carries; `tests/spark/test_guard.py`",
+    ),
+    "raw text beside the cells of a table": (
+        "an index, `attrs`, unused categories, metadata, an extension type: Parquet keeps them",
+        "`ExpectOnlyReleasedText`, gate `raw_column_absent`; `tests/leaks/test_gates_beside.py`",
+    ),
+    "a Dagster asset that reads what the raw asset is made from": (
+        "the dump two steps above, or a twin of one `multi_asset`",
+        "`check_lineage`: raw is closed upwards and over siblings; `tests/orchestration/test_lineage.py`",
     ),
 }
 ELSEWHERE |= AROUND
@@ -247,6 +263,14 @@ def test_drills_that_are_elsewhere_are_there(outcomes):
     assert "first_value(review) OVER" in spark_guard
     assert "def test_a_release_that_is_not_the_policys_is_refused" in spark_guard
     assert "def test_benchmarks_are_no_releases" in spark_guard
+    beside = (tests / "leaks" / "test_gates_beside.py").read_text()
+    assert "def test_raw_text_beside_the_cells_is_stopped_by_both_suites_and_not_quoted" in beside
+    lineage = (tests / "orchestration" / "test_lineage.py").read_text()
+    assert "def test_what_a_raw_asset_is_made_from_is_raw" in lineage
+    assert "def test_what_one_step_makes_with_a_raw_asset_is_raw" in lineage
+    assert "def test_refusals_name_places" in (tests / "leaks" / "test_column_names.py").read_text()
+    doors = (tests / "leaks" / "test_bare_doors.py").read_text()
+    assert "def test_every_door_that_meets_rows_is_bare" in doors
     outcomes.update({planted: (found, None) for planted, found in ELSEWHERE.items()})
 
 

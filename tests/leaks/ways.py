@@ -63,6 +63,10 @@ def beside(policy, raw):
     return parquet(policy).select("id", released(policy)).join(raw, on="id")
 
 
+def _raw(policy):
+    return pl.read_parquet(policy.source)
+
+
 WAYS = [
     Way(
         "raw text of an IPC file joined to a release",
@@ -103,5 +107,15 @@ WAYS = [
         "one text released for every id",
         "an aggregate as the text: its draws vote the text back",
         lambda p: parquet(p).select(released(p, col("text").first())),
+    ),
+    Way(
+        "one text released in two forms",
+        "a query that compares two preparations of a text: each form is another draw",
+        lambda p: parquet(p).select(released(p), more=released(p, col("text").str.to_lowercase())),
+    ),
+    Way(
+        "raw texts inside a series that the plan holds",
+        "a column of structs that was made from the raw table",
+        lambda p: parquet(p).select("id", comment=pl.lit(_raw(p).select(made=pl.struct("text"))["made"])),
     ),
 ]

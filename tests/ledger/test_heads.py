@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from dptext_etl.errors import LedgerError
-from dptext_etl.ledger import Outcome, Scope
-from dptext_etl.ledger.heads import Heads, folder_of, is_named, read
+from dptext_etl.ledger import Ledger, Outcome, Scope
+from dptext_etl.ledger.heads import Heads, folder_of, is_named, keep, read, writing
 from dptext_etl.policy import Cap
 
 from .conftest import Kit
@@ -135,7 +135,8 @@ def test_what_goes_on_is_the_same(kit, folder):
     a, b = Charger(kit, folder, "a"), Charger(kit, folder, "b", None)
     for at in range(4):
         assert (a if at % 2 else b).charge(f"x{at}", 1, f"r{at}") == Outcome.RESERVED
-    (place,) = folder.iterdir()
+    place, by_id = folder.iterdir()
+    assert {p.name: p.read_bytes() for p in by_id.iterdir()} == {p.name: p.read_bytes() for p in place.iterdir()}
     assert sorted(path.name for path in place.iterdir()) == ["a.json", "b.json"]
     kept = read(place / "a.json")
     assert (kept.releases, kept.groups, kept.losses) == (("r1", "r3"), ("people",), 0)
@@ -152,7 +153,7 @@ def test_heads_only_grow_when_many_write(sqlite, folder):
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(60)))
-    (place,) = folder.iterdir()
+    place, _ = folder.iterdir()
     (path,) = place.iterdir()
     assert set(read(path).releases) == {f"r{at}" for at in range(60)}
     assert read(path).anchor == sqlite.ledger.anchor()
@@ -180,3 +181,77 @@ def test_where_heads_are_kept(monkeypatch, tmp_path):
     monkeypatch.delenv("DPTEXT_ANCHORS")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     assert (folder_of(None), is_named(None)) == (tmp_path / "dptext" / "anchors", False)
+
+
+def forgetful(kit, tmp_path, folder):
+    """A ledger that was restored from a copy and misses a charge of dataset `a`; the file with the head it misses."""
+    charger = Charger(kit, folder, "a")
+    charger.charge("a1", 20)
+    kit.ledger.backup(str(tmp_path / "copy.db"))
+    charger.charge("a2", 20)
+    restored(kit, tmp_path / "copy.db")
+    return Scope("a", "2026", "people"), [path for place in folder.iterdir() for path in place.iterdir()]
+
+
+def test_no_writer_overwrites_a_head_that_the_ledger_misses(sqlite, tmp_path, folder):
+    """The head is the only evidence: whoever writes next keeps it, and freezes the dataset."""
+    scope, files = forgetful(sqlite, tmp_path, folder)
+    before = [path.read_bytes() for path in files]
+    with pytest.raises(LedgerError, match=FROZEN):
+        Heads(sqlite.ledger, folder).remember(scope, "r1")
+    with pytest.raises(LedgerError, match=FROZEN):
+        keep(sqlite.ledger, files[0], scope, "r2", files[1:])
+    assert [path.read_bytes() for path in files] == before
+    assert sqlite.ledger.frozen() == ["a"]
+    sqlite.ledger.thaw("a", {"eps_pure": 20})
+    Heads(sqlite.ledger, folder).remember(scope, "r3")
+    assert all(read(path).anchor == sqlite.ledger.anchor() for path in files)
+    sqlite.sound()
+
+
+def test_nothing_is_written_to_a_ledger_that_misses_a_head(sqlite, tmp_path, folder):
+    scope, _ = forgetful(sqlite, tmp_path, folder)
+    with pytest.raises(LedgerError, match=FROZEN), writing(sqlite.ledger, scope, "r1", str(folder)):
+        pytest.fail("the block must not begin")
+
+
+@pytest.mark.parametrize("spelled", ["sqlite:///{path}", "{path}", "{folder}/./ledger.db", "{folder}/link.db"])
+def test_heads_are_found_however_the_place_is_spelled(sqlite, tmp_path, folder, spelled):
+    """A copy of a file elsewhere, and a server under another name, are the same ledger."""
+    forgetful(sqlite, tmp_path, folder)
+    (tmp_path / "link.db").symlink_to(sqlite.path)
+    place = spelled.format(path=sqlite.path, folder=sqlite.path.parent)
+    with (
+        Ledger.open(place, f"file:{sqlite.path}.id.key", create=False) as ledger,
+        pytest.raises(LedgerError, match=FROZEN),
+    ):
+        Heads(ledger, folder).require(Scope("a", "2026", "people"), replaced=False)
+
+
+def test_a_copy_at_another_path_is_the_same_ledger(sqlite, tmp_path, folder):
+    forgetful(sqlite, tmp_path, folder)
+    moved = tmp_path / "elsewhere.db"
+    sqlite.ledger.backup(str(moved))
+    with (
+        Ledger.open(str(moved), f"file:{sqlite.path}.id.key", create=False) as ledger,
+        pytest.raises(LedgerError, match=FROZEN),
+    ):
+        Heads(ledger, folder).require(Scope("a", "2026", "people"), replaced=False)
+
+
+def test_a_long_name_of_a_dataset_has_a_file(kit, folder):
+    """Sixty signs of three bytes each make 540 in a quoted name, more than a file system takes."""
+    name = "\u6570\u636e" * 30
+    Charger(kit, folder, name).charge("x", 1)
+    found = dict(Heads(kit.ledger, folder)._all())
+    assert list(found) == [name]
+
+
+@pytest.mark.parametrize("lost", [-1000, True, float("nan"), float("inf"), "40", None, 1e13])
+def test_an_amount_that_may_be_lost_is_a_number_of_zero_or_more(sqlite, tmp_path, folder, lost):
+    forgetful(sqlite, tmp_path, folder)
+    with pytest.raises(LedgerError):
+        Charger(sqlite, folder, "a").charge("a3", 1)
+    with pytest.raises(LedgerError, match="a loss is a number from 0 to"):
+        sqlite.ledger.thaw("a", {"eps_pure": lost})
+    assert sqlite.ledger.frozen() == ["a"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 
-from dptext_etl.checks.looked_up import Cellwise, LookedUp, batches_of, compared, located
+from dptext_etl.checks.looked_up import ANY, Cellwise, LookedUp, batches_of, compared, located
 from dptext_etl.ledger.storage import sorted_runs
 from dptext_etl.ledger.storage.keyed_ids import matrix
 
@@ -33,7 +33,7 @@ def test_steps_say_what_a_whole_look_up_says(kit):
     for chain in (None, "1" * 64, "2" * 64):
         lookup = kit.ledger.lookup(ref, chain)
         places = lookup.places(lookup.keyed(pa.array(ids)))
-        mask, digests = lookup.digests(places)
+        mask, digests, _ = lookup.digests(places)
         one = [
             kit.ledger.posted(ref, chain, pa.array([name])) if chain else kit.ledger.committed(ref, pa.array([name]))
             for name in ids
@@ -49,7 +49,12 @@ def test_steps_say_what_a_whole_look_up_says(kit):
 
 def cells_of(kit, ids, outputs):
     digests = binaries([digest(*pair) for pair in zip(ids, outputs, strict=True)])
-    return np.hstack([kit.ledger.lookup(kit.ref()).keyed(pa.array(ids)), matrix(digests, "digests")])
+    bounds = anything(len(ids)).astype("<u4").view(np.uint8)
+    return np.hstack([kit.ledger.lookup(kit.ref()).keyed(pa.array(ids)), matrix(digests, "digests"), bounds])
+
+
+def anything(cells):
+    return np.full((cells, 2), (0, ANY), np.uint32)
 
 
 def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
@@ -70,6 +75,7 @@ def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
             pa.array(ids[part]),
             pa.array([digest(*pair) for pair in zip(ids[part], outputs[part], strict=True)], pa.binary(32)),
             np.zeros(len(ids[part]), np.bool_),
+            anything(len(ids[part])),
         )
     assert held.counts() == held.counts() == whole
     elsewhere = Cellwise(lookup, elsewhere=True)
@@ -77,10 +83,34 @@ def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
         pa.array(ids),
         binaries([digest(*pair) for pair in zip(ids, outputs, strict=True)]),
         np.zeros(len(ids), np.bool_),
+        anything(len(ids)),
     )
     (drained,) = elsewhere.drain()
     assert (drained == cells).all()
     assert elsewhere.counts() == LookedUp(), "whoever took the cells counts them"
+
+
+def test_positions_outside_the_bounds_of_a_cell_are_counted(kit):
+    """A text with no positions is null or empty, and a null has none."""
+    kit.reserve(["a", "b"])
+    kit.commit(["a", "b"])
+    ids, digests = pa.array(["a", "b"]), binaries([digest("a", "out"), digest("b", "out")])
+    (held,) = set(
+        kit.ledger.lookup(kit.ref()).digests(kit.ledger.lookup(kit.ref()).places(keyed(kit, ids)))[2].tolist()
+    )
+    for bounds, count in (
+        ((held, held), 0),
+        ((0, ANY), 0),
+        ((held + 1, ANY), 2),
+        ((0, max(0, held - 1)), 2 * (held > 0)),
+    ):
+        cells = Cellwise(kit.ledger.lookup(kit.ref()))
+        cells.add(ids, digests, np.zeros(2, np.bool_), np.full((2, 2), bounds, np.uint32))
+        assert cells.counts() == LookedUp(misshapen=count)
+
+
+def keyed(kit, ids):
+    return kit.ledger.lookup(kit.ref()).keyed(ids)
 
 
 def test_every_part_of_the_index_is_read_by_one_range_alone(kit, monkeypatch):

@@ -10,6 +10,7 @@ dg = pytest.importorskip("dagster", reason="dagster is not installed")
 from dptext_etl.orchestration import build_definitions, check_lineage, materialize  # noqa: E402
 
 MONTHS = ["2026-01", "2026-02"]
+RAW, PUBLIC = {"dptext/raw": ""}, {"dptext/public": ""}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +85,8 @@ def test_the_shortest_way_is_written_out_with_what_to_read_instead(notes):
         "what is not published reaches assets:\n"
         "  raw_notes -> clean -> topics -> board  (raw text; read published_notes instead)\n"
         'Hint: read the published asset instead; what stays inside the boundary is marked raw itself: tags={"dptext/'
-        'raw": ""} (a check: metadata={"dptext/raw": True}, not blocking)'
+        'raw": ""} (a check: metadata={"dptext/raw": True}, not blocking); what raw assets are made from is raw, '
+        'unless it is marked tags={"dptext/public": ""}'
     )
     assert refused.value.exit_code == 4
 
@@ -173,7 +175,8 @@ def test_a_job_that_leaves_the_way_out_excuses_nothing(notes):
 
 def test_checks_that_read_raw_text_say_so_and_never_block(notes):
     for judged in (
-        check("rows", "raw_notes"),
+        check("same", "raw_notes", also=["published_notes"]),
+        check("same", "raw_notes", also=["staged_notes"], blocking=True),
         check("same", "published_notes", also=["raw_notes"]),
         check("same", "published_notes", also=["raw_notes"], blocking=True),
         check("early", "staged_notes"),
@@ -193,11 +196,74 @@ def test_checks_that_read_raw_text_say_so_and_never_block(notes):
     ]
 
 
-def test_checks_inside_a_step_read_what_it_reads(notes):
-    specs = [dg.AssetCheckSpec("fits", asset="clean")]
-    clean = asset("clean", ["raw_notes"], check_specs=specs, tags={"dptext/raw": ""})
-    with pytest.raises(GateError, match=r"-> check fits of clean "):
-        check_lineage(merged(notes, clean))
+def test_a_check_of_a_raw_asset_that_reads_raw_assets_alone_may_block(notes):
+    """It decides whether a run starts, before anything is drawn, and publishes nothing."""
+    dump = asset("dump", [], tags={"dptext/raw": ""})
+    judged = [check("rows", "raw_notes", blocking=True), check("same", "raw_notes", also=["dump"], blocking=True)]
+    assert check_lineage(merged(notes, dump, checks=judged))
+    inside = asset(
+        "clean", ["raw_notes"], check_specs=[dg.AssetCheckSpec("fits", asset="clean", blocking=True)], tags=RAW
+    )
+    assert check_lineage(merged(notes, inside))
+
+
+def test_checks_inside_a_step_read_what_it_reads_and_makes(notes):
+    specs = [dg.AssetSpec("clean", deps=["raw_notes"], tags=RAW), dg.AssetSpec("counts", tags=PUBLIC)]
+
+    @dg.multi_asset(specs=specs, check_specs=[dg.AssetCheckSpec("fits", asset="counts")])
+    def both(): ...
+
+    with pytest.raises(GateError, match=r"-> check fits of counts "):
+        check_lineage(merged(notes, both))
+
+
+def sources_of_the_raw_asset(tags=None):
+    """The raw asset of the policy is made by a step of the project's own, two steps below a dump."""
+    return [asset("dump", [], tags=tags), asset("joined", ["dump"]), asset("raw_copy", ["joined"], tags=RAW)]
+
+
+@pytest.mark.parametrize("read", ["dump", "joined"])
+def test_what_a_raw_asset_is_made_from_is_raw(notes, read):
+    with pytest.raises(GateError, match=f"{read} -> board"):
+        check_lineage(merged(notes, *sources_of_the_raw_asset(), asset("board", [read])))
+
+
+def test_what_the_policys_own_raw_asset_is_made_from_is_raw(policy):
+    upstream = [asset("dump", []), asset("loaded", ["dump"]), asset("board", ["dump"])]
+    made = build_definitions(policy("notes"), partitions=MONTHS)
+    spec = dg.AssetSpec("raw_notes", deps=["loaded"], tags={"dptext/raw": "notes"})
+    steps = [item for item in made.resolve_asset_graph().assets_defs if item.is_executable]
+    with pytest.raises(GateError, match="dump -> board"):
+        check_lineage([spec, *steps, *upstream])
+
+
+@pytest.mark.parametrize("can_subset", [False, True])
+@pytest.mark.parametrize("deps", [[], ["dump"]])
+def test_what_one_step_makes_with_a_raw_asset_is_raw(notes, can_subset, deps):
+    def step(**second):
+        specs = [dg.AssetSpec("raw_copy", deps=deps, tags=RAW), dg.AssetSpec("twin", **second)]
+
+        @dg.multi_asset(specs=specs, can_subset=can_subset)
+        def both(): ...
+
+        return both
+
+    with pytest.raises(GateError, match="twin -> board"):
+        check_lineage(merged(notes, step(), asset("board", ["twin"])))
+    if not deps:
+        assert check_lineage(merged(notes, step(tags=PUBLIC), asset("board", ["twin"])))
+
+
+def test_a_public_mark_stops_the_closure_upwards_and_launders_nothing(notes):
+    assert check_lineage(merged(notes, *sources_of_the_raw_asset(PUBLIC), asset("board", ["dump"])))
+    lent = asset("words", ["raw_notes"], tags=PUBLIC)
+    with pytest.raises(GateError, match="raw_notes -> words -> board"):
+        check_lineage(merged(notes, lent, asset("board", ["words"])))
+
+
+def test_a_published_asset_that_a_raw_one_reads_stays_published(notes):
+    joined = asset("joined", ["raw_notes", "published_notes"], tags=RAW)
+    assert check_lineage(merged(notes, joined, asset("board", ["published_notes"])))
 
 
 def test_many_ways_are_cut(notes):

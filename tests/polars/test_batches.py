@@ -10,6 +10,7 @@ import pytest
 
 import dptext_etl.polars
 from dptext_etl import ColumnPolicy, _kernel, load, privatize
+from dptext_etl.errors import InputError
 from dptext_etl.guarantee import Guarantee, GuaranteeClass, Spend, micro
 from dptext_etl.mechanism import Mechanism, Released
 
@@ -98,6 +99,24 @@ def test_an_id_that_stands_beside_several_texts_is_refused(policy, mechanism):
         with pytest.raises(Exception, match="stands beside several texts") as caught:
             changed.select(release)
         assert "sentinel" not in str(caught.value)
+
+
+@pytest.mark.parametrize("mechanism", ["custext", None], ids=["plugin", "batches"])
+def test_an_eager_frame_is_one_batch_however_long(policy, mechanism):
+    if mechanism:
+        policy = policy.model_copy(update={"mechanism": load(mechanism).example(), "allow": {"cluster"}})
+    ids = [*range(1000), 0]
+    frame = pl.DataFrame({"id": ids, "text": ["sentinel one"] * 1000 + ["sentinel two"]})
+    named = policy.model_copy(update={"column": "text"})
+    with pytest.raises(Exception, match="stands beside several texts") as caught:
+        frame.select(pl.col("text").dptext.privatize(policy, id="id"))
+    assert "sentinel" not in str(caught.value)
+    with pytest.raises(InputError, match="stands beside several texts") as caught:
+        privatize(pa.array(frame["text"].to_list()), pa.array(ids), named)
+    assert "sentinel" not in str(caught.value)
+    same = pa.array(["sentinel one"] * 1001, pa.string_view())
+    released = privatize(pa.chunked_array([same]), pa.chunked_array([pa.array(ids)]), named).to_pylist()
+    assert released[0] == released[-1]
 
 
 def test_a_plan_over_a_model_needs_no_torch(tmp_path):

@@ -22,8 +22,15 @@ CLEAN = {
     "overwritten": lambda lf: lf.with_columns(review=pl.lit("gone")),
     "unpivoted beside": lambda lf: lf.drop("review", "tags").unpivot(index="id"),
     "numbered": lambda lf: lf.drop("review").with_row_index(),
+    "merged": lambda lf: lf.sort("id").merge_sorted(lf.sort("id"), key="id").select("id", "stars"),
+    "joined to the nearest": lambda lf: lf.sort("stars").join_asof(lf.sort("stars"), on="stars").select("id"),
     "exploded beside": lambda lf: lf.drop("review").explode("tags"),
 }
+
+
+def _extended():
+    made = pl.Extension("held", pl.Struct({"review": pl.String}), None)
+    return FRAME.select(s=pl.struct("review").ext.to(made))["s"]
 
 
 LEAKS = {
@@ -48,6 +55,13 @@ LEAKS = {
     "unpivoted": lambda lf: lf.drop("tags").unpivot(index="id", on=["review"]),
     "hashed": lambda lf: lf.select(x=col("review").hash()),
     "a series in the plan": lambda lf: lf.select("id", x=pl.lit(FRAME["review"])),
+    "a struct series in the plan": lambda lf: lf.select("id", x=pl.lit(FRAME.select(s=pl.struct("review"))["s"])),
+    "a list series in the plan": lambda lf: lf.select("id", x=pl.lit(FRAME["review"].implode())),
+    "an extension series in the plan": lambda lf: lf.select("id", x=pl.lit(_extended())),
+    "a series of replacements": lambda lf: lf.select("id", x=col("id").replace_strict(FRAME["id"], FRAME["review"])),
+    "a series of some replacements": lambda lf: lf.select("id", x=col("id").replace(FRAME["id"], FRAME["review"])),
+    "a series of members": lambda lf: lf.select("id", x=col("id").is_in(FRAME["review"].implode())),
+    "a series that fills": lambda lf: lf.select("id", x=col("id").fill_null(FRAME["review"])),
 }
 
 
@@ -59,6 +73,11 @@ CHOICES = {
     "ordered": lambda lf: lf.sort("review").select("id"),
     "distinct": lambda lf: lf.unique(subset=["review"]).select("id"),
     "joined on": lambda lf: lf.join(lf, on="review").select("id"),
+    "merged": lambda lf: lf.merge_sorted(lf, key="review").select("id"),
+    "joined to the nearest": lambda lf: (
+        lf.sort("stars").join_asof(lf.sort("stars"), on="stars", by="review", check_sortedness=False).select("id")
+    ),
+    "filtered by a series": lambda lf: lf.filter(col("id").is_in(FRAME["review"].implode())).select("id"),
     "grouped": lambda lf: lf.group_by("review").agg(pl.len()).select("len"),
 }
 
@@ -120,6 +139,22 @@ def test_a_field_of_a_struct_is_a_column_too():
     dptext_etl.polars.guard(nested.select("id"), raw=RAW)
 
 
+def test_the_storage_of_an_extension_is_read():
+    nested = FRAME.select("id", doc=_extended()).lazy()
+    for plan in (nested, nested.select(x=col("doc").ext.storage()), nested.select(pl.concat_list("doc"))):
+        with pytest.raises(GateError, match=r"unreleased, in '|does not show"):
+            dptext_etl.polars.guard(plan, raw=RAW)
+    dptext_etl.polars.guard(nested.select("id"), raw=RAW)
+
+
+def test_a_step_of_an_unknown_form_is_refused(lf, monkeypatch):
+    monkeypatch.setattr("dptext_etl.polars.plan_guard._Walk._select", lambda *_: {}[FRAME["review"][0]])
+    with pytest.raises(GateError, match="a form that the guard does not know") as caught:
+        dptext_etl.polars.guard(lf.select("id"), raw=RAW)
+    assert "good film" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
 def test_a_released_column_is_followed_no_further(lf, any_policy):
     for plan in (
         lf.with_columns(release(any_policy)),
@@ -128,6 +163,13 @@ def test_a_released_column_is_followed_no_further(lf, any_policy):
         lf.with_columns(release(any_policy, spend=True)).select(col("review").struct.field("text")),
         lf.dptext.privatize(any_policy, id="id"),
         pl.concat([lf.with_columns(release(any_policy)), lf.with_columns(release(any_policy))]),
+        lf.with_columns(release(any_policy)).unique(),
+        lf.with_columns(release(any_policy)).map_batches(lambda frame: frame),
+        lf.with_columns(release(any_policy)).set_sorted("id"),
+        lf.select(release(any_policy, spend=True)).unnest("review"),
+        lf.with_columns(release(any_policy), mean=pl.col("stars").rolling_mean(2)),
+        lf.with_columns(pl.len().rolling("stars", period="2i").alias("n"), release(any_policy)),
+        lf.sort("stars").rolling("stars", period="2i").agg(pl.len()),
     ):
         guard(plan, any_policy)
         dptext_etl.polars.guard(plan, raw=RAW)

@@ -23,6 +23,15 @@ OWN_ROWS = {
     ),
     "cast": lambda lf, p: lf.select(release(p, col("review").cast(pl.Categorical).cast(pl.String))),
     "cleaned before": lambda lf, p: lf.with_columns(col("review").str.normalize("NFC")).select("id", release(p)),
+    "put together": lambda lf, p: lf.select(release(p, pl.concat_str("stars", "review", separator=" "))),
+    "replaced by a column": lambda lf, p: lf.select(release(p, _replaced())),
+    "null where empty": lambda lf, p: lf.select(release(p, pl.when(col("review") != "").then(col("review")))),
+    "extracted": lambda lf, p: lf.select(release(p, col("review").str.extract("(good)"))),
+    "cut": lambda lf, p: lf.select(release(p, col("review").str.head(500))),
+    "through a struct": lambda lf, p: lf.select(s=pl.struct("id", "review")).unnest("s").select(release(p)),
+    "a field": lambda lf, p: (
+        lf.select("id", s=pl.struct("review")).select("id", col("s").struct.field("review")).select(release(p))
+    ),
     "rows chosen": lambda lf, p: lf.filter(col("stars") > 1).sort("id").unique("id").head(1).select(release(p)),
     "joined on ids": lambda lf, p: lf.select("id", "stars").join(lf.select("id", "review"), on="id").select(release(p)),
     "joined from the left": lambda lf, p: (
@@ -52,8 +61,21 @@ OTHER_ROWS = {
     "side by side": lambda lf, p: pl.concat(
         [lf.select(col("id").sort()), lf.select("review")], how="horizontal"
     ).select(release(p)),
-    "made longer": lambda lf, p: lf.select(release(p, pl.concat_str("review", pl.lit(" again")))),
-    "replaced by a column": lambda lf, p: lf.select(release(p, _replaced())),
+    "another table's column": lambda lf, p: lf.join(lf.select("stars", k="id"), on="stars").select(
+        release(p, pl.concat_str("review", "k"))
+    ),
+    "exploded beside it": lambda lf, p: lf.explode("tags").select(release(p, pl.concat_str("review", "tags"))),
+    "numbered text": lambda lf, p: (
+        lf.filter(col("stars") > 0).with_row_index("n").select(release(p, pl.concat_str("review", "n")))
+    ),
+    "a series": lambda lf, p: lf.select(release(p, col("review") + pl.Series(["a", "b"]))),
+    "shuffled": lambda lf, p: lf.select(release(p, col("review").shuffle())),
+    "put together in two ways": lambda lf, p: lf.select(
+        release(p, pl.concat_str("review", "id")), x=release(p, pl.concat_str("id", "review"))
+    ),
+    "fields in two ways": lambda lf, p: lf.select(
+        release(p, pl.struct(a="review", b="id").struct.field("a")), x=release(p, pl.concat_str("review", "id"))
+    ),
     "computed ids": lambda lf, p: lf.select(release(p, id=col("id") + "1")),
     "computed ids before": lambda lf, p: lf.with_columns(id=col("id") + "1").select(release(p)),
     "numbered": lambda lf, p: lf.select(release(p, id=pl.int_range(pl.len()))),

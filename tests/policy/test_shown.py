@@ -38,7 +38,7 @@ def test_a_policy_shows_columns_and_no_key():
     for said in (
         "a &lt;b&gt; &amp; c",
         "review",
-        "2 per word",
+        "its parameter epsilon",
         "cluster, length, nullness",
         "measure pure, epsilon 9.0",
     ):

@@ -1,5 +1,6 @@
 """Staged shards: what is durable when one is staged, and what its record holds."""
 
+import json
 from types import SimpleNamespace
 
 import polars as pl
@@ -8,6 +9,7 @@ from polars.testing import assert_frame_equal
 
 from dptext_etl.errors import InputError
 from dptext_etl.runner import durable
+from dptext_etl.runner.formats import writer
 from dptext_etl.runner.publish import parts
 from dptext_etl.runner.publish.parts import write_part
 from dptext_etl.runner.shard.records import Facts, StagedShard
@@ -41,11 +43,11 @@ def test_the_names_of_all_parts_are_durable_before_the_version_has_its_name(stag
     versions, listed = tmp_path / "versions", []
     versions.mkdir()
     layout = SimpleNamespace(remote_sink=False, local=SimpleNamespace(versions=versions), sink_format="parquet")
-    shards = [staging.save(number, ROWS, DRAWS, "inputs", FACTS, as_published=True) for number in range(3)]
+    shards = [staging.save(number, ROWS, DRAWS, "inputs", FACTS) for number in range(3)]
     monkeypatch.setattr(parts, "flush", lambda folder: listed.append((folder.name, {p.name for p in folder.iterdir()})))
-    with parts.Writer(layout, staging, 1) as writer:
-        parts.write_here(writer, shards, lambda _: None)
-        writer.finish()
+    with parts.Writer(layout, staging, 1, most=(1, 1000)) as version:
+        parts.write_here(version, shards, lambda _: None)
+        version.finish()
     names = {f"part-0000{number}.parquet" for number in range(3)}
     assert listed == [(".v1.incomplete", names), ("versions", {"v1"})]
     assert {path.name for path in (versions / "v1").iterdir()} == names
@@ -65,45 +67,31 @@ def test_a_record_without_its_files_is_no_shard(staging, lost):
     assert staging.find(3, "inputs") == []
 
 
-def test_a_part_is_written_once_and_copied(staging, tmp_path):
-    saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS, as_published=True)
-    there = {path.name for path in staging.folder.iterdir()}
-    assert there == {"shard-00003.parquet", "shard-00003.canaries", "shard-00003.draws", "shard-00003.json"}
-    assert staging.find(3, "inputs") == [saved]
-    assert_frame_equal(staging.read(saved), ROWS)
-    target = tmp_path / "part-00000.parquet"
-    assert write_part(staging, saved, target, "parquet") == (1, saved.sha256)
-    assert target.read_bytes() == staging.path(saved).read_bytes()
-    assert_frame_equal(pl.read_parquet(target), ROWS.filter(~pl.col("__dptext_canary")).drop("__dptext_canary"))
-
-
 @pytest.mark.parametrize("file_format", ["parquet", "csv", "ndjson"])
-def test_both_ways_of_staging_publish_the_same_bytes(staging, tmp_path, file_format):
-    parts = []
-    for index, as_published in enumerate((True, False)):
-        saved = staging.save(index, ROWS, DRAWS, "inputs", FACTS, as_published=as_published)
-        path = tmp_path / str(index)
-        rows, digest = write_part(staging, saved, path, file_format)
-        parts.append((rows, digest, path.read_bytes()))
-    assert parts[0] == parts[1]
+@pytest.mark.parametrize("keeps", [False, True])
+def test_a_part_holds_the_rows_of_a_shard_without_its_canary_rows(staging, tmp_path, file_format, keeps):
+    saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS, keeps=keeps)
+    assert_frame_equal(staging.read(saved), ROWS)
+    target, again = tmp_path / "part", tmp_path / "again"
+    assert write_part(staging, saved, target, file_format)[0] == 1
+    writer(ROWS.head(1).drop("__dptext_canary"), file_format)(again.open("wb"))
+    assert target.read_bytes() == again.read_bytes()
 
 
-@pytest.mark.parametrize("suffix", [".parquet", ".canaries"])
-def test_a_part_that_changed_since_it_was_staged_is_not_published(staging, tmp_path, suffix):
-    saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS, as_published=True)
-    changed = staging.path(saved).with_suffix(suffix)
+def test_a_shard_that_changed_since_it_was_staged_is_not_published(staging, tmp_path):
+    saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS)
+    changed = staging.path(saved)
     changed.write_bytes(changed.read_bytes() + b"x")
     assert staging.find(3, "inputs") == []
-    with pytest.raises(InputError, match=f"shard-00003{suffix} has changed"):
+    with pytest.raises(InputError, match=r"shard-00003\.parquet has changed"):
         staging.require(saved)
-    if suffix == ".parquet":
-        with pytest.raises(InputError, match="has changed"):
-            write_part(staging, saved, tmp_path / "part", "parquet")
-        assert not list(tmp_path.glob("*part")), "not even a draft is left"
+    with pytest.raises(InputError, match="has changed"):
+        write_part(staging, saved, tmp_path / "part", "parquet")
+    assert not list(tmp_path.glob("*part")), "not even a draft is left"
 
 
-def test_a_shard_staged_in_another_way_leaves_no_file_of_the_first(staging):
-    staging.save(3, ROWS, DRAWS, "inputs", FACTS, as_published=True)
+def test_a_record_of_an_earlier_way_of_staging_is_no_shard(staging):
     saved = staging.save(3, ROWS, DRAWS, "inputs", FACTS)
-    assert not staging.path(saved).with_suffix(".canaries").exists()
-    assert_frame_equal(staging.read(saved), ROWS)
+    record = staging.path(saved).with_suffix(".json")
+    record.write_text(json.dumps({**saved.as_dict(), "canaries": "0" * 64}))
+    assert staging.find(3, "inputs") == []

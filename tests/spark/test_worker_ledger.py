@@ -170,7 +170,7 @@ def test_the_folder_of_the_heads_may_be_named(policy, url, tmp_path, monkeypatch
     carried = plan_of(policy, LedgerSpec(url=url, anchors="safe"), unit="record")
     monkeypatch.chdir("/")
     worker.release(carried, texts(), ids())
-    (place,) = (tmp_path / "safe").iterdir()
+    place, _ = (tmp_path / "safe").iterdir()
     assert [path.name for path in place.iterdir()] == ["films.json"]
 
 

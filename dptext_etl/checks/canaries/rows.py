@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 CANARY = "__dptext_canary"
 """The column that marks canary rows inside the boundary; it is never published."""
-PLACE = "__dptext_row"
 """The column that says which row of its shard a canary row is, where canary rows have a file of their own."""
 OUT_OF_VOCABULARY_ROWS = 2
 PAIRS = 3
@@ -145,9 +144,8 @@ def plant(frame: pl.DataFrame, planned: CanaryPlan, policy: Policy) -> pl.DataFr
     missing = [name for name in (policy.id, *names) if name not in frame.columns]
     if missing:
         raise InputError(f"columns are missing: {', '.join(missing)}", "the policy names them")
-    ours = [name for name in (CANARY, PLACE) if name in frame.columns]
-    if ours:
-        raise InputError(f"the column {ours[0]} is ours", "rename it in the source")
+    if CANARY in frame.columns:
+        raise InputError(f"the column {CANARY} is ours", "rename it in the source")
     half = len(planned.rows) // 2
     with seam("adding canary rows"):
         front, behind = (_rows(rows, planned, policy, frame) for rows in (planned.rows[:half], planned.rows[half:]))

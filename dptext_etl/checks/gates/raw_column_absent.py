@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Self
 
 import polars as pl
@@ -10,6 +10,7 @@ import polars as pl
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.kept_types import changed, published_types
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.policy import Policy
@@ -24,6 +25,7 @@ class RawColumnAbsent(Gate):
         policy: The policy of the release.
         lineage: What the run did to columns.
         marked: Whether the canary marker must be there (staged) or must not (published).
+        types: Published types of the columns, to hold kept columns of a published table to; None for staged parts.
     """
 
     catches = (
@@ -31,12 +33,14 @@ class RawColumnAbsent(Gate):
         "`drop` or a `select *` after a join leaves it; a text column that never went through its mechanism."
     )
     stages = frozenset(Stage)
-    seen = ("_schemas", "_parts")
+    seen = ("_schemas",)
     order = 20
     needs_markers = False
     rewritten = True
 
-    def __init__(self, policy: Policy, lineage: Lineage, *, marked: bool) -> None:
+    def __init__(
+        self, policy: Policy, lineage: Lineage, *, marked: bool, types: Mapping[str, str] | None = None
+    ) -> None:
         super().__init__(policy)
         declared = Lineage.declared(policy)
         self._texts = [name for item in policy.columns for name in (item.name, item.intermediate) if name is not None]
@@ -44,13 +48,15 @@ class RawColumnAbsent(Gate):
         self._expected = {*declared.outputs, *([CANARY] if marked else [])}
         self._wrong_edges = len(set(lineage.edges) ^ set(declared.edges))
         self._schemas: dict[tuple[tuple[str, pl.DataType], ...], None] = {}  # each once, in order
-        self._parts = 0
+        self._types = types
 
     @classmethod
     def over(cls, candidate: Candidate) -> Sequence[Self]:
         """Judge every release; only staged parts hold the canary marker."""
         lineage = candidate.lineage or Lineage.declared(candidate.policy)
-        return (cls(candidate.policy, lineage, marked=candidate.stage is Stage.STAGED),)
+        staged = candidate.stage is Stage.STAGED
+        types = None if staged else published_types(candidate.policy, candidate.manifest)
+        return (cls(candidate.policy, lineage, marked=staged, types=types),)
 
     def look_at_columns(self, schema: pl.Schema) -> None:
         """Take the columns of one part, unless post-processing makes others of them."""
@@ -62,7 +68,6 @@ class RawColumnAbsent(Gate):
         self._take(schema)
 
     def _take(self, schema: pl.Schema) -> None:
-        self._parts += 1
         self._schemas.setdefault(tuple(schema.items()))
 
     def verdict(self) -> Verdict:
@@ -72,7 +77,6 @@ class RawColumnAbsent(Gate):
         unknown = {name for schema in schemas for name in set(schema) - self._expected}
         mistyped = {name for schema in schemas for name in self._mistyped(schema, schemas[0])}
         counts = {
-            "parts": self._parts,
             "columns": len(self._expected),
             "missing": len(missing),
             "unknown": len(unknown),
@@ -88,7 +92,7 @@ class RawColumnAbsent(Gate):
             problems.append(f"of another type than expected: {_names(mistyped)}")
         if self._wrong_edges:
             problems.append(f"{self._wrong_edges} columns were made otherwise than the policy says")
-        if not self._parts:
+        if not schemas:
             problems.append("there are no parts")
         said = "; ".join(problems) or f"{counts['columns']} columns, as the policy says"
         return self.outcome(counts, said, passed=not problems)
@@ -98,6 +102,8 @@ class RawColumnAbsent(Gate):
         found = {name for name in self._texts if schema.get(name, pl.String()) != pl.String}
         if schema.get(CANARY, pl.Boolean()) != pl.Boolean:
             found.add(CANARY)
+        if self._types is not None:
+            found |= changed(schema, self.policy, self._types)
         both = self._expected & set(schema) & set(first)
         return found | {name for name in both if schema[name] != first[name]}
 

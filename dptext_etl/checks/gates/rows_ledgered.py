@@ -1,4 +1,7 @@
-"""Gate `rows_ledgered` requires that every released cell has a committed spend, and the bytes that were committed."""
+"""Gate `rows_ledgered` requires that every released cell has a committed spend, and the bytes that were committed.
+
+The committed positions also say whether a cell may be null and, where the length is disclosed, how many words it has.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,14 @@ from dptext_etl import _kernel
 from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.checks.candidate import Candidate, Stage
 from dptext_etl.checks.gate import Gate
-from dptext_etl.checks.looked_up import Cellwise, LookedUp
+from dptext_etl.checks.looked_up import ANY, Bounds, Cellwise, LookedUp
 from dptext_etl.checks.staged_rows import with_id
 from dptext_etl.checks.verdict import Verdict
 from dptext_etl.errors import GateError
+from dptext_etl.families.by_word import WordByWord
+from dptext_etl.guarantee import Disclosure
 from dptext_etl.keys import canonical_ids
+from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import Policy
 
 if TYPE_CHECKING:
@@ -46,7 +52,8 @@ class RowsLedgered(Gate):
 
     catches = (
         "Text that nobody paid for: rows that skipped the ledger, a second draw of a record by a retry or another "
-        "machine, bytes edited after the commit, texts moved to other rows, raw text in the released column's place."
+        "machine, bytes edited after the commit, texts moved to other rows, raw text in the released column's place; "
+        "and cells that are null, empty, cut or longer because of what the raw text says."
     )
     stages = frozenset(Stage)
     seen: ClassVar[tuple[str, ...]] = ("_cells", "_uncommitted", "_different")
@@ -72,6 +79,7 @@ class RowsLedgered(Gate):
             for chain in {None, self._chains.get(name)}
             if name in refs
         }
+        self._mechanisms = {item.column or "": item.mechanism for item in policy.column_policies()}
         self._cells = self._uncommitted = self._different = 0
         self._unregistered = sum(name not in refs for name in self._columns)
 
@@ -131,12 +139,15 @@ class RowsLedgered(Gate):
             "cells": self._cells,
             "uncommitted": found.uncommitted,
             "different": found.different,
+            "misshapen": found.misshapen,
             "unregistered_columns": self._unregistered,
         }
-        passed = not (found.uncommitted or found.different or self._unregistered)
+        passed = not (found.uncommitted or found.different or found.misshapen or self._unregistered)
         said = f"all {self._cells} cells are committed with these bytes"
         if not passed:
             said = f"of {self._cells} cells {found.uncommitted} have no commit, {found.different} hold other bytes"
+        if found.misshapen:
+            said += f", {found.misshapen} are null or of a length that their committed positions rule out"
         if self._unregistered:
             said += f"; {self._unregistered} columns have no registered release"
         return self.outcome(counts, said, passed=passed)
@@ -150,4 +161,33 @@ class RowsLedgered(Gate):
             marks = rows[CANARY]
             canary = (marks.fill_null(value=False) if marks.null_count() else marks).to_numpy()
         ids = canonical_ids(rows[self.policy.id].to_arrow())
-        self._known[place].add(ids, pa.array(_kernel.digests(rows[name])), canary)
+        bounds = positions_of(None if place.chain else self._mechanisms[place.column], rows[name])
+        self._known[place].add(ids, pa.array(_kernel.digests(rows[name])), canary, bounds)
+
+
+def positions_of(mechanism: Mechanism | None, texts: pl.Series) -> Bounds:
+    """Return the least and the largest number of positions that released texts may have, shape (texts, 2).
+
+    A null has none, and every other text has some, unless it is empty (docs/spec/privacy.md#input-policy). Where word i
+    is released for word i and the length is disclosed, positions are words; words that are kept in clear have none.
+
+    Args:
+        mechanism: What released the texts; None for post-processing.
+        texts: Strings.
+    """
+    words = np.zeros(len(texts), np.int64)
+    bounds = np.full((len(texts), 2), (0, ANY), np.uint32)
+    if mechanism is not None and mechanism.mode == "strict":
+        blank = (texts.str.len_bytes() == 0).fill_null(value=True).to_numpy()
+        words = np.where(blank, 0, texts.str.count_matches(" ", literal=True).fill_null(0).to_numpy() + 1)
+        bounds[:, 0] = words > 0
+    if (
+        isinstance(mechanism, WordByWord) and mechanism.in_place and mechanism.mode == "strict"
+    ):  # faithful mode keeps more
+        keeps = mechanism.word_disclosures & {Disclosure.STOPWORDS, Disclosure.SENS_CLASS}
+        if mechanism.hides_length:
+            bounds[:, 0] = words
+        else:
+            bounds[:, 0], bounds[:, 1] = 0 if keeps else words, words
+    bounds[texts.is_null().to_numpy()] = 0
+    return bounds

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import polars as pl
 
+from dptext_etl.checks.beside import shown
 from dptext_etl.checks.candidate import Stage
 from dptext_etl.checks.catalog import judges
 from dptext_etl.checks.great_expectations import spark_tallies
@@ -33,7 +34,7 @@ from dptext_etl.checks.great_expectations.metrics import (
 )
 from dptext_etl.checks.great_expectations.tallies import BY_FILE, Counts, written
 from dptext_etl.checks.record import ExpectationOutcome, VerdictRecord
-from dptext_etl.errors import GateError, seam
+from dptext_etl.errors import GateError, bare, seam
 from dptext_etl.ledger.storage.store import resolved
 from dptext_etl.policy import PolicyLike, resolve
 
@@ -188,6 +189,7 @@ def _paths(public: Sequence[str] | str) -> str:
     return json.dumps([public] if isinstance(public, str) else sorted(public))
 
 
+@bare
 def suite_for(policy: PolicyLike, *, said: str | None = None) -> gx.ExpectationSuite:
     """Return the suite of a policy, for the table that it publishes.
 
@@ -233,6 +235,7 @@ def downstream_suite(
     return gx.ExpectationSuite(name=f"{policy.dataset} {policy.release} downstream", expectations=expectations)
 
 
+@bare
 def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike) -> VerdictRecord:
     """Validate a released table against its policy's suite.
 
@@ -246,6 +249,7 @@ def validate(frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike)
     return _validated(frame, suite_for(policy))
 
 
+@bare
 def validate_downstream(
     frame: pl.DataFrame | pd.DataFrame | DataFrame, policy: PolicyLike, public: Sequence[str] | str = ()
 ) -> VerdictRecord:
@@ -269,11 +273,13 @@ def _validated(frame: pl.DataFrame | pd.DataFrame | DataFrame, suite: gx.Expecta
             table: Any = frame
         else:
             source = context.data_sources.add_pandas("dptext")
-            table = frame.to_pandas(use_pyarrow_extension_array=True) if isinstance(frame, pl.DataFrame) else frame
+            ours = isinstance(frame, pl.DataFrame)
+            table = shown(frame).to_pandas(use_pyarrow_extension_array=True) if ours else frame
         definition = source.add_dataframe_asset("released").add_batch_definition_whole_dataframe("whole")
         return _judged(definition.get_batch({"dataframe": table}), suite)
 
 
+@bare
 def validate_table(
     url: str,
     table: str,

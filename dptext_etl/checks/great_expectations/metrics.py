@@ -17,8 +17,10 @@ from typing import Any, ClassVar
 
 import polars as pl
 
+from dptext_etl.checks.beside import shown
 from dptext_etl.checks.great_expectations import released_text, spark_tallies, sql_tallies, tallies
 from dptext_etl.checks.great_expectations.tallies import Counts, Tally, known
+from dptext_etl.checks.kept_types import published_types, without_published
 from dptext_etl.errors import GateError, seam
 
 os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
@@ -93,7 +95,7 @@ class TableMetric(TableMetricProvider):
     ) -> Counts:
         with seam(f"evaluating {cls.metric_name}", GateError):
             table = _whole(execution_engine, metric_domain_kwargs)
-            counts: Counts = cls.count(pl.from_pandas(table), **tallies.read(metric_value_kwargs))
+            counts: Counts = cls.count(shown(table), **tallies.read(metric_value_kwargs))
             return counts
 
     @metric_value(engine=SparkDFExecutionEngine)
@@ -139,12 +141,14 @@ class Columns(TableMetric):
     @classmethod
     def count(cls, table: pl.DataFrame, **arguments: str) -> Counts:
         """Compare the columns of a table in memory."""
-        return tallies.columns(table.schema, **arguments)
+        types = published_types(known(arguments["policy"]).policy)
+        return tallies.columns(without_published(table, types).schema, **arguments)
 
     @classmethod
     def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
         """Compare the columns of a Spark frame."""
-        return tallies.columns(spark_tallies.polars_schema(table), **arguments)
+        counts = tallies.columns(spark_tallies.polars_schema(table), **arguments)
+        return {**counts, "unknown": counts["unknown"] + spark_tallies.metadata(table)}
 
     @classmethod
     def count_in_sql(cls, connection: Any, table: Any, **arguments: str) -> Counts:
@@ -185,7 +189,8 @@ class ReleasedText(TableMetric):
     def count_on_spark(cls, table: Any, **arguments: str) -> Counts:
         """Look up the cells of a Spark frame, where the executors can reach the ledger."""
         spark_tallies.require_reach(table, known(arguments["policy"]).policy.ledger.url)
-        return super().count_on_spark(table, **arguments)
+        counts, metadata = super().count_on_spark(table, **arguments), spark_tallies.metadata(table)
+        return {**counts, "unreleased_in_metadata": metadata} if metadata else counts
 
 
 class OutputSet(TableMetric):

@@ -15,14 +15,15 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
+from dptext_etl.checks.beside import CATEGORIES
 from dptext_etl.checks.great_expectations.tallies import Counts, Tally, known, registered
+from dptext_etl.checks.kept_types import changed, published_types, without_published
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 
 _NESTED = (pl.List, pl.Array)
-_TEXT = (pl.String, pl.Categorical, pl.Enum, pl.Binary, pl.Object)
-"""Types whose cells may hold text; bytes and objects are never a released text."""
 _READABLE = (pl.String, pl.Categorical, pl.Enum)
+"""Types of cells that may be a released text; bytes, objects and types unknown to us never are."""
 
 
 class ReleasedTextTally:
@@ -32,12 +33,17 @@ class ReleasedTextTally:
         policy: The policy, written out.
         public: Columns that may hold other text, as paths ("city", "address.city"), beside the policy's kept columns.
         refs: Registered release of each text column.
+        types: Published types of the columns, to which kept columns are held.
     """
 
-    def __init__(self, policy: str, public: str, refs: Mapping[str, ReleaseRef]) -> None:
+    def __init__(self, policy: str, public: str, refs: Mapping[str, ReleaseRef], types: Mapping[str, str]) -> None:
         read = known(policy).policy
         self._id = read.id
-        self._public = {*json.loads(public), *read.keep} - {column.name for column in read.columns}
+        texts = {column.name for column in read.columns}
+        self._public = {*json.loads(public)} - texts
+        self._public |= {name + CATEGORIES for name in self._public}
+        self._kept = {*read.keep} - texts - self._public
+        self._policy, self._types = read, types
         self._ledger = Ledger.open(read.ledger.url, read.ledger.id_key, create=False, read_only=True)
         self._refs = refs
         self._chains = {item.column: item.chain for item in read.column_policies()}
@@ -48,11 +54,13 @@ class ReleasedTextTally:
         if table.is_empty():  # columns of a database have no types before the first rows
             return
         self._found["checked"] += table.height
+        table = without_published(table, self._types)
+        public = self._public | (self._kept - changed(table.schema, self._policy, self._types))
         rows = pl.int_range(table.height, dtype=pl.UInt32, eager=True)
         ids = self._ids(table, rows)
         released = self._released(ids)
         for place, column in enumerate(table.iter_columns(), start=1):
-            for cells in self._cells(column, rows, column.name):
+            for cells in _cells(column, rows, column.name, public):
                 named = cells.join(ids, on="row")
                 keys = ["id"] if column.name == self._id else ["id", "digest"]  # ids are those that the ledger knows
                 unreleased = cells.height - named.join(released, on=keys, how="semi").height
@@ -86,27 +94,30 @@ class ReleasedTextTally:
                 found.vstack(pl.DataFrame({"id": wanted, "digest": digests}).drop_nulls(), in_place=True)
         return found
 
-    def _cells(self, column: pl.Series, rows: pl.Series, path: str) -> Iterator[pl.DataFrame]:
-        """Yield row and digest of every cell of text inside a column; no digest for a cell that cannot be a release."""
-        dtype = column.dtype
-        if path in self._public:
-            return
-        if isinstance(dtype, pl.Struct):
-            for field in dtype.fields:
-                yield from self._cells(column.struct.field(field.name), rows, f"{path}.{field.name}")
-        elif isinstance(dtype, _NESTED):
-            inner = pl.DataFrame({"row": rows, "cell": column}).explode("cell")
-            yield from self._cells(inner["cell"], inner["row"], path)
-        elif isinstance(dtype, _TEXT):
-            there = column.is_not_null()
-            rows = rows.filter(there)
-            digests = pl.Series([None] * len(rows), dtype=pl.Binary)
-            if isinstance(dtype, _READABLE):
-                texts = column.filter(there).cast(pl.String).to_arrow()
-                digests = pl.Series(pa.array(_kernel.digests(texts)).cast(pa.large_binary()), dtype=pl.Binary)
-            yield pl.DataFrame({"row": rows, "digest": digests})
+
+def _cells(column: pl.Series, rows: pl.Series, path: str, public: set[str]) -> Iterator[pl.DataFrame]:
+    """Yield row and digest of every cell of text inside a column; no digest for a cell that cannot be a release."""
+    dtype = column.dtype
+    if path in public or dtype.is_numeric() or dtype.is_temporal() or dtype in (pl.Boolean, pl.Null):
+        return
+    if isinstance(dtype, pl.BaseExtension):
+        yield from _cells(column.ext.storage(), rows, path, public)
+    elif isinstance(dtype, pl.Struct):
+        for field in dtype.fields:
+            yield from _cells(column.struct.field(field.name), rows, f"{path}.{field.name}", public)
+    elif isinstance(dtype, _NESTED):
+        inner = pl.DataFrame({"row": rows, "cell": column}).explode("cell")
+        yield from _cells(inner["cell"], inner["row"], path, public)
+    else:
+        there = column.is_not_null()
+        rows = rows.filter(there)
+        digests = pl.Series([None] * len(rows), dtype=pl.Binary)
+        if isinstance(dtype, _READABLE):
+            texts = column.filter(there).cast(pl.String).to_arrow()
+            digests = pl.Series(pa.array(_kernel.digests(texts)).cast(pa.large_binary()), dtype=pl.Binary)
+        yield pl.DataFrame({"row": rows, "digest": digests})
 
 
 def released_text(policy: str, public: str) -> Callable[[], Tally]:
     """Prepare the look-up of cells of a wider table; the releases are found here, because the artifacts are here."""
-    return partial(ReleasedTextTally, policy, public, registered(policy))
+    return partial(ReleasedTextTally, policy, public, registered(policy), published_types(known(policy).policy))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator
 from inspect import signature
 from typing import Any
@@ -17,6 +18,8 @@ import pyarrow as pa
 from dptext_etl.checks.great_expectations.tallies import Counts, Tally, added
 from dptext_etl.errors import GateError, InputError, LedgerError, seam
 from dptext_etl.ledger.storage.store import POSTGRES, resolved
+
+_VARCHAR, _LENGTH = "__CHAR_VARCHAR_TYPE_STRING", re.compile(r"(var)?char\(\d+\)")
 
 
 def is_spark(frame: object) -> bool:
@@ -39,11 +42,28 @@ def polars_schema(frame: Any, wanted: tuple[str, ...] | None = None) -> pl.Schem
     zone: dict[str, Any] = {"timezone": frame.sparkSession.conf.get("spark.sql.session.timeZone")}
     options = zone if "timezone" in signature(to_arrow_type).parameters else {}  # Spark 4.0 and newer
     types = {}
-    for field in frame.schema.fields:
-        with seam(f"finding the Arrow type of column {field.name!r}", InputError, "cast the column, or drop it"):
+    for place, field in enumerate(frame.schema.fields, start=1):
+        with seam(f"finding the Arrow type of column {place}", InputError, "cast the column, or drop it"):
             read = wanted is None or field.name in wanted
             types[field.name] = pl.Series(pa.array([], to_arrow_type(field.dataType, **options) if read else pa.null()))
     return pl.Schema({name: series.dtype for name, series in types.items()})
+
+
+def metadata(frame: Any) -> int:
+    """Count the metadata of a frame's columns, nested ones included, beyond the length of a VARCHAR.
+
+    Spark writes it into Parquet files, and keeps the labels of an indexed column there.
+    """
+    waiting, found = [json.loads(frame.schema.json())], 0
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, list):
+            waiting += inner
+        elif isinstance(inner, dict):
+            about = inner.pop("metadata", {}) if "name" in inner else {}
+            found += sum(not (key == _VARCHAR and _LENGTH.fullmatch(str(value))) for key, value in about.items())
+            waiting += inner.values()
+    return found
 
 
 def count(make: Callable[[], Tally], frame: Any) -> Counts:

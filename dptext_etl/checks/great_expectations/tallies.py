@@ -23,6 +23,7 @@ from dptext_etl.checks.gates.canaries_foreign import OutOfVocabularyCanaries
 from dptext_etl.checks.gates.raw_column_absent import RawColumnAbsent
 from dptext_etl.checks.gates.rows_ledgered import RowsLedgered
 from dptext_etl.checks.gates.words_in_output_set import inside_output_set
+from dptext_etl.checks.kept_types import published_types
 from dptext_etl.checks.lineage import Lineage
 from dptext_etl.errors import InputError
 from dptext_etl.ledger import Ledger, ReleaseRef
@@ -96,7 +97,7 @@ def _renamed(entries: dict[str, Any], names: Mapping[str, str]) -> dict[str, Any
 def columns(schema: pl.Schema, policy: str) -> Counts:
     """Compare the columns of a table with those that a policy publishes."""
     read = known(policy).policy
-    gate = RawColumnAbsent(read, Lineage.declared(read), marked=False)
+    gate = RawColumnAbsent(read, Lineage.declared(read), marked=False, types=published_types(read))
     (gate.look_at_rewritten if _later(read) else gate.look_at_columns)(schema)
     found = gate.verdict().counts
     return {"checked": len(schema), **{name: int(found[name]) for name in ("missing", "unknown", "mistyped")}}

@@ -171,24 +171,22 @@ class CopyReport:
         return COPIES_CATCHES if self.ngram is None else NGRAMS_CATCHES
 
     def verdict(self) -> Verdict:
-        """Return the report with its counts, for people inside the boundary; without beta it never fails."""
+        """Return the report with its counts, for people inside the boundary; a report decides nothing."""
         what = "equal their originals" if self.ngram is None else f"share {self.ngram} words in a row with them"
         of = f" (a sample: at most {SAMPLE_ROWS} of every shard)" if self.sampled else ""
         said = f"column {self.column!r}: {self.copies} of {self.rows} texts{of} {what}, {self._allowed}"
         counts = {"rows": self.rows, "copies" if self.ngram is None else "runs": self.copies, "expected": self.expected}
         counts |= {"beta": self.beta} | ({} if self.threshold is None else {"threshold": self.threshold})
-        return Verdict(self.name, self._passed, counts, said if self.gating else f"{said} (report only)", self.catches)
+        return Verdict(
+            self.name, not self.beyond_chance, counts, said if self.gating else f"{said} (report only)", self.catches
+        )
 
     def gate(self) -> Verdict:
         """Return the decision alone: the count is an exact statistic of raw text and stays inside the boundary."""
         what = "copies" if self.ngram is None else "shared n-grams"
-        said = f"column {self.column!r}: {'no' if self._passed else 'more'} {what} beyond chance, {self._allowed}"
-        counts = {"rows": self.rows, "beyond_chance": int(not self._passed), "beta": self.beta}
-        return Verdict(self.name, self._passed, counts, said, self.catches)
-
-    @property
-    def _passed(self) -> bool:
-        return not (self.gating and self.beyond_chance)
+        said = f"column {self.column!r}: {'more' if self.beyond_chance else 'no'} {what} beyond chance, {self._allowed}"
+        counts = {"rows": self.rows, "beyond_chance": int(self.beyond_chance), "beta": self.beta}
+        return Verdict(self.name, not self.beyond_chance, counts, said, self.catches)
 
     @property
     def _allowed(self) -> str:

@@ -51,6 +51,7 @@ def set_cap(
 ) -> None:
     """Pin, raise or lower the cap of a scope. Policies must ask for exactly the pinned cap."""
     from dptext_etl.ledger import Ledger, Scope
+    from dptext_etl.ledger.heads import writing
     from dptext_etl.policy import Cap
 
     measure = "zcdp" if rho is not None else "pure" if delta is None else "approx"
@@ -61,7 +62,8 @@ def set_cap(
         changed = before is None or change is not None
         if changed:
             require_confirmation(_question(scope, before, cap), yes=yes)
-            book.set_cap(scope, cap, raising=True)
+            with writing(book, scope):
+                book.set_cap(scope, cap, raising=True)
         after = _pinned(book.caps(), scope)
     facts = {"scope": str(scope), "before": before, "after": after, "changed": changed}
     then = f"is now {_shown(after)}; write it into the policy" if changed else "is that already"

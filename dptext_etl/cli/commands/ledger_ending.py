@@ -57,7 +57,8 @@ def revoke(
     as_json: Json = False,
 ) -> None:
     """Revoke a release name permanently, so that nothing more is released under it. Its charges stay."""
-    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger import Ledger, Scope
+    from dptext_etl.ledger.heads import writing
 
     with Ledger.open(ledger, id_key, create=False) as book:
         held = [row for row in book.show() if (row["dataset"], row["release"]) == (dataset, release)]
@@ -67,7 +68,8 @@ def revoke(
             shown = f", published as {' and '.join(versions)}" if versions else ""
             question = f"Revoke release {release!r} of {dataset} ({records:,} charged records{shown}) for good?"
             require_confirmation(question, yes=yes)
-        book.revoke_name(dataset, release, reason)
+        with writing(book, Scope(dataset, "all"), release):
+            book.revoke_name(dataset, release, reason)
     said = f"release {release!r} of {dataset} is revoked; its charges stay"
     facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
     tell(facts, said + (", and what was published must be taken down by hand" if versions else ""), as_json=as_json)
@@ -81,13 +83,15 @@ def expire(
     job: Job, *, ledger: LedgerUrl, reason: Reason, yes: Yes = False, id_key: IdKey = None, as_json: Json = False
 ) -> None:
     """Turn the open reservations of a job into permanent charges. They can still be committed, but not given back."""
-    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger import Ledger, Scope
+    from dptext_etl.ledger.heads import writing
 
     with Ledger.open(ledger, id_key, create=False) as book:
         found = _job(book, job)
         question = f"Make {found['pending']:,} open reservations of job {job} ({_whose(found)}) charges for good?"
         require_confirmation(question, yes=yes)
-        count = book.expire(job, reason=reason)
+        with writing(book, Scope(found["dataset"], "all")):
+            count = book.expire(job, reason=reason)
     tell({"job": job, "expired": count}, f"{count:,} reservations expired: their charges stay", as_json=as_json)
 
 
@@ -102,7 +106,8 @@ def abort(
 
     The command refuses a job with committed records, and a job on which another job relies.
     """
-    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger import Ledger, Scope
+    from dptext_etl.ledger.heads import writing
 
     with Ledger.open(ledger, id_key, create=False) as book:
         found = _job(book, job)
@@ -111,7 +116,8 @@ def abort(
             f"Then {found['pending']:,} reservations are given back"
         )
         require_confirmation(question, yes=yes)
-        count = book.abort(job, compute_never_started=True, reason=reason)
+        with writing(book, Scope(found["dataset"], "all")):
+            count = book.abort(job, compute_never_started=True, reason=reason)
     tell({"job": job, "given_back": count}, f"{count:,} reservations given back", as_json=as_json)
 
 

@@ -94,10 +94,15 @@ def freeze(
     as_json: Json = False,
 ) -> None:
     """Stop all releases of a dataset, and of all datasets that share a cap with it, as after a restore."""
-    from dptext_etl.ledger import Ledger
+    from contextlib import suppress
+
+    from dptext_etl.ledger import Ledger, Scope
+    from dptext_etl.ledger.heads import FrozenError, remember
 
     with Ledger.open(ledger, id_key, create=False) as book:
         book.freeze(dataset, reason, in_use=in_use or (), groups=group or (), alone=alone)
+        with suppress(FrozenError):  # it froze because a head is missing: the stored one stays
+            remember(book, Scope(dataset, "all"))
         frozen = book.frozen()
     tell({"frozen": frozen}, f"frozen: {', '.join(frozen)}", as_json=as_json)
 
@@ -125,12 +130,14 @@ def thaw(
 
     Their release names are revoked, and their caps are lowered by the amounts that may have been lost.
     """
-    from dptext_etl.ledger import Ledger
+    from dptext_etl.ledger import Ledger, Scope
+    from dptext_etl.ledger.heads import remember
 
     amounts = dict(_amount(text) for text in lost or ())
     with Ledger.open(ledger, id_key, create=False) as book:
         before = book.frozen()
         caps = book.thaw(dataset, amounts)
+        remember(book, Scope(dataset, "all"))
         thawed = sorted({*before} - {*book.frozen()})
     said = [
         f"{scope}: {', '.join(f'{name} {left / _MILLION:g}' for name, left in cap.items())}"
@@ -149,12 +156,10 @@ def _amount(text: str) -> tuple[str, float]:
 
     name, _, amount = text.partition("=")
     try:
-        value = float(amount)
+        return name, float(amount)
     except ValueError:
-        value = -1.0
-    if not 0 <= value < _MILLION * _MILLION:
-        raise PolicyError("a loss is written COMPONENT=AMOUNT, the amount 0 or more", "for example --lost eps_pure=40")
-    return name, value
+        msg = "a loss is written COMPONENT=AMOUNT, the amount 0 or more"
+    raise PolicyError(msg, "for example --lost eps_pure=40")
 
 
 def tell(found: dict[str, Any], said: str, *, as_json: bool) -> None:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
+BEYOND_CHANCE, FAILED = "BEYOND CHANCE", "FAILED"
+RED = (BEYOND_CHANCE, FAILED)
 _PIPE_WIDTH = 4_000
 _LARGE = 1e15
 
@@ -33,6 +35,11 @@ def note(line: str) -> None:
     click.echo(line, err=True)
 
 
+def warn(line: str) -> None:
+    """Print a warning for people on stdout, red on a terminal."""
+    click.secho(line, fg="red", bold=True)
+
+
 def heading(title: str) -> None:
     """Print a heading: bold on a terminal, plain in a pipe."""
     click.echo()
@@ -40,7 +47,10 @@ def heading(title: str) -> None:
 
 
 def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
-    """Print a table: ruled and wrapped on a terminal, aligned and never cut in a pipe. Cells are plain text."""
+    """Print a table: ruled and wrapped on a terminal, aligned and never cut in a pipe.
+
+    Cells are plain text; a cell in `RED` is red on a terminal.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
@@ -50,7 +60,7 @@ def table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
     for name in columns:
         grid.add_column(Text(name), overflow="fold")
     for row in rows:
-        grid.add_row(*(Text(number(cell)) for cell in row))
+        grid.add_row(*(Text(number(cell), style="bold red" if cell in RED else "") for cell in row))
     _print(screen, grid)
 
 

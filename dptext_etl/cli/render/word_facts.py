@@ -136,6 +136,7 @@ def _unknown(mechanism: WordMechanism) -> str:
     policy = mechanism.input_policy()
     told = {
         "uniform": "drawn uniformly from all output words",
+        "first": "drawn as if they were the first word of the vocabulary",
         "drop": "vanish before words are counted",
         "keep": "released in clear",
     }

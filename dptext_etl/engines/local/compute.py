@@ -9,10 +9,10 @@ import polars as pl
 from dptext_etl.device import threads
 from dptext_etl.engines.engine import Work
 from dptext_etl.engines.local.lanes import Lanes
-from dptext_etl.engines.local.shards import planted
+from dptext_etl.engines.local.shards import numbers, planted
 from dptext_etl.ledger import Ledger
 from dptext_etl.policy import Policy
-from dptext_etl.runner.amounts import settles
+from dptext_etl.runner.amounts import refunds
 from dptext_etl.runner.progress import Meter
 from dptext_etl.runner.shard.attempt import shards_of
 from dptext_etl.runner.shard.done import Done, Phase
@@ -58,13 +58,13 @@ def compute(work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
         )
         require_room(ledger, work.refs, attempt.policy, work.source.rows, work.source.wanted)
         ledger.read_key()
-        width = min(lanes(attempt.policy), len(work.plans))
+        every = numbers(work.source, attempt.policy)
+        width = min(lanes(attempt.policy), len(every))
         if width > 1:
-            numbers = range(work.plans[0].shard, work.plans[-1].shard + 1)
-            shards.turns = side = Lanes[pl.DataFrame](numbers, width)
-            side.each(planted(work), partial(_beside, shards, phase), ended)
+            shards.turns = side = Lanes[pl.DataFrame](every, width)
+            side.each(planted(work, every), partial(_beside, shards, phase), ended)
         else:
-            for index, frame in planted(work):
+            for index, frame in planted(work, every):
                 ended(Done.of(shards, frame, index, phase))
     return done
 
@@ -84,8 +84,6 @@ def lanes(policy: Policy) -> int:
     Args:
         policy: The policy of the run.
     """
-    mechanisms = [column.mechanism for column in policy.column_policies()]
-    refunds = settles(policy) and any(mechanism.refundable for mechanism in mechanisms)
-    if refunds or replays(policy):
+    if refunds(policy) or replays(policy):
         return 1
     return 1 if threads() == 1 else min(MOST, _PER_THREAD * threads())

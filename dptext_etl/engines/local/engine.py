@@ -11,7 +11,7 @@ from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.compute import compute
 from dptext_etl.engines.local.examine import present
-from dptext_etl.engines.local.shards import numbers
+from dptext_etl.engines.local.shards import canary_sets
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Listener, Meter
@@ -56,9 +56,9 @@ class LocalEngine(Engine[pl.LazyFrame]):
         """Look the ids up in the files."""
         return present(source, ids)
 
-    def shards(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
-        """Cut the rows in their order; a shard ends where its rows or their bytes are enough."""
-        return numbers(source, policy)
+    def canary_sets(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
+        """Plan as many sets as the rows would fill shards if texts took no room."""
+        return canary_sets(source, policy)
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
         """Take the shards through the phase, side by side where mechanisms allow it.

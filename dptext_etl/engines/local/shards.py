@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import plant
+from dptext_etl.checks.canaries.rows import CanaryPlan, plant
 from dptext_etl.engines.engine import Work
 from dptext_etl.errors import InputError
 from dptext_etl.policy import Policy
@@ -29,8 +29,22 @@ def numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:
     return range(source.first, source.first + (many if source.wanted else 0))
 
 
-def planted(work: Work[pl.LazyFrame]) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Read the shards, and plant their canary rows.
+def canary_sets(source: Examined[pl.LazyFrame], policy: Policy) -> range:
+    """Number the sets of canary rows of a run. How many there are follows from the number of rows, not from texts.
+
+    Args:
+        source: The checked source.
+        policy: The policy of the run.
+    """
+    return range(source.first, source.first + -(-source.wanted // policy.shard_rows))
+
+
+def planted(work: Work[pl.LazyFrame], shards: range) -> Iterator[tuple[int, pl.DataFrame]]:
+    """Read the shards, and spread the sets of canary rows over them.
+
+    Args:
+        work: The run.
+        shards: The numbers of its shards; there are at least as many as sets of canary rows.
 
     Yields:
         Numbers of shards, and raw shards with their canary rows.
@@ -39,6 +53,8 @@ def planted(work: Work[pl.LazyFrame]) -> Iterator[tuple[int, pl.DataFrame]]:
         InputError: The source is not what was checked: its rows or the lengths of its texts are others.
     """
     policy, wanted, seen, at = work.attempt.policy, work.source.wanted, 0, 0
+    sets = {number * len(shards) // len(work.plans): plan for number, plan in enumerate(work.plans)}
+    none = CanaryPlan(shards.start, (), frozenset(), work.plans[0].id_dtype)
     profile, raws = work.attempt.profile, cutting.shards(work.source.rows, policy)
     while True:
         with profile.stage("read"):
@@ -48,14 +64,14 @@ def planted(work: Work[pl.LazyFrame]) -> Iterator[tuple[int, pl.DataFrame]]:
             seen += raw.height
             if seen > wanted:
                 refuse_other_rows(wanted, seen)
-            if at == len(work.plans):
+            if at == len(shards):
                 _refuse_other_texts()
-            frame = plant(raw, work.plans[at], policy)
+            frame = plant(raw, sets.get(at, none), policy)
             profile.count("read", rows=raw.height, size=int(raw.estimated_size()))
         work.checkpoint("planted")
-        yield work.plans[at].shard, frame
+        yield shards[at], frame
         at += 1
-    if seen == wanted and at < len(work.plans):
+    if seen == wanted and at < len(shards):
         _refuse_other_texts()
 
 

@@ -88,8 +88,8 @@ class SparkEngine(Engine["DataFrame"]):
         """Look the ids up on the executors."""
         return present(source, ids)
 
-    def shards(self, source: Examined[DataFrame], policy: Policy) -> range:
-        """Spread the rows over shards by their ids."""
+    def canary_sets(self, source: Examined[DataFrame], policy: Policy) -> range:
+        """Plan a set for each shard; rows are spread over shards by their ids."""
         return numbers(source.first, source.wanted, policy.shard_rows)
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[Done]:

@@ -14,7 +14,7 @@ import polars as pl
 from dptext_etl.checks.candidate import Candidate
 from dptext_etl.checks.gate import Gate
 from dptext_etl.checks.judging import feed, feed_rewritten, made
-from dptext_etl.checks.staged_rows import batches, count, schema
+from dptext_etl.checks.staged_rows import batches, count
 from dptext_etl.engines.spark.board import Board
 from dptext_etl.engines.spark.cells import Pack, packed
 from dptext_etl.engines.spark.look_ups import cells_of
@@ -97,7 +97,7 @@ def _fed(order: GateOrder, shard: StagedShard, staging: Staging) -> tuple[dict[s
     run = _candidate(order)
     staging.require(shard)
     part = staging.path(shard)
-    columns = schema(part)
+    columns = pl.Schema(pl.read_parquet_schema(part))
     spec = run.policy.ledger
     with Ledger.open(spec.url, spec.id_key, create=False) as ledger:
         gates = keyed(made(replace(run, parts=(part,), ledger=ledger), [columns]))

@@ -40,7 +40,7 @@ def for_workers(spec: LedgerSpec) -> LedgerSpec:
     if key is not None and key.startswith(_KEY_FILE):
         key = _KEY_FILE + str(Path(key.removeprefix(_KEY_FILE)).absolute())
     anchors = spec.anchors and str(Path(spec.anchors).absolute())
-    return LedgerSpec(url=url, id_key=key, anchors=anchors)
+    return spec.model_copy(update={"url": url, "id_key": key, "anchors": anchors})
 
 
 def opened(spark: Any, spec: LedgerSpec) -> tuple[LedgerSpec, str]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import polars as pl
 
-from dptext_etl.checks.canaries.rows import CANARY, PLACE, CanaryPlan
+from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
 from dptext_etl.errors import InputError, seam
 from dptext_etl.policy import Policy
 from dptext_etl.runner.source.roles import wanted_columns
@@ -158,7 +158,7 @@ def require_free_names(frame: DataFrame, policy: Policy) -> None:
     Raises:
         InputError: The frame has such columns.
     """
-    for name in (CANARY, PLACE, SHARD):
+    for name in (CANARY, SHARD):
         if name in frame.columns:
             raise InputError(f"the column {name} is ours", "rename it in the source")
     twice = sorted(name for name in wanted_columns(policy) if frame.columns.count(name) > 1)

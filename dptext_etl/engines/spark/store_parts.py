@@ -1,8 +1,7 @@
 """Bring staged shards from the store of staging to the store of the sink on the executors; no row passes the driver.
 
-What is staged as it is published needs no draft: its hash is known. Anything else is drafted among the files of staging
-first, because the name of a version follows from the hashes of its parts. Objects of the sink are written when the
-ledger has recorded the publication.
+Parts are drafted among the files of staging first, because the name of a version follows from their hashes. Objects of
+the sink are written when the ledger has recorded the publication.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class StoreOrder:
 def write_to_store(
     spark: SparkSession, writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]
 ) -> None:
-    """Let executors draft what is not staged as it is published, and move all parts later (see `Engine.write`).
+    """Let executors draft the parts, and move them later (see `Engine.write`).
 
     Args:
         spark: The session.
@@ -64,20 +63,12 @@ def write_to_store(
         each: Called now and then with the rows that were written since.
     """
     shards = list(shards)
-    as_staged = {place: shard for place, shard in enumerate(shards) if writer.format == "parquet" and shard.canaries}
-    others = [place for place in range(len(shards)) if place not in as_staged]
-    drafts: dict[int, tuple[str, int, str, int]] = {}
-    if others:
-        order = StoreOrder.of(writer)
-        frame = over_shards(spark, [shards[place] for place in others], partial(draft, order))
-        for pack in written(frame, order.board, each, len(others)):
-            drafts[others[pack.bucket]] = (pack.name, *json.loads(pack.cells))
-    for place, shard in enumerate(shards):
-        if place in as_staged:
-            name = Staging(writer.inside.folder).path(shard).name
-            drafts[place] = name, shard.counts["rows"], shard.sha256, 0
-            each(shard.counts["rows"])
-        writer.take_object(*drafts[place])
+    if not shards:
+        return
+    order = StoreOrder.of(writer)
+    packs = written(over_shards(spark, shards, partial(draft, order)), order.board, each, len(shards))
+    for pack in sorted(packs, key=lambda pack: pack.bucket):
+        writer.take_object(pack.name, *json.loads(pack.cells))
     writer.moved_by(partial(_moved, spark, writer))
 
 

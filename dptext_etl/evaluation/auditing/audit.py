@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from dptext_etl import _kernel
-from dptext_etl.errors import InputError
+from dptext_etl.errors import InputError, bare
 from dptext_etl.evaluation.auditing import bound
 from dptext_etl.evaluation.auditing.choice import of_choice
 from dptext_etl.evaluation.auditing.divided import limit_of
@@ -45,6 +45,7 @@ _PER_PAIR = 2
 _LEAST_DRAWS = 1_000
 
 
+@bare
 def audit(
     policy: PolicyLike,
     *,
@@ -220,9 +221,13 @@ def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
     pairs = [_Pair(word, other)]
     policy, disclosed = mechanism.input_policy(), mechanism.guarantee.disclosures
     letters, digits = _unknown_words(mechanism)
-    if policy["oov"] == policy["numbers"] and policy["oov"] in ("uniform", "drop"):
+    if policy["oov"] == policy["numbers"] != "keep":
         pairs += [_Pair(letters, digits), _Pair(f"{word} {letters}", f"{word} {digits}")]
-    if policy["oov"] == "uniform" and not disclosed & {Disclosure.CLUSTER, Disclosure.OOV_FLAG, Disclosure.SENS_CLASS}:
+    if policy["oov"] in ("uniform", "first") and not disclosed & {
+        Disclosure.CLUSTER,
+        Disclosure.OOV_FLAG,
+        Disclosure.SENS_CLASS,
+    }:
         pairs.append(_Pair(word, letters))
     if mechanism.hides_length:
         pairs.append(_Pair(word, ""))

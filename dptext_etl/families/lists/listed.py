@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from safetensors.numpy import load_file
 
+from dptext_etl import _kernel
 from dptext_etl.artifacts import save_tensors
 from dptext_etl.embeddings import NeighbourLists
 from dptext_etl.embeddings.grid import written
@@ -194,6 +195,8 @@ class ListMechanism(MappedMechanism):
             PolicyError: `word` is not a single word, or is an unknown word that vanishes before words are counted.
         """
         at = self._at(word)
+        if not at and self.unknown == "first" and _kernel.split(word) == [(word, True)]:
+            return self.transition(self._mapped.input_words()[0])
         if not at:
             return super().transition(word)
         outputs = self._mapped.output_words()

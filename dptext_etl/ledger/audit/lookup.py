@@ -63,8 +63,8 @@ class Lookup:
         places[order] = np.where(found, values[2], NOWHERE)
         return places
 
-    def digests(self, places: I64) -> tuple[Mask, Bytes]:
-        """Return which records are committed, shape (records,), and the digests of their texts, shape (records, 32).
+    def digests(self, places: I64) -> tuple[Mask, Bytes, I64]:
+        """Return which records are committed, shape (records,), digests of their texts, (records, 32), and positions.
 
         With a chain: which of them it rewrote, and the digests of the results.
 
@@ -75,11 +75,13 @@ class Lookup:
         stand = known != NOWHERE
         known = np.where(stand, known, 0)
         held, digests = Places(known >> 32, known & 0xFFFFFFFF), np.zeros((len(known), WIDTH), np.uint8)
+        positions = np.zeros(len(known), np.int64)
         with self._book.store.snapshot():
             stand[stand] = self._book.records.states_of(held.take(stand)) == State.COMMITTED
+            positions[stand] = self._book.records.positions(held.take(stand))
             done, digests[stand] = self._vouched(held.take(stand))
         stand[stand] = done
-        return stand[where], digests[where]
+        return stand[where], digests[where], positions[where]
 
     def _vouched(self, places: Places) -> tuple[Mask, Bytes]:
         records = self._book.records

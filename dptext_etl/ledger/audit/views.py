@@ -24,8 +24,7 @@ def releases(book: Book) -> list[dict[str, Any]]:
     for row in book.store.rows(
         "select release.id, dataset, col, release.release, cfg, id_type, publishable, facts, burnt,"
         " coalesce(nonce, 0), coalesce(records, 0), coalesce(canaries, 0), coalesce(committed, 0),"
-        " coalesce(expired, 0), coalesce(aborted, 0), coalesce(diverged, 0),"
-        " case when tally.release is null then 0 else max_pure end"
+        " coalesce(expired, 0), coalesce(aborted, 0), coalesce(diverged, 0)"
         " from release left join tally on tally.release = release.id order by release.id, nonce"
     ):
         facts = json.loads(row[7])
@@ -37,7 +36,7 @@ def releases(book: Book) -> list[dict[str, Any]]:
             "select version, rows from publication where release=? and nonce=? order by length(version), version",
             (row[0], row[9]),
         )
-        most = INFINITE if row[16] is None else row[16]
+        most = _largest(book, row[0], row[9])
         rewritten = posts.get((row[0], row[9]))
         shown.append(
             {
@@ -52,13 +51,23 @@ def releases(book: Book) -> list[dict[str, Any]]:
                 **{name: facts[name] for name in ("mechanism", "class", "disclosures", "assumptions", "unit")},
                 "expost": facts.get("expost", False),
                 **counts,
-                "max_eps_pure": "inf" if most == INFINITE else most,
-                "log10_odds": "inf" if most == INFINITE else round(log10_odds(most), 3),
+                **{f"max_{name}": "inf" if amount == INFINITE else amount for name, amount in most.items()},
+                "log10_odds": "inf" if most["eps_pure"] == INFINITE else round(log10_odds(most["eps_pure"]), 3),
                 "published": [{"version": version, "rows": rows} for version, rows in published],
                 **({} if rewritten is None else {"postprocess": list(rewritten.values())}),
             }
         )
     return shown
+
+
+def _largest(book: Book, release: int, nonce: int) -> dict[str, int | float]:
+    """Return the largest charges of a record under a release, in millionths; canary rows are no records."""
+    names, most = ("eps_pure", "eps_approx", "delta"), dict.fromkeys(("eps_pure", "eps_approx", "delta"), 0)
+    for (seq,) in book.store.rows("select seq from batch where release=? and nonce=? order by seq", (release, nonce)):
+        columns = book.segments.read(seq, book.journal.facts(seq), ["canary", *names])
+        own = columns["canary"] == 0
+        most = {name: max(amount, int(columns[name][own].max(initial=0))) for name, amount in most.items()}
+    return {name: amount if amount == INFINITE else millionths(name, amount) for name, amount in most.items()}
 
 
 def _posts(book: Book) -> dict[tuple[int, int], dict[str, dict[str, Any]]]:

@@ -24,6 +24,9 @@ from dptext_etl.ledger.storage.journal import Journal
 from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import GROUP, Anchor, Event
 
+_MOST = 10**12
+"""The largest amount that may have been lost."""
+
 
 class Loss(NamedTuple):
     """What is known of charges that a ledger may have forgotten.
@@ -141,8 +144,9 @@ class Freezes:
             The caps that hold now, in millionths, by scope.
 
         Raises:
-            LedgerError: The dataset is not frozen, or a component of one of its caps is not stated.
+            LedgerError: The dataset is not frozen, an amount is none, or a component of one of its caps is not stated.
         """
+        lost = {name: _loss(amount) for name, amount in lost.items()}
         frozen = self._frozen()
         if dataset not in frozen:
             raise LedgerError(f"the dataset {dataset} is not frozen")
@@ -151,7 +155,7 @@ class Freezes:
             datasets |= more
             groups = groups.union(*(frozen[name] for name in more))
         lowered = self._lower(datasets, lost)
-        amounts = {name: int(micro(float(amount))) for name, amount in lost.items()}
+        amounts = {name: int(micro(amount)) for name, amount in lost.items()}
         for name in sorted(datasets):
             self._releases.revoke_all(name, "the ledger was lost or restored")
             together = {"groups": sorted(groups)} if groups else {}
@@ -171,13 +175,24 @@ class Freezes:
                 asked = " and ".join(sorted(missing))
                 raise LedgerError(f"a cap of {name} counts {asked}: state how much of it may have been lost")
             if pinned.measure is not None:
-                taken = [ceil(exact(float(lost[part])) * steps(part)) for part in components(pinned)]
+                taken = [ceil(exact(lost[part]) * steps(part)) for part in components(pinned)]
                 limits = [max(0, limit - less) for limit, less in zip(pinned.limits, taken, strict=True)]
                 scope = self._scopes.lower(pinned, limits, name)
                 lowered[scope] = {
                     part: millionths(part, limit) for part, limit in zip(components(pinned), limits, strict=True)
                 }
         return lowered
+
+
+def _loss(amount: object) -> float:
+    """Return an amount that may have been lost.
+
+    Raises:
+        LedgerError: It is no number of 0 or more.
+    """
+    if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 <= amount <= _MOST:
+        raise LedgerError(f"a loss is a number from 0 to {_MOST:,}", "for example {'eps_pure': 40.0}")
+    return float(amount)
 
 
 def refuse_frozen_group(store: Store, group: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -200,12 +200,16 @@ class Records:
 
     def digests(self, places: Places) -> Bytes:
         """Return the digests of committed rows, shape (rows, 32)."""
-        return self._digests(places, self._commits(places))[1]
+        return self._held(places, self._commits(places), "digest")[1]
+
+    def positions(self, places: Places) -> I64:
+        """Return the positions of committed rows, shape (rows,)."""
+        return self._held(places, self._commits(places), "positions")[1].astype(np.int64)
 
     def posted(self, places: Places, chain: str) -> tuple[Mask, Bytes]:
         """Return which rows a chain of post-processing rewrote, and digests of the results, shape (rows, 32)."""
         events = (seq for seq in self._posts(places) if self._journal.facts(seq)["chain"] == chain)
-        return self._digests(places, list(events))
+        return self._held(places, list(events), "digest")
 
     def note_post(self, places: Places, seq: int) -> None:
         """Remember which event holds the digests of post-processed rows."""
@@ -213,18 +217,19 @@ class Records:
             name, before = f"{POSTS}{batch}", self._seqs(f"{POSTS}{batch}")
             self._store.execute("insert or replace into meta values(?,?)", (name, " ".join(map(str, [*before, seq]))))
 
-    def _digests(self, places: Places, seqs: list[int]) -> tuple[Mask, Bytes]:
-        """Return which rows some events hold, and the digests that they hold of them."""
-        known, digests = np.zeros(len(places.batch), np.bool_), np.zeros((len(places.batch), WIDTH), np.uint8)
+    def _held(self, places: Places, seqs: list[int], name: str) -> tuple[Mask, npt.NDArray[Any]]:
+        """Return which rows some events hold, and what a column of theirs holds of them."""
+        known = np.zeros(len(places.batch), np.bool_)
+        found = np.zeros((len(known), WIDTH), np.uint8) if name == "digest" else np.zeros(len(known), np.int64)
         order = np.lexsort((places.row, places.batch))
         keys = _key(places.batch, places.row)[order]
         for seq in seqs:
-            columns = self._segments.read(seq, self._journal.facts(seq), ["batch", "row", "digest"])
+            columns = self._segments.read(seq, self._journal.facts(seq), ["batch", "row", name])
             held = _key(columns["batch"], columns["row"])
             at = np.searchsorted(keys, held)
             hit = (at < len(keys)) & (keys[np.minimum(at, len(keys) - 1)] == held) if len(keys) else at < 0
-            known[order[at[hit]]], digests[order[at[hit]]] = True, columns["digest"][hit]
-        return known, digests
+            known[order[at[hit]]], found[order[at[hit]]] = True, columns[name][hit]
+        return known, found
 
     def _posts(self, places: Places) -> list[int]:
         batches = distinct(places.batch).tolist()

@@ -13,12 +13,11 @@ from dataclasses import dataclass, replace
 import polars as pl
 import pyarrow as pa
 
-from dptext_etl.checks.staged_rows import canaries_beside
 from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger, ReleaseRef
 from dptext_etl.policy import Policy, PolicyLike, resolve
-from dptext_etl.runner.anchoring import remember
+from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.publish import versions
@@ -90,6 +89,7 @@ def forget(
     with staging.shelf.alone("of this release is under way"), alone_at(layout) as hold:
         before = published_manifest(layout)
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
+            require_same_ledger(ledger, layout, policy)
             refs = _refs(ledger, policy, before)
             gone = _gone(policy, layout, before, ledger, refs, subjects, records, missing=missing)
             now = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold)
@@ -223,7 +223,7 @@ def _unstaged(shelf: Shelf, policy: Policy, gone: frozenset[str]) -> int:
             changed += 1
             draws = path.with_suffix(".draws")
             if path.name.startswith("shard-"):
-                shelf.remove(path.with_suffix(".json"), path.with_suffix(".post"), draws, canaries_beside(path), path)
+                shelf.remove(path.with_suffix(".json"), path.with_suffix(".post"), draws, path)
                 continue
             for post in shelf.found(f"{path.stem}-*.post"):  # row by row the same records
                 rows = _others(pl.read_parquet(shelf.here(post, fresh=True)), theirs)

@@ -15,6 +15,7 @@ from dptext_etl.device import threads
 from dptext_etl.errors import bare
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner import durable
+from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.manifest import draft
@@ -113,6 +114,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
         if fired:
             log.error("gates fired: %s; the release name is revoked", ", ".join(fired))
             ledger.revoke(next(iter(staged.refs.values())), ", ".join(fired)[:200])
+            remember(ledger, staged.layout.memory.shelf(), policy)  # a restored copy would not know of it
             strip(staging, policy)
         checkpoint("gated")
     return verdicts

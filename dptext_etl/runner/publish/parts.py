@@ -6,6 +6,7 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import Self
 
@@ -22,14 +23,14 @@ from dptext_etl.runner.place import Place
 from dptext_etl.runner.publish.manifest import Part
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source.cutting import ANY_SIZE, cut
 from dptext_etl.side_by_side import in_order
 
+_NO_LIMIT = (ANY_SIZE, ANY_SIZE)
 _ELSEWHERE = ".elsewhere"
 """Ends the name of a folder where other machines draft parts; it stands beside the drafts, and no version holds it."""
 _WIDTH = 2
 """Parts that are written at a time, at most: each is in memory."""
-_COPIES = 4
-"""Parts that are copied at a time, at most: while some wait for the disk, others are read."""
 _AGAIN = "is there room and access? Readers still see the version before; run the same policy again"
 
 
@@ -52,15 +53,19 @@ class Writer:
         layout: The places of the run.
         staging: The staged shards.
         version: Number of the version.
+        most: The most rows of a part that `add` writes, and the most bytes of its strings.
 
     Attributes:
         version: Number of the version.
     """
 
-    def __init__(self, layout: Layout, staging: Staging, version: int) -> None:
+    def __init__(
+        self, layout: Layout, staging: Staging, version: int, most: tuple[int, int] = (ANY_SIZE, ANY_SIZE)
+    ) -> None:
         self._layout = layout
         self._staging = staging
         self.version = version
+        self._most = most
         self._written: list[tuple[str, int, str]] = []
         self._objects: dict[str, tuple[str, int]] = {}
         self._moved: Move | None = None
@@ -112,20 +117,29 @@ class Writer:
         return self._layout.sink_format
 
     def add(self, shards: Iterable[StagedShard], width: int) -> Iterator[int]:
-        """Write staged shards without their canary rows, in their order, so many at a time.
+        """Write the rows of staged shards in their order, without canary rows, so many parts at a time.
+
+        Shards of this process end where raw texts fill them, so parts are cut anew: where one ends follows from
+        published rows alone (docs/spec/privacy.md#structure). A shard of Spark is a part.
 
         Yields:
-            The rows of every shard, when it is written.
+            The rows of every part, when it is written.
         """
         first = len(self._written)
-        places = ((shard, self._drafts / self._name(number)) for number, shard in enumerate(shards, first))
+        parts = self._cut(shards)
+        places = ((part, self._drafts / self._name(number)) for number, part in enumerate(parts, first))
         for name, rows, digest in in_order(self._add, places, width):
             self._written.append((name, rows, digest))
             yield rows
 
-    def _add(self, place: tuple[StagedShard, Path]) -> tuple[str, int, str]:
-        shard, path = place
-        return path.name, *write_part(self._staging, shard, path, self.format)
+    def _cut(self, shards: Iterable[StagedShard]) -> Iterator[pl.DataFrame]:
+        for by_ids, some in groupby(shards, key=lambda shard: shard.by_ids):
+            rows = (_published(self._staging, shard) for shard in some)
+            yield from rows if by_ids else cut(rows, *self._most)
+
+    def _add(self, place: tuple[pl.DataFrame, Path]) -> tuple[str, int, str]:
+        rows, path = place
+        return path.name, *_written(rows, path, self.format)
 
     def add_rows(self, frame: pl.DataFrame) -> None:
         """Write rows as they are to be published."""
@@ -255,7 +269,7 @@ class Writer:
 
 
 def write_part(staging: Staging, shard: StagedShard, path: Path, file_format: str) -> tuple[int, str]:
-    """Write a staged shard without its canary rows, on any machine: as it is staged, if that is how it is published.
+    """Write a staged shard without its canary rows as one part, on an executor.
 
     Args:
         staging: The folder of staged shards.
@@ -269,9 +283,7 @@ def write_part(staging: Staging, shard: StagedShard, path: Path, file_format: st
     Raises:
         InputError: The staged file is gone or has changed, or there is no room.
     """
-    if _is_copy(shard, file_format):
-        return staging.copy(shard, path), shard.sha256
-    return _written(staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY), path, file_format)
+    return _written(_published(staging, shard), path, file_format)
 
 
 def write_here(writer: Writer, shards: Iterable[StagedShard], each: Callable[[int], object]) -> None:
@@ -280,20 +292,17 @@ def write_here(writer: Writer, shards: Iterable[StagedShard], each: Callable[[in
     Args:
         writer: The version.
         shards: The shards, in order.
-        each: Called after every shard with its rows.
+        each: Called after every part with its rows.
     """
-    shards = list(shards)
-    copied = all(_is_copy(shard, writer.format) for shard in shards)
-    width = min(2 * threads(), _COPIES) if copied else min(threads(), _WIDTH)
-    for rows in writer.add(shards, width if threads() > 1 else 1):
+    for rows in writer.add(shards, min(threads(), _WIDTH)):
         each(rows)
 
 
-def _is_copy(shard: StagedShard, file_format: str) -> bool:
-    """Whether a shard was staged as the part that is published."""
-    return file_format == "parquet" and bool(shard.canaries)
+def _published(staging: Staging, shard: StagedShard) -> pl.DataFrame:
+    """Return the rows of a staged shard as they are to be published."""
+    return staging.outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
 
 
 def _written(frame: pl.DataFrame, path: Path, file_format: str) -> tuple[int, str]:
-    durable.write(path, writer(frame, file_format), action="writing a part", listed=False)
+    durable.write(path, writer(frame.rechunk(), file_format), action="writing a part", listed=False)
     return frame.height, sha256(path)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from dptext_etl.checks import Verdict, require
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.ledger import Ledger
-from dptext_etl.runner.anchoring import remember
+from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
 from dptext_etl.runner.computed import Places, together
 from dptext_etl.runner.layout import Layout
@@ -109,7 +109,8 @@ def _publish(  # noqa: PLR0917
         if before is not None:
             show(layout, before)
         return _seen(layout, before, "there are no new rows to publish")
-    with Writer(layout, staging, 1 if before is None else before.version + 1) as writer:
+    most = staged.policy.shard_rows, staged.policy.shard_bytes
+    with Writer(layout, staging, 1 if before is None else before.version + 1, most) as writer:
 
         def each(rows: int) -> None:
             hold()
@@ -184,6 +185,7 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
     """Record the publication before readers can see it, so that a revoked release never becomes visible."""
     ledger = staged.policy.ledger
     with Ledger.open(ledger.url, ledger.id_key, create=False) as book:
+        require_same_ledger(book, staged.layout, staged.policy)
         book.record_publication(list(staged.refs.values()), name_of(manifest), manifest.digest, manifest.rows)
         remember(book, staged.layout.memory.shelf(), staged.policy)
 

@@ -35,9 +35,8 @@ def strip(staging: Staging, policy: Policy) -> None:
         for path in shelf.found("shard-*.parquet"):
             frame = pl.read_parquet(shelf.here(path, fresh=True))
             chosen = [name for name in frame.columns if name in clear | texts]
-            shown = pl.col(CANARY) if CANARY in frame.columns else pl.lit(value=False)  # else they stand beside it
             frame = frame.select(chosen).with_columns(
-                pl.when(shown).then(pl.col(name)).alias(name) for name in chosen if name in texts
+                pl.when(CANARY).then(pl.col(name)).alias(name) for name in chosen if name in texts
             )
             shelf.write(path, frame.write_parquet, action="removing staged texts")
         shelf.remove(*shelf.found("shard-*.post"))  # made of texts that may be raw

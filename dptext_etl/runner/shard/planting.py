@@ -1,4 +1,4 @@
-"""Plan canary rows for every shard of a run, with ids that the source does not use."""
+"""Plan the sets of canary rows of a run, with ids that the source does not use."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Present = Callable[[pl.Series], pl.Series]
 
 
 def plan_canaries(  # noqa: PLR0917
-    policy: Policy, dtype: pl.DataType, present: Present, secret: Secret, shards: range, partition: str | None
+    policy: Policy, dtype: pl.DataType, present: Present, secret: Secret, sets: range, partition: str | None
 ) -> list[CanaryPlan]:
-    """Plan the canary rows of all shards with one look at the ids of the source; look again if a candidate is in use.
+    """Plan all canary rows with one look at the ids of the source; look again if a candidate is in use.
 
     Args:
         policy: The policy of the run.
         dtype: Type of the record ids.
         present: Looks up candidates in the source.
         secret: The noise secret.
-        shards: Numbers of the shards.
+        sets: Numbers of the sets.
         partition: Name of the partition, or None.
 
     Returns:
-        One plan per shard. The same source, policy and key give the same plans.
+        One plan per set. The same source, policy and key give the same plans.
     """
     in_use: dict[str, bool] = {}
     while True:
@@ -45,7 +45,7 @@ def plan_canaries(  # noqa: PLR0917
                 asked.append(candidates.filter(unknown))
             return pl.Series([in_use.get(name, False) for name in names], dtype=pl.Boolean)
 
-        plans = [canaries.plan(policy, secret, shard, dtype, taken, partition=partition) for shard in shards]
+        plans = [canaries.plan(policy, secret, shard, dtype, taken, partition=partition) for shard in sets]
         if not asked:
             return plans
         candidates = pl.concat([item.rename(policy.id) for item in asked])

@@ -34,8 +34,6 @@ class StagedShard:
         post: What post-processing made of it: `sha256` of the file beside it, `chains` by column, how many texts
             a model `failed` on, by column, and `copies` among its results, as above; none where nothing is
             post-processed, or before it was.
-        canaries: Hash of the file of its canary rows, where the staged file is the part to publish; empty where
-            canary rows stand in the staged file.
     """
 
     index: int
@@ -48,7 +46,11 @@ class StagedShard:
     failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     tag: str = ""
     post: Mapping[str, Any] = field(default_factory=dict)
-    canaries: str = ""
+
+    @property
+    def by_ids(self) -> bool:
+        """Whether ids and counts alone decided which rows it holds, as on Spark; else raw texts filled it."""
+        return bool(self.tag)
 
     @classmethod
     def from_json(cls, text: str) -> Self:
@@ -67,7 +69,7 @@ class StagedShard:
     def as_dict(self) -> dict[str, Any]:
         """Return the record as JSON holds it."""
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in ("computed", "failures", "post", "canaries"):  # a record says what it said before there were these
+        for name in ("computed", "failures", "post"):  # a record says what it said before there were these
             if not facts[name]:
                 del facts[name]
         return {"version": _VERSION, **facts}

@@ -29,7 +29,6 @@ from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResu
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
-from dptext_etl.runner.layout import published_format
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts, probing
 from dptext_etl.runner.shard.charging import Charged, Column, charge
@@ -184,13 +183,6 @@ class Shards:
         log.info("shard %d: %d rows staged and committed", index, reserved.frame.height)
         return rewritten(self, reserved, staged, index, inputs), answers
 
-    @property
-    def _as_published(self) -> bool:
-        """Whether what is staged is what readers will get: no other format, nothing made of it, nothing kept of it."""
-        policy = self.policy
-        rewrites = any(column.policy.chain is not None for column in self.columns)
-        return published_format(policy.source, policy.sink) == "parquet" and not rewrites and not replays(policy)
-
     def give_back(self) -> None:
         """Give back what this attempt reserved, if it has scored no text. What cannot be given back stays charged."""
         if self.computed:
@@ -237,8 +229,8 @@ class Shards:
 
     def _saved(self, index: int, done: Computed, inputs: str) -> StagedShard:
         with self.profile.stage("stage"):
-            as_published = self._as_published
-            staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts, as_published=as_published)
+            keeps = replays(self.policy)
+            staged = self.staging.save(index, done.frame, done.draws, inputs, done.facts, keeps=keeps)
             self.profile.count("stage", rows=done.frame.height, size=self.staging.path(staged).stat().st_size)
         return staged
 

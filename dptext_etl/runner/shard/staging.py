@@ -6,29 +6,26 @@ their files hold a tag of each attempt, and the driver of the run decides whose 
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 import polars as pl
 
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.checks.staged_rows import apart, canaries_beside, schema, whole
 from dptext_etl.errors import InputError, seam
 from dptext_etl.files import sha256
 from dptext_etl.runner import durable
 from dptext_etl.runner.computed import Places
-from dptext_etl.runner.formats import writer
 from dptext_etl.runner.shard.records import Facts, KeptShard, StagedShard, recorded
 from dptext_etl.runner.shelf import Shelf
 
 _KEPT = "kept"
 _POST = ".post"
-_QUICK: Final = "lz4"  # read twice and removed soon: half the time of the default is worth half again its size
-_PIECE: Final = 1 << 20
+_SOON_REMOVED: Final = "uncompressed"  # read twice and removed: a quarter of the time of lz4
+_KEPT_LONG: Final = "lz4"
 _AGAIN = "run the same policy again: it goes on from what is committed"
 
 
@@ -70,7 +67,7 @@ class Staging:
         inputs: str,
         facts: Facts,
         *,
-        as_published: bool = False,
+        keeps: bool = False,
     ) -> StagedShard:
         """Write a shard, its draw counts, and then its record. All of them are durable when this returns.
 
@@ -80,24 +77,17 @@ class Staging:
             draws: Draw counts, one column per text column.
             inputs: Hash of what it was computed from.
             facts: What was counted.
-            as_published: Write the rows as the part that will be published, and the canary rows apart.
+            keeps: Whether the rows are set aside after publication (`set_aside`).
 
         Raises:
             InputError: The disk is full; the shard is not staged.
         """
         path = self._path(index, self._tag)
-        beside = canaries_beside(path)
-        self.shelf.remove(_record(path), _post(path), beside)
-        files: dict[Path, Callable[[IO[bytes]], object]] = {_draws(path): draws.write_ipc}
-        if as_published:
-            rows, canaries = apart(frame)
-            files |= {beside: canaries.write_parquet, path: writer(rows, "parquet")}
-        else:
-            files |= {path: partial(frame.write_parquet, compression=_QUICK)}
-        for place, fill in files.items():
+        self.shelf.remove(_record(path), _post(path))
+        rows = partial(frame.write_parquet, compression=_KEPT_LONG if keeps else _SOON_REMOVED)
+        for place, fill in ((_draws(path), draws.write_ipc), (path, rows)):
             self.shelf.write(place, fill, action="staging a shard", listed=False)  # the record's write lists them, too
-        digest = sha256(beside) if as_published else ""
-        return self.say(StagedShard(index, sha256(path), inputs, *facts, self._tag, canaries=digest))
+        return self.say(StagedShard(index, sha256(path), inputs, *facts, self._tag))
 
     def say(self, shard: StagedShard) -> StagedShard:
         """Write the record of a shard, durably, and return it; what post-processing made of it comes first."""
@@ -139,7 +129,7 @@ class Staging:
         try:
             if (shard.index, shard.inputs) != (index, inputs):
                 return False
-            held = all(self._holds(file, digest) for file, digest in self._hashed(shard).items())
+            held = self._holds(self.path(shard), shard.sha256)
             return held and self.shelf.here(_draws(self.path(shard)), fresh=True).is_file()
         except OSError:
             return False
@@ -178,32 +168,7 @@ class Staging:
         """
         self.require(shard)
         with seam("reading what was staged", hint=_AGAIN):
-            return whole(self.path(shard))
-
-    def copy(self, shard: StagedShard, path: Path) -> int:
-        """Copy the part of a shard that was staged as it is published, and return its rows; its folder is not flushed.
-
-        Args:
-            shard: The shard.
-            path: The file to write.
-
-        Raises:
-            InputError: The staged file is gone or has changed, or there is no room.
-        """
-
-        def fill(file: IO[bytes]) -> None:
-            read = hashlib.sha256()
-            while piece := staged.read(_PIECE):
-                read.update(piece)
-                file.write(piece)
-            if read.hexdigest() != shard.sha256:
-                raise _changed(self.path(shard))
-
-        with seam("reading what was staged", hint=_AGAIN):
-            staged = self.shelf.here(self.path(shard)).open("rb")
-        with staged:
-            durable.write(path, fill, action="writing a part", listed=False)
-        return shard.counts["rows"]
+            return pl.read_parquet(self.path(shard))
 
     def require(self, shard: StagedShard) -> None:
         """Refuse a staged file that is gone or has changed.
@@ -211,18 +176,13 @@ class Staging:
         Raises:
             InputError: It is gone or has changed.
         """
-        files = self._hashed(shard)
+        files = {self.path(shard): shard.sha256}
         if shard.post:
             files[self.post(shard)] = shard.post["sha256"]
         with seam("reading what was staged", hint=_AGAIN):
             for path, digest in files.items():
                 if not self._holds(path, digest):
                     raise _changed(path)
-
-    def _hashed(self, shard: StagedShard) -> dict[Path, str]:
-        """Return the files of a shard's rows, and the hashes that its record says."""
-        path = self.path(shard)
-        return {path: shard.sha256} | ({canaries_beside(path): shard.canaries} if shard.canaries else {})
 
     def schema(self, shard: StagedShard) -> pl.Schema:
         """Return the columns and types that a staged shard will be published with."""
@@ -236,10 +196,7 @@ class Staging:
         Raises:
             OSError: The file is gone.
         """
-        if not self.shelf.remote:
-            return schema(self.path(shard))
-        found = self.shelf.schema(self.path(shard))
-        return pl.Schema({**found, CANARY: pl.Boolean()}) if shard.canaries else found
+        return self.shelf.schema(self.path(shard))
 
     def quarantine(self, index: int, ids: pl.DataFrame) -> None:
         """Store the ids of records over the cap, inside staging only; an empty frame removes the list."""
@@ -337,7 +294,7 @@ def _post(path: Path) -> Path:
 
 
 def _files(path: Path) -> tuple[Path, ...]:
-    return path, canaries_beside(path), _draws(path), _post(path), _record(path)
+    return path, _draws(path), _post(path), _record(path)
 
 
 def _changed(path: Path) -> InputError:

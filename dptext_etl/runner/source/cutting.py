@@ -1,17 +1,18 @@
-"""Cut rows into shards, in their order: a shard is bounded by rows and by the bytes of its texts.
+"""Cut rows in their order: shards are bounded by rows and bytes of raw texts, parts by those of published ones.
 
 Where a shard ends follows from the rows alone, so every attempt at a run over the same source gets the same shards.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
 from dptext_etl.policy import Policy
+from dptext_etl.runner.amounts import refunds
 from dptext_etl.runner.source.table import batches
 
 READ_ROWS = 1 << 14
@@ -20,6 +21,8 @@ COUNT_ROWS = 1 << 18
 """Rows whose sizes are counted at a time."""
 KEPT_BYTES, KEPT_ROWS = 32 << 20, 1 << 19
 """The most bytes of strings, and rows, that are kept in memory between counting and computing shards."""
+ANY_SIZE = 1 << 62
+"""More bytes than there are."""
 
 Sizes = npt.NDArray[np.int64]
 
@@ -81,7 +84,7 @@ def count(frame: pl.LazyFrame, policy: Policy) -> int:
     Raises:
         InputError: The source cannot be read to its end.
     """
-    cutter, found, rows = Cutter(policy.shard_rows, policy.shard_bytes), 0, 0
+    cutter, found, rows = Cutter(*bounds(policy)), 0, 0
     for batch in batches(frame.select(size_of(frame.collect_schema())), COUNT_ROWS):
         rows += batch.height
         found += len(cutter.begins(batch["size"].to_numpy()))
@@ -125,31 +128,49 @@ def shards(frame: pl.LazyFrame, policy: Policy) -> Iterator[pl.DataFrame]:
     Raises:
         InputError: The source cannot be read to its end.
     """
-    return pieces(frame, policy.shard_rows, policy.shard_bytes)
+    return pieces(frame, *bounds(policy))
+
+
+def bounds(policy: Policy) -> tuple[int, int]:
+    """Return the most rows of a shard, and the most bytes of its texts.
+
+    Where the ledger gives back draws, a shard that is committed decides what the cap admits of the next one. Then rows
+    alone say where a shard ends, so that what is admitted does not depend on the lengths of texts.
+    """
+    return policy.shard_rows, ANY_SIZE if refunds(policy) else policy.shard_bytes
 
 
 def pieces(frame: pl.LazyFrame, rows: int, size: int) -> Iterator[pl.DataFrame]:
-    """Read rows in order, in pieces that are bounded by rows and bytes.
+    """Read rows in order, in pieces that are bounded by rows and bytes (see `cut`).
+
+    Raises:
+        InputError: The source cannot be read to its end.
+    """
+    return cut(batches(frame, min(rows, READ_ROWS)), rows, size)
+
+
+def cut(frames: Iterable[pl.DataFrame], rows: int, size: int) -> Iterator[pl.DataFrame]:
+    """Cut rows that come frame by frame into pieces that are bounded by rows and bytes.
+
+    Where a piece ends follows from the rows alone, not from how they are divided into frames.
 
     Args:
-        frame: The rows.
+        frames: The rows, in order.
         rows: The most rows of a piece.
         size: The most bytes of the strings of a piece.
 
     Yields:
         The rows of one piece.
-
-    Raises:
-        InputError: The source cannot be read to its end.
     """
-    cutter, sizes = Cutter(rows, size), size_of(frame.collect_schema())
+    cutter = Cutter(rows, size)
     held: list[pl.DataFrame] = []
-    for batch in batches(frame, min(rows, READ_ROWS)):
+    for batch in frames:
         at = 0
-        for begin in cutter.begins(batch.select(sizes)["size"].to_numpy()):
+        for begin in cutter.begins(batch.select(size_of(batch.schema))["size"].to_numpy()):
             held.append(batch.slice(at, begin - at))
             yield pl.concat(held)
             held, at = [], begin
-        held.append(batch.slice(at))
+        if at < batch.height:
+            held.append(batch.slice(at))
     if held:
         yield pl.concat(held)

@@ -16,6 +16,9 @@ from dptext_etl.runner.source import identity
 from dptext_etl.runner.source.incremental import continues, refuse_deletions, unpublished
 from dptext_etl.runner.source.roles import Rows, Table
 
+_NUMBERS = 1 << 16
+"""Numbers of shards, and so of their canary rows, that a version of an incremental table takes for itself."""
+
 
 @dataclass(frozen=True)
 class Examined(Generic[Rows]):
@@ -68,7 +71,7 @@ class Examined(Generic[Rows]):
             return cls(table, table.frame, total, total, None, 0)
         rows, wanted = without(manifest)
         refuse_deletions(policy, manifest, there=total - wanted)
-        return cls(table, rows, total, wanted, manifest.digest, len(manifest.parts))
+        return cls(table, rows, total, wanted, manifest.digest, manifest.version * _NUMBERS)
 
 
 def examine(

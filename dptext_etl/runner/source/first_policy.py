@@ -93,7 +93,7 @@ def _roles(found: Guess) -> list[str]:
         "# Columns that pass in clear; what is not listed is dropped unread (strict_columns = true refuses instead)."
     )
     if found.others:
-        lines.append(f"# There are: {', '.join(_quoted(name) for name in found.others)}")
+        lines.append(f"# There are more, which are not named here: {', '.join(found.others)}.")
     return [*lines, "keep = []", "strict_columns = false"]
 
 

@@ -26,7 +26,8 @@ class Table(Generic[Rows]):
     Attributes:
         frame: Lazy: id, kept columns, text columns, and last the subject if it is not kept.
         schema: Types of those columns, as Polars names them.
-        dropped: Names of the columns that the policy does not name; they are never read.
+        dropped: Places of the columns that the policy does not name ("column 3"); they are never read, nor their names
+            quoted, which may be texts.
         id_type: The kind of the record ids, as the ledger pins it.
         origin: Which version of which kind of table is read; None for plain files and frames.
     """
@@ -83,7 +84,8 @@ class Roles:
     """The roles of the columns of a raw table under a policy.
 
     Attributes:
-        dropped: Names of the columns that the policy does not name; they are never read.
+        dropped: Places of the columns that the policy does not name ("column 3"); they are never read, nor their names
+            quoted, which may be texts.
         id_type: The kind of the record ids, as the ledger pins it.
     """
 
@@ -103,7 +105,8 @@ class Roles:
             InputError: A column is missing, unnamed (strict_columns), or of a type that its role or the sink cannot
                 hold.
         """
-        dropped = tuple(name for name in found if name not in wanted_columns(policy))
+        wanted = wanted_columns(policy)
+        dropped = tuple(f"column {place}" for place, name in enumerate(found, start=1) if name not in wanted)
         _check_names(policy, found, dropped)
         _check_writable(policy, found, layout.sink_format)
         for item in policy.columns:
@@ -146,15 +149,11 @@ def _check_names(policy: Policy, found: pl.Schema, dropped: tuple[str, ...]) -> 
         if set(missing) >= set(wanted_columns(policy)):  # then its first line may be a text, not a header
             msg = f"the source has no column {said}; none of its {len(found)} columns is named in the policy"
             raise InputError(msg, "does the file have a header line? Correct id, subject, keep or [[column]]")
-        msg = f"the source has no column {said}; it has: {', '.join(repr(name) for name in found)}"
+        msg = f"the source has no column {said}, and {len(found)} others"
         raise InputError(msg, "correct id, subject, keep or [[column]] in the policy")
     if dropped and policy.strict_columns:
-        said = ", ".join(repr(name) for name in dropped)
-        line = ", ".join(f'"{name}"' for name in (*policy.keep, *dropped))
-        msg = f"strict_columns: the policy does not say what becomes of column {said}"
-        raise InputError(
-            msg, f"release it, let it pass in clear with keep = [{line}], or set strict_columns = false to drop it"
-        )
+        msg = f"strict_columns: the policy does not say what becomes of {', '.join(dropped)} of the source"
+        raise InputError(msg, "release it, name it in keep, or set strict_columns = false to drop it")
 
 
 def _check_writable(policy: Policy, found: pl.Schema, file_format: str) -> None:

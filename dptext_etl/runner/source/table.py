@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import polars as pl
 
-from dptext_etl.errors import InputError, seam
+from dptext_etl.errors import InputError, by_place, seam
 from dptext_etl.runner.layout import FORMATS, Layout, format_of, is_remote
 from dptext_etl.runner.source import table_formats
 
@@ -127,13 +127,14 @@ class Files:
         """
         if self.format not in {"parquet", "csv"} or len(self.paths) < 2:
             return
-        first = self._columns(self.paths[0])
+        wanted, first = list(columns), self._columns(self.paths[0])
         for path in self.paths[1:]:
             here = self._columns(path)
-            for name in dict.fromkeys([*(name for name in columns if name in first), *first, *here]):
+            for name in dict.fromkeys([*(name for name in wanted if name in first), *first, *here]):
                 if here.get(name) != first.get(name):
-                    first_has = f"the first file {self.paths[0]} has {_said(name, first)}"
-                    msg = f"the file {path} has {_said(name, here)}, and {first_has}"
+                    said = f"column {name!r}" if name in wanted else by_place([name], here if name in here else first)
+                    first_has = f"the first file {self.paths[0]} has {_said(name, said, first)}"
+                    msg = f"the file {path} has {_said(name, said, here)}, and {first_has}"
                     raise InputError(msg, "write the files alike, or name those that are: a run reads one table")
 
     def _columns(self, path: str) -> pl.Schema:
@@ -143,8 +144,8 @@ class Files:
             return pl.scan_csv(glob.escape(path), infer_schema=False).collect_schema()
 
 
-def _said(name: str, found: pl.Schema) -> str:
-    return f"column {name!r} of type {found[name]}" if name in found else f"no column {name!r}"
+def _said(name: str, said: str, found: pl.Schema) -> str:
+    return f"{said} of type {found[name]}" if name in found else f"no such column ({said} of the other)"
 
 
 def schema_of(frame: pl.LazyFrame) -> pl.Schema:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +64,7 @@ def facts(
         "sink": _place(sink or layout.sink, public=public),
         "gates": [{"name": name, "catches": _catches(name)} for name in manifest.gates],
         "columns": [_column(column) for column in manifest.columns],
+        "record": _record(manifest.columns),
         "caps": [],
         "public": public,
         "written_by": f"dptext_etl {dptext_etl.__version__}",
@@ -105,6 +107,12 @@ def _column(claim: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _record(columns: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
+    """Return the worst case of one record over all its text columns, which add up."""
+    worst = {name: [column[f"largest_{name}"] for column in columns] for name in ("epsilon", "delta")}
+    return {name: "inf" if "inf" in amounts else math.fsum(amounts) for name, amounts in worst.items()}
+
+
 def _add_claims(found: dict[str, Any], exported: Mapping[str, Any]) -> None:
     """Add what the ledger pinned for each column: neighbours, configuration, hashes of public inputs."""
     releases = exported["datasets"].get(found["dataset"], {}).get("releases", [])
@@ -116,15 +124,16 @@ def _add_claims(found: dict[str, Any], exported: Mapping[str, Any]) -> None:
 
 
 def _add_charges(found: dict[str, Any], releases: list[dict[str, Any]]) -> None:
-    """Add the largest charge of a record, and how many records were charged."""
+    """Add the largest charge of a record, and how many records were charged; canary rows are no records."""
     for column in found["columns"]:
         for release in releases:
             named = (release["dataset"], release["column"], release["release"])
             if named == (found["dataset"], column["name"], found["release"]):
-                largest = _units(release["max_eps_pure"])
+                largest = _units(release["max_eps_approx"])
                 column["charged"] = {
                     "largest_epsilon": largest,
-                    "records": release["committed"],
+                    "largest_delta": _units(release["max_delta"]),
+                    "records": release["records"] - release["canaries"],
                     "log10_odds": _odds(largest),
                     "by": "draws made" if release["expost"] else "worst case of the record's own length",
                 }

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 VACUOUS = 30
@@ -50,6 +51,7 @@ def sections(found: dict[str, Any]) -> list[Section]:
     return [
         _released(found),
         *(part for column in found["columns"] for part in (_promise(column), _cost(column))),
+        _whole(found),
         *caps,
         _gates(found),
         _assumptions(found),
@@ -82,17 +84,14 @@ def _in_clear(found: dict[str, Any]) -> str:
 
 
 def _promise(column: dict[str, Any]) -> Section:
-    told = [f"{name}: {meaning}" for name, meaning in column["disclosures"].items()]
-    bound = (
-        "A reader of a record's released text, who may know everything else, can shift the odds between any two "
-        "texts that it may come from by a bounded factor alone. "
-        f"The bound, ε, is {column['epsilon']:g} per {column['unit']}."
-    )
+    exact = [f"{name}: {meaning}" for name, meaning in column["disclosures"].items()]
+    facts = f"These facts of each text are released exactly: {'; '.join(exact)}." if exact else ""
     return Section(
         f"{column['name']}: what is promised",
-        (bound, f"Beside that, these facts of each text are released exactly: {'; '.join(told)}."),
+        tuple(filter(None, (_bound(column), facts))),
         (
             ("mechanism", column["mechanism"]),
+            ("its parameter ε", _number(column.get("parameter", column.get("epsilon", "inf")))),
             ("kind of guarantee", f"{column['class']}: {column['meaning']}"),
             ("compared are", column.get("neighbours", "see the ledger")),
             *((f"ε {_number(part['epsilon'])} pays for", part["pays"]) for part in column.get("budget", ())),
@@ -103,46 +102,115 @@ def _promise(column: dict[str, Any]) -> Section:
     )
 
 
+def _bound(column: dict[str, Any]) -> str:
+    """State the bound that the ledger charges, or that there is none."""
+    worst = column["worst_case"]
+    if isinstance(worst["epsilon"], str):
+        return (
+            "No bound holds: a reader may tell two texts apart with certainty, whatever the mechanism's parameter is."
+        )
+    agree = " that agree on the facts below" if column["disclosures"] else ""
+    plus = ", plus δ" if worst["delta"] else ""
+    says = (
+        f"Take any two texts{agree}. Whatever a reader knows, any released text is at most e^ε times as likely under "
+        f"one as under the other{plus}. "
+    )
+    if "unit_epsilon" not in column:  # of a manifest that an earlier version wrote
+        return says + f"For the longest text that the policy admits, {_amounts(worst)}."
+    one = _amounts({"epsilon": column["unit_epsilon"], "delta": column["unit_delta"]})
+    if column["unit"] == "record":
+        return says + f"For every text, {one}."
+    longest = f"{_amounts(worst)} for the longest text that the policy admits ({worst['words']:,} words)"
+    return says + f"For a text of one {column['unit']}, {one}. It grows with the text, up to {longest}."
+
+
 def _cost(column: dict[str, Any]) -> Section:
     worst, charged = column["worst_case"], column.get("charged")
     says = []
-    rows = [
-        (
-            "worst case, said before any text was read",
-            f"ε {_number(worst['epsilon'])}, δ {_number(worst['delta'])} (a text of {worst['words']:,} words)",
-        )
-    ]
+    rows = [("worst case, known before any text was read", f"{_amounts(worst)} (a text of {worst['words']:,} words)")]
     if charged:
-        rows.insert(0, ("largest charge of a record", f"ε {_number(charged['largest_epsilon'])}"))
-        rows.append(("records charged", f"{charged['records']:,}, canary rows included"))
-        says.append(meaning_of(charged["largest_epsilon"]))
-        if charged["largest_epsilon"] != worst["epsilon"]:
+        largest = {"epsilon": charged["largest_epsilon"], "delta": charged["largest_delta"]}
+        rows.insert(0, ("largest charge of a record", _amounts(largest)))
+        rows.append(("records charged", f"{charged['records']:,}"))
+        says.append(meaning_of(largest["epsilon"], largest["delta"], disclosed=bool(column["disclosures"])))
+        if largest["epsilon"] != worst["epsilon"]:
             says.append(
                 "The worst case is that of the longest text that the policy admits. It is what the published table "
-                "alone can promise; the ledger charges what each record really took."
+                "alone can promise; the ledger charges what each record took."
             )
     else:
-        says.append(meaning_of(worst["epsilon"]))
-    if worst["delta"]:
-        says.append(f"With probability {_number(worst['delta'])} the bound may fail (δ).")
+        says.append(meaning_of(worst["epsilon"], worst["delta"], disclosed=bool(column["disclosures"])))
     return Section(f"{column['name']}: what it cost", tuple(says), tuple(rows))
 
 
-def meaning_of(epsilon: float | str) -> str:
-    """Say what an epsilon of a whole record means: by how much odds move, and what a guess can become."""
+def _whole(found: dict[str, Any]) -> Section:
+    """State the sums that matter to a record with several texts, and to a person with several records."""
+    columns, amounts, rows = found["columns"], found["record"], []
+    disclosed = any(column["disclosures"] for column in columns)
+    if all("charged" in column for column in columns):
+        charges = [column["charged"] for column in columns]
+        amounts = {name: _sum([charge[f"largest_{name}"] for charge in charges]) for name in ("epsilon", "delta")}
+        rows.append(("charged to a record at most, over its text columns", _amounts(amounts)))
+    rows.append(("worst case of a record, over its text columns", _amounts(found["record"])))
+    says = [
+        f"The text columns of a record add up. {meaning_of(amounts['epsilon'], amounts['delta'], disclosed=disclosed)}"
+    ]
+    for cap in found["caps"]:
+        epsilon = cap["limits"].get("eps_pure", cap["limits"].get("eps_approx"))
+        if epsilon is not None:
+            limit = {"epsilon": epsilon, "delta": cap["limits"].get("delta", 0)}
+            rows.append((f"cap of a {cap['unit']}: {cap['scope']}", _amounts(limit)))
+            bound = meaning_of(epsilon, limit["delta"], disclosed=disclosed)
+            says.append(f"Everything that is released of one {cap['unit']} under the cap adds up. {bound}")
+    if not found["caps"]:
+        says.append("This page states no cap per person. Without one, a person with k records loses k times as much.")
+    return Section("Per record and per person", tuple(says), tuple(rows))
+
+
+def meaning_of(epsilon: float | str, delta: float | str = 0, *, disclosed: bool = False) -> str:
+    """Say what an epsilon means: by how much odds move, and what a guess can become.
+
+    Args:
+        epsilon: The bound; "inf" if there is none.
+        delta: Its delta.
+        disclosed: Whether facts of a text are released exactly; the bound then compares texts that agree on them.
+    """
     if isinstance(epsilon, str):
-        return "No bound on the odds is known."
+        return "No bound on the odds holds."
     if epsilon >= VACUOUS:
         return (
-            f"At ε = {epsilon:g} the odds may move by 10^{epsilon / math.log(10):.1f}: the bound says nothing in "
-            "practice. What protects then is what attackers fail at: `dptext evaluate` measures it."
+            f"At ε = {_number(epsilon)} the odds may move by 10^{_number(epsilon / math.log(10), 3)}: the bound says "
+            "nothing in practice. What protects then is what attackers fail at: `dptext evaluate` measures it."
         )
     factor = math.exp(epsilon)
+    at, times = _number(epsilon), _number(factor, 3)
+    agree = " that agree on what is released exactly" if disclosed else ""
+    if delta:
+        return (
+            f"At ε = {at} and δ = {_number(delta)}, of two texts{agree}, any outcome is at most {times} times as "
+            "likely under one as under the other, plus δ. δ is not the chance that the odds move further: that chance "
+            "can be larger."
+        )
     odds = factor * 0.01 / 0.99
+    guess = _number(100 * odds / (1 + odds), 3)
+    among = f"Among texts{agree}, a guess" if disclosed else "A guess"
+    besides = " What is released exactly may rule out the other texts with certainty." if disclosed else ""
     return (
-        f"At ε = {epsilon:g} the odds move by a factor of {factor:,.3g} at most: a guess that was right with a chance "
-        f"of 1 % is right with a chance of {100 * odds / (1 + odds):.3g} % at most after the release."
+        f"At ε = {at} the odds between two texts{agree} move by a factor of {times} at most. {among} that was right "
+        f"with a chance of 1 % is right with a chance of {guess} % at most after the release.{besides}"
     )
+
+
+def _amounts(amounts: Mapping[str, float | str]) -> str:
+    """Write an epsilon, and its delta if there is one; no finite epsilon where there is none."""
+    if isinstance(amounts["epsilon"], str):
+        return "no finite ε"
+    delta = amounts["delta"]
+    return f"ε {_number(amounts['epsilon'])}" + (f", δ {_number(delta)}" if delta else "")
+
+
+def _sum(amounts: Sequence[float | str]) -> float | str:
+    return "inf" if "inf" in amounts else math.fsum(float(amount) for amount in amounts)
 
 
 def _cap(cap: dict[str, Any]) -> Section:
@@ -195,5 +263,12 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(names) or "none"
 
 
-def _number(amount: float | str) -> str:
-    return "unbounded" if isinstance(amount, str) else f"{amount:,.6g}"
+def _number(amount: float | str, digits: int = 6) -> str:
+    """Write an amount to so many digits, rounded up: what is printed as a bound is one."""
+    if isinstance(amount, str):
+        return "unbounded"
+    exact = Decimal(repr(float(amount)))
+    if not exact:
+        return "0"
+    up = exact.quantize(Decimal(1).scaleb(exact.adjusted() - digits + 1), ROUND_CEILING).normalize()
+    return f"{up:,f}" if up >= Decimal("0.001") else f"{up.normalize():g}".replace("E", "e")

@@ -30,6 +30,8 @@ pub enum Punctuation {
 pub enum Unknown {
     /// A uniform draw from the outputs: one position, like any word.
     Uniform,
+    /// A draw from the law of the first input: one position, like any word (docs/spec/privacy.md#unknown-words).
+    First,
     /// Leaves no trace: neither a word nor a position.
     Drop,
     /// Released as it is, without a draw.
@@ -111,6 +113,11 @@ impl InputPolicy {
             .hint("drop punctuation and give numbers and oov another value than \"keep\""));
         }
         Ok(self)
+    }
+
+    /// Whether every word is a position, known or not.
+    pub fn draws_unknown(&self) -> bool {
+        [self.numbers, self.oov].iter().all(|rule| matches!(rule, Unknown::Uniform | Unknown::First))
     }
 
     /// Whether unknown words may be released as they are.

@@ -210,6 +210,7 @@ fn unknown(policy: &InputPolicy, word: &str) -> Fate {
     let rule = if words::is_number(word) { policy.numbers } else { policy.oov };
     match rule {
         Unknown::Uniform => Fate::Uniform,
+        Unknown::First => Fate::Draw(0),
         Unknown::Drop => Fate::Drop,
         Unknown::Keep => Fate::Copy,
     }

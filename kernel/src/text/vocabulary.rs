@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::errors::{Error, Result};
-use crate::text::input_policy::{InputPolicy, Unknown};
+use crate::text::input_policy::InputPolicy;
 use crate::text::lexicon::{Entry, Lexicon};
 use crate::text::outputs::{Outputs, PAD};
 use crate::text::packed::Packed;
@@ -41,7 +41,7 @@ impl Vocabulary {
 
     /// Whether every word of any text is drawn, known or not.
     pub fn draws_all(&self, policy: &InputPolicy) -> bool {
-        !self.keeps && policy.numbers == Unknown::Uniform && policy.oov == Unknown::Uniform
+        !self.keeps && policy.draws_unknown()
     }
 
     /// Refuses a hidden length where `PAD` is missing or words kept in clear would tell the length.

@@ -1,0 +1,100 @@
+"""What is printed as a bound is what the ledger charges, for every mechanism; where no bound holds, none is printed."""
+
+import re
+
+import pyarrow as pa
+import pytest
+
+from dptext_etl import ColumnPolicy, available, load
+from dptext_etl.cli.render import mechanism_facts
+from dptext_etl.column import INFINITE, worst_case
+from dptext_etl.errors import PolicyError
+from dptext_etl.guarantee import FINE, MICRO
+from dptext_etl.runner.claims import _claim, guarantee_of
+from dptext_etl.runner.statement.facts import _column, _record
+from dptext_etl.runner.statement.sections import sections
+
+BETA = 3 * 10**5
+"""What the copy gate may add to delta, in steps of 10^-15."""
+
+
+def charged(mechanism, words, delta):
+    """What the ledger reserves for a text of so many draws: epsilon and delta, or None."""
+    _, found = worst_case(mechanism, pa.array([words], pa.uint32()), pa.array(["word"]))
+    if found["eps_approx"][0] == INFINITE:
+        return None
+    return found["eps_approx"][0] / MICRO, (found["delta"][0] + delta) / FINE
+
+
+def stated(policy, delta):
+    claim = _claim(policy, guarantee_of(policy.mechanism, delta), delta)
+    found = {"columns": [_column(claim)], "record": _record([claim]), "caps": [], "gates": [], "lacks": []}
+    names = ("dataset", "release", "id", "sink", "manifest_sha256", "written_by")
+    found |= {"partition": None, "version": 1, "rows": 1, "in_clear": ["id"], **dict.fromkeys(names, "id")}
+    return claim, sections(found)
+
+
+@pytest.fixture(params=[0, BETA])
+def delta(request):
+    return request.param
+
+
+EVERY = [(name, variant) for name in available() for variant in mechanism_facts.variants(load(name)) or [None]]
+
+
+@pytest.fixture(params=EVERY, ids=str)
+def every(request, key):
+    """Every variant of every mechanism, and a policy for it."""
+    name, variant = request.param
+    if load(name).accelerated:
+        pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+    mechanism = load(name).example().model_copy(update={"variant": variant} if variant else {})
+    allow = mechanism.guarantee.disclosures
+    try:
+        mechanism.cfg()
+    except PolicyError:
+        pytest.skip("this variant takes a pruned model, which the example lacks; its charges are those of the others")
+    names = {"dataset": "demo", "column": "text", "release": "r1", "key": key, "accept_unbounded": {"UMLDP"}}
+    return name, variant, ColumnPolicy(mechanism=mechanism, allow=allow, **names)
+
+
+def test_a_claim_is_what_the_ledger_charges(every, delta):
+    mechanism = every[2].mechanism
+    claim, _ = stated(every[2], delta)
+    none = {name: ("inf", claim[f"{name}_delta"]) for name in ("unit", "largest")}
+    for name, words in (("unit", 1), ("largest", mechanism.most_positions)):
+        said = claim[f"{name}_epsilon"], claim[f"{name}_delta"]
+        assert said == (charged(mechanism, words, delta) or none[name])
+    assert claim["parameter"] == mechanism.epsilon
+
+
+def test_a_page_has_no_other_bound(every, delta):
+    """Every epsilon in its sentences is one that is charged; the parameter stands in a table, under its name."""
+    claim, found = stated(every[2], delta)
+    known = {claim[name] for name in ("unit_epsilon", "largest_epsilon")}
+    said = [sentence for section in found for sentence in section.says]
+    numbers = {float(number.replace(",", "")) for text in said for number in re.findall(r"ε (?:= )?([\d.,]*\d)", text)}
+    assert all(any(number == pytest.approx(each, rel=1e-5) for each in known if each != "inf") for number in numbers)
+    assert bool(numbers) == (claim["largest_epsilon"] != "inf")
+    if claim["largest_epsilon"] == "inf":
+        assert any("No bound" in text for text in said)
+        assert not any("at most" in text for text in said)
+    else:
+        assert ("δ" in " ".join(said)) == (claim["largest_delta"] > 0)
+
+
+def test_the_parameter_is_not_the_bound(every):
+    """Known answers where the two differ: by 2 for plusminus, by gamma, by places, and no bound for SanText+."""
+    name, variant, policy = every
+    claim, _ = stated(policy, 0)
+    times = claim["unit_epsilon"] if claim["unit_epsilon"] == "inf" else claim["unit_epsilon"] / claim["parameter"]
+    mechanism = policy.mechanism
+    known = {
+        ("dpmlm", "plusminus"): 2,
+        ("diffractor", "tem"): getattr(mechanism, "gamma", 0),
+        ("diffractor", "geometric"): getattr(mechanism, "places", 1) - 1,
+        ("santext", "plus"): "inf",
+    }
+    if (name, variant) in known:
+        assert times == known[name, variant]
+        assert claim["largest_epsilon"] != claim["parameter"]

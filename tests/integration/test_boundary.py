@@ -1,0 +1,212 @@
+"""What leaves the boundary is a function of drawn text and declared disclosures (docs/boundary.md).
+
+Two tables have the same ids, people, kept columns and null texts, and texts as different as can be: two letters against
+80,000 bytes, known against unknown words, texts that a model fails on. A mechanism whose draws ignore the text releases
+the same from both. Then every byte outside must be equal; with a real mechanism, everything but the drawn texts.
+"""
+
+import json
+import re
+import stat
+
+import polars as pl
+import pyarrow.parquet as pq
+import pytest
+
+from dptext_etl import run
+from dptext_etl.runner import statement
+from dptext_etl.spark import privatize_frame
+from tests.cli.saying import dptext
+
+from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
+from .spark_runs import frame_of
+
+ROWS = 150
+WORDS = ("the", "of", "and", "house", "water")
+
+
+def short(i):
+    return WORDS[i % len(WORDS)]
+
+
+def long(i):
+    """Unknown words and digits, from 400 to 80,000 bytes."""
+    return "zqxv7" * (16_000 if i % 50 == 3 else 80 * (1 + i % 9))
+
+
+def same_length(i):
+    """As many words as `short`, as many bytes as `long`."""
+    return "q" * len(long(i))
+
+
+def table(text, rows=ROWS):
+    return pl.DataFrame(
+        {
+            "id": [f"r{i:05d}" for i in range(rows)],
+            "user_id": [f"u{i % 7}" for i in range(rows)],
+            "stars": [i % 5 for i in range(rows)],
+            "review": [None if i % 13 == 5 else text(i) for i in range(rows)],
+        }
+    )
+
+
+BLIND = {"name": "blind", "epsilon": 2.0}
+TIGHT = {"measure": "pure", "epsilon": 97.0, "period": "2026"}
+"""Admits some records of a person only because earlier ones gave draws back."""
+TIMED = {"seconds", "words_per_second", "profile"}
+INSIDE = {"reports", "staging"}
+"""Reports of copies compare raw with released texts: they stay inside (docs/boundary.md)."""
+
+POLICY = """
+dataset = "reviews"
+release = "2026-11"
+source = "raw.parquet"
+sink = "published"
+id = "id"
+subject = "user_id"
+keep = ["stars"]
+key = "file:noise.key"
+ledger = { url = "sqlite:///ledger.db" }
+shard_rows = 40
+shard_bytes = 6_000
+
+[[column]]
+name = "review"
+mechanism = { name = "blind", epsilon = 2.0 }
+"""
+
+
+@pytest.fixture
+def pair(make_job):
+    """Make two jobs over tables that differ in their texts alone, under one key."""
+
+    def make(first=short, second=long, rows=ROWS, **values):
+        values = {"cap": None, "shard_rows": 40, "shard_bytes": 6_000, **values}
+        column = [{"name": "review", "mechanism": values.pop("mechanism", BLIND)}]
+        return [
+            make_job(name, table(text, rows), column=column, **values)
+            for name, text in (("first", first), ("second", second))
+        ]
+
+    return make
+
+
+def names_and_modes(job):
+    """Every published file with its mode, and the folders above it."""
+    roots = [path for path in job.folder.iterdir() if path.name.startswith("published") and "staging" not in path.name]
+    found = [*roots, *(path for root in roots if root.is_dir() for path in root.rglob("*"))]
+    return {str(path.relative_to(job.folder)): stat.filemode(path.lstat().st_mode) for path in found}
+
+
+def parts(job):
+    """What the footers of published parts say of their structure."""
+    found = {}
+    for path in sorted(job.folder.glob("published.versions/v*/*.parquet")):
+        footer = pq.read_metadata(path)
+        groups = [footer.row_group(at) for at in range(footer.num_row_groups)]
+        found[path.name] = (footer.num_rows, [group.num_rows for group in groups], footer.metadata, footer.schema)
+    return found
+
+
+def said(job, summary, policy):
+    """All that is said of a run outside the boundary, and in counts inside it; times and places left out."""
+    with job.ledger() as ledger:
+        shown = [{**row, "published": len(row["published"])} for row in ledger.show()]
+        exported = ledger.export()
+    whole = {name: value for name, value in summary.as_dict().items() if name not in TIMED | INSIDE}
+    found = {
+        "summary": whole,
+        "ledger": shown,
+        "export": exported,
+        "public": statement.facts(policy=policy, public=True),
+    }
+    return json.loads(json.dumps(found).replace(str(job.folder), "FOLDER"))
+
+
+def outcome(job, **changes):
+    """Run, and collect everything that is outside."""
+    policy = job.policy(**changes)
+    summary = run(policy)
+    return job.files(), names_and_modes(job), said(job, summary, policy)
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "ndjson"])
+def test_equal_draws_leave_equal_bytes(pair, toys, suffix):  # noqa: F811
+    for first, second in zip(*(outcome(job, sink=f"{job.folder}/published.{suffix}") for job in pair()), strict=True):
+        assert first == second
+
+
+def test_parts_end_where_published_rows_do_not_where_raw_texts_fill_a_shard(pair, toys):  # noqa: F811
+    """The second table has a shard for nearly every row, and the parts of the first."""
+    one, other = pair()
+    outcome(one), outcome(other)
+    assert parts(one) == parts(other)
+    assert [rows for rows, *_ in parts(one).values()] == [40, 40, 40, 30]
+
+
+def test_what_a_cap_admits_does_not_depend_on_lengths(pair, toys):  # noqa: F811
+    """Draws that are given back make room; where shards end decides when."""
+    first, second = (outcome(job, cap=TIGHT) for job in pair())
+    assert first == second
+    assert 0 < first[2]["summary"]["rows"]["quarantined"] < ROWS
+
+
+def test_rows_that_are_added_later(pair, toys):  # noqa: F811
+    jobs = pair()
+    for job, text in zip(jobs, (short, long), strict=True):
+        outcome(job, incremental=True)
+        table(text, ROWS + 60).write_parquet(job.folder / "raw.parquet")
+    first, second = (outcome(job, incremental=True) for job in jobs)
+    assert first == second
+    assert first[2]["summary"]["published_rows"] == ROWS + 60
+
+
+def test_the_command_line_says_and_ends_alike(pair, toys):  # noqa: F811
+    """But for the reports, which say that they stay inside."""
+    said = []
+    for job in pair():
+        path = job.folder / "privacy.toml"
+        path.write_text(POLICY)
+        done = dptext("run", path)
+        output = done.output.replace(str(job.folder), "FOLDER")
+        output = re.sub(r"Reports \(inside the boundary.*?\n\n", "", output, flags=re.DOTALL)
+        said.append((done.exit_code, re.sub(r"[\d.,]+ (s\b|a second)", "TIME", output)))
+    assert said[0] == said[1]
+    assert said[0][0] == 0
+
+
+def test_dagster_keeps_equal_metadata(pair, toys):  # noqa: F811
+    pytest.importorskip("dagster", reason="dagster is not installed")
+    from dptext_etl.orchestration import materialize
+
+    found = []
+    for job in pair():
+        done = materialize(job.policy(), home=job.folder / "home")
+        assert done.success
+        (one,) = done.as_dict()["runs"]
+        timed = [facts.pop(name, None) for facts in one["assets"].values() for name in ("seconds", "words per second")]
+        assert any(timed)
+        kept = json.dumps([one["assets"], done.as_dict()["checks"]])
+        found.append(json.loads(kept.replace(str(job.folder), "FOLDER")))
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("more", [{}, {"length": "fixed", "n_max": 3}])
+def test_a_real_mechanism_changes_drawn_texts_alone(pair, small_vectors, more):
+    """Texts of one word each: they agree on their length, which is disclosed."""
+    jobs = pair(mechanism={"name": "santext", "epsilon": 1.0, "vectors": small_vectors, **more})
+    (_, *one), (_, *other) = (outcome(job) for job in jobs)
+    for found in (one[1], other[1]):
+        for place in (found["summary"], found["public"]):
+            for name in ("manifest", "manifest_sha256", "gates"):
+                place.pop(name, None)
+    assert one == other
+    assert parts(jobs[0]) == parts(jobs[1])
+
+
+def test_parts_of_spark_follow_from_ids(pair, spark, small_vectors):
+    jobs = pair(mechanism={"name": "santext", "epsilon": 1.0, "vectors": small_vectors})
+    for job in jobs:
+        privatize_frame(frame_of(spark, job), job.policy())
+    assert parts(jobs[0]) == parts(jobs[1])
+    assert names_and_modes(jobs[0]) == names_and_modes(jobs[1])

@@ -1,0 +1,96 @@
+"""Names of columns that no policy declares may be texts (a pivot, a file without a header): no door quotes them."""
+
+import logging
+
+import polars as pl
+import pytest
+
+from dptext_etl import Policy
+from dptext_etl.errors import DPTextError
+from dptext_etl.polars import run_frame
+from dptext_etl.runner import init, plan
+
+TEXTS = ["zzqone of the reviews", "my user zzqtwo", "zzqthree id", "zzqfour.text"]
+
+
+@pytest.fixture
+def pivoted(bench, tmp_path):
+    """A policy over a source with a column for each of some texts."""
+    raw = pl.read_parquet(bench.policy.source)
+    raw.with_columns(pl.lit(1).alias(text) for text in TEXTS).write_parquet(tmp_path / "raw.parquet")
+    values = bench.policy.model_dump(mode="json", by_alias=True, exclude_none=True)
+    places = {"source": str(tmp_path / "raw.parquet"), "sink": str(tmp_path / "out" / "reviews")}
+    return Policy.parse({**values, **places, "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"}})
+
+
+def said_by(work):
+    try:
+        return repr(work())
+    except DPTextError as error:
+        return str(error)
+
+
+def changed(policy, **values):
+    return Policy.parse({**policy.model_dump(mode="json", by_alias=True, exclude_none=True), **values})
+
+
+def drifting(policy, tmp_path):
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    raw = pl.read_parquet(policy.source)
+    raw.drop(TEXTS[0]).write_parquet(folder / "a.parquet")
+    raw.write_parquet(folder / "b.parquet")
+    return changed(policy, source=str(folder / "*.parquet"))
+
+
+REFUSED = {
+    "strict columns": lambda policy, _: changed(policy, strict_columns=True),
+    "a missing column": lambda policy, _: changed(policy, keep=["stars", "absent"]),
+    "files that differ": drifting,
+}
+
+
+@pytest.mark.parametrize("change", REFUSED.values(), ids=REFUSED)
+def test_refusals_name_places(pivoted, tmp_path, change):
+    policy = change(pivoted, tmp_path)
+    said = said_by(lambda: plan(policy))
+    assert "column" in said
+    assert "zzq" not in said
+    frame = pl.read_parquet(pivoted.source)
+    assert "zzq" not in said_by(lambda: run_frame(frame, changed(policy, source="frame")))
+
+
+def test_plans_runs_and_everything_published_name_places(pivoted, tmp_path, caplog, capsys):
+    caplog.set_level(logging.DEBUG)
+    (tmp_path / "policy.json").write_text(pivoted.model_dump_json(by_alias=True, exclude_none=True))
+    assert plan(pivoted).dropped == ["column 5", "column 6", "column 7", "column 8"]
+    summary = run_frame(pl.read_parquet(pivoted.source), pivoted)
+    assert "zzq" not in repr(summary) + str(summary.notes) + caplog.text + str(capsys.readouterr())
+    files = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "raw.parquet"]
+    assert len(files) > 3
+    assert not [path for path in files if b"zzq" in path.read_bytes()]
+
+
+FIRST_LINES = {
+    "no header": "1,zzqone of my reviews is that it is long,zzqtwo\n2,another,more\n",
+    "no header, one text": "7,zzqshort\n8,other\n",
+    "ids of letters": "r1,zzqone review,zzqtwo id of it that nobody reads\nr2,second,more\n",
+    "a pivot": "stars,zzqone of the reviews which is long,my user zzqtwo says it\n1,a,b\n",
+}
+
+
+@pytest.mark.parametrize("roles", [{}, {"id": "absent"}, {"texts": ["absent"]}])
+@pytest.mark.parametrize("lines", FIRST_LINES.values(), ids=FIRST_LINES)
+def test_a_first_policy_quotes_no_text_of_a_file_without_a_header(tmp_path, lines, roles):
+    (tmp_path / "raw.csv").write_text(lines)
+    assert "zzq" not in said_by(lambda: init(tmp_path / "raw.csv", **roles))
+    if "7," in lines:
+        assert "zzq" not in said_by(lambda: init(tmp_path / "raw.csv", id="7"))
+
+
+def test_a_first_policy_names_the_columns_that_it_guessed_alone(tmp_path):
+    pl.DataFrame({"id": ["a"], "user": ["u"], "review": ["t"], "zzqone is a text": [1]}).write_csv(tmp_path / "raw.csv")
+    made = init(tmp_path / "raw.csv")
+    assert 'name = "review"' in made
+    assert "column 4" in made
+    assert "zzq" not in made

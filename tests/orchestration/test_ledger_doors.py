@@ -1,0 +1,49 @@
+"""Settings of a ledger reach every process whole: each door passes every field, also one that is added tomorrow."""
+
+import pytest
+
+dg = pytest.importorskip("dagster", reason="dagster is not installed")
+
+from types import SimpleNamespace  # noqa: E402
+
+from dptext_etl.engines.spark.carried import CarriedLedger  # noqa: E402
+from dptext_etl.engines.spark.ledger_url import for_workers  # noqa: E402
+from dptext_etl.orchestration import LedgerResource  # noqa: E402
+from dptext_etl.orchestration.component import LedgerAttributes  # noqa: E402
+from dptext_etl.orchestration.resources import deployed  # noqa: E402
+from dptext_etl.policy import LedgerSpec  # noqa: E402
+
+
+@pytest.fixture
+def spec(tmp_path):
+    """A ledger in which no field has its default."""
+    made = LedgerSpec(url="env:LEDGER_SECRET", id_key="env:IDS_SECRET", anchors=str(tmp_path / "anchors"))
+    assert made.model_fields_set == set(LedgerSpec.model_fields), "give the new field a value here"
+    return made
+
+
+@pytest.mark.parametrize("kind", [LedgerResource, LedgerAttributes, CarriedLedger])
+def test_a_door_has_every_field(kind):
+    assert set(LedgerSpec.model_fields) <= set(kind.model_fields)
+
+
+def test_dagsters_resource_takes_and_gives_every_field(spec):
+    policy = SimpleNamespace(ledger=spec, model_copy=lambda update: SimpleNamespace(**update))
+    resource = LedgerResource.of(policy)
+    key = SimpleNamespace(reference="env:KEY_SECRET")
+    context = SimpleNamespace(resources=SimpleNamespace(ledger=resource, key=key))
+    there = deployed(policy, context, SimpleNamespace(ledger="ledger", key="key"))
+    assert there.ledger == spec
+
+
+def test_the_component_passes_every_field(spec):
+    attributes = LedgerAttributes(**spec.model_dump())
+    resource = LedgerResource(**attributes.model_dump())
+    assert {name: getattr(resource, name) for name in LedgerSpec.model_fields} == spec.model_dump()
+
+
+def test_workers_of_spark_get_every_field(spec, monkeypatch):
+    monkeypatch.setenv("LEDGER_SECRET", "postgresql://127.0.0.1/dptext")
+    assert for_workers(spec) == spec
+    carried = CarriedLedger(**spec.model_dump(), ledger_id="x", cap=None, on_cap="quarantine", unit="record")
+    assert {name: getattr(carried, name) for name in LedgerSpec.model_fields} == spec.model_dump()

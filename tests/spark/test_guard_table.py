@@ -1,0 +1,26 @@
+"""The table of docs/spark.md says what the guard does with each query, and each line that it proposes passes."""
+
+import pytest
+
+from dptext_etl.errors import GateError
+
+from ..docs.guard_tables import rows
+
+pytest.importorskip("pyspark", reason="pyspark is not installed (extra: spark)")
+
+from dptext_etl.spark import guard, register
+
+from .films import FORM
+
+
+@pytest.mark.parametrize(("query", "said", "instead"), rows("spark.md"))
+def test_the_table_holds(films, policy, query, said, instead):
+    allowed = policy.mechanism.guarantee.disclosures
+    policy = policy.model_copy(update={"allow": allowed})
+    register(films, "private_review", policy, form=FORM)
+    if said.startswith("passes"):
+        guard(films.sql(query), policy=policy, id="id")
+    else:
+        with pytest.raises(GateError, match=said.removeprefix("refused: ")):
+            guard(films.sql(query), policy=policy, id="id")
+        guard(films.sql(instead), policy=policy, id="id")
