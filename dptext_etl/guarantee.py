@@ -213,17 +213,24 @@ class Spend:
         return cls(eps_pure=0, eps_tight=0, eps_approx=0, delta=0, rho=0, mu2=0, eps_metric=0, diameter=0)
 
     def __add__(self, other: Spend) -> Spend:
-        """Compose two spends: add the amounts, unite the disclosures, and keep the weaker class."""
+        """Compose two spends: add the amounts, unite the disclosures, and keep the weaker class.
+
+        Epsilons per unit of distance add up in one metric alone.
+        """
         if not isinstance(other, Spend):
             return NotImplemented
+        metrics = {spend.metric_id for spend in (self, other) if spend.eps_metric}
+        sums = {name: getattr(self, name) + getattr(other, name) for name in ADDITIVE}
+        if len(metrics) > 1:
+            sums["eps_metric"] = math.inf
         return Spend(
             guarantee_class=max(self.guarantee_class, other.guarantee_class, key=_STRENGTH.index),
             disclosures=self.disclosures | other.disclosures,
             diameter=max(self.diameter, other.diameter),
-            metric_id=self.metric_id if self.metric_id == other.metric_id else None,
+            metric_id=metrics.pop() if len(metrics) == 1 else None,
             n_worst=self.n_worst + other.n_worst,
             assumptions=self.assumptions | other.assumptions,
-            **{name: getattr(self, name) + getattr(other, name) for name in ADDITIVE},
+            **sums,
         )
 
     @property

@@ -215,10 +215,7 @@ def _notes(policy: Policy, held: int) -> list[str]:
         notes.append("where length is not disclosed, every record is charged for the longest text")
     for item in policy.column_policies():
         for step in item.postprocess:
-            learnt = {"public": "public texts", "disjoint-records": "other records"}[str(step.provenance)]
-            said = (
-                f"column {item.column!r}: {step.name} rewrites what was released, at no cost: it learnt from {learnt}"
-            )
+            said = f"column {item.column!r}: {step.name} rewrites what was released, at no cost"
             other = step.learnt_for not in {None, item.mechanism.cfg()}
             notes.append(said + (", and from releases of another mechanism or configuration" if other else ""))
     return notes

@@ -21,8 +21,7 @@ def require_provenance(policy: Policy) -> None:
         policy: The policy of the run.
 
     Raises:
-        PolicyError: Nobody declares what a model learnt from; or it learnt from other records of the same kind, and a
-            person may have records on both sides.
+        PolicyError: Nobody declares what a model learnt from; or it learnt from private records.
     """
     for column in policy.column_policies():
         for step in column.postprocess:
@@ -31,6 +30,6 @@ def require_provenance(policy: Policy) -> None:
                 raise PolicyError(
                     f"{where} costs nothing only if it learnt from public texts; nobody declares it", _DECLARE
                 )
-            if step.provenance == "disjoint-records" and policy.unit != "record":
-                msg = f"{where} learnt from other records, which may be of the same people, and the unit is the subject"
-                raise PolicyError(msg, 'take a model that learnt from public texts, or declare unit = "record"')
+            if step.provenance != "public":
+                msg = f"{where} learnt from other private records, and what it tells of them is charged nowhere"
+                raise PolicyError(msg, "take a model that learnt from public texts, or from released ones")

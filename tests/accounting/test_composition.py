@@ -15,7 +15,7 @@ spends = st.builds(
     disclosures=st.frozensets(st.sampled_from(list(Disclosure)), max_size=3),
     n_worst=st.integers(0, 1000),
     diameter=amounts,
-    metric_id=st.sampled_from([None, "l2"]),
+    metric_id=st.sampled_from([None, "l1", "l2"]),
     assumptions=st.frozensets(st.sampled_from(["PRF", "UNIQUE_IDS"])),
     **dict.fromkeys(ADDITIVE, amounts),
 )
@@ -27,9 +27,18 @@ def test_composition_is_associative_and_never_decreases(a, b, c):
     both = compose([a, b])
     for name in ADDITIVE:
         assert getattr(both, name) >= getattr(a, name)
-        assert getattr(both, name) == getattr(a, name) + getattr(b, name)
+        if name != "eps_metric" or a.metric_id == b.metric_id:
+            assert getattr(both, name) == getattr(a, name) + getattr(b, name)
     assert both.disclosures == a.disclosures | b.disclosures
     assert both.assumptions == a.assumptions | b.assumptions
+
+
+def test_epsilons_per_distance_add_up_in_one_metric_alone():
+    near, far = (Spend(eps_metric=3, diameter=9, metric_id=name) for name in ("l1", "l2"))
+    assert (compose([near, near]).eps_metric, compose([near, near]).metric_id) == (6, "l1")
+    for both in (compose([near, far]), compose([near, Spend(eps_metric=3)])):
+        assert (both.eps_metric, both.metric_id) == (math.inf, None)
+    assert near + Spend.zero() == near
 
 
 def test_nothing_costs_nothing():

@@ -38,7 +38,7 @@ class Memoised(CusText):
     def release(self, texts, keys):
         released, seen = super().release(texts, keys), {}
         again = [
-            " ".join(seen.setdefault(word, other) for word, other in zip(text.split(), out.split(), strict=True))
+            " ".join(seen.setdefault(word, other) for word, other in zip(text.split(), out.split(), strict=bool(out)))
             for text, out in zip(texts.to_pylist(), released.text.to_pylist(), strict=True)
         ]
         return Released(pa.array(again, pa.large_string()), released.positions)
@@ -50,7 +50,7 @@ class TopThree(CusText):
     def release(self, texts, keys):
         released = super().release(texts, keys)
         likeliest = {}
-        for text in set(texts.to_pylist()):
+        for text in set(texts.to_pylist()) - {"?!", ""}:  # which have no word
             outputs, chances = self.transition(text.split()[0])
             likeliest[text] = [outputs[at] for at in np.argsort([-float(chance) for chance in chances])[:3]]
         again = [

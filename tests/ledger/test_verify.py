@@ -1,10 +1,12 @@
 """Verification finds whatever is edited, removed, reordered or inserted, and names the batch."""
 
+import sqlite3
 from contextlib import suppress
 
 import numpy as np
 import pytest
 
+from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Scope
 from dptext_etl.ledger.storage import passes as module
 from dptext_etl.policy import Cap
@@ -185,3 +187,25 @@ def test_a_record_that_is_charged_twice_is_found(kit, monkeypatch):
 def test_an_empty_ledger_is_sound(kit):
     assert kit.sound()["events"] == 0
     assert kit.ledger.verify().as_dict()["ok"] is True
+
+
+def test_every_stored_field_may_hold_anything(full):
+    """A verdict comes of every edit, and no error of json, NumPy or the database's driver."""
+    columns = full.ledger._book.store.columns()
+    for table in ("event", "release", "scope", "member", "batch", "publication", "burnt", "frozen", "tally", "meta"):
+        for name in columns[table]:
+            for value in ("{", '["x"]', "{}", "", -1, 2**62):
+                report = problems_or_refusal(full, f"update {table} set {name}=?", value)
+                assert report is None or all(isinstance(problem, str) for problem in report)
+
+
+def problems_or_refusal(kit, statement, value):
+    """The problems that an edit gives; None where the database refuses it."""
+    try:
+        return problems(kit, statement, value)
+    except (sqlite3.Error, LedgerError):
+        return None
+    except Exception as error:
+        if type(error).__module__.startswith("psycopg"):
+            return None
+        raise

@@ -25,7 +25,7 @@ from dptext_etl.evaluation.auditing.choice import of_choice
 from dptext_etl.evaluation.auditing.divided import limit_of
 from dptext_etl.evaluation.auditing.models import most_trials, step_of, trials_of_step
 from dptext_etl.evaluation.auditing.result import ROUNDING, Audit, Trial
-from dptext_etl.evaluation.auditing.trials import trials
+from dptext_etl.evaluation.auditing.trials import REPEATED, trials
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.families.model import ModelMechanism
@@ -41,7 +41,7 @@ ALARM = 1e-6
 NEAR = 3.0
 """Loss between the two words that the audit chooses to test a metric claim."""
 
-_PER_PAIR, _REPEATED = 2, 3
+_PER_PAIR = 2
 _LEAST_DRAWS = 1_000
 
 
@@ -120,7 +120,7 @@ def audit_mechanism(
     charged = min(claim, claim if tight is None else tight)
     pairs = _pairs(mechanism, table)
     levels = list(_levels(mechanism, claim, draws, pairs))
-    many = sum(_PER_PAIR * len(chosen) + _REPEATED for _, chosen in levels)
+    many = sum(_PER_PAIR * len(chosen) + REPEATED for _, chosen in levels)
     done = []
     for level, chosen in levels:
         progress(f"trials at epsilon {level.epsilon:g}")
@@ -201,7 +201,7 @@ def _levels(
     The configured mechanism gets the first pair, to show its loss as far as possible, and all other pairs whose claim
     can be refuted.
     """
-    reach = bound.largest(draws, ALARM / (2 * (_PER_PAIR * len(pairs) + _REPEATED)))
+    reach = bound.largest(draws, ALARM / (2 * (_PER_PAIR * len(pairs) + REPEATED)))
     limits = [(pair, _limit(mechanism, pair)) for pair in pairs]
     yield mechanism, [limits[0], *(item for item in limits[1:] if item[1] < reach)]
     if claim > reach / 2:
@@ -222,7 +222,7 @@ def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
     policy, disclosed = mechanism.input_policy(), mechanism.guarantee.disclosures
     letters, digits = _unknown_words(mechanism)
     if policy["oov"] == policy["numbers"] != "keep":
-        pairs.append(_Pair(letters, digits))
+        pairs += [_Pair(letters, digits), _Pair(f"{word} {letters}", f"{word} {digits}")]
     if policy["oov"] in ("uniform", "first") and not disclosed & {
         Disclosure.CLUSTER,
         Disclosure.OOV_FLAG,
@@ -231,6 +231,10 @@ def _pairs(mechanism: WordMechanism, table: Certificate | None) -> list[_Pair]:
         pairs.append(_Pair(word, letters))
     if mechanism.hides_length:
         pairs.append(_Pair(word, ""))
+    if mechanism.hides_length or policy["oov"] == "drop":
+        pairs.append(_Pair(letters, ""))
+    if policy["punctuation"] == "drop":
+        pairs.append(_Pair("?!", ""))
     if near := _near(mechanism, word):
         pairs.append(near)
     return pairs

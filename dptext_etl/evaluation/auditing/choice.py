@@ -1,4 +1,4 @@
-"""Say what an audit of whole public texts compares: one draw between two texts of the corpus, and an empty text."""
+"""Say what an audit of whole public texts compares: texts of the corpus, unknown words, and texts without any."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from typing import Any
 from dptext_etl import _kernel
 from dptext_etl.evaluation.auditing import bound
 from dptext_etl.evaluation.auditing.result import ROUNDING, Audit, Trial
-from dptext_etl.evaluation.auditing.trials import Counts, Subject, trials_of
+from dptext_etl.evaluation.auditing.trials import REPEATED, Counts, Pair, Subject, trials_of
 from dptext_etl.families.choice import ChoiceMechanism
 
-MOST_TRIALS = 2 * (2 * 2 + 2)
-"""Largest number of trials: of two levels, each with two pairs both ways, and two of repeated draws."""
+UNKNOWN = ("qzxvkj", "90417735")
+"""Two texts that no public corpus holds a word of."""
+_PAIRS = 5
+MOST_TRIALS = 2 * (2 * _PAIRS + REPEATED)
+"""Largest number of trials: of two levels, each with some pairs both ways, and those of repeated draws."""
 
 
 def of_one_draw(mechanism: ChoiceMechanism) -> ChoiceMechanism:
@@ -38,7 +41,10 @@ def trials_of_choice(
         levels.append(mechanism.model_copy(update={"epsilon": float(f"{reach / 2:.3g}")}))
     for level in levels:
         text, other = level.far_texts()
-        for counts in trials_of(Subject(level, None), [(text, other), (text, "")], draws, secrets):
+        pairs: list[Pair] = [(text, other), (text, ""), UNKNOWN, (text, UNKNOWN[0])]
+        if level.null_as_empty:
+            pairs.append((text, None))
+        for counts in trials_of(Subject(level, None), pairs, draws, secrets):
             yield level, counts
 
 

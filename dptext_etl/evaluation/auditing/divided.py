@@ -7,12 +7,24 @@ the position in which they differ (docs/spec/privacy.md#theorem-a, docs/spec/pri
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TypeVar
+
+from pydantic import PrivateAttr
+
+from dptext_etl.allocation import Allocation, Place
 from dptext_etl.families.allocated import Allocated
 from dptext_etl.guarantee import MICRO
 from dptext_etl.mechanism import Mechanism
 
+Kind = TypeVar("Kind", bound=Mechanism)
+
 POSITIONS = "two positions"
 """Name of the trial whose texts have two draws, the second of which differs."""
+OF_TWO = "one draw of two"
+"""Name of the trial of one such text and another, by what both release."""
+PASSES = "two passes"
+"""Name of the trial of what the first and the second pass of a text of one draw release."""
 
 
 def limit_of(mechanism: Mechanism, trial: str, otherwise: float) -> float:
@@ -24,7 +36,7 @@ def limit_of(mechanism: Mechanism, trial: str, otherwise: float) -> float:
         otherwise: The bound where every draw has the same epsilon, and of texts of one draw.
     """
     allocation = mechanism.allocation if isinstance(mechanism, Allocated) else None
-    if allocation is None or trial != POSITIONS:
+    if allocation is None or trial not in (POSITIONS, OF_TWO):
         return otherwise
     if allocation.template is None:
         return mechanism.epsilon
@@ -35,3 +47,39 @@ def whole(mechanism: Mechanism) -> float | None:
     """Return the epsilon of a record where one budget is divided among its draws; otherwise None."""
     divided = isinstance(mechanism, Allocated) and mechanism.allocation is not None
     return mechanism.epsilon if divided else None
+
+
+class Watched(Allocation):
+    """An allocation of two passes that keeps what the first one released; all words score alike."""
+
+    _first: list[str] = PrivateAttr(default_factory=list)
+
+    @property
+    def seen(self) -> list[str]:
+        """Return what the first pass released of every text, in the order of the texts."""
+        return self._first
+
+    def over(
+        self, tokens: Sequence[str], places: Sequence[Place] | None = None, *, draws: int | None = None
+    ) -> list[int]:
+        """Divide the budget of the second pass, and keep the words of the first."""
+        self._first.append(" ".join(tokens).strip())
+        return super().over(tokens, places, draws=draws)
+
+    def rated(self, tokens: Sequence[str]) -> list[float]:
+        """Return equal scores, so that no tool is loaded."""
+        return [1.0] * len(tokens)
+
+
+def watched(mechanism: Kind) -> tuple[Kind, Watched] | None:
+    """Return the mechanism with two passes of equal budgets, whose first one is seen; None where it has one pass.
+
+    With equal budgets, two passes that share a stream release the same word of a text of one draw.
+    """
+    allocation = mechanism.allocation if isinstance(mechanism, Allocated) else None
+    if allocation is None or allocation.first is None:
+        return None
+    budget = min(allocation.first, allocation.largest)
+    same = {name: getattr(allocation, name) for name in allocation.model_fields_set}
+    seen = Watched(**same | {"total": budget, "first": budget, "eps_lo": None, "eps_hi": None})
+    return mechanism.model_copy(update={"allocation": seen}), seen

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dptext_etl.evaluation.auditing import bound, step_law
-from dptext_etl.evaluation.auditing.divided import whole
-from dptext_etl.evaluation.auditing.trials import Counts, Pair, Subject, trials_of
+from dptext_etl.evaluation.auditing.choice import UNKNOWN
+from dptext_etl.evaluation.auditing.divided import POSITIONS, watched, whole
+from dptext_etl.evaluation.auditing.trials import REPEATED, Counts, Pair, Subject, trials_of
 from dptext_etl.evaluation.auditing.worst_models import COORDINATES, WorstGenerator, WorstLatents, WorstScorer
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.latent import LatentMechanism
@@ -30,7 +31,8 @@ WORDS = ("good", "film")
 _WEIGHTS = 2**27
 """Largest number of weights per input and trial, so that large output sets take fewer draws."""
 _LEAST = 1_000
-_TRIALS = 5
+_PAIRS = 4
+_TRIALS = 2 * _PAIRS + REPEATED
 
 
 @dataclass(frozen=True)
@@ -92,33 +94,51 @@ def trials_of_step(
     if most > reach / 2:
         levels.append(mechanism.model_copy(update={"epsilon": float(f"{mechanism.epsilon * reach / 2 / most:.3g}")}))
     for level in levels:
-        for subject, pair, steps in _subjects(level):
-            for counts in trials_of(subject, [pair], step.draws, secrets):
-                texts = 2 if counts.trial == "two positions" else 1  # of as many steps
+        for subject, pairs, steps in _subjects(level):
+            for counts in trials_of(subject, pairs, step.draws, secrets):
+                texts = 2 if counts.trial == POSITIONS else 1  # of as many steps
                 yield level, whole(level) or texts * steps * level.epsilon, counts
 
 
 def most_trials(step: Step) -> int:
     """Return the largest number of trials, which share the false-alarm probability."""
-    return 2 * (2 * 2 + _TRIALS) if step.unit == "record" else 2 * _TRIALS
+    return 2 * 2 * _TRIALS if step.unit == "record" else 2 * _TRIALS
 
 
-def _subjects(mechanism: ModelMechanism) -> Iterator[tuple[Subject, Pair, int]]:
+def _subjects(mechanism: ModelMechanism) -> Iterator[tuple[Subject, list[Pair], int]]:
     """Yield the releasing subject, the inputs to compare, and the number of steps in which they differ."""
+    strange: list[Pair] = [UNKNOWN] if mechanism.mode == "strict" else []
     if isinstance(mechanism, MaskedMechanism):
-        scorer = WorstScorer(mechanism.outputs, WORDS[0])
-        single, double = (_of_words(mechanism, words).with_model(scorer) for words in (1, 2))
-        yield Subject(single, double), WORDS, mechanism.draws_per_position
+        scorer, masked = WorstScorer(mechanism.outputs, WORDS[0]), watched(mechanism)
+        if strange:
+            strange.append((WORDS[0], UNKNOWN[0]))
+        if mechanism.hides_length:
+            strange.append((WORDS[0], ""))
+        single, double = (_of_words(mechanism, count).with_model(scorer) for count in (1, 2))
+        seen = masked and (_of_words(masked[0], 1).with_model(scorer), masked[1])
+        yield Subject(single, double, seen), [WORDS, *strange], mechanism.draws_per_position
     elif isinstance(mechanism, GenerativeMechanism):
-        answers = [mechanism.model_copy(update={"l_max": steps, "mode": "strict"}) for steps in (1, 2)]
-        one, two = (answer.with_model(WorstGenerator(mechanism.outputs)) for answer in answers)
-        yield Subject(one, two, between=""), ("a", "b"), 1
+        model, answers = WorstGenerator(mechanism.outputs), watched(mechanism)
+        one, two = (_of_steps(mechanism, steps).with_model(model) for steps in (1, 2))
+        answered = answers and (_of_steps(answers[0], 1).with_model(model), answers[1])
+        yield Subject(one, two, answered, between=""), [("a", "b"), *strange, ("a", "")], 1
     elif isinstance(mechanism, LatentMechanism):
-        scale = mechanism.scale(COORDINATES)
-        deviation = scale.sigma if scale.rate is None else math.sqrt(2) / float(scale.rate) / STEPS
-        for other in ("b", "c"):
-            vectors = mechanism.with_model(WorstLatents(deviation or 1.0, along=other))
-            yield Subject(vectors, None), ("a", other), 1
+        latents = watched(mechanism)
+        for other, more in (("b", [*strange, ("a", "")]), ("c", [])):
+            noisy = latents and (_of_vectors(latents[0], other), latents[1])
+            yield Subject(_of_vectors(mechanism, other), None, noisy), [("a", other), *more], 1
+
+
+def _of_vectors(mechanism: LatentMechanism, other: str) -> LatentMechanism:
+    """Return the mechanism with the worst model of two texts, "a" and another."""
+    scale = mechanism.scale(COORDINATES)
+    deviation = scale.sigma if scale.rate is None else math.sqrt(2) / float(scale.rate) / STEPS
+    return mechanism.with_model(WorstLatents(deviation or 1.0, along=other))
+
+
+def _of_steps(mechanism: GenerativeMechanism, steps: int) -> GenerativeMechanism:
+    """Return the mechanism for answers of so many steps."""
+    return mechanism.model_copy(update={"l_max": steps, "mode": "strict"})
 
 
 def _of_words(mechanism: MaskedMechanism, words: int) -> MaskedMechanism:

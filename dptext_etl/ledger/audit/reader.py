@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import pyarrow as pa
 
+from dptext_etl.errors import DPTextError
 from dptext_etl.id_forms import IdForm
 from dptext_etl.ledger.audit import views
 from dptext_etl.ledger.audit.lookup import Lookup
@@ -309,4 +310,10 @@ class Reader:
     def verify(self) -> VerifyReport:
         """Derive every table again from the journal and its sealed batches, and report each difference."""
         with self._book.store.snapshot():
-            return verify(self._book)
+            try:
+                return verify(self._book)
+            except DPTextError as error:
+                problem = str(error)
+            except (ValueError, TypeError, LookupError, ArithmeticError) as error:  # what json and NumPy raise
+                problem = f"a stored value has a form that the ledger never writes ({type(error).__name__})"
+        return VerifyReport([problem], {})
