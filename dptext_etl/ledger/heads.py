@@ -165,7 +165,7 @@ def writing(ledger: Ledger, scope: Scope, release: str | None = None, named: str
 
 
 def remember(ledger: Ledger, scope: Scope, release: str | None = None, named: str | None = None) -> None:
-    """Keep the head of a ledger in the folder of all heads; a folder that nobody named may be missing.
+    """Keep the head of a ledger in the folder of all heads; one that was not named may be missing.
 
     Args:
         ledger: The ledger.

@@ -21,7 +21,7 @@ def require_provenance(policy: Policy) -> None:
         policy: The policy of the run.
 
     Raises:
-        PolicyError: Nobody declares what a model learnt from; or it learnt from private records.
+        PolicyError: A model does not say what it learnt from, or it learnt from private records.
     """
     for column in policy.column_policies():
         for step in column.postprocess:

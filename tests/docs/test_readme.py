@@ -127,7 +127,13 @@ def left(tmp_path_factory, warm, warm_commands, spark_configuration):
             before = CONTINUES.match(page.read_text(encoding="utf-8"))
             if before:
                 shutil.copytree(leave(page.with_name(before[1])), folder, dirs_exist_ok=True)
-            reader = Reader(folder, warm, warm_commands, SPARK_CONF_DIR=str(spark_configuration))
+            reader = Reader(
+                folder,
+                warm,
+                warm_commands,
+                SPARK_CONF_DIR=str(spark_configuration),
+                DPTEXT_ANCHORS=f"{folder}.anchors",
+            )
             try:
                 follow(page, reader)
             finally:

@@ -89,7 +89,7 @@ def test_a_leak_blocks_everything_downstream(job, instance, sentinel):
     assert (STAGED, "canaries_foreign") in names
     assert {asset for asset, _ in names} == {STAGED}
     (sentence,) = said
-    assert sentence.startswith(f"2 of {len(GATES)} gates failed: canaries_foreign: ")
+    assert sentence.startswith(f"3 of {len(GATES)} gates failed: canaries_foreign: ")
     assert "canary words" in sentence
     assert "Hint: find the defect, mend it, and release under a new name" in sentence
     assert sentinel not in sentence

@@ -15,7 +15,11 @@ def test_a_policy_is_all_that_a_report_needs(policy_of_job, tmp_path, sentinel):
     assert done.exit_code == 0, done.output
     (review,) = json.loads((tmp_path / "report" / "evidence.json").read_text())["columns"]
     assert (review["rows"], review["of"]) == (60, 240)
-    assert (review["cost"]["mechanism"], review["cost"]["epsilon"], review["cost"]["unit"]) == ("custext", 2.0, "word")
+    assert (review["cost"]["mechanism"], review["cost"]["unit_epsilon"], review["cost"]["unit"]) == (
+        "custext",
+        2.0,
+        "word",
+    )
     assert sentinel not in done.output + (tmp_path / "report" / "evidence.html").read_text()
     within = dptext("evaluate", policy_of_job, "--out", policy_of_job.parent / "published" / "report")
     assert (within.exit_code, "in the published table" in within.output) == (2, True)

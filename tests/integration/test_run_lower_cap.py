@@ -77,7 +77,7 @@ def test_a_cap_is_set_by_command(ledger):
     assert refused.exit_code == 2
     assert "nothing was changed" in refused.output
     assert "to epsilon 7 (it is eps_pure 1000 now)?" in refused.output
-    assert invoke(*asked).exit_code == 2, "nobody is there to answer"
+    assert invoke(*asked).exit_code == 2, "there is no terminal to answer"
     told = json.loads(invoke(*asked, "--yes", "--json").stdout)
     expected = {"scope": "dataset:reviews, period 2026", "before": {"eps_pure": 1000.0}, "after": {"eps_pure": 7.0}}
     assert told == expected | {"changed": True}

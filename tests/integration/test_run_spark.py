@@ -14,7 +14,7 @@ from dptext_etl import ColumnPolicy
 from dptext_etl.checks.canaries.rows import policy_tokens
 from dptext_etl.checks.canaries.search import find
 from dptext_etl.keys import resolve
-from dptext_etl.ledger import Scope
+from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.spark import privatize_frame
 from dptext_etl.spark.frame import stage_frame
@@ -102,6 +102,8 @@ def test_the_policy_of_one_column(spark, job):
     renamed = frame_of(spark, job).withColumnRenamed("id", "record")
     summary = privatize_frame(renamed, column, id="record", subject="user_id", **entries)
     assert summary.rows["released"] == 240
+    with Ledger.open(whole.ledger.url) as ledger:
+        ledger.accept_units("reviews", {"eps_pure": 0.0}, "the column of ids was renamed")
     job.run(column=[whole.columns[0].model_dump()], sink=str(job.folder / "other"))
     other = scan_published(str(job.folder / "other")).collect().sort("id")
     assert_frame_equal(published(job, "record").rename({"record": "id"}), other)

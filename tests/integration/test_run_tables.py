@@ -112,8 +112,8 @@ def test_columns_of_folder_names_can_be_kept(job, reviews, save, suffix):
 @pytest.mark.parametrize("suffix", ["parquet", "csv"])
 def test_files_whose_columns_differ_are_named(job, reviews, save, suffix):
     cases = [
-        ({"more": pl.lit(1)}, "has column 'more'"),
-        ({"stars": None}, "no column 'stars'"),
+        ({"more": pl.lit(1)}, "has column 7"),
+        ({"stars": None}, "no such column"),
         ({"stars": pl.col("stars").cast(pl.Float64)}, "column 'stars' of type Float64"),
     ]
     for changes, said in cases[: 2 if suffix == "csv" else 3]:

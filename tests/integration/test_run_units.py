@@ -1,4 +1,4 @@
-"""People keep their budget in runs: under another person, another column or another spelling nobody gets a new one."""
+"""People keep their budget in runs: another person, column or spelling gives them no new one."""
 
 import json
 import unicodedata
@@ -142,7 +142,7 @@ def test_a_new_subject_column_is_accepted_by_name(make_job, reviews, save):
     place = ("--ledger", job.folder / "ledger.db")
     asked = ("ledger", "accept-units", "reviews", "--reason", "people have addresses now", *place)
     refused = CliRunner().invoke(app, [*map(str, asked), "--lost", "eps_pure=300"])
-    assert refused.exit_code == PolicyError.exit_code, "nobody is there to answer"
+    assert refused.exit_code == PolicyError.exit_code, "there is no terminal to answer"
     assert "caps lowered by eps_pure 300?" in refused.stderr
     said = dptext(*asked, "--lost", "eps_pure=300", "--yes")
     assert said["caps"] == {"dataset:reviews, period 2026": {"eps_pure": 700_000_000}}

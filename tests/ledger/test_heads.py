@@ -194,7 +194,7 @@ def forgetful(kit, tmp_path, folder):
 
 
 def test_no_writer_overwrites_a_head_that_the_ledger_misses(sqlite, tmp_path, folder):
-    """The head is the only evidence: whoever writes next keeps it, and freezes the dataset."""
+    """The head is the only evidence: the next writer keeps it, and freezes the dataset."""
     scope, files = forgetful(sqlite, tmp_path, folder)
     before = [path.read_bytes() for path in files]
     with pytest.raises(LedgerError, match=FROZEN):

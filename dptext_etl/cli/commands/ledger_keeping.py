@@ -144,7 +144,8 @@ def thaw(
         thawed = sorted({*before} - {*book.frozen()})
     tell(
         {"amounts": AMOUNTS, "caps": caps, "thawed": thawed},
-        f"thawed {', '.join(thawed)} under new caps ({said_of(caps)}); write them into the policies, and new names",
+        f"thawed {', '.join(thawed)} under new caps ({said_of(caps)}); "
+        "write them into the policies, and new release names",
         as_json=as_json,
     )
 
