@@ -15,7 +15,7 @@ def test_a_policy_is_all_that_a_report_needs(policy_of_job, tmp_path, sentinel):
     assert done.exit_code == 0, done.output
     (review,) = json.loads((tmp_path / "report" / "evidence.json").read_text())["columns"]
     assert (review["rows"], review["of"]) == (60, 240)
-    assert (review["cost"]["mechanism"], review["cost"]["unit_epsilon"], review["cost"]["unit"]) == (
+    assert (review["cost"]["mechanism"], review["cost"]["unit epsilon"], review["cost"]["unit"]) == (
         "custext",
         2.0,
         "word",
