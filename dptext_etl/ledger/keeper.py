@@ -8,10 +8,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from dptext_etl.errors import LedgerError
 from dptext_etl.guarantee import Guarantee, Micro, Spend
 from dptext_etl.ledger.audit.reader import Reader
 from dptext_etl.ledger.operations.attribution import accept_units
+from dptext_etl.ledger.operations.erasure import forget, readmit
 from dptext_etl.ledger.operations.freezing import Loss, refuse_frozen_group
 from dptext_etl.ledger.operations.publish import publish, retire
 from dptext_etl.ledger.operations.releases import refuse_frozen, stated
@@ -218,6 +222,41 @@ class Keeper(Reader):
         """
         with self._book.store.transaction():
             retire(self._book, list(refs), place, version, manifest, rows)
+
+    def forget(self, dataset: str, records: pa.Array, subjects: pa.Array) -> int:
+        """Note records as forgotten in all releases of a dataset: nothing of them is released until `readmit`.
+
+        Args:
+            dataset: Its name.
+            records: Canonical record ids, strings, no nulls; the ledger need not know them.
+            subjects: Canonical subject ids: all records that were ever charged to them are forgotten.
+
+        Returns:
+            The number of records that were not forgotten before.
+
+        Specification: docs/spec/privacy.md#forgotten.
+        """
+        hashed = self._book.id_key.records(records, np.zeros(len(records), np.bool_)).hashed
+        units = self._book.id_key.subjects(subjects, np.zeros(len(subjects), np.bool_))
+        with self._book.store.transaction():
+            return forget(self._book, dataset, hashed, units)
+
+    def readmit(self, dataset: str, records: pa.Array, reason: str) -> int:
+        """Let forgotten records of a dataset be released again, and return how many there are.
+
+        Args:
+            dataset: Its name.
+            records: Canonical record ids, strings, no nulls.
+            reason: Why, in a few plain words that the journal keeps; never a text.
+
+        Raises:
+            LedgerError: A record is not forgotten, the dataset is frozen, or the reason is long or holds other signs.
+        """
+        require_plain(reason, "readmission")
+        hashed = self._book.id_key.records(records, np.zeros(len(records), np.bool_)).hashed
+        with self._book.store.transaction():
+            refuse_frozen(self._book.store, dataset)
+            return readmit(self._book, dataset, hashed, reason)
 
     def revoke(self, ref: ReleaseRef, reason: str) -> None:
         """Revoke a release name in all columns of its dataset. Nothing more happens under it; its charges stay.

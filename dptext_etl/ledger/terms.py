@@ -43,6 +43,8 @@ class Event(StrEnum):
     ID_FORM = "ID_FORM"
     POST = "POST"
     UNITS = "UNITS"
+    FORGET = "FORGET"
+    READMIT = "READMIT"
 
 
 class State(IntEnum):
@@ -70,6 +72,15 @@ class Outcome(IntEnum):
 
     Specification: docs/spec/privacy.md#one-text-per-release.
     """
+    FORGOTTEN = 5
+    """The record was forgotten in its dataset: nothing charged or replayed; to be left out.
+
+    Specification: docs/spec/privacy.md#forgotten.
+    """
+
+
+LEFT_OUT = (Outcome.OVER_CAP, Outcome.FORGOTTEN)
+"""Outcomes of records that are not released."""
 
 
 class CommitOutcome(IntEnum):

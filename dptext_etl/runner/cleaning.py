@@ -26,7 +26,7 @@ class Cleaned:
     """The paths that were removed, or would be removed.
 
     Attributes:
-        versions: Names of published versions.
+        versions: Names of published versions, and of versions that were never shown to readers.
         stopped: Staging folders of runs that a gate stopped.
         staged: Files of rows that were never published.
         quarantined: Lists of records over the cap.
@@ -50,7 +50,8 @@ class Cleaned:
 def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = False) -> Cleaned:
     """Remove the staging of runs that a gate stopped, and files that the policy's `retention` no longer keeps.
 
-    The version that readers see, the ledger, and folders that a run is using stay.
+    Versions that a killed or refused publication left behind go, too, in folders and object stores. The version that
+    readers see, the ledger, and folders that a run is using stay.
 
     Args:
         policy: The policy, or the path of its file.
@@ -67,13 +68,10 @@ def clean(policy: PolicyLike, *, partition: str | None = None, dry_run: bool = F
     revoked = _revoked(policy)
     for place in layout.inside.above.above.below(layout.inside.name):
         _alone(place, found, partial(_staging, place, policy, revoked, found, dry_run=dry_run))
-    if policy.retention.versions is not None:
-        with alone_at(layout):
-            manifest = Manifest.read(layout)
-            if manifest is not None:
-                found.versions += versions.unlisted(layout, manifest, newest=policy.retention.versions)
-            if not dry_run:
-                versions.delete(layout, found.versions)
+    with alone_at(layout):
+        found.versions += versions.unlisted(layout, Manifest.read(layout), newest=policy.retention.versions)
+        if not dry_run:
+            versions.delete(layout, found.versions)
     return found
 
 

@@ -27,7 +27,7 @@ class RunSummary:
         partition: Name of the partition, or None.
         version: Version that readers now see, or None.
         changed: Whether this run made a new version.
-        rows: read, already_published, new, resumed, replayed, quarantined, released, null.
+        rows: read, already_published, new, resumed, replayed, quarantined, forgotten, released, null.
         words: Draws made for the released rows, over all text columns.
         seconds: Duration of the run.
         words_per_second: Words over seconds.
@@ -152,6 +152,11 @@ def _notes(staged: StagedRun, published: Published) -> list[str]:
         folder = staged.layout.inside.where
         notes.append(
             f"{rows['quarantined']} records over the cap were left out; their ids are listed in {folder} alone"
+        )
+    if rows.get("forgotten"):
+        notes.append(
+            f"{rows['forgotten']} records that were forgotten are in the source again and were left out; take them out "
+            "of it, or admit them by id with `dptext ledger readmit`"
         )
     left = sum(sum(shard.post.get("failed", {}).values()) for shard in staged.shards)
     if left:

@@ -174,7 +174,7 @@ class Input:
     def _keep(self, summary: RunSummary, *, read: bool) -> None:
         """Note what was published from this input, unless another run would do otherwise."""
         shelf = self.attempt.layout.shelf
-        if summary.manifest is None or summary.rows["quarantined"] or not read:
+        if summary.manifest is None or summary.rows["quarantined"] or summary.rows.get("forgotten") or not read:
             shelf.remove(self._path)
             return
         said = replace(summary, profile=[]).as_dict()

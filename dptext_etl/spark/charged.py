@@ -22,6 +22,7 @@ from dptext_etl.id_forms import IdForm, arranged, normalized
 from dptext_etl.ledger import Charge, CommitOutcome, IdForms, Ledger, Outcome, ReleaseRef, ReserveResult
 from dptext_etl.ledger.heads import Heads, folder_of
 from dptext_etl.ledger.patience import patient
+from dptext_etl.ledger.terms import LEFT_OUT
 from dptext_etl.policy import ColumnPolicy
 
 
@@ -88,7 +89,7 @@ class Account:
             spend: Return structs.
 
         Returns:
-            The same as `column.privatize`, but null for a record over its cap.
+            The same as `column.privatize`, but null for a record over its cap, or a forgotten one.
         """
         return patient(partial(self._charged, texts, ids, subjects, forms, spend))
 
@@ -113,7 +114,7 @@ class Account:
         )
         self._refuse_changed(job, result)
         self._heads.remember(self._scope, policy.release)
-        fits = pa.array(result.outcome != Outcome.OVER_CAP)
+        fits = pa.array(~np.isin(result.outcome, LEFT_OUT))
         released = column.release(texts.filter(fits), ids.filter(fits), policy)
         outcome = self._ledger.commit(
             job,

@@ -27,7 +27,7 @@ ALL = dict(commands(typer.main.get_command(app)))
 
 def test_the_commands_are_those_of_the_issue():
     kept = ("init", "migrate", "show", "remaining", "verify", "export", "anchor", "freeze", "thaw")
-    kept += ("backup", "jobs", "revoke", "expire", "abort", "set-cap", "accept-units")
+    kept += ("backup", "jobs", "revoke", "readmit", "expire", "abort", "set-cap", "accept-units")
     ledger = {("ledger", name) for name in kept}
     single = {
         "init",

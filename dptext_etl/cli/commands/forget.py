@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dptext_etl.cli.confirming import Yes, require_confirmation
 from dptext_etl.cli.options import Json, Partition, PolicyFile
 
+if TYPE_CHECKING:
+    from dptext_etl.runner.publish.forgetting import Forgotten
+
 EXAMPLE = "dptext forget privacy.toml --subject u17"
-KEYS = ("version", "removed", "rows", "versions", "staged")
+KEYS = ("version", "removed", "rows", "versions", "staged", "noted")
+NOTHING = 3
+"""Exit code if no row was taken out."""
 
 
 def forget(
@@ -32,8 +37,9 @@ def forget(
 ) -> None:
     """Publish a version without some people, retire the older versions in the ledger, and delete their files.
 
-    Remove their rows from the source first. Charges stay in the ledger, as HMACs. The command cannot reach copies of
-    readers, or copies in an object store's versioning.
+    Remove their rows from the source first. Charges stay in the ledger, as HMACs. Records that come back are left out
+    until `dptext ledger readmit` names them. If no row was taken out, the command says so and exits with 3. It cannot
+    reach copies of readers, or copies in an object store's versioning.
     """
     from dptext_etl.cli.render import terminal
     from dptext_etl.policy import Policy
@@ -45,7 +51,19 @@ def forget(
     done = forgetting.forget(loaded, partition=partition, subjects=subject or (), records=record or (), missing=missing)
     if as_json:
         terminal.emit(asdict(done))
-        return
-    terminal.say(f"{done.removed} records were taken out; version {done.version} holds {done.rows} rows")
+    else:
+        _say(done)
+    if not done.removed:
+        raise typer.Exit(NOTHING)
+
+
+def _say(done: Forgotten) -> None:
+    from dptext_etl.cli.render import terminal
+
+    if done.removed:
+        terminal.say(f"{done.removed} records were taken out; version {done.version} holds {done.rows} rows")
+    else:
+        terminal.say(f"no row of these people is published; version {done.version} holds {done.rows} rows")
+    terminal.say(f"records that the ledger newly notes as forgotten: {done.noted}")
     deleted = ", ".join(done.versions) or "none"
     terminal.say(f"deleted versions: {deleted}; files changed in staging: {done.staged}")

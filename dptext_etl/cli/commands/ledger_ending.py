@@ -1,4 +1,4 @@
-"""Define `dptext ledger jobs|revoke|expire|abort`, which end jobs and releases by hand and journal each step."""
+"""Define `dptext ledger jobs|revoke|readmit|expire|abort`, which end or admit by hand and journal it."""
 
 from __future__ import annotations
 
@@ -73,6 +73,36 @@ def revoke(
     said = f"release {release!r} of {dataset} is revoked; its charges stay"
     facts = {"revoked": release, "dataset": dataset, "records": records, "published": versions}
     tell(facts, said + (", and what was published must be taken down by hand" if versions else ""), as_json=as_json)
+
+
+@commands.command(
+    cls=Command,
+    epilog=epilog(
+        'dptext ledger readmit reviews --record r17 --reason "came back with consent" --ledger ledger.db',
+        ("dataset", "readmitted"),
+    ),
+)
+def readmit(
+    dataset: Dataset,
+    *,
+    ledger: LedgerUrl,
+    record: Annotated[list[str], typer.Option(metavar="ID", help="A forgotten record; repeat as needed.")],
+    reason: Reason,
+    yes: Yes = False,
+    id_key: IdKey = None,
+    as_json: Json = False,
+) -> None:
+    """Let forgotten records be released again, in all releases of the dataset. Earlier charges still count."""
+    import pyarrow as pa
+
+    from dptext_etl.ledger import Ledger, Scope
+    from dptext_etl.ledger.heads import writing
+
+    require_confirmation(f"Let {len(set(record))} forgotten records of {dataset} be released again?", yes=yes)
+    ids = pa.array(sorted(set(record)), pa.large_string())
+    with Ledger.open(ledger, id_key, create=False) as book, writing(book, Scope(dataset, "all")):
+        count = book.readmit(dataset, ids, reason)
+    tell({"dataset": dataset, "readmitted": count}, f"{count:,} records may be released again", as_json=as_json)
 
 
 @commands.command(

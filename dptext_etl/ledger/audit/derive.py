@@ -18,6 +18,7 @@ from dptext_etl.ledger.audit.chains import Chains
 from dptext_etl.ledger.operations import forms
 from dptext_etl.ledger.operations.attribution import ACCEPTED
 from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.erasure import FORGOTTEN
 from dptext_etl.ledger.operations.post import PROVENANCES
 from dptext_etl.ledger.storage.columns import Column
 from dptext_etl.ledger.storage.journal import HEAD, Entry
@@ -81,6 +82,7 @@ class Derived:
     posts: dict[int, list[int]] = field(default_factory=dict)
     rewritten: dict[tuple[int, str], list[I64]] = field(default_factory=dict)
     accepted: dict[str, str] = field(default_factory=dict)
+    forgotten: dict[str, list[int]] = field(default_factory=dict)
 
     def note(self, problem: str) -> None:
         """Add a problem, unless it is there."""
@@ -320,6 +322,14 @@ def _retire(event: Happening) -> None:
         elif facts["rows"] > max(known[digest] for digest in facts["retired"]):
             event.problem(f"more rows than were published of {derived.name(release)}")
         derived.publications[release, nonce, facts["version"]] = (facts["manifest"], facts["rows"])
+    for release, nonce, digests in facts.get("others", ()):
+        theirs = {held[0] for name, held in derived.publications.items() if name[:2] == (release, nonce)}
+        if not set(digests) <= theirs:
+            event.problem(f"it retires what was not published of {derived.name(release)}")
+
+
+def _forget(event: Happening) -> None:
+    event.derived.forgotten.setdefault(f"{FORGOTTEN}{event.facts['dataset']}", []).append(event.seq)
 
 
 Step = Callable[[Happening], None]
@@ -341,4 +351,6 @@ _STEPS: dict[Event, Step] = {
     Event.ID_FORM: _id_form,
     Event.POST: _post,
     Event.UNITS: _units,
+    Event.FORGET: _forget,
+    Event.READMIT: _forget,
 }

@@ -18,6 +18,7 @@ from dptext_etl.ledger.audit.verify import verify
 from dptext_etl.ledger.operations.batch import record_ids
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.cap_change import CapChange, cap_change
+from dptext_etl.ledger.operations.erasure import are_forgotten, charged_to, forgotten
 from dptext_etl.ledger.storage.copying import copy
 from dptext_etl.ledger.storage.keyed_ids import binaries
 from dptext_etl.ledger.terms import (
@@ -219,18 +220,35 @@ class Reader:
         with self._book.store.snapshot():
             return views.retired(self._book, ref)
 
-    def of_subjects(self, ref: ReleaseRef, subjects: pa.Array, ids: pa.Array) -> Mask:
-        """Return which records were charged to some subjects under a release, shape (records,).
+    def of_subjects(self, dataset: str, subjects: pa.Array, ids: pa.Array) -> Mask:
+        """Return which records were ever charged to some subjects, in any release of a dataset, shape (records,).
 
         Args:
-            ref: The release.
+            dataset: Its name.
             subjects: Canonical subject ids, strings, no nulls.
             ids: Canonical record ids, strings, no nulls.
         """
         hashed = self._book.id_key.subjects(subjects, np.zeros(len(subjects), np.bool_))
         records = self._book.id_key.records(ids, np.zeros(len(ids), np.bool_)).hashed
         with self._book.store.snapshot():
-            return views.of_subjects(self._book, ref, hashed, records)
+            theirs = {row.tobytes() for row in charged_to(self._book, dataset, hashed)}
+        return np.fromiter((row.tobytes() in theirs for row in records), np.bool_, len(records))
+
+    def forgotten(self, dataset: str, ids: pa.Array) -> Mask:
+        """Return which records of a dataset are forgotten, shape (records,).
+
+        Args:
+            dataset: Its name.
+            ids: Canonical record ids, strings, no nulls.
+        """
+        records = self._book.id_key.records(ids, np.zeros(len(ids), np.bool_)).keyed
+        with self._book.store.snapshot():
+            return are_forgotten(self._book, dataset, records)
+
+    def forgets(self, dataset: str) -> bool:
+        """Return whether any record of a dataset is forgotten."""
+        with self._book.store.snapshot():
+            return bool(len(forgotten(self._book, dataset)))
 
     def caps(self) -> list[dict[str, Any]]:
         """List the scopes with their caps."""

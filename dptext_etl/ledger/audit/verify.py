@@ -10,6 +10,7 @@ from dptext_etl.ledger.audit.recount import recount_balances, recount_index
 from dptext_etl.ledger.operations import forms
 from dptext_etl.ledger.operations.attribution import ACCEPTED
 from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.erasure import FORGOTTEN
 from dptext_etl.ledger.operations.releases import NAMES
 from dptext_etl.ledger.storage.records import POSTS
 from dptext_etl.ledger.storage.units import read_limits
@@ -33,6 +34,10 @@ def verify(book: Book) -> VerifyReport:
     _same(problems, "pinned", derived.forms, dict(pinned))
     accepted = book.store.rows("select name, value from meta where name like ?", (f"{ACCEPTED}%",))
     _same(problems, "accepted", derived.accepted, dict(accepted))
+    noted = book.store.rows("select name, value from meta where name like ?", (f"{FORGOTTEN}%",))
+    _same(
+        problems, "forgotten", {name: " ".join(map(str, seqs)) for name, seqs in derived.forgotten.items()}, dict(noted)
+    )
     _same(problems, "publication", _publications(derived), _stored_publications(book))
     _same(problems, "counts of release", _tallies(derived), _stored_tallies(book))
     _same(problems, "batch", _batches(derived), _stored_batches(book))
@@ -125,7 +130,10 @@ def _stored_blobs(book: Book) -> dict[int, set[str]]:
     return blobs | {row[0]: blobs.get(row[0], set()) for row in book.store.rows(_SEALED)}
 
 
-_SEALED = "select seq from event where kind in ('RESERVE','COMMIT','DIVERGED','SETTLE','EXPIRE','ABORT','POST')"
+_SEALED = (
+    "select seq from event where kind in"
+    " ('RESERVE','COMMIT','DIVERGED','SETTLE','EXPIRE','ABORT','POST','FORGET','READMIT')"
+)
 
 
 def _scopes(book: Book, derived: Derived) -> None:

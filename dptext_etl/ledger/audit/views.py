@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import numpy as np
-
 from dptext_etl.accounting import log10_odds
 from dptext_etl.column import INFINITE
 from dptext_etl.guarantee import millionths
 from dptext_etl.ledger.operations.book import Book
 from dptext_etl.ledger.operations.scopes import Pinned, components
-from dptext_etl.ledger.storage.keyed_ids import Bytes
 from dptext_etl.ledger.storage.passes import distinct_units
 from dptext_etl.ledger.storage.units import read_limits
-from dptext_etl.ledger.terms import Event, Mask, ReleaseRef
+from dptext_etl.ledger.terms import Event, ReleaseRef
 
 
 def releases(book: Book) -> list[dict[str, Any]]:
@@ -109,25 +106,12 @@ def published(book: Book, ref: ReleaseRef) -> dict[str, str]:
 def retired(book: Book, ref: ReleaseRef) -> set[str]:
     """Return the manifest digests of a release that were retired."""
     events = (entry.facts for entry in book.journal.entries(Event.RETIRE))
-    return {digest for facts in events if [ref.id, ref.nonce] in facts["releases"] for digest in facts["retired"]}
-
-
-def of_subjects(book: Book, ref: ReleaseRef, subjects: Bytes, records: Bytes) -> Mask:
-    """Return which records were reserved for some subjects under a release, shape (records,).
-
-    Args:
-        book: The ledger.
-        ref: The release.
-        subjects: Hashed subject ids, shape (subjects, 32).
-        records: Hashed record ids, shape (records, 32).
-    """
-    wanted, theirs = {row.tobytes() for row in subjects}, set()
-    batches = book.store.rows("select seq from batch where release=? and nonce=? order by seq", (ref.id, ref.nonce))
-    for (seq,) in batches:
-        columns = book.segments.read(seq, book.journal.facts(seq), ["record", "unit"])
-        units = np.fromiter((row.tobytes() in wanted for row in columns["unit"]), np.bool_, len(columns["unit"]))
-        theirs |= {row.tobytes() for row in columns["record"][units]}
-    return np.fromiter((row.tobytes() in theirs for row in records), np.bool_, len(records))
+    gone: set[str] = set()
+    for facts in events:
+        if [ref.id, ref.nonce] in facts["releases"]:
+            gone.update(facts["retired"])
+        gone.update(*(digests for *names, digests in facts.get("others", ()) if names == [ref.id, ref.nonce]))
+    return gone
 
 
 def caps(book: Book) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from dptext_etl.errors import InputError, LedgerError
 from dptext_etl.ledger.idkey import IdKey
 from dptext_etl.ledger.operations.batch import record_ids, whole
 from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.erasure import refuse_forgotten
 from dptext_etl.ledger.operations.refund import scopes_of, settle
 from dptext_etl.ledger.storage.columns import Column
 from dptext_etl.ledger.storage.keyed_ids import Bytes, Index, KeyedIds, keyed_ids, matrix
@@ -140,11 +141,12 @@ def commit(book: Book, job: str, ready: ToCommit) -> U8:
         A `CommitOutcome` per record, shape (records,).
 
     Raises:
-        LedgerError: The release may not be committed to.
+        LedgerError: The release may not be committed to, or a record was forgotten since it was reserved.
         NotAloneError: Another writer moved some of the records meanwhile.
     """
     ref, outputs, examined = ready
     book.releases.require_usable(ref)
+    refuse_forgotten(book, ref.dataset, outputs.records)
     if not book.store.lane and _moved(book, examined.held):
         book.forget_dead_runs()
         examined = examine(book, ref, outputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger.operations.book import Book
@@ -43,7 +44,7 @@ def publish(book: Book, refs: list[ReleaseRef], version: str, manifest: str, row
 
 
 def retire(book: Book, refs: list[ReleaseRef], place: str, version: str, manifest: str, rows: int) -> None:  # noqa: PLR0917
-    """Record a version that takes rows away, and retire all that was published at the same place before.
+    """Record a version that takes rows away, and retire all that its place held before, of any release.
 
     It is allowed under a revoked name and in a frozen dataset: nothing is released that was not published before. Call
     it inside a transaction.
@@ -68,19 +69,36 @@ def retire(book: Book, refs: list[ReleaseRef], place: str, version: str, manifes
         found = book.store.rows(
             "select version, manifest, rows from publication where release=? and nonce=?", (ref.id, ref.nonce)
         )
-        there = {
-            digest: count for name, digest, count in found if name.startswith(place) and "/" not in name[len(place) :]
-        }
+        there = {digest: count for name, digest, count in found if _at(place, name)}
         if rows > max(there.values(), default=-1):
             msg = f"{ref} has published at most {max(there.values(), default=0)} rows there, got a version of {rows}"
             raise LedgerError(msg, "what is retired is replaced by a part of itself")
         retired |= there.keys()
     named = [[ref.id, ref.nonce] for ref in refs]
+    others = _others(book, refs, place)
+    said = {"others": others} if others else {}
     book.journal.append(
-        Event.RETIRE, releases=named, retired=sorted(retired), version=version, manifest=manifest, rows=rows
+        Event.RETIRE, releases=named, retired=sorted(retired), version=version, manifest=manifest, rows=rows, **said
     )
     for ref in refs:
         book.store.execute("insert into publication values(?,?,?,?,?)", (ref.id, ref.nonce, version, manifest, rows))
+
+
+def _others(book: Book, refs: list[ReleaseRef], place: str) -> list[list[Any]]:
+    """List what other releases of the dataset published at a place: release, nonce and digests."""
+    mine, found = {(ref.id, ref.nonce) for ref in refs}, dict[tuple[int, int], set[str]]()
+    asked = (
+        "select release.id, nonce, version, manifest from publication join release on release.id = publication.release"
+        " where dataset=?"
+    )
+    for number, nonce, version, digest in book.store.rows(asked, (refs[0].dataset,)):
+        if (number, nonce) not in mine and _at(place, version):
+            found.setdefault((number, nonce), set()).add(digest)
+    return [[*names, sorted(digests)] for names, digests in sorted(found.items())]
+
+
+def _at(place: str, version: str) -> bool:
+    return version.startswith(place) and "/" not in version[len(place) :]
 
 
 def _recorded(book: Book, ref: ReleaseRef, version: str, manifest: str, rows: int) -> bool:

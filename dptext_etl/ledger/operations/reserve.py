@@ -18,6 +18,7 @@ from dptext_etl.ledger.operations.attribution import require_same_units
 from dptext_etl.ledger.operations.balances import admit, balances, charged
 from dptext_etl.ledger.operations.batch import BatchIds, ColumnCharge
 from dptext_etl.ledger.operations.book import Book
+from dptext_etl.ledger.operations.erasure import are_forgotten
 from dptext_etl.ledger.operations.foresight import Foresight, Sealed
 from dptext_etl.ledger.operations.freezing import refuse_frozen_group
 from dptext_etl.ledger.operations.scopes import Pinned, components
@@ -184,6 +185,7 @@ def judge(request: Request, columns: list[ColumnCharge], foresight: Foresight) -
     refuse_frozen_group(book.store, request.scope.group)
     require_same_units(book, request.scope, batch, {item.column.ref: item.held for item in seen}, foresight)
     outcome = _compared(seen, batch.size)
+    outcome[are_forgotten(book, request.scope.dataset, batch.record_ids)] = Outcome.FORGOTTEN
     if pinned.measure is None:
         return Judged(seen, outcome, None)
     asking = (outcome == Outcome.RESERVED) & ~batch.canary

@@ -41,6 +41,9 @@ SETTLED: Layout = (*PLACES, ("eps_pure", 8))
 POSTED: Layout = (*PLACES, ("digest", WIDTH))
 """A committed row, and the digest of what post-processing made of its released text."""
 
+FORGOTTEN: Layout = (("record", WIDTH),)
+"""A record that is forgotten, or admitted again."""
+
 LAYOUTS: Mapping[str, Layout] = {
     Event.RESERVE: CHARGES,
     Event.COMMIT: OUTPUTS,
@@ -49,6 +52,8 @@ LAYOUTS: Mapping[str, Layout] = {
     Event.EXPIRE: PLACES,
     Event.ABORT: PLACES,
     Event.POST: POSTED,
+    Event.FORGET: FORGOTTEN,
+    Event.READMIT: FORGOTTEN,
 }
 """Events that seal a batch, and the bytes of one row: column by column, whole numbers little-endian."""
 

@@ -45,6 +45,7 @@ class Forgotten:
         rows: Number of rows that stay published.
         versions: Folders of older versions that were deleted.
         staged: Number of files in staging that were removed, or written without these people.
+        noted: Number of records that the ledger did not know as forgotten before.
     """
 
     version: int
@@ -52,6 +53,11 @@ class Forgotten:
     rows: int
     versions: list[str]
     staged: int
+    noted: int
+
+
+Gone = Callable[[pl.Series], pl.Series]
+"""Says which record ids are forgotten."""
 
 
 @bare
@@ -92,14 +98,22 @@ def forget(
         with Ledger.open(policy.ledger.url, policy.ledger.id_key, create=False) as ledger:
             require_same_ledger(ledger, layout, policy)
             refs = _refs(ledger, policy, before)
-            gone = _gone(policy, layout, before, ledger, refs, subjects, records, missing=missing)
+            named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
+            listed = _listed(policy, layout, before, ledger, named, records, missing=missing)
+            new = ledger.forget(policy.dataset, pa.array(sorted(listed), pa.large_string()), named)
+            remember(ledger, layout.memory.shelf(), policy)
+            checkpoint("forgotten")
+
+            def gone(ids: pl.Series) -> pl.Series:
+                return pl.Series(ledger.forgotten(policy.dataset, canonical_ids(ids.to_arrow())), dtype=pl.Boolean)
+
             now = _without(gone, layout, before, staging, ledger, refs, checkpoint, hold)
             remember(ledger, layout.memory.shelf(), policy)
-        checkpoint("shown")
-        older = versions.unlisted(layout, now)
-        versions.delete(layout, older)
-        staged = sum(_unstaged(place.shelf(), policy, gone) for place in layout.inside.above.above.below())
-    return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged)
+            checkpoint("shown")
+            older = versions.unlisted(layout, now)
+            versions.delete(layout, older)
+            staged = sum(_unstaged(place.shelf(), policy, gone) for place in layout.inside.above.above.below())
+    return Forgotten(now.version, before.rows - now.rows, now.rows, older, staged, new)
 
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
@@ -124,30 +138,28 @@ def _refs(ledger: Ledger, policy: Policy, manifest: Manifest) -> list[ReleaseRef
     return refs
 
 
-def _gone(  # noqa: PLR0917
+def _listed(  # noqa: PLR0917
     policy: Policy,
     layout: Layout,
     manifest: Manifest,
     ledger: Ledger,
-    refs: list[ReleaseRef],
-    subjects: Sequence[str],
+    subjects: pa.Array,
     records: Sequence[str],
     *,
     missing: bool,
 ) -> frozenset[str]:
-    """Return the canonical ids of the records to remove, and refuse records that the source still holds."""
-    published = _ids(scan(layout, manifest), policy)
+    """Return the canonical ids of the records to forget, and refuse records that the source still holds."""
+    published = set(_ids(scan(layout, manifest), manifest.id).to_pylist())
     source = _source(policy, layout)
     gone = {*records}
-    if subjects:
-        named = normalized(pa.array(subjects, pa.large_string()), policy.normalize)
-        theirs = ledger.of_subjects(refs[0], named, published)
-        gone |= set(published.filter(pa.array(theirs)).to_pylist())
+    if len(subjects):
+        known = pa.array(sorted(published | (source or set())), pa.large_string())
+        gone |= set(known.filter(pa.array(ledger.of_subjects(policy.dataset, subjects, known))).to_pylist())
     if missing:
         if source is None:
             msg = "the source cannot be found, so nobody can say which records it no longer holds"
             raise InputError(msg, "name subjects or records")
-        gone |= set(published.to_pylist()) - source
+        gone |= published - source
     if source is not None and gone & source:
         msg = f"the source still holds {len(gone & source)} of these records: the next run would publish them again"
         raise InputError(msg, "take them out of the source first")
@@ -159,16 +171,16 @@ def _source(policy: Policy, layout: Layout) -> set[str] | None:
     if not is_remote(layout.source) and not glob.glob(layout.source, recursive=True):  # noqa: PTH207  (as `Files`)
         return None
     scanned = Files.find(layout).scan((policy.id,))
-    return set(_ids(in_pinned_order(scanned, schema_of(scanned), policy), policy).to_pylist())
+    return set(_ids(in_pinned_order(scanned, schema_of(scanned), policy), policy.id).to_pylist())
 
 
-def _ids(frame: pl.LazyFrame, policy: Policy) -> pa.Array:
+def _ids(frame: pl.LazyFrame, column: str) -> pa.Array:
     with seam("reading record ids", InputError, READ_HINT):
-        return canonical_ids(frame.select(policy.id).collect(engine="streaming")[policy.id].to_arrow())
+        return canonical_ids(frame.select(column).collect(engine="streaming")[column].to_arrow())
 
 
 def _without(  # noqa: PLR0917
-    gone: frozenset[str],
+    gone: Gone,
     layout: Layout,
     before: Manifest,
     staging: Staging,
@@ -182,7 +194,7 @@ def _without(  # noqa: PLR0917
     with Writer(layout, staging, before.version + 1) as writer:
         for part in before.parts:
             rows = _rows(layout, before, part.path)
-            left = rows.filter(~_among(rows[before.id], gone))
+            left = rows.filter(~gone(rows[before.id]))
             if left.height or len(before.parts) == 1:
                 writer.add_rows(left)
         parts = writer.parts
@@ -209,25 +221,25 @@ def _rows(layout: Layout, manifest: Manifest, path: str) -> pl.DataFrame:
         return files.scan(all_text=True).collect()
 
 
-def _among(ids: pl.Series, gone: frozenset[str]) -> pl.Series:
-    return pl.Series([name in gone for name in canonical_ids(ids.to_arrow()).to_pylist()], dtype=pl.Boolean)
+def _unstaged(shelf: Shelf, policy: Policy, gone: Gone) -> int:
+    """Remove the records from lists and kept bytes of a release, and remove staged shards that hold them.
 
-
-def _unstaged(shelf: Shelf, policy: Policy, gone: frozenset[str]) -> int:
-    """Remove the records from lists and kept bytes of a release, and remove staged shards that hold them."""
+    Files of a release with another id column do not show whose rows they hold: they are removed.
+    """
     changed, action = 0, "taking records out of staging"
     with seam(action, InputError, "call this again: it goes on from here"):
         for path in shelf.found("*.parquet"):
             frame = pl.read_parquet(shelf.here(path, fresh=True))
-            theirs = _among(frame[policy.id], gone)
+            known = policy.id in frame.columns
+            theirs = gone(frame[policy.id]) if known else pl.Series([True] * frame.height, dtype=pl.Boolean)
             if not theirs.any():
                 continue
             changed += 1
-            draws = path.with_suffix(".draws")
-            if path.name.startswith("shard-"):
-                shelf.remove(path.with_suffix(".json"), path.with_suffix(".post"), draws, path)
+            draws, posts = path.with_suffix(".draws"), shelf.found(f"{path.stem}-*.post")
+            if path.name.startswith("shard-") or not known:
+                shelf.remove(path.with_suffix(".json"), path.with_suffix(".post"), *posts, draws, path)
                 continue
-            for post in shelf.found(f"{path.stem}-*.post"):  # row by row the same records
+            for post in posts:  # row by row the same records
                 rows = _others(pl.read_parquet(shelf.here(post, fresh=True)), theirs)
                 shelf.write(post, rows.write_parquet, action=action)
             if shelf.here(draws, fresh=True).exists():

@@ -6,8 +6,12 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
+import polars as pl
+
 from dptext_etl.checks import Verdict, require
+from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.errors import LedgerError, PolicyError, bare
+from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Ledger
 from dptext_etl.runner.anchoring import remember, require_same_ledger
 from dptext_etl.runner.checkpoint import Checkpoint, nothing
@@ -72,7 +76,7 @@ def publish(
     Raises:
         GateError: A gate failed, or none was evaluated; nothing is published.
         BudgetError: So many rows are over the cap that fewer than `min_released` would be published.
-        LedgerError: The release is revoked or not publishable.
+        LedgerError: The release is revoked or not publishable, or a staged record was forgotten meanwhile.
         InputError: There is no room or access, or staged files are gone; readers still see the version before.
     """
     layout, policy = staged.layout, staged.policy
@@ -186,8 +190,28 @@ def _record(staged: StagedRun, manifest: Manifest) -> None:
     ledger = staged.policy.ledger
     with Ledger.open(ledger.url, ledger.id_key, create=False) as book:
         require_same_ledger(book, staged.layout, staged.policy)
+        _refuse_forgotten(staged, book)
         book.record_publication(list(staged.refs.values()), name_of(manifest), manifest.digest, manifest.rows)
         remember(book, staged.layout.memory.shelf(), staged.policy)
+
+
+def _refuse_forgotten(staged: StagedRun, book: Ledger) -> None:
+    """Refuse to publish records that were forgotten since they were staged (docs/spec/privacy.md#forgotten).
+
+    Raises:
+        LedgerError: There are such records.
+    """
+    dataset, column = staged.policy.dataset, staged.policy.id
+    if not book.forgets(dataset):
+        return
+    count, staging = 0, Staging(staged.layout.shelf)
+    for shard in staged.shards:
+        rows = staging.read(shard)
+        own = rows.filter(~pl.col(CANARY)) if CANARY in rows.columns else rows
+        count += int(book.forgotten(dataset, canonical_ids(own[column].to_arrow())).sum())
+    if count:
+        msg = f"{count} of the staged records were forgotten since this run staged them; nothing was published"
+        raise LedgerError(msg, "run the same policy again: it leaves them out, and what is charged costs nothing again")
 
 
 def _same(before: Manifest, now: Manifest) -> bool:

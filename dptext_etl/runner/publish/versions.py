@@ -13,13 +13,16 @@ from dptext_etl.runner.publish.manifest import Manifest
 _NAME = re.compile(r"v(\d+)(?:-[0-9a-f]{12})?")
 
 
-def unlisted(layout: Layout, manifest: Manifest, *, newest: int = 0) -> list[str]:
+def unlisted(layout: Layout, manifest: Manifest | None, *, newest: int | None = 0) -> list[str]:
     """Return the versions that hold no file of the current one, and are not among the newest.
+
+    Call it alone at the sink: then a version that is not older than the current one was left by a publication that was
+    killed or refused. No reader was pointed at it.
 
     Args:
         layout: The places of the table.
-        manifest: Its manifest.
-        newest: How many versions stay, the current one among them.
+        manifest: Its manifest; None if nothing is published.
+        newest: How many versions stay, the current one among them; None keeps all that readers saw.
 
     Raises:
         InputError: The sink cannot be read.
@@ -29,9 +32,11 @@ def unlisted(layout: Layout, manifest: Manifest, *, newest: int = 0) -> list[str
             found = {name.partition("/")[0] for name in layout.objects.names("") if "/" in name}
         else:
             found = {path.name for path in layout.local.versions.iterdir() if path.is_dir()}
-    listed = {part.path.partition("/")[0] for part in manifest.parts}
+    listed = set() if manifest is None else {part.path.partition("/")[0] for part in manifest.parts}
     numbers = {name: int(known[1]) for name in found - listed if (known := _NAME.fullmatch(name))}
-    old = (name for name, number in numbers.items() if not newest or number <= manifest.version - newest)
+    now = 0 if manifest is None else manifest.version
+    last = 0 if newest is None else now - newest if newest else now
+    old = (name for name, number in numbers.items() if number <= last or number >= now)
     return sorted(old, key=lambda name: (numbers[name], name))
 
 

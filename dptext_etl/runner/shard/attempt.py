@@ -176,6 +176,7 @@ def row_counts(total: int, wanted: int, said: Mapping[str, int], staged: list[St
         "resumed": said.get(Outcome.PENDING.name, 0),
         "replayed": said.get(Outcome.COMMITTED.name, 0),
         "quarantined": said.get(Outcome.OVER_CAP.name, 0),
+        "forgotten": said.get(Outcome.FORGOTTEN.name, 0),
         "released": sum(shard.counts["rows"] for shard in staged),
         "null": sum(shard.counts["null"] for shard in staged),
     }

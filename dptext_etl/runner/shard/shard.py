@@ -26,6 +26,7 @@ from dptext_etl.checks.canaries.rows import CANARY
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResult, Scope, ToCommit
+from dptext_etl.ledger.terms import LEFT_OUT
 from dptext_etl.policy import Policy
 from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
@@ -63,8 +64,8 @@ class Reserved:
     answers: Mapping[str, int]
 
     def within_cap(self) -> Reserved:
-        """Return the rows that fit the cap."""
-        chosen = self.outcome != Outcome.OVER_CAP
+        """Return the rows that fit the cap and are not forgotten."""
+        chosen = ~np.isin(self.outcome, LEFT_OUT)
         if chosen.all():
             return self
         return Reserved(self.frame.filter(chosen), self.charged.take(chosen), self.outcome[chosen], self.answers)
@@ -172,11 +173,11 @@ class Shards:
         """
         reserved = self.reserve(planted, index)
         answers = reserved.answers
-        left_out = np.flatnonzero(reserved.outcome == Outcome.OVER_CAP)
-        over = reserved.frame[[self.policy.id]][pl.Series(to_arrow(left_out))]
-        if over.height and self.policy.on_cap == "refuse":
-            raise BudgetError(f"{over.height} records would exceed the cap", "did the source change? Run again")
-        self.staging.quarantine(index, over)
+        over = int((reserved.outcome == Outcome.OVER_CAP).sum())
+        if over and self.policy.on_cap == "refuse":
+            raise BudgetError(f"{over} records would exceed the cap", "did the source change? Run again")
+        left_out = np.flatnonzero(np.isin(reserved.outcome, LEFT_OUT))
+        self.staging.quarantine(index, reserved.frame[[self.policy.id]][pl.Series(to_arrow(left_out))])
         reserved = reserved.within_cap()
         inputs = self._inputs(reserved)
         staged = self._taken_up(reserved, index, inputs) or self._computed(reserved, index, inputs)
