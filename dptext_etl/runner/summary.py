@@ -27,7 +27,7 @@ class RunSummary:
         partition: Name of the partition, or None.
         version: Version that readers now see, or None.
         changed: Whether this run made a new version.
-        rows: read, already_published, new, resumed, replayed, quarantined, forgotten, released, null.
+        rows: read, already_published, new, resumed, replayed, quarantined, forgotten (if any), released, null.
         words: Draws made for the released rows, over all text columns.
         seconds: Duration of the run.
         words_per_second: Words over seconds.

@@ -248,6 +248,10 @@ def test_people_are_forgotten_and_versions_cleaned_in_a_store(make_job, store, r
     policy = job.policy(**remote(job, store, retention={"versions": 2}))
     assert [name.partition("-")[0] for name in clean(policy).versions] == ["v1"]
     assert not failing(policy)
+    for name in ("v3-0123456789ab", "v4-0123456789ab"):  # of a publication that was refused half-way
+        store.objects[f"published/reviews/{name}/part-00000.parquet"] = b"left"
+    assert clean(policy).versions == ["v3-0123456789ab", "v4-0123456789ab"]
+    assert not [name for name in store.objects if "0123456789ab" in name]
     left = reviews().with_columns(stars=2).filter(pl.col("user_id") != "u007")
     save(left, job.folder / "raw.parquet")
     upload(job, store)

@@ -64,6 +64,14 @@ def test_other_bytes_than_committed_are_not_returned(policy, url, monkeypatch):
         worker.release(carried, texts(), ids())
 
 
+def test_forgotten_records_come_back_null(policy, url):
+    carried = plan_of(policy, url, unit="record")
+    first = worker.release(carried, texts(), ids()).to_pylist()
+    with Ledger.open(url) as ledger:
+        ledger.forget(policy.dataset, ids(ROWS[:2]), pa.array([], pa.large_string()))
+    assert worker.release(carried, texts(), ids()).to_pylist() == [None, None, *first[2:]]
+
+
 def test_repeated_records_are_charged_once(policy, url):
     carried = plan_of(policy, url, unit="record")
     twice = worker.release(carried, pa.concat_arrays([texts()] * 2), pa.concat_arrays([ids()] * 2))

@@ -169,6 +169,7 @@ def row_counts(total: int, wanted: int, said: Mapping[str, int], staged: list[St
         said: Records by the answer of the ledger (`Outcome`).
         staged: The staged shards.
     """
+    gone = said.get(Outcome.FORGOTTEN.name, 0)
     return {
         "read": total,
         "already_published": total - wanted,
@@ -176,7 +177,7 @@ def row_counts(total: int, wanted: int, said: Mapping[str, int], staged: list[St
         "resumed": said.get(Outcome.PENDING.name, 0),
         "replayed": said.get(Outcome.COMMITTED.name, 0),
         "quarantined": said.get(Outcome.OVER_CAP.name, 0),
-        "forgotten": said.get(Outcome.FORGOTTEN.name, 0),
+        **({"forgotten": gone} if gone else {}),
         "released": sum(shard.counts["rows"] for shard in staged),
         "null": sum(shard.counts["null"] for shard in staged),
     }
