@@ -1,9 +1,10 @@
 """What a run refuses, a run over a Spark frame refuses with the same words, and spends nothing."""
 
 import polars as pl
+import pyarrow as pa
 import pytest
 
-from dptext_etl import ColumnPolicy
+from dptext_etl import ColumnPolicy, Ledger
 from dptext_etl.engines.spark import ledger_url, profile
 from dptext_etl.engines.spark.board import FolderBoard
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, PolicyError
@@ -69,6 +70,15 @@ def test_changed_texts(spark, make_job, reviews, save):
 
 def capped(epsilon, **more):
     return {"cap": {"measure": "pure", "epsilon": epsilon, "period": "2026"}, **more}
+
+
+def test_forgotten_records_are_left_out(spark, make_job):
+    job = make_job("one")
+    privatize_frame(frame_of(spark, job), job.policy())
+    with Ledger.open(str(job.folder / "ledger.db")) as ledger:
+        ledger.forget("reviews", pa.array(["r00007", "r00047"], pa.large_string()), pa.array([], pa.large_string()))
+    again = privatize_frame(frame_of(spark, job, 5), job.policy())
+    assert (again.rows["forgotten"], again.published_rows) == (2, 238)
 
 
 def test_records_over_the_cap_are_left_out_the_same_ones_every_time(spark, make_job):
