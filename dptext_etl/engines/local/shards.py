@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import polars as pl
 
@@ -13,6 +14,9 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.attempt import refuse_other_rows
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examined import Examined
+
+SETS, SET_ROWS = 10, 5_000
+"""A run has a set of canary rows for so many rows, up to so many sets, and one for each `shard_rows` rows at least."""
 
 
 def numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:
@@ -36,7 +40,8 @@ def canary_sets(source: Examined[pl.LazyFrame], policy: Policy) -> range:
         source: The checked source.
         policy: The policy of the run.
     """
-    return range(source.first, source.first + -(-source.wanted // policy.shard_rows))
+    several = min(SETS, -(-source.wanted // SET_ROWS))
+    return range(source.first, source.first + max(several, -(-source.wanted // policy.shard_rows)))
 
 
 def planted(work: Work[pl.LazyFrame], shards: range) -> Iterator[tuple[int, pl.DataFrame]]:
@@ -44,7 +49,7 @@ def planted(work: Work[pl.LazyFrame], shards: range) -> Iterator[tuple[int, pl.D
 
     Args:
         work: The run.
-        shards: The numbers of its shards; there are at least as many as sets of canary rows.
+        shards: The numbers of its shards.
 
     Yields:
         Numbers of shards, and raw shards with their canary rows.
@@ -53,8 +58,9 @@ def planted(work: Work[pl.LazyFrame], shards: range) -> Iterator[tuple[int, pl.D
         InputError: The source is not what was checked: its rows or the lengths of its texts are others.
     """
     policy, wanted, seen, at = work.attempt.policy, work.source.wanted, 0, 0
-    sets = {number * len(shards) // len(work.plans): plan for number, plan in enumerate(work.plans)}
-    none = CanaryPlan(shards.start, (), frozenset(), work.plans[0].id_dtype)
+    sets: list[list[CanaryPlan]] = [[] for _ in shards]
+    for number, plan in enumerate(work.plans):
+        sets[number * len(shards) // len(work.plans)].append(plan)
     profile, raws = work.attempt.profile, cutting.shards(work.source.rows, policy)
     while True:
         with profile.stage("read"):
@@ -66,13 +72,20 @@ def planted(work: Work[pl.LazyFrame], shards: range) -> Iterator[tuple[int, pl.D
                 refuse_other_rows(wanted, seen)
             if at == len(shards):
                 _refuse_other_texts()
-            frame = plant(raw, sets.get(at, none), policy)
+            frame = plant(raw, _together(sets[at], work.plans[0]), policy)
             profile.count("read", rows=raw.height, size=int(raw.estimated_size()))
         work.checkpoint("planted")
         yield shards[at], frame
         at += 1
     if seen == wanted and at < len(shards):
         _refuse_other_texts()
+
+
+def _together(plans: Sequence[CanaryPlan], like: CanaryPlan) -> CanaryPlan:
+    """Return one plan for a shard that takes several, or none: the first halves of all in front, the others behind."""
+    halves = [(plan.rows[: len(plan.rows) // 2], plan.rows[len(plan.rows) // 2 :]) for plan in plans]
+    rows = [row for at in (0, 1) for half in halves for row in half[at]]
+    return replace(like, rows=tuple(rows))
 
 
 def _refuse_other_texts() -> None:
