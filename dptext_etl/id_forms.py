@@ -89,7 +89,7 @@ class IdForm:
     def unordered(self) -> Self:
         """Return the form with the fields of every composite in the order of their names."""
         fields = sorted(self.fields, key=lambda field: field[0])
-        return type(self)(self.kind, tuple((name, form.unordered()) for name, form in fields))
+        return type(self)(self.kind, tuple((name, form.unordered()) for name, form in fields), self.normalize)
 
     def orders(self, other: IdForm) -> bool:
         """Return whether ids of the other form only need their fields in another order to have this one."""

@@ -46,6 +46,23 @@ def test_the_release_and_the_charge_are_those_of_a_run(spark, make_job):
     assert json.loads(json.dumps(summary.as_dict(), allow_nan=False)) == summary.as_dict()
 
 
+def test_spellings_of_a_person_share_a_budget_and_a_shard_as_in_a_run(spark, make_job, reviews):
+    """With a cap that is too small for all, the same records fit, so all spellings are judged together, in order."""
+    spelled = ["Zo\u00eb@x", "zoe\u0308@X ", "STRASSE", "stra\u00dfe"] * 15
+    frame = reviews(60).with_columns(user_id=pl.Series(spelled))
+    terms = {"normalize": ["nfc", "casefold", "strip"], "min_released": 0.0, "shard_rows": 20}
+    terms["cap"] = {"measure": "pure", "epsilon": 200.0, "period": "2026"}
+    job, other = (make_job(name, frame=frame, **terms) for name in ("spark", "polars"))
+    expected = other.run()
+    summary = privatize_frame(frame_of(spark, job), job.policy())
+    assert 0 < summary.rows["quarantined"] < 60
+    assert summary.rows == expected.rows
+    assert_frame_equal(published(job), published(other))
+    assert used(job) == used(other)
+    with job.ledger() as ledger:
+        assert ledger.remaining(Scope.of(job.policy())).units == 2
+
+
 def test_a_shard_holds_at_most_shard_rows_and_its_canaries(spark, job):
     staged = stage_frame(frame_of(spark, job), job.policy(shard_rows=30, cap=None))
     shards = [pl.read_parquet(part) for part in staged.parts]

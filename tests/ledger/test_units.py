@@ -127,6 +127,8 @@ def test_a_ledger_without_pinned_columns_takes_the_first(kit):
 def test_the_spelling_of_subjects_is_pinned_per_scope(kit):
     folded = IdForm("string", normalize=("nfc", "casefold"))
     assert IdForm.parse(folded.written()) == folded
+    assert not folded.orders(STRING)
+    assert not STRING.orders(folded)
     assert kit.reserve(["a"], ["u1"], 5, cap=5, forms=IdForms(STRING, folded)) == [NEW]
     for other in (STRING, IdForm("string", normalize=("strip",))):
         with pytest.raises(LedgerError, match=r"pinned as string \(normalized: nfc, casefold\), got string"):

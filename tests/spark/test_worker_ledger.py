@@ -88,6 +88,36 @@ def test_a_record_has_one_text_and_one_subject(policy, url):
     assert "records" not in counts(url) or counts(url)["records"] == 0
 
 
+def test_a_record_of_another_person_is_refused_in_a_query(policy, url):
+    carried = plan_of(policy, url)
+    people = pa.array([row[2] for row in ROWS])
+    worker.release(carried, texts(), ids(), people)
+    with pytest.raises(LedgerError, match="4 of 4 records were charged to another subject before"):
+        worker.release(carried, texts(ROWS[:4]), ids(ROWS[:4]), pa.array(["zoe"] * 4))
+    assert charged(url, ("zoe",)) == [0]
+    assert charged(url) == EVERYBODY
+
+
+def test_a_function_spells_subjects_as_a_policy_does(policy, url):
+    """What is charged to a spelling is charged to the person, who is in the ledger under one hash."""
+    spelled = pa.array(["Zo\u00eb ", "zoe\u0308", "STRASSE", "stra\u00dfe"])
+    carried = plan_of(policy, url, normalize=("nfc", "casefold", "strip"))
+    for at in (0, 2):  # the form is pinned by the first batch, and met by the second
+        worker.release(carried, texts(ROWS[at : at + 2]), ids(ROWS[at : at + 2]), spelled.slice(at, 2))
+    words = [2_000_000 * len(row[1].split()) for row in ROWS[:4]]
+    assert charged(url, ("zo\u00eb", "strasse", *spelled.to_pylist()[:2])) == [sum(words[:2]), sum(words[2:]), 0, 0]
+    with pytest.raises(LedgerError, match=r"pinned as string \(normalized: nfc, casefold, strip\), got string"):
+        worker.release(plan_of(policy, url), texts(ROWS[4:5]), ids(ROWS[4:5]), pa.array(["zoe"]))
+
+
+def test_a_view_pins_the_columns_of_ids(policy, url):
+    names = {"record": "id", "subject": "user"}
+    worker.release(plan_of(policy, url, id_columns=names), texts(ROWS[:1]), ids(ROWS[:1]), pa.array(["u0"]))
+    other = plan_of(policy, url, id_columns={**names, "subject": "email"})
+    with pytest.raises(LedgerError, match="are pinned as column 'user', got column 'email'"):
+        worker.release(other, texts(ROWS[1:2]), ids(ROWS[1:2]), pa.array(["u1@x"]))
+
+
 def test_subjects_are_given_where_they_are_charged_and_only_there(policy, url):
     with pytest.raises(InputError, match="charges subjects and got none"):
         worker.release(plan_of(policy, url), texts(), ids())

@@ -72,7 +72,7 @@ def planted(frame: DataFrame, plans: Iterable[CanaryPlan], policy: Policy) -> Da
     first, count = plans[0].shard, len(plans)
     key = named(policy.id_columns.get("subject", policy.id) if policy.cap else policy.id)
     if policy.cap and policy.normalize:
-        key = F.udf(partial(spelling, how=policy.normalize), "string")(key.cast("string"))
+        key = F.udf(partial(spelling, how=policy.normalize), "string", useArrow=False)(key.cast("string"))
     shard = (F.pmod(F.xxhash64(key), F.lit(count)) + F.lit(first)).cast("int")
     own = frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
     whole = own.unionByName(_canaries(frame, plans, policy))
