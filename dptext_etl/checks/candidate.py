@@ -48,6 +48,7 @@ class Candidate:
         lineage: What the run did to columns; None where it did what the policy declares.
         copies: Copy counts of the whole run by text column; they decide only where the policy sets
             `copy_gate_false_alarm`.
+        recomputed: Canary rows of the whole run that were computed twice, and those that agree, by text column.
         stage: When it is judged.
         manifest: The manifest of a published folder; None for anything else.
         scratch: Folder where gates may keep digests that do not fit into memory; None for the system's folder of
@@ -66,6 +67,7 @@ class Candidate:
     texts: tuple[Path | bytes, ...] = ()
     lineage: Lineage | None = None
     copies: Mapping[str, CopyCount] = field(default_factory=dict)
+    recomputed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     stage: Stage = Stage.STAGED
     manifest: PublishedManifest | None = None
     scratch: Path | None = None

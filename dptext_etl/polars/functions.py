@@ -25,6 +25,7 @@ def privatize(
             the root column, or the path of its file.
         id: Record ids: unique, without nulls, the same in every run. An id with two texts is refused where one batch
             holds both: always in an eager frame, by chance in a lazy one, whose engine takes rows in pieces.
+            Structs give other texts here than in a run (docs/spec/stream.md#composite-ids).
         spend: Return `Struct[text, positions, epsilon, delta]`, the declared pair of each record.
 
     Returns:

@@ -8,7 +8,7 @@ import dptext_etl.polars  # noqa: F401  (registers the namespace)
 from dptext_etl import ColumnPolicy, privatize
 from dptext_etl.errors import LedgerError
 from dptext_etl.ledger import Scope
-from dptext_etl.runner import plan
+from dptext_etl.runner import plan, scan_published
 from dptext_etl.runner.publish.forgetting import forget
 
 CAP = {"measure": "pure", "epsilon": 20.0, "period": "2026"}
@@ -40,6 +40,19 @@ def test_people_as_integers_have_no_new_budget(make_job, reviews, save):
 def composite(frame, *fields):
     parts = {"shop": pl.col("user_id"), "number": pl.col("id").str.slice(1).cast(pl.Int64)}
     return frame.with_columns(id=pl.struct(**{name: parts[name] for name in fields}))
+
+
+@pytest.mark.parametrize("composed", [False, True])
+def test_a_struct_as_id_draws_other_texts_in_an_expression_than_in_a_run(make_job, reviews, composed):
+    """docs/polars.md says so: a ledger pins the order of its fields, and an expression writes them by name."""
+    joined = pl.concat_str("user_id", "id", separator="|")
+    raw = composite(reviews(60), "shop", "number") if composed else reviews(60).with_columns(id=joined)
+    job = make_job(frame=raw)
+    job.run()
+    released = scan_published(str(job.folder / "published")).collect().sort("id")["review"]
+    column = next(item for item in job.policy().column_policies() if item.column == "review")
+    drawn = raw.sort("id").select(pl.col("review").dptext.privatize(column, id="id"))["review"]
+    assert drawn.equals(released) is not composed
 
 
 def test_composite_ids_keep_their_budget_and_their_bytes_in_any_order(make_job, reviews, save):

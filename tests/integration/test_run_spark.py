@@ -16,6 +16,7 @@ from dptext_etl.checks.canaries.search import find
 from dptext_etl.keys import resolve
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
+from dptext_etl.runner.shard import planting
 from dptext_etl.spark import privatize_frame
 from dptext_etl.spark.frame import stage_frame
 
@@ -61,6 +62,16 @@ def test_spellings_of_a_person_share_a_budget_and_a_shard_as_in_a_run(spark, mak
     assert used(job) == used(other)
     with job.ledger() as ledger:
         assert ledger.remaining(Scope.of(job.policy())).units == 2
+
+
+def test_a_run_in_one_shard_plants_several_sets_of_canary_rows(spark, job, monkeypatch):
+    monkeypatch.setattr(planting, "SET_ROWS", 100)
+    staged = stage_frame(frame_of(spark, job), job.policy(shard_rows=300))
+    assert len(staged.shards) == 1
+    assert len(staged.canaries) == 3
+    frame = pl.read_parquet(staged.parts[0])
+    assert frame.filter("__dptext_canary").height == 8 * 3
+    assert all(verdict.passed for verdict in check(staged))
 
 
 def test_a_shard_holds_at_most_shard_rows_and_its_canaries(spark, job):

@@ -157,6 +157,17 @@ def one_word_more(shard: Shard) -> list[str | None]:
     ]
 
 
+def shifted_by_one_row(shard: Shard) -> list[str | None]:
+    """Rows are sorted by length for a batch, and put back one place too far."""
+    return [*shard.released[-1:], *shard.released[:-1]]
+
+
+def one_draw_for_two_rows(shard: Shard) -> list[str | None]:
+    """Two neighbors share a generator: each text is drawn by its own law, with the same random numbers."""
+    seeds = [out for out in shard.released[::2] for _ in range(2)]
+    return [shard.draw(_generator(str(seed)), text) for seed, text in zip(seeds, shard.raw, strict=False)]
+
+
 def one_row_alone(shard: Shard) -> list[str | None]:
     """A rare fallback: for one real row, whose words are all known, and for no canary row, which are longer."""
     done = shard.kept.setdefault("done", [])
@@ -196,7 +207,7 @@ def drill(planted, seen, bug, *stops, **more):
 FOREIGN, NATIVE, TWINS = "canaries_foreign", "canaries_native", "duplicates_beyond_chance"
 INSIDE, LEDGERED, ONCE = "words_in_output_set", "rows_ledgered", "one_text_per_record"
 COLUMNS, PRESENT = "raw_column_absent", "canaries_present"
-COPIES = "copies_within_chance"
+COPIES, AGAIN = "copies_within_chance", "canaries_recomputed"
 PAID = {"copy_gate_false_alarm": 1e-6, "cap": {"measure": "approx", "epsilon": 1_000.0, "delta": 1e-3}}
 
 BUGS = [
@@ -226,6 +237,8 @@ BUGS = [
     ),
     drill("cut to a number that the text tells", "summaries by importance", cut_to_what_the_text_says, LEDGERED),
     drill("one word more where the text begins with a capital", "a marker for links", one_word_more, LEDGERED),
+    drill("releases shifted by one row", "a batch that is sorted, and sorted back", shifted_by_one_row, AGAIN),
+    drill("one draw for two rows", "a generator per pair of rows", one_draw_for_two_rows, AGAIN),
     drill(
         "a fallback for one real row, of known words",
         "an error that no canary row meets",

@@ -81,7 +81,7 @@ def test_it_stops_a_run(bench, toy, tmp_path):
     broken(raw).write_parquet(tmp_path / "raw.parquet")
     changes = {"source": str(tmp_path / "raw.parquet"), "sink": str(tmp_path / "out"), "dataset": "one file"}
     ledger = bench.policy.ledger.model_copy(update={"url": f"sqlite:///{tmp_path / 'ledger.db'}"})
-    with pytest.raises(GateError, match=f"1 of 9 gates failed: {NAME}: 50 cells"):
+    with pytest.raises(GateError, match=f"1 of 10 gates failed: {NAME}: 50 cells"):
         run(bench.policy.model_copy(update={**changes, "ledger": ledger}))
 
 

@@ -2,6 +2,7 @@
 
 import threading
 import time
+import traceback
 
 import psycopg
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.ledger.storage.store import there_is
+
+from tests.postgres_server import free_port
 
 from .conftest import ID_KEY, Kit
 
@@ -53,6 +56,25 @@ def test_a_ledger_is_a_schema_and_its_name_holds_no_password(postgres, monkeypat
     for bad in ("Mine", "a b", 'x";drop schema mine', "1a", "ü"):
         with pytest.raises(LedgerError, match="no plain name"):
             Ledger.open(postgres.url(bad), KEY)
+
+
+def test_a_url_may_list_several_hosts(postgres):
+    """The first of them is down, as after a failover; the driver takes the next."""
+    listed = f"u:p,w@127.0.0.1:{free_port()},127.0.0.1:{postgres.port}".replace("u:p,w", "dptext:p%2Cw")
+    place = f"postgresql://{listed}/postgres?target_session_attrs=read-write&schema=listed"
+    with Ledger.open(place, KEY) as ledger:
+        assert repr(ledger) == f"Ledger('postgresql://{listed.partition('@')[2]}/postgres (schema listed)')"
+        assert ledger.verify().ok
+    with Ledger.open(place, KEY, create=False) as ledger:
+        assert ledger.verify().ok
+
+
+@pytest.mark.parametrize("place", ["postgresql://u:secret@[::1/db", "postgresql://u:secret@127.0.0.1:port/db"])
+def test_a_url_that_cannot_be_read_is_a_sentence_without_its_password(place):
+    with pytest.raises(LedgerError) as caught:
+        Ledger.open(place, KEY)
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
+    assert "Hint:" in str(caught.value)
 
 
 def test_a_database_without_an_encoding_holds_a_ledger(postgres, raw):

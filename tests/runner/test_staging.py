@@ -17,7 +17,7 @@ from dptext_etl.runner.shard.staging import Staging
 
 ROWS = pl.DataFrame({"id": ["a", "b"], "text": ["one", "two"], "__dptext_canary": [False, True]})
 DRAWS = pl.DataFrame({"text": [1, 1]}, schema={"text": pl.UInt32})
-FACTS = Facts({"rows": 1, "words": 2}, {"sum_eps_pure": 3}, {"text": {"rows_by_draws": {"1": 1}}}, {}, {})
+FACTS = Facts({"rows": 1, "words": 2}, {"sum_eps_pure": 3}, {"text": {"rows_by_draws": {"1": 1}}}, {}, {}, {})
 
 
 @pytest.fixture

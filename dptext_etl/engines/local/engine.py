@@ -11,11 +11,11 @@ from dptext_etl.device import threads
 from dptext_etl.engines.engine import Engine, Work
 from dptext_etl.engines.local.compute import compute
 from dptext_etl.engines.local.examine import present
-from dptext_etl.engines.local.shards import canary_sets
 from dptext_etl.policy import Policy
 from dptext_etl.runner.layout import Layout, is_remote
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.shard.done import Done, Phase
+from dptext_etl.runner.shard.planting import canary_sets
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examined import Examined, examine
 from dptext_etl.runner.source.roles import Table, open_table
@@ -58,7 +58,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
 
     def canary_sets(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
         """Plan as many sets as the rows would fill shards if texts took no room."""
-        return canary_sets(source, policy)
+        return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:
         """Take the shards through the phase, side by side where mechanisms allow it.

@@ -12,11 +12,9 @@ from dptext_etl.engines.engine import Work
 from dptext_etl.errors import InputError
 from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.attempt import refuse_other_rows
+from dptext_etl.runner.shard.planting import dealt
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examined import Examined
-
-SETS, SET_ROWS = 10, 5_000
-"""A run has a set of canary rows for so many rows, up to so many sets, and one for each `shard_rows` rows at least."""
 
 
 def numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:
@@ -33,19 +31,8 @@ def numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:
     return range(source.first, source.first + (many if source.wanted else 0))
 
 
-def canary_sets(source: Examined[pl.LazyFrame], policy: Policy) -> range:
-    """Number the sets of canary rows of a run. How many there are follows from the number of rows, not from texts.
-
-    Args:
-        source: The checked source.
-        policy: The policy of the run.
-    """
-    several = min(SETS, -(-source.wanted // SET_ROWS))
-    return range(source.first, source.first + max(several, -(-source.wanted // policy.shard_rows)))
-
-
 def planted(work: Work[pl.LazyFrame], shards: range) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Read the shards, and spread the sets of canary rows over them.
+    """Read the shards, and dealt the sets of canary rows over them.
 
     Args:
         work: The run.
@@ -58,9 +45,7 @@ def planted(work: Work[pl.LazyFrame], shards: range) -> Iterator[tuple[int, pl.D
         InputError: The source is not what was checked: its rows or the lengths of its texts are others.
     """
     policy, wanted, seen, at = work.attempt.policy, work.source.wanted, 0, 0
-    sets: list[list[CanaryPlan]] = [[] for _ in shards]
-    for number, plan in enumerate(work.plans):
-        sets[number * len(shards) // len(work.plans)].append(plan)
+    sets = dealt(work.plans, shards)
     profile, raws = work.attempt.profile, cutting.shards(work.source.rows, policy)
     while True:
         with profile.stage("read"):
@@ -72,7 +57,7 @@ def planted(work: Work[pl.LazyFrame], shards: range) -> Iterator[tuple[int, pl.D
                 refuse_other_rows(wanted, seen)
             if at == len(shards):
                 _refuse_other_texts()
-            frame = plant(raw, _together(sets[at], work.plans[0]), policy)
+            frame = plant(raw, _together(sets[shards[at]], work.plans[0]), policy)
             profile.count("read", rows=raw.height, size=int(raw.estimated_size()))
         work.checkpoint("planted")
         yield shards[at], frame

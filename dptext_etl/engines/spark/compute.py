@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from dptext_etl.engines.engine import Work
 from dptext_etl.engines.spark.carried import carried_columns
-from dptext_etl.engines.spark.shards import planted
+from dptext_etl.engines.spark.shards import numbers, planted
 from dptext_etl.engines.spark.tasks import SCHEMA, Order, read, refused_first, task, written
 from dptext_etl.engines.spark.watching import watched
 from dptext_etl.errors import DPTextError, seam
@@ -35,7 +35,8 @@ def compute(work: Work[DataFrame], phase: Phase, meter: Meter, profile: Any) -> 
         profile: Resources of a task that computes, or None (see `gpu_profile`).
     """
     order = _order(work, phase)
-    rows = planted(work.source.rows, work.plans, work.attempt.policy)
+    shards = numbers(work.source, work.attempt.policy)
+    rows = planted(work.source.rows, work.plans, shards, work.attempt.policy)
     given = {} if profile is None or phase == "reserve" else {"profile": profile}
     made = rows.mapInArrow(task(order), SCHEMA, **given)
     with watched(order.board, meter.add), seam("computing on Spark", DPTextError, _AGAIN):
@@ -55,6 +56,8 @@ def _take_in(attempt: Attempt) -> None:
 def _order(work: Work[DataFrame], phase: Phase) -> Order:
     attempt, spark = work.attempt, work.source.table.frame.sparkSession
     policy = attempt.policy
+    shards = len(numbers(work.source, policy))
+    planted_rows = -(-len(work.plans) // shards) * max(len(plan.rows) for plan in work.plans)
     return Order(
         policy=written(policy),
         columns=carried_columns(spark, attempt.columns),
@@ -63,8 +66,8 @@ def _order(work: Work[DataFrame], phase: Phase) -> Order:
         job=attempt.job,
         staging=attempt.layout.inside.absolute(),
         memory=attempt.layout.memory.absolute(),
-        step=len(work.plans),
-        most=policy.shard_rows + max(len(plan.rows) for plan in work.plans),
+        step=shards,
+        most=policy.shard_rows + planted_rows,
         phase=phase,
         checkpoint=work.checkpoint,
     )

@@ -28,6 +28,7 @@ from dptext_etl.runner.layout import Layout
 from dptext_etl.runner.progress import Listener, Meter
 from dptext_etl.runner.publish.parts import Writer
 from dptext_etl.runner.shard.done import Done, Phase
+from dptext_etl.runner.shard.planting import canary_sets
 from dptext_etl.runner.shard.records import StagedShard
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import Table
@@ -89,8 +90,8 @@ class SparkEngine(Engine["DataFrame"]):
         return present(source, ids)
 
     def canary_sets(self, source: Examined[DataFrame], policy: Policy) -> range:
-        """Plan a set for each shard; rows are spread over shards by their ids."""
-        return numbers(source.first, source.wanted, policy.shard_rows)
+        """Plan a set for each shard at least; rows are spread over shards by their ids."""
+        return canary_sets(source.first, source.wanted, len(numbers(source, policy)))
 
     def compute(self, work: Work[DataFrame], phase: Phase, meter: Meter) -> list[Done]:
         """Let the executors take the shards through the phase.

@@ -7,7 +7,7 @@ ids, whatever order the tasks run in.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,8 @@ from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
 from dptext_etl.errors import InputError, seam
 from dptext_etl.id_forms import spelling
 from dptext_etl.policy import Policy
+from dptext_etl.runner.shard.planting import dealt
+from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import wanted_columns
 
 if TYPE_CHECKING:
@@ -30,21 +32,18 @@ _DEVIATIONS = 4
 """Standard deviations of spare room per shard: shards of hashed rows differ in size but stay below `shard_rows`."""
 
 
-def numbers(first: int, rows: int, shard_rows: int) -> range:
-    """Number the shards of a frame.
+def numbers(source: Examined[DataFrame], policy: Policy) -> range:
+    """Return the numbers of the shards of a source.
 
     Args:
-        first: The first number.
-        rows: Rows that the run takes.
-        shard_rows: Largest number of rows per shard.
-
-    >>> numbers(0, 1_000_000, 100_000)
-    range(0, 11)
+        source: The checked source.
+        policy: The policy of the run.
     """
+    first, rows, most = source.first, source.wanted, policy.shard_rows
     if not rows:
         return range(first, first)
-    room = max(1, shard_rows - _DEVIATIONS * math.isqrt(shard_rows))
-    return range(first, first + (1 if rows <= shard_rows else -(-rows // room)))
+    room = max(1, most - _DEVIATIONS * math.isqrt(most))
+    return range(first, first + (1 if rows <= most else -(-rows // room)))
 
 
 def named(name: str) -> Column:
@@ -54,12 +53,13 @@ def named(name: str) -> Column:
     return F.col(f"`{name.replace('`', '``')}`")
 
 
-def planted(frame: DataFrame, plans: Iterable[CanaryPlan], policy: Policy) -> DataFrame:
+def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy: Policy) -> DataFrame:
     """Add the canary rows of all shards to a frame, and bring the rows of a shard together in the order of their ids.
 
     Args:
         frame: The wanted columns.
-        plans: The canary rows.
+        plans: The sets of canary rows.
+        shards: The numbers of the shards.
         policy: The run's policy.
 
     Returns:
@@ -68,14 +68,13 @@ def planted(frame: DataFrame, plans: Iterable[CanaryPlan], policy: Policy) -> Da
     """
     from pyspark.sql import functions as F  # noqa: N812
 
-    plans = list(plans)
-    first, count = plans[0].shard, len(plans)
+    first, count = shards[0], len(shards)
     key = named(policy.id_columns.get("subject", policy.id) if policy.cap else policy.id)
     if policy.cap and policy.normalize:
         key = F.udf(partial(spelling, how=policy.normalize), "string", useArrow=False)(key.cast("string"))
     shard = (F.pmod(F.xxhash64(key), F.lit(count)) + F.lit(first)).cast("int")
     own = frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
-    whole = own.unionByName(_canaries(frame, plans, policy))
+    whole = own.unionByName(_canaries(frame, dealt(plans, shards), policy))
     if hasattr(whole, "repartitionById"):
         spread = whole.repartitionById(count, (F.col(SHARD) - F.lit(first)).cast("int"))
     else:  # before Spark 4.1
@@ -84,17 +83,18 @@ def planted(frame: DataFrame, plans: Iterable[CanaryPlan], policy: Policy) -> Da
     return ordered.toDF(*(f"c{at}" for at in range(len(frame.columns))), CANARY, SHARD)
 
 
-def _canaries(frame: DataFrame, plans: list[CanaryPlan], policy: Policy) -> DataFrame:
+def _canaries(frame: DataFrame, sets: Mapping[int, Sequence[CanaryPlan]], policy: Policy) -> DataFrame:
     from pyspark.sql.types import BooleanType, IntegerType, StructField, StructType
 
     fields = [StructField(field.name, field.dataType, nullable=True) for field in frame.schema.fields]
     schema = StructType([*fields, StructField(CANARY, BooleanType()), StructField(SHARD, IntegerType())])
+    plans = [plan for some in sets.values() for plan in some]
     rows = [row for plan in plans for row in plan.rows]
     cells: dict[str, pl.Series] = {
         policy.id: pl.concat([plan.ids() for plan in plans]),
         **{item.name: pl.Series([row.texts[item.name] for row in rows], dtype=pl.String) for item in policy.columns},
         CANARY: pl.Series([True] * len(rows), dtype=pl.Boolean),
-        SHARD: pl.Series([plan.shard for plan in plans for _ in plan.rows], dtype=pl.Int32),
+        SHARD: pl.Series([shard for shard, some in sets.items() for plan in some for _ in plan.rows], dtype=pl.Int32),
     }
     nothing = pl.Series([None] * len(rows), dtype=pl.Null)
     whole = pl.DataFrame({field.name: cells.get(field.name, nothing) for field in schema.fields})

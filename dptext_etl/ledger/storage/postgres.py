@@ -307,7 +307,11 @@ _MEANINGS: dict[str, tuple[type[LedgerError], str, str]] = {
 
 def _read(url: str) -> tuple[str, str]:
     """Split a URL into the connection string and the name of the schema."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # it quotes the URL
+        hint = "write postgresql://user@host:port/database?schema=NAME; several hosts stand in a list with commas"
+        raise LedgerError("the ledger's URL cannot be read", hint) from None
     query = parse_qsl(parts.query, keep_blank_values=True)
     schema = dict(query).get("schema", DEFAULT_SCHEMA)
     if not _SCHEMA_NAME.fullmatch(schema):
@@ -317,7 +321,7 @@ def _read(url: str) -> tuple[str, str]:
 
 
 def _public_name(conninfo: str, schema: str) -> str:
-    """Name a ledger without its user and password."""
+    """Name a ledger by its hosts, without its user and password."""
     parts = urlsplit(conninfo)
-    port = f":{parts.port}" if parts.port else ""
-    return f"postgresql://{parts.hostname or ''}{port}{parts.path} (schema {schema})"
+    hosts = parts.netloc.rpartition("@")[2].lower().translate({ord("["): None, ord("]"): None})
+    return f"postgresql://{hosts}{parts.path} (schema {schema})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
@@ -106,6 +107,7 @@ def _check(staged: StagedRun, judge: Judge, progress: Listener | None, checkpoin
                 texts=(_draft(staged, staging),),
                 lineage=lineage,
                 copies=copies_of(staged),
+                recomputed=_recomputed(staged),
                 scratch=staging.folder,
             ),
             meter.add,
@@ -126,6 +128,14 @@ def copies_of(staged: StagedRun) -> dict[str, CopyCount]:
     for shard in staged.shards:
         for column, facts in shard.copies.items():
             total[column] = total.get(column, CopyCount()) + CopyCount.from_dict(facts)
+    return total
+
+
+def _recomputed(staged: StagedRun) -> dict[str, Counter[str]]:
+    total: dict[str, Counter[str]] = {}
+    for shard in staged.shards:
+        for column, found in shard.recomputed.items():
+            total.setdefault(column, Counter()).update(found)
     return total
 
 

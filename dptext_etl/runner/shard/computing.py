@@ -80,8 +80,9 @@ def compute(  # noqa: PLR0917
         profile.count("reports", rows=frame.height if counts_all(policy) else min(frame.height, SAMPLE_ROWS))
     draws = pl.DataFrame({name: draw_counts.draws(item) for name, item in released.items()})
     new = ~canary_marks(planted)
+    again = {item.name: recomputed(planted, frame, ids, item, kept.get(item.name)) for item in columns}
     places = together({item.name: _places(item, kept.get(item.name), new)} for item in columns)
-    return Computed(frame, draws, Facts(counts, spends, copies, places, failures_of(released)))
+    return Computed(frame, draws, Facts(counts, spends, copies, places, failures_of(released), again))
 
 
 def failures_of(released: Mapping[str, Released]) -> dict[str, dict[str, int]]:
@@ -92,6 +93,29 @@ def failures_of(released: Mapping[str, Released]) -> dict[str, dict[str, int]]:
         for name, counts in failed.items()
         if counts.any()
     }
+
+
+def recomputed(
+    planted: pl.DataFrame, out: pl.DataFrame, ids: pa.Array, column: Column, held: Kept | None
+) -> dict[str, int]:
+    """Release the canary rows once more, in reverse order and without other rows, and count those that agree.
+
+    Of the others it counts those that got the release of a canary row of another text.
+
+    Args:
+        planted: The raw shard with its canary rows.
+        out: The releases, in the same order.
+        ids: Canonical record ids, shape (rows,).
+        column: The text column.
+        held: Rows that were not computed here.
+    """
+    canary = canary_marks(planted)
+    places = np.flatnonzero(canary if held is None else canary & held.missing(len(canary)))[::-1]
+    texts = planted[column.name].gather(places).to_arrow()
+    again = pl.Series(release(texts, ids.take(to_arrow(places)), column.policy).text, dtype=pl.String)
+    rows = list(zip(texts.to_pylist(), out[column.name].gather(places), again, strict=True))
+    moved = sum(new != mine and any(new == its and text != other for other, its, _ in rows) for text, mine, new in rows)
+    return {"rows": len(rows), "equal": sum(mine == new for _, mine, new in rows), "moved": moved}
 
 
 def canary_marks(frame: pl.DataFrame) -> npt.NDArray[np.bool_]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import polars as pl
@@ -14,8 +14,41 @@ from dptext_etl.errors import DPTextError
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
+SETS, SET_ROWS = 10, 5_000
+"""A run has a set of canary rows for so many rows, up to so many sets."""
+
 Present = Callable[[pl.Series], pl.Series]
 """Takes candidate ids, of the type of the source, and returns those that the source uses."""
+
+
+def canary_sets(first: int, rows: int, least: int) -> range:
+    """Number the sets of canary rows of a run. How many there are follows from the number of rows, not from texts.
+
+    Args:
+        first: The first number.
+        rows: Rows that the run takes.
+        least: The least number of sets: the shards that these rows fill if texts take no room.
+
+    >>> canary_sets(0, 60, 1), canary_sets(0, 20_000, 1), canary_sets(3, 10_000_000, 100)
+    (range(0, 1), range(0, 4), range(3, 103))
+    """
+    return range(first, first + max(min(SETS, -(-rows // SET_ROWS)), least)) if rows else range(first, first)
+
+
+def dealt(plans: Sequence[CanaryPlan], shards: range) -> dict[int, list[CanaryPlan]]:
+    """Deal sets of canary rows to shards, in order.
+
+    Args:
+        plans: The sets.
+        shards: The numbers of the shards.
+
+    Returns:
+        By the number of a shard, its sets.
+    """
+    sets: dict[int, list[CanaryPlan]] = {number: [] for number in shards}
+    for at, plan in enumerate(plans):
+        sets[shards[at * len(shards) // len(plans)]].append(plan)
+    return sets
 
 
 def plan_canaries(  # noqa: PLR0917

@@ -30,6 +30,8 @@ class StagedShard:
         computed: Where and in what the texts' models computed, by column (`runner.computed`); none without a model.
         failures: What models failed on, by column: `texts`, and `draws` that were uniform; none where none failed, and
             inside the boundary.
+        recomputed: Canary rows that were computed twice (`rows`), that agree (`equal`), and that got the release of
+            another text (`moved`), by column.
         tag: What names the files of one attempt; empty where attempts cannot meet.
         post: What post-processing made of it: `sha256` of the file beside it, `chains` by column, how many texts
             a model `failed` on, by column, and `copies` among its results, as above; none where nothing is
@@ -44,6 +46,7 @@ class StagedShard:
     copies: Mapping[str, Mapping[str, Any]]
     computed: Places = field(default_factory=dict)
     failures: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    recomputed: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     tag: str = ""
     post: Mapping[str, Any] = field(default_factory=dict)
 
@@ -69,7 +72,12 @@ class StagedShard:
     def as_dict(self) -> dict[str, Any]:
         """Return the record as JSON holds it."""
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in ("computed", "failures", "post"):  # a record says what it said before there were these
+        for name in (
+            "computed",
+            "failures",
+            "recomputed",
+            "post",
+        ):  # older records lack them
             if not facts[name]:
                 del facts[name]
         return {"version": _VERSION, **facts}
@@ -83,6 +91,7 @@ class Facts(NamedTuple):
     copies: Mapping[str, Mapping[str, Any]]
     computed: Places
     failures: Mapping[str, Mapping[str, int]]
+    recomputed: Mapping[str, Mapping[str, int]]
 
 
 class KeptShard(NamedTuple):

@@ -1,0 +1,54 @@
+"""Gate `canaries_recomputed` requires that canary rows, released once more without other rows, give the same texts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Self
+
+from dptext_etl.checks.candidate import Candidate, Stage
+from dptext_etl.checks.gate import Gate
+from dptext_etl.checks.verdict import Verdict
+from dptext_etl.policy import Policy
+
+
+class RecomputedCanaries(Gate):
+    """Compares the releases of canary rows with a second computation, in reverse order and without any other row.
+
+    A release is a function of the key, the record and its text alone. So the second one must agree in every row. A
+    model may give other scores in another batch. There, no more rows may get the release of another text than agree.
+
+    Args:
+        policy: The policy of the release.
+        recomputed: Rows that were computed twice (`rows`), those that agree (`equal`), and those that got the release
+            of a row of another text (`moved`), by text column.
+    """
+
+    catches = (
+        "Rows that are not computed on their own: releases shifted by one row or sorted back wrongly, one draw that "
+        "two rows share, a generator that goes on from row to row, padding or a mask that leaks inside a batch."
+    )
+    stages = frozenset({Stage.STAGED})
+    order = 52
+    needs_markers = False
+
+    def __init__(self, policy: Policy, recomputed: Mapping[str, Mapping[str, int]]) -> None:
+        super().__init__(policy)
+        self._recomputed = recomputed
+
+    @classmethod
+    def over(cls, candidate: Candidate) -> Sequence[Self]:
+        """Take what the shards counted."""
+        return (cls(candidate.policy, candidate.recomputed),)
+
+    def verdict(self) -> Verdict:
+        """Pass if enough rows agree in every column."""
+        total, wrong = Counter(rows=0, equal=0, moved=0), 0
+        for item in self.policy.column_policies():
+            found = self._recomputed.get(item.column or "", dict.fromkeys(total, 0))
+            total.update(found)
+            wrong += found["equal"] < (found["rows"] if item.mechanism.reproducible else found["moved"])
+        said = f"{total['equal']} of {total['rows']} canary texts came out the same on their own"
+        if not total["rows"]:
+            said = "not applicable: no canary row was computed by this run"
+        return self.outcome({**total, "suspicious": wrong}, said, passed=not wrong)
