@@ -42,4 +42,5 @@ def _of_column(policy: ColumnPolicy) -> dict[str, Any]:
         "postprocess": list(policy.postprocess),
         "keep_intermediate": policy.keep_intermediate,
     }
-    return {"dataset": policy.dataset, "release": policy.release, "key": policy.key, "column": [column]}
+    whole = {name: getattr(policy, name) for name in ("dataset", "release", "key", "sql_function")}
+    return {**whole, "column": [column]}

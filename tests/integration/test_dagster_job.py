@@ -19,6 +19,7 @@ GATES = [
     "canaries_foreign",
     "canaries_present",
     "canaries_native",
+    "canaries_recomputed",
     "duplicates_beyond_chance",
     "words_in_output_set",
     "rows_ledgered",

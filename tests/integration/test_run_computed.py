@@ -94,4 +94,4 @@ def test_what_no_model_computed_is_as_it_was(job):
     job.run()
     records |= {name: content for name, content in job.files().items() if name.endswith(".json")}
     assert len(records) > 3
-    assert not any(b"computed" in content for content in records.values())
+    assert not any(b'"computed"' in content for content in records.values())

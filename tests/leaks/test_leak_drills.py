@@ -3,6 +3,7 @@
 `make leak-drills` runs them and writes the page from what stopped them.
 """
 
+import hashlib
 import json
 import os
 import traceback
@@ -14,15 +15,17 @@ import pyarrow as pa
 import pytest
 
 from dptext_etl import Ledger, Policy, _kernel, run
+from dptext_etl.checks.published import check_published
+from dptext_etl.checks.verdict import Verdict
 from dptext_etl.embeddings import WordVectors
 from dptext_etl.engines import stage
-from dptext_etl.errors import DPTextError, GateError, PolicyError
+from dptext_etl.errors import DPTextError, GateError, LedgerError, PolicyError
 from dptext_etl.polars import guard
 from dptext_etl.runner import check, publish
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.shard import computing
 
-from .drills import BUGS, LEAKS, MODELS, Shard, shifted_by_one_row
+from .drills import BUGS, LEAKS, MODELS, Shard, cut_to_what_the_text_says, shifted_by_one_row
 from .floors import FOUND, RUNS, table
 from .ways import WAYS, in_bytes, ipc, parquet, released
 
@@ -98,6 +101,46 @@ def test_a_bug_of_a_mechanism(policy, monkeypatch, outcomes, drill):
         with pytest.raises(GateError):
             publish(staged, verdicts)
         assert not list(Path(policy.sink).rglob("*.parquet"))
+
+
+SHAPES = [drill for drill in BUGS if drill.stops == {"rows_ledgered"}]
+"""What becomes null, empty, shorter or longer because of what the raw text says."""
+
+
+@pytest.mark.parametrize("drill", SHAPES, ids=lambda drill: drill.planted)
+def test_a_release_of_another_shape_is_stopped_with_a_ledger_in_postgresql(policy, postgres, monkeypatch, drill):
+    monkeypatch.setenv("IDS_SECRET", hashlib.sha256(b"drills").hexdigest())
+    plant(monkeypatch, drill.bug)
+    policy = policy.model_copy(update={"ledger": {"url": postgres.url(), "id_key": "env:IDS_SECRET"}})
+    assert "rows_ledgered" in {verdict.name for verdict in check(stage(policy)) if not verdict.passed}
+
+
+@pytest.mark.parametrize("drill", SHAPES, ids=lambda drill: drill.planted)
+def test_a_release_of_another_shape_is_stopped_after_publication(policy, monkeypatch, drill):
+    """By what `dptext check` calls, if no gate ran before: the bytes are those that were committed."""
+    plant(monkeypatch, drill.bug)
+    staged = stage(policy)
+    publish(staged, [Verdict("rows_ledgered", passed=True, counts={}, message="", catches="")])
+    found = next(verdict for verdict in check_published(Path(policy.sink), policy) if verdict.name == "rows_ledgered")
+    assert not found.passed
+    assert found.counts["misshapen"]
+    assert (found.counts["different"], found.counts["uncommitted"]) == (0, 0)
+
+
+def test_fewer_draws_than_were_charged_are_never_committed(policy, monkeypatch):
+    """A mechanism that cuts a text by what it says, and counts its draws after that."""
+    right = computing.release
+
+    def wrong(texts, ids, column):
+        out = right(texts, ids, column)
+        shard = Shard(column.mechanism, pa.array(texts).to_pylist(), pa.array(out.text).to_pylist())
+        cut = cut_to_what_the_text_says(shard)
+        counts = pa.array([len((text or "").split()) for text in cut], out.positions.type)
+        return out._replace(text=pa.array(cut, pa.large_string()), positions=counts)
+
+    monkeypatch.setattr(computing, "release", wrong)
+    with pytest.raises(LedgerError, match=r"\d+ texts were released by another number of draws"):
+        stage(policy)
 
 
 def test_without_a_bug_nothing_is_stopped(policy, monkeypatch):

@@ -10,7 +10,6 @@ import pytest
 from dptext_etl.errors import KeyReferenceError, LedgerError
 from dptext_etl.ledger import Ledger, Outcome
 from dptext_etl.ledger.storage.store import there_is
-
 from tests.postgres_server import free_port
 
 from .conftest import ID_KEY, Kit

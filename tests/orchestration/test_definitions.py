@@ -66,6 +66,7 @@ def test_a_policy_becomes_assets_blocking_checks_a_job_and_resources(make_policy
         "canaries_foreign",
         "canaries_present",
         "canaries_native",
+        "canaries_recomputed",
         "duplicates_beyond_chance",
         "words_in_output_set",
         "rows_ledgered",

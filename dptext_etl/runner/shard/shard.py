@@ -32,7 +32,7 @@ from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts, probing
-from dptext_etl.runner.shard.charging import Charged, Column, charge
+from dptext_etl.runner.shard.charging import Charged, Column, charge, require_all_drawn
 from dptext_etl.runner.shard.computing import Computed, canary_marks, compute
 from dptext_etl.runner.shard.records import StagedShard, digest_of
 from dptext_etl.runner.shard.replaying import Kept, kept, replays
@@ -285,6 +285,8 @@ class Shards:
 
     def _examined(self, reserved: Reserved, results: list[_Result]) -> list[ToCommit]:
         ids, canary = reserved.charged.ids, reserved.canary
+        for column, charged, result in zip(self.columns, reserved.charged.charges, results, strict=True):
+            require_all_drawn(column, charged, result.draws)
         with self.profile.stage("commit"):
             return [
                 self.ledger.examine(

@@ -1,0 +1,123 @@
+"""Every door passes a policy whole: no field is dropped on the way, also one that is added tomorrow."""
+
+import json
+
+import pytest
+
+from dptext_etl import Policy
+from dptext_etl.checks.great_expectations import tallies
+from dptext_etl.engines.spark import tasks
+from dptext_etl.engines.spark.carried import Carried
+from dptext_etl.policy import ColumnPolicy
+from dptext_etl.policy.column_policy import ColumnSpec
+from dptext_etl.policy.terms import Cap, DagsterSpec, LedgerSpec, Retention
+from dptext_etl.policy.whole import whole_policy
+
+from ..toy_mechanisms import again  # noqa: F401  (a fixture)
+
+RULED_OUT = {"subject": {"unit", "publish", "rho"}, "record": {"normalize", "rho"}}
+"""Fields that keep their default beside the others, by the unit of the policy."""
+
+TOML = """
+dataset = "films"
+release = "r7"
+source = "raw-{partition}.parquet"
+sink = "s3://bucket/out-{partition}"
+id = "number"
+subject = "person"
+TERMS
+keep = ["stars"]
+strict_columns = true
+key = "env:FILMS_SECRET"
+on_cap = "refuse"
+min_released = 0.25
+incremental = true
+deletions = "keep"
+staging = "inside"
+storage_options = { aws_region = "eu-central-1" }
+shard_rows = 1234
+shard_bytes = 54321
+sql_function = false
+copy_gate_false_alarm = 1e-7
+reports = ["copies"]
+ledger = { url = "env:LEDGER_SECRET_URL", id_key = "env:IDS_SECRET", anchors = "heads" }
+cap = { measure = "approx", epsilon = 500.0, delta = 1e-3, period = "2026", group = "cinema" }
+retention = { versions = 2, staging_days = 3.0, quarantine_days = 4.0, kept_days = 5.0 }
+dagster = { tags = { team = "films" } }
+
+[[column]]
+name = "review"
+mechanism = { name = "custext", epsilon = 2.0, k = 10, vectors = "VECTORS", variant = "plus" }
+allow = ["cluster", "stopwords"]
+accept_unbounded = ["UMLDP"]
+postprocess = [{ name = "again" }]
+keep_intermediate = true
+"""
+
+
+@pytest.fixture(params=RULED_OUT)
+def policy(request, tmp_path, small_vectors, monkeypatch, again):  # noqa: F811
+    path = tmp_path / "policy.toml"
+    terms = {"subject": 'normalize = ["nfc", "casefold"]', "record": 'unit = "record"\npublish = false'}
+    path.write_text(TOML.replace("VECTORS", str(small_vectors)).replace("TERMS", terms[request.param]))
+    monkeypatch.setenv("LEDGER_SECRET_URL", "postgresql://127.0.0.1/dptext")
+    return Policy.load(path)
+
+
+def test_no_field_has_its_default(policy):
+    """Else a door that drops it goes unnoticed: give the new field a value above."""
+    parts = [policy, policy.ledger, policy.cap, policy.retention, policy.dagster, policy.columns[0]]
+    assert [type(part) for part in parts] == [Policy, LedgerSpec, Cap, Retention, DagsterSpec, ColumnSpec]
+    for part in parts:
+        for name, field in type(part).model_fields.items():
+            if name not in RULED_OUT[policy.unit] and not field.is_required():
+                assert getattr(part, name) != field.get_default(call_default_factory=True), name
+
+
+def facts(policy):
+    return json.loads(json.dumps(policy.model_dump(mode="json", by_alias=True), sort_keys=True))
+
+
+def test_its_own_words(policy):
+    assert facts(Policy.parse(facts(policy))) == facts(policy)
+
+
+def test_entries_of_a_run_over_a_frame(policy):
+    assert facts(whole_policy(policy, {"release": "r8"})) == {**facts(policy), "release": "r8"}
+
+
+def test_tasks_on_spark_get_all_but_storage_options(policy):
+    there = facts(Policy.parse(json.loads(tasks.written(policy))))
+    expected = {**facts(policy), "storage_options": {}}
+    expected["ledger"] = tasks.for_workers(policy.ledger).model_dump(mode="json")
+    assert there == expected
+
+
+def test_expectations_get_all_but_storage_options(policy):
+    assert facts(tallies.known(tallies.written(policy)).policy) == {**facts(policy), "storage_options": {}}
+
+
+@pytest.fixture
+def column(policy):
+    return policy.column_policies()[0]
+
+
+def test_a_column_has_every_field_of_its_policy(policy, column):
+    spec = policy.columns[0]
+    for name in (set(ColumnSpec.model_fields) | set(Policy.model_fields)) & set(ColumnPolicy.model_fields):
+        owner = spec if name in ColumnSpec.model_fields else policy
+        if name != "mechanism":
+            assert getattr(column, name) == getattr(owner, name), name
+    assert column.mechanism.cfg() == spec.mechanism.cfg()
+    assert column.column == spec.name
+
+
+def test_a_run_over_a_frame_from_the_policy_of_one_column(column, tmp_path):
+    entries = {"sink": str(tmp_path / "out"), "ledger": str(tmp_path / "ledger.db"), "id": "number", "unit": "record"}
+    there = whole_policy(column, entries).column_policies()[0]
+    assert facts(there) == facts(column)
+
+
+def test_workers_of_spark_get_every_field_of_a_column(column):
+    bare = column.model_copy(update={"postprocess": (), "keep_intermediate": False, "nonce": 3})
+    assert facts(Carried.of(bare, {}).column_policy()) == facts(bare)
