@@ -7,7 +7,7 @@ from typing import Any
 
 from dptext_etl.errors import GateError
 from dptext_etl.polars.plan_marks import Mark
-from dptext_etl.policy.in_plans import Held, Releases
+from dptext_etl.policy.in_plans import Held, Releases, raw_names
 
 HINT = "release the column there with .dptext.privatize(policy, id=…), or drop it before this step"
 _PARTS = {
@@ -137,9 +137,9 @@ class Expressions:
 
 def refuse_any(columns: Columns, where: str) -> Held:
     """Refuse raw text in a step that cannot be followed; without raw text, return an empty content."""
-    raw = [name for name, column in columns.items() if column.raw]
+    raw = [column for column in columns.values() if column.raw]
     if raw:
-        raise GateError(f"raw text in {named(raw)} enters {where}, which cannot be followed", HINT)
+        raise GateError(f"raw text of {raw_names(raw)} enters {where}, which cannot be followed", HINT)
     return Held()
 
 

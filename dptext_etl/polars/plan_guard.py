@@ -13,10 +13,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dptext_etl.errors import GateError, PolicyError, bare
+from dptext_etl.errors import GateError, PolicyError, bare, by_place
 from dptext_etl.polars.plan_expressions import HINT, Columns, Expressions, fields, named, refuse_any
 from dptext_etl.policy import PolicyLike
-from dptext_etl.policy.in_plans import Held, Releases, Rows, below_each_other, new_rows, next_number
+from dptext_etl.policy.in_plans import (
+    CHOOSE,
+    PUBLISHED,
+    Held,
+    Releases,
+    Rows,
+    below_each_other,
+    new_rows,
+    next_number,
+    raw_names,
+)
 
 if TYPE_CHECKING:
     import polars as pl
@@ -69,7 +79,7 @@ def guard(
     if walk is None:
         raise GateError("this plan has a step that Polars does not show, so nothing can be said about it", HINT)
     try:
-        reached = {name for name, column in walk.columns().items() if column.raw}
+        reached = {name: column for name, column in walk.columns().items() if column.raw}
     except (ArithmeticError, AttributeError, LookupError, NotImplementedError, PolarsError, TypeError, ValueError):
         raise GateError("the plan has a step of a form that the guard does not know", HINT) from None
     missing = releases.missing(walk.seen)
@@ -77,9 +87,10 @@ def guard(
         raise PolicyError(
             f"no source of the plan has a column {named(missing)}", "use the names of raw columns in the sources"
         )
-    leaked = [name for name in names if name in reached] or sorted(reached)
-    if leaked:
-        raise GateError(f"raw text reaches the output unreleased, in {named(leaked)}", HINT)
+    if reached:
+        where = by_place(reached, names) or "a sink"
+        said = f"raw text of {raw_names(reached.values())} reaches the output unreleased, in {where}"
+        raise GateError(said, f"{HINT}; {PUBLISHED}")
     return plan
 
 
@@ -124,7 +135,7 @@ class _Walk:
 
     def _refuse_choice(self, expressions: Iterable[Any], columns: Columns, what: str) -> None:
         if any(self._expressions.held(item.node, columns).raw for item in expressions):
-            raise GateError(f"raw text decides {what}", HINT)
+            raise GateError(f"raw text decides {what}", CHOOSE)
 
     def _refuse_names(self, inputs: list[Columns], options: Any, what: str) -> None:
         """Refuse raw columns that the options of a step name, however deep."""
@@ -132,7 +143,7 @@ class _Walk:
             for part in options:
                 self._refuse_names(inputs, part, what)
         elif any(isinstance(options, str) and columns.get(options, Held()).raw for columns in inputs):
-            raise GateError(f"raw text decides {what}", HINT)
+            raise GateError(f"raw text decides {what}", CHOOSE)
 
     def _made(self, expressions: Iterable[Any], columns: Columns) -> dict[str, Held]:
         return {item.output_name: self._expressions.held(item.node, columns) for item in expressions}
@@ -193,11 +204,10 @@ class _Walk:
     def _distinct(self, node: Any, inputs: list[Columns]) -> Columns:
         subset = node.options[1]
         names = inputs[0] if subset is None else subset
-        chosen = [name for name in names if inputs[0].get(name, Held()).raw]
+        chosen = [held for name in names if (held := inputs[0].get(name, Held())).raw]
         if chosen:
-            others = ", ".join(repr(name) for name in sorted(set(names) - set(chosen)))
-            hint = f"rows of one id hold one text, so compare the other columns: .unique([{others}])"
-            raise GateError(f"raw text in {named(chosen)} decides which rows are distinct", hint)
+            hint = "rows of one id hold one text, so compare the id, and other columns without raw text: .unique([ID])"
+            raise GateError(f"raw text of {raw_names(chosen)} decides which rows are distinct", hint)
         return inputs[0]
 
     def _groupby(self, node: Any, inputs: list[Columns]) -> Columns:

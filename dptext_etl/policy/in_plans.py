@@ -55,6 +55,12 @@ def new_rows() -> frozenset[Rows]:
     return frozenset({Rows(next(_number))})
 
 
+PUBLISHED = "a published table counts as raw if it names its column as the raw one: guard the release, then add it"
+"""Ends the hint of a refusal of raw text in the output."""
+CHOOSE = "choose rows by ids and other columns, or make the text null inside the release: when(…).then(text)"
+"""Hint of a refusal of raw text that decides about rows."""
+
+
 @dataclass(frozen=True)
 class Held:
     """The content of a column of a plan.
@@ -271,3 +277,8 @@ def _told(policy: PolicyLike | None, ids: str | None) -> tuple[dict[str, ColumnP
             msg = f"column {column.column!r}: a {column.mechanism.mode} mechanism is for benchmarks"
             raise PolicyError(msg, "a guard stands before what leaves the boundary: take strict mode")
     return {str(column.column): column for column in columns}, ids
+
+
+def raw_names(contents: Iterable[Held]) -> str:
+    """Write the raw columns that flow into contents for a message; plans may name other columns after texts."""
+    return ", ".join(repr(name) for name in sorted(frozenset().union(*(held.raw for held in contents))))

@@ -18,7 +18,17 @@ from typing import TYPE_CHECKING, Any
 
 from dptext_etl.errors import GateError, PolicyError, bare
 from dptext_etl.policy import PolicyLike
-from dptext_etl.policy.in_plans import Held, Releases, Rows, below_each_other, new_rows, next_number
+from dptext_etl.policy.in_plans import (
+    CHOOSE,
+    PUBLISHED,
+    Held,
+    Releases,
+    Rows,
+    below_each_other,
+    new_rows,
+    next_number,
+    raw_names,
+)
 from dptext_etl.spark.plan_expressions import HINT, Columns, Expressions, items, kind_of
 
 if TYPE_CHECKING:
@@ -91,7 +101,9 @@ def guard(
             f"no source of the plan has a column {_named(missing)}", "use the names of raw columns in the sources"
         )
     if reached:
-        raise GateError(f"raw text reaches the output unreleased, in {_named(_names(plan, reached))}", HINT)
+        places = [f"column {at}" for at, number in enumerate(_output(plan), start=1) if number in reached]
+        said = f"raw text of {raw_names(reached.values())} reaches the output unreleased, in {', '.join(places)}"
+        raise GateError(said, f"{HINT}; {PUBLISHED}")
     return df
 
 
@@ -118,7 +130,7 @@ class _Walk:
         kind = kind_of(node)
         below = [self.step(child, outer) for child in items(node.children())]
         columns = {number: held for found in below for number, held in found.items()}
-        output = [item.exprId().id() for item in items(node.output())]
+        output = _output(node)
         if kind == "CTERelationRef":
             return self._common_table(node, output)
         if not below:
@@ -131,7 +143,8 @@ class _Walk:
             self._refuse_choice(items(node.expressions()), {**columns, **outer}, what)
         elif kind in _COMPARED:
             if raw := _raw(columns):
-                raise GateError(f"raw text in {_named(_names(node, raw))} decides which rows are distinct", HINT)
+                hint = "release first, then compare: SELECT DISTINCT id, name(text, id) FROM …"
+                raise GateError(f"raw text of {raw_names(raw.values())} decides which rows are distinct", hint)
         else:
             parts = [self._expressions.held(item, outer) for item in items(node.expressions())]
             if _raw(columns) or any(part.raw for part in parts):
@@ -220,7 +233,7 @@ class _Walk:
 
     def _refuse_choice(self, expressions: Iterable[Any], columns: Columns, what: str) -> None:
         if any(self._expressions.held(item, columns).raw for item in expressions):
-            raise GateError(f"raw text decides {what}", HINT)
+            raise GateError(f"raw text decides {what}", CHOOSE)
 
 
 def _equals(condition: Any) -> Iterator[tuple[int, int]]:
@@ -233,8 +246,8 @@ def _equals(condition: Any) -> Iterator[tuple[int, int]]:
         yield parts[0].exprId().id(), parts[1].exprId().id()
 
 
-def _raw(columns: Columns) -> set[int]:
-    return {number for number, held in columns.items() if held.raw}
+def _raw(columns: Columns) -> dict[int, Held]:
+    return {number: held for number, held in columns.items() if held.raw}
 
 
 def _fields(dtype: Any) -> Iterator[str]:
@@ -250,8 +263,8 @@ def _fields(dtype: Any) -> Iterator[str]:
             waiting.extend(here)
 
 
-def _names(node: Any, ids: set[int]) -> list[str]:
-    return [str(item.name()) for item in items(node.output()) if item.exprId().id() in ids]
+def _output(node: Any) -> list[int]:
+    return [item.exprId().id() for item in items(node.output())]
 
 
 def _named(names: Iterable[str]) -> str:

@@ -100,7 +100,7 @@ def test_plans_without_raw_text_pass(source, name):
 def test_raw_text_in_an_output_is_refused(source, name):
     plan = LEAKS[name](source)
     plan.collect()
-    with pytest.raises(GateError, match="raw text reaches the output unreleased, in '") as caught:
+    with pytest.raises(GateError, match=r"raw text of '.*' reaches the output unreleased, in column ") as caught:
         dptext_etl.polars.guard(plan, raw=RAW)
     assert caught.value.exit_code == 4
     assert "dptext.privatize" in str(caught.value)
@@ -127,14 +127,14 @@ def test_raw_text_beside_a_proper_release_is_refused(source, lf, policy):
         pl.concat([released, source.select(other="review")], how="horizontal"),
         pl.SQLContext(a=released, b=source).execute("select a.id, b.review as c from a join b on a.id = b.id"),
     ):
-        with pytest.raises(GateError, match="unreleased, in '"):
+        with pytest.raises(GateError, match="unreleased, in column"):
             guard(plan, policy)
 
 
 def test_a_field_of_a_struct_is_a_column_too():
     nested = pl.LazyFrame({"id": ["a"], "doc": [{"review": "good film"}], "many": [[{"review": "x"}]]})
     for plan in (nested.select("doc"), nested.select(x=col("doc").struct.field("review")), nested.select("many")):
-        with pytest.raises(GateError, match="unreleased, in '"):
+        with pytest.raises(GateError, match="unreleased, in column"):
             dptext_etl.polars.guard(plan, raw=RAW)
     dptext_etl.polars.guard(nested.select("id"), raw=RAW)
 
@@ -142,7 +142,7 @@ def test_a_field_of_a_struct_is_a_column_too():
 def test_the_storage_of_an_extension_is_read():
     nested = FRAME.select("id", doc=_extended()).lazy()
     for plan in (nested, nested.select(x=col("doc").ext.storage()), nested.select(pl.concat_list("doc"))):
-        with pytest.raises(GateError, match=r"unreleased, in '|does not show"):
+        with pytest.raises(GateError, match=r"unreleased, in column|does not show"):
             dptext_etl.polars.guard(plan, raw=RAW)
     dptext_etl.polars.guard(nested.select("id"), raw=RAW)
 
@@ -173,7 +173,7 @@ def test_a_released_column_is_followed_no_further(lf, any_policy):
     ):
         guard(plan, any_policy)
         dptext_etl.polars.guard(plan, raw=RAW)
-    with pytest.raises(GateError, match="unreleased, in 'copy'"):
+    with pytest.raises(GateError, match="unreleased, in column 5"):
         guard(lf.with_columns(release(any_policy), copy="review"), any_policy)
     with pytest.raises(GateError, match=r"raw text.* decides"):
         guard(lf.filter(col("review") != "").with_columns(release(any_policy)), any_policy)
@@ -195,7 +195,7 @@ def test_frames_in_memory_and_sql(policy):
     frame = FRAME.lazy()
     guard(frame.with_columns(release(policy)), policy)
     query = pl.SQLContext(t=frame).execute("select id, review as r from t where stars > 1")
-    with pytest.raises(GateError, match="in 'r'"):
+    with pytest.raises(GateError, match="unreleased, in column"):
         guard(query, policy)
     guard(pl.SQLContext(t=frame).execute("select id from t"), policy)
 
@@ -209,5 +209,5 @@ def test_a_mistyped_name_is_said(lf):
 
 
 def test_one_name_is_one_column(lf):
-    with pytest.raises(GateError, match="in 'review'"):
+    with pytest.raises(GateError, match="unreleased, in column"):
         dptext_etl.polars.guard(lf, raw="review")

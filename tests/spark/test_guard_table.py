@@ -21,6 +21,7 @@ def test_the_table_holds(films, policy, query, said, instead):
     if said.startswith("passes"):
         guard(films.sql(query), policy=policy, id="id")
     else:
-        with pytest.raises(GateError, match=said.removeprefix("refused: ")):
+        with pytest.raises(GateError, match=said.removeprefix("refused: ")) as caught:
             guard(films.sql(query), policy=policy, id="id")
+        assert "\nHint: " in str(caught.value)
         guard(films.sql(instead), policy=policy, id="id")
