@@ -25,6 +25,7 @@ from dptext_etl.runner import check, publish
 from dptext_etl.runner.publish.gating import reports
 from dptext_etl.runner.shard import computing
 
+from . import elsewhere
 from .drills import BUGS, LEAKS, MODELS, Shard, cut_to_what_the_text_says, shifted_by_one_row
 from .floors import FOUND, RUNS, table
 from .ways import WAYS, in_bytes, ipc, parquet, released
@@ -342,7 +343,9 @@ def page(outcomes):
     head = "| planted | seen, or how it comes about | stopped by |\n| --- | --- | --- |\n"
     tables = {kind: head + "\n".join(rows) for kind, rows in lines.items()}
     floors = table(json.loads(FOUND.read_text(encoding="utf-8")))
-    return INTRODUCTION.format(count=len(outcomes), floors=floors, runs=RUNS, **tables)
+    tables |= {name: elsewhere.rows(getattr(elsewhere, name)) for name in ("CLAIMS", "IDENTITY", "ERASURE")}
+    more = sum(len(getattr(elsewhere, name)) for name in ("CLAIMS", "IDENTITY", "ERASURE"))
+    return INTRODUCTION.format(count=len(outcomes) + more, floors=floors, runs=RUNS, **tables)
 
 
 INTRODUCTION = """<!-- written by `make leak-drills` from what stopped each drill -->
@@ -393,6 +396,20 @@ Plans that somebody might write, and that once passed: what `dptext_etl.polars.g
 Planted as a library's own words about a text; whatever was said, written or kept was searched.
 
 {SAID}
+
+## Published structure and signed claims
+
+Two tables that differ in texts alone are published, or a page is read as its reader would.
+
+{CLAIMS}
+
+## Identity and the memory of a ledger
+
+{IDENTITY}
+
+## Erasure
+
+{ERASURE}
 """
 
 

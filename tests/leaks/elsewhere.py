@@ -1,0 +1,147 @@
+"""Defects that need a ledger, two tables or two machines: each line names the test that plants it."""
+
+from pathlib import Path
+
+TESTS = Path(__file__).resolve().parents[1]
+
+CLAIMS = [
+    (
+        "parts that end where raw texts fill a shard",
+        "a limit on raw bytes",
+        "parts are cut from published rows",
+        "integration/test_boundary.py::test_parts_end_where_published_rows_do_not_where_raw_texts_fill_a_shard",
+    ),
+    (
+        "who is admitted under a cap follows from lengths of texts",
+        "refunds at the ends of shards that raw bytes cut",
+        "such shards end by rows alone",
+        "integration/test_boundary.py::test_what_a_cap_admits_does_not_depend_on_lengths",
+    ),
+    (
+        "the parameter of a mechanism printed as its bound",
+        "ε per word, read as ε per record",
+        "statements print what the ledger charges",
+        "contract/test_statements.py::test_the_parameter_is_not_the_bound",
+    ),
+    (
+        "a bound where the mechanism has none",
+        "SanText+ with p < 1",
+        "statements print no finite ε",
+        "contract/test_statements.py::test_a_page_has_no_other_bound",
+    ),
+    (
+        'a report beyond its bound printed as "passed"',
+        "a report that decides nothing",
+        "the command line says BEYOND CHANCE",
+        "cli/test_running.py::test_a_report_says_where_it_stands_to_its_bound",
+    ),
+]
+"""What is published or signed."""
+
+IDENTITY = [
+    (
+        "a known record under another person",
+        "re-attributed rows",
+        "the ledger compares units; `accept-units` accepts a change by name",
+        "integration/test_run_units.py::test_records_of_another_person_are_refused",
+    ),
+    (
+        "another column of ids or people",
+        "a renamed column",
+        "columns are pinned per scope",
+        "integration/test_run_units.py::test_another_column_of_ids_is_refused",
+    ),
+    (
+        "another spelling of a person",
+        "letter case, blanks, Unicode forms",
+        "`normalize` in the policy, pinned",
+        "integration/test_run_units.py::test_spellings_of_one_person_share_a_budget",
+    ),
+    (
+        "a new period while charges exist",
+        "a cap of 2026 after charges without a period",
+        "a new balance is opened by name",
+        "ledger/test_periods.py::test_a_new_period_beside_charges_is_opened_by_name",
+    ),
+    (
+        "any writer on a ledger restored from an old copy",
+        "a failover, a backup",
+        "heads kept apart from the ledger; the dataset freezes",
+        "ledger/test_heads.py::test_no_writer_overwrites_a_head_that_the_ledger_misses",
+    ),
+    (
+        "a revocation lost by a restore",
+        "a gate fired after the backup",
+        "a revocation stores the head",
+        "ledger/test_heads.py::test_nothing_is_written_to_a_ledger_that_misses_a_head",
+    ),
+    (
+        "a restored ledger under another spelling of its place",
+        "`localhost` for 127.0.0.1, a link",
+        "heads are filed by the ledger's id",
+        "ledger/test_heads.py::test_heads_are_found_however_the_place_is_spelled",
+    ),
+    (
+        "a door that drops a setting of the policy",
+        "Dagster resources, Spark workers, suites",
+        "every field is passed through every door",
+        "policy/test_policy_doors.py::test_no_field_has_its_default",
+    ),
+    (
+        "a negative loss, `True` or NaN as an amount",
+        "`thaw` with a loss of -1,000",
+        "amounts are checked numbers",
+        "ledger/test_heads.py::test_an_amount_that_may_be_lost_is_a_number_of_zero_or_more",
+    ),
+    (
+        "fewer draws than were charged",
+        "a mechanism that cuts texts and counts after that",
+        "a commit takes the charged draws alone",
+        "leaks/test_leak_drills.py::test_fewer_draws_than_were_charged_are_never_committed",
+    ),
+]
+"""Who is charged, and what a ledger remembers."""
+
+ERASURE = [
+    (
+        "files of an older release put back after `forget`",
+        "a restored bucket",
+        "manifests of all releases are retired",
+        "integration/test_run_forgotten.py::test_an_older_release_that_is_put_back_is_refused",
+    ),
+    (
+        "a forgotten record that returns",
+        "the source still exports it",
+        "it is quarantined; `readmit` lifts that",
+        "integration/test_run_forgotten.py::test_a_forgotten_record_that_comes_back_is_left_out",
+    ),
+    (
+        "`forget` during a run",
+        "a nightly run under way",
+        "commits and publications compare again",
+        "integration/test_run_forgotten.py::test_a_run_under_way_does_not_publish_whom_another_call_forgets",
+    ),
+    (
+        "`forget` of somebody who is not there",
+        "a typing error in the id",
+        "exit code 3",
+        "integration/test_run_forgotten.py::test_people_who_are_not_there_are_said_and_exit_with_3",
+    ),
+    (
+        "staging of a release with another id column",
+        "two releases in one staging folder",
+        "each release is read with its own columns",
+        "integration/test_run_forgotten.py::test_staging_of_a_release_with_another_id_column",
+    ),
+]
+"""What is forgotten."""
+
+
+def rows(lines):
+    """Write one table, after a look whether its tests are there."""
+    found = ["| planted | how it comes about | stopped by | shown by |", "| --- | --- | --- | --- |"]
+    for planted, how, stopper, test in lines:
+        file, _, name = test.partition("::")
+        assert f"def {name}(" in (TESTS / file).read_text(encoding="utf-8"), test
+        found.append(f"| {planted} | {how} | {stopper} | `tests/{file}` |")
+    return "\n".join(found)
