@@ -14,7 +14,7 @@ from dptext_etl.errors import DPTextError
 from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
-SETS, SET_ROWS = 10, 5_000
+SETS, SET_ROWS = 10, 500
 """A run has a set of canary rows for so many rows, up to so many sets."""
 
 Present = Callable[[pl.Series], pl.Series]
@@ -29,7 +29,7 @@ def canary_sets(first: int, rows: int, least: int) -> range:
         rows: Rows that the run takes.
         least: The least number of sets: the shards that these rows fill if texts take no room.
 
-    >>> canary_sets(0, 60, 1), canary_sets(0, 20_000, 1), canary_sets(3, 10_000_000, 100)
+    >>> canary_sets(0, 60, 1), canary_sets(0, 2_000, 1), canary_sets(3, 10_000_000, 100)
     (range(0, 1), range(0, 4), range(3, 103))
     """
     return range(first, first + max(min(SETS, -(-rows // SET_ROWS)), least)) if rows else range(first, first)
