@@ -1,6 +1,6 @@
 """Measure how rare or small a planted bug may be before gates stop noticing it: `python -m tests.leaks.floors`.
 
-Every cell is the number of runs, of `RUNS` under different keys, that a gate stopped. It writes `floors.json`, from
+Every cell is the number of runs, under different keys, that a gate stopped. It writes `floors.json`, from
 which `make leak-drills` writes the table.
 """
 
@@ -24,13 +24,12 @@ from dptext_etl.runner.shard import computing, planting
 from .drills import Shard, _generator, joined
 
 FOUND = Path(__file__).with_name("floors.json")
-RUNS = 20
 MECHANISMS = {
-    "custext": ({"name": "custext", "epsilon": 2.0}, ["cluster"], 2_000),
-    "surrogate": ({"name": "surrogate", "epsilon": 4.0, "corpus": "everyday-30k"}, [], 2_000),
-    "dpmlm": ({"name": "dpmlm", "model": "example-masked", "epsilon": 20.0, "decoding": "parallel"}, [], 200),
+    "custext": ({"name": "custext", "epsilon": 2.0}, ["cluster"], 2_000, 20),
+    "surrogate": ({"name": "surrogate", "epsilon": 4.0, "corpus": "everyday-30k"}, [], 2_000, 20),
+    "dpmlm": ({"name": "dpmlm", "model": "example-masked", "epsilon": 20.0, "decoding": "parallel"}, [], 200, 8),
 }
-"""Mechanism, what its policy allows, and rows of its runs: canary rows decide, of which there are 8 per set."""
+"""Mechanism, what its policy allows, rows of a run, and runs. Canary rows decide, of which there are 8 per set."""
 ROWS = (0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01)
 WORDS = (0.3, 0.2, 0.1, 0.05)
 FACTORS = (1.5, 2.0, 2.5, 3.0)
@@ -100,7 +99,7 @@ def policy(folder, mechanism, allow, run):
 
 def stopped(folder, name, bug, factor, run):
     """Return the gates that stopped one run with the bug."""
-    mechanism, allow, rows = MECHANISMS[name]
+    mechanism, allow, rows, _ = MECHANISMS[name]
     good = policy(folder, mechanism, allow, run)
     other = policy(folder, {**mechanism, "epsilon": mechanism["epsilon"] * factor}, allow, run).column_policies()[0]
     raw = texts(good.column_policies()[0].mechanism, rows)
@@ -124,12 +123,12 @@ def stopped(folder, name, bug, factor, run):
 def measure(name):
     """Return, by what was planted and by the number of sets of canary rows, the runs that were stopped."""
     found = {}
-    rows = MECHANISMS[name][2]
+    *_, rows, runs = MECHANISMS[name]
     for planted, bug, factor in (("nothing", None, 1.0), *bugs(name)):
         for sets in (1, 10):
             planting.SET_ROWS = rows // sets
             gates = Counter()
-            for run in range(RUNS):
+            for run in range(runs):
                 with tempfile.TemporaryDirectory() as place:
                     fired = stopped(Path(place), name, bug, factor, run)
                 gates.update(["stopped"] if fired else [])
@@ -141,7 +140,7 @@ def measure(name):
 
 def table(found):
     """Write what `measure` found as Markdown."""
-    lines = ["| planted | " + " | ".join(f"{name}, one set / ten sets" for name in found) + " |"]
+    lines = ["| planted | " + " | ".join(f"{name}, of {MECHANISMS[name][3]}" for name in found) + " |"]
     lines.append("| --- |" + " ---: |" * len(found))
     for planted in found["custext"]:
         cells = []

@@ -27,7 +27,7 @@ from dptext_etl.runner.shard import computing
 
 from . import elsewhere
 from .drills import BUGS, LEAKS, MODELS, Shard, cut_to_what_the_text_says, shifted_by_one_row
-from .floors import FOUND, RUNS, table
+from .floors import FOUND, table
 from .ways import WAYS, in_bytes, ipc, parquet, released
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "leak-drills.md"
@@ -345,7 +345,7 @@ def page(outcomes):
     floors = table(json.loads(FOUND.read_text(encoding="utf-8")))
     tables |= {name: elsewhere.rows(getattr(elsewhere, name)) for name in ("CLAIMS", "IDENTITY", "ERASURE")}
     more = sum(len(getattr(elsewhere, name)) for name in ("CLAIMS", "IDENTITY", "ERASURE"))
-    return INTRODUCTION.format(count=len(outcomes) + more, floors=floors, runs=RUNS, **tables)
+    return INTRODUCTION.format(count=len(outcomes) + more, floors=floors, **tables)
 
 
 INTRODUCTION = """<!-- written by `make leak-drills` from what stopped each drill -->
@@ -364,8 +364,8 @@ the ledger's digests prove nothing.
 
 ## Floors
 
-How rare or small a bug may be before the gates miss it: of {runs} runs under different keys, how many a gate stopped,
-with one set of canary rows and with ten. A set is eight rows. A run plants one set per 500 rows, up to ten, and at
+How rare or small a bug may be before the gates miss it: how many runs a gate stopped, of so many under different keys,
+with one set of canary rows / with ten. A set is eight rows. A run plants one set per 500 rows, up to ten, and at
 least one per shard. CusText has ε = 2 and `surrogate` ε = 4, over 2,000 rows; DP-MLM has ε = 20 per word over 200 rows
 and a tiny model. The same rows stay raw however often they are computed, so `canaries_recomputed` does not see them.
 `python -m tests.leaks.floors` measures the table. Comparing more would mean to look at real rows, and that is not free.
