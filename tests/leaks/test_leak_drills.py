@@ -368,6 +368,7 @@ How rare or small a bug may be before the gates miss it: how many runs a gate st
 with one set of canary rows / with ten. A set is eight rows. A run plants one set per 500 rows, up to ten, and at
 least one per shard. CusText has ε = 2 and `surrogate` ε = 4, over 2,000 rows; DP-MLM has ε = 20 per word over 200 rows
 and a tiny model. The same rows stay raw however often they are computed, so `canaries_recomputed` does not see them.
+In DP-MLM a word may come back with almost any probability, so single raw words and a larger ε are not seen there.
 `python -m tests.leaks.floors` measures the table. Comparing more would mean to look at real rows, and that is not free.
 
 {floors}
