@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow, to_numpy
-from dptext_etl.errors import InputError, PolicyError, bare, seam
+from dptext_etl.errors import InputError, LedgerError, PolicyError, bare, seam
 from dptext_etl.guarantee import ADDITIVE, Disclosure, steps
 from dptext_etl.keys import RecordKeys, canonical_ids
 from dptext_etl.mechanism import Mechanism, Released
@@ -197,6 +197,25 @@ def worst_case(
     costs = [_cost(mechanism, mechanism.reserved_positions(count)) for count in distinct.tolist()]
     n_worst = np.array([most for most, _ in costs], dtype=np.uint32)[where]
     return n_worst, _by_record([amounts for _, amounts in costs], where, components)
+
+
+def require_charged_draws(policy: ColumnPolicy, charged: npt.ArrayLike, drawn: npt.ArrayLike) -> None:
+    """Refuse releases made with another number of draws than was charged, where that number is disclosed.
+
+    Args:
+        policy: The column's policy.
+        charged: Draws that were reserved (`worst_case`), shape (rows,).
+        drawn: Draws behind each release, shape (rows,).
+
+    Raises:
+        LedgerError: Some releases were made with another number of draws.
+    """
+    if Disclosure.LENGTH not in policy.mechanism.guarantee.disclosures:
+        return
+    other = int((np.asarray(drawn) != np.asarray(charged)).sum())
+    if other:
+        msg = f"column {policy.column!r}: {other} texts were released with another number of draws than was charged"
+        raise LedgerError(f"{msg}; nothing was committed", "this is a defect of the mechanism: fix it first")
 
 
 def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:

@@ -55,7 +55,7 @@ def new_rows() -> frozenset[Rows]:
     return frozenset({Rows(next(_number))})
 
 
-PUBLISHED = "a published table counts as raw if it names its column as the raw one: guard the release, then add it"
+PUBLISHED = "a published table counts as raw if its column has the raw name: guard the release, then add the table"
 """Ends the hint of a refusal of raw text in the output."""
 CHOOSE = "choose rows by ids and other columns, or make the text null inside the release: when(…).then(text)"
 """Hint of a refusal of raw text that decides about rows."""

@@ -116,13 +116,15 @@ class Account:
         self._heads.remember(self._scope, policy.release)
         fits = pa.array(~np.isin(result.outcome, LEFT_OUT))
         released = column.release(texts.filter(fits), ids.filter(fits), policy)
+        drawn = released.positions.to_numpy(zero_copy_only=False)
+        column.require_charged_draws(policy, worst[0][fits.to_numpy(zero_copy_only=False)], drawn)
         outcome = self._ledger.commit(
             job,
             ref,
             ids.filter(fits),
             identities.filter(fits),
             pa.array(_kernel.digests(released.text)),
-            positions=released.positions.to_numpy(zero_copy_only=False),
+            positions=drawn,
         )
         _refuse_diverged(int((outcome == CommitOutcome.DIVERGED).sum()))
         paid = column.with_spends(released, mechanism) if spend else released.text

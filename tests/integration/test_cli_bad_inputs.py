@@ -1,4 +1,4 @@
-"""Bad input gets a sentence with a hint and loses nothing: the last paragraph of issue 2, as a user meets it."""
+"""Bad input gets a sentence with a hint and loses nothing."""
 
 import errno
 import os

@@ -96,7 +96,7 @@ IDENTITY = [
     (
         "fewer draws than were charged",
         "a mechanism that cuts texts and counts after that",
-        "a commit takes the charged draws alone",
+        "a commit takes exactly the charged number of draws",
         "leaks/test_leak_drills.py::test_fewer_draws_than_were_charged_are_never_committed",
     ),
 ]

@@ -29,7 +29,7 @@ def test_a_published_table_is_added_below_a_guarded_release(policy):
     """It names its column as the raw one, so the message says what to write."""
     released = FRAME.lazy().with_columns(release(policy, pl.col("review")))
     published = released.collect().lazy()
-    with pytest.raises(GateError, match=r"guard the release, then add it"):
+    with pytest.raises(GateError, match=r"guard the release, then add the table"):
         guard(pl.concat([published, released]), policy)
     assert pl.concat([published, guard(released, policy)]).collect().height == 2 * FRAME.height
 

@@ -64,6 +64,21 @@ def test_other_bytes_than_committed_are_not_returned(policy, url, monkeypatch):
         worker.release(carried, texts(), ids())
 
 
+def test_fewer_draws_than_were_charged_are_not_committed(policy, url, monkeypatch):
+    real = worker.column.release
+
+    def cut(*given):
+        """One word of each text, counted after the cut."""
+        out = real(*given)
+        words = pa.array([text.split()[0] for text in out.text.to_pylist()], out.text.type)
+        return out._replace(text=words, positions=pa.array([1] * len(words), out.positions.type))
+
+    monkeypatch.setattr("dptext_etl.spark.charged.column.release", cut)
+    with pytest.raises(LedgerError, match=f"{len(ROWS)} texts were released with another number of draws"):
+        worker.release(plan_of(policy, url, unit="record"), texts(), ids())
+    assert counts(url)["committed"] == 0
+
+
 def test_forgotten_records_come_back_null(policy, url):
     carried = plan_of(policy, url, unit="record")
     first = worker.release(carried, texts(), ids()).to_pylist()

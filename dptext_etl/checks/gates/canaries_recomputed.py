@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Self
 
@@ -42,13 +41,17 @@ class RecomputedCanaries(Gate):
         return (cls(candidate.policy, candidate.recomputed),)
 
     def verdict(self) -> Verdict:
-        """Pass if enough rows agree in every column."""
-        total, wrong = Counter(rows=0, equal=0, moved=0), 0
+        """Pass if enough rows agree in every column.
+
+        How many agree is not said: where batches change scores, it would depend on the texts of a batch.
+        """
+        rows = wrong = 0
         for item in self.policy.column_policies():
-            found = self._recomputed.get(item.column or "", dict.fromkeys(total, 0))
-            total.update(found)
+            found = self._recomputed.get(item.column or "", {"rows": 0, "equal": 0, "moved": 0})
+            rows += found["rows"]
             wrong += found["equal"] < (found["rows"] if item.mechanism.reproducible else found["moved"])
-        said = f"{total['equal']} of {total['rows']} canary texts came out the same on their own"
-        if not total["rows"]:
-            said = "not applicable: no canary row was computed by this run"
-        return self.outcome({**total, "suspicious": wrong}, said, passed=not wrong)
+        said = f"{rows} canary texts were released again without other rows, "
+        said += f"with other results in {wrong} columns" if wrong else "with the same results"
+        if not rows:
+            said = "not applicable: this run computed no canary row"
+        return self.outcome({"rows": rows, "suspicious_columns": wrong}, said, passed=not wrong)

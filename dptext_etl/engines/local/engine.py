@@ -57,7 +57,7 @@ class LocalEngine(Engine[pl.LazyFrame]):
         return present(source, ids)
 
     def canary_sets(self, source: Examined[pl.LazyFrame], policy: Policy) -> range:
-        """Plan as many sets as the rows would fill shards if texts took no room."""
+        """Plan a set for each shard that the rows would fill if texts took no room, at least."""
         return canary_sets(source.first, source.wanted, -(-source.wanted // policy.shard_rows))
 
     def compute(self, work: Work[pl.LazyFrame], phase: Phase, meter: Meter) -> list[Done]:

@@ -12,7 +12,7 @@ from dptext_etl.engines.engine import Work
 from dptext_etl.errors import InputError
 from dptext_etl.policy import Policy
 from dptext_etl.runner.shard.attempt import refuse_other_rows
-from dptext_etl.runner.shard.planting import dealt
+from dptext_etl.runner.shard.planting import by_shard
 from dptext_etl.runner.source import cutting
 from dptext_etl.runner.source.examined import Examined
 
@@ -32,7 +32,7 @@ def numbers(source: Examined[pl.LazyFrame], policy: Policy) -> range:
 
 
 def planted(work: Work[pl.LazyFrame], shards: range) -> Iterator[tuple[int, pl.DataFrame]]:
-    """Read the shards, and dealt the sets of canary rows over them.
+    """Read the shards, and by_shard the sets of canary rows over them.
 
     Args:
         work: The run.
@@ -45,7 +45,7 @@ def planted(work: Work[pl.LazyFrame], shards: range) -> Iterator[tuple[int, pl.D
         InputError: The source is not what was checked: its rows or the lengths of its texts are others.
     """
     policy, wanted, seen, at = work.attempt.policy, work.source.wanted, 0, 0
-    sets = dealt(work.plans, shards)
+    sets = by_shard(work.plans, shards)
     profile, raws = work.attempt.profile, cutting.shards(work.source.rows, policy)
     while True:
         with profile.stage("read"):

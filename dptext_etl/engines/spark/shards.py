@@ -17,7 +17,7 @@ from dptext_etl.checks.canaries.rows import CANARY, CanaryPlan
 from dptext_etl.errors import InputError, seam
 from dptext_etl.id_forms import spelling
 from dptext_etl.policy import Policy
-from dptext_etl.runner.shard.planting import dealt
+from dptext_etl.runner.shard.planting import by_shard
 from dptext_etl.runner.source.examined import Examined
 from dptext_etl.runner.source.roles import wanted_columns
 
@@ -74,7 +74,7 @@ def planted(frame: DataFrame, plans: Sequence[CanaryPlan], shards: range, policy
         key = F.udf(partial(spelling, how=policy.normalize), "string", useArrow=False)(key.cast("string"))
     shard = (F.pmod(F.xxhash64(key), F.lit(count)) + F.lit(first)).cast("int")
     own = frame.select("*", F.lit(False).alias(CANARY), shard.alias(SHARD))
-    whole = own.unionByName(_canaries(frame, dealt(plans, shards), policy))
+    whole = own.unionByName(_canaries(frame, by_shard(plans, shards), policy))
     if hasattr(whole, "repartitionById"):
         spread = whole.repartitionById(count, (F.col(SHARD) - F.lit(first)).cast("int"))
     else:  # before Spark 4.1

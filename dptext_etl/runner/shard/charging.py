@@ -13,8 +13,6 @@ from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.reports.copies import gate_delta
 from dptext_etl.column import worst_case
-from dptext_etl.errors import LedgerError
-from dptext_etl.guarantee import Disclosure
 from dptext_etl.id_forms import normalized
 from dptext_etl.keys import canonical_ids
 from dptext_etl.ledger import Charge, IdForms, ReleaseRef
@@ -108,24 +106,6 @@ def charge(frame: pl.DataFrame, columns: list[Column], policy: Policy) -> Charge
         n_worst, spends = worst_case(mechanism, mechanism.positions(texts), texts)
         charges.append(Charge(column.ref, identities, n_worst, with_gate(spends, delta)))
     return Charged(ids, subjects_of(frame, policy), tuple(charges), forms_of(frame.schema, policy))
-
-
-def require_all_drawn(column: Column, charged: Charge, drawn: npt.NDArray[np.uint32]) -> None:
-    """Refuse releases of fewer draws than their texts were charged for, where the number of draws is disclosed.
-
-    Args:
-        column: The text column.
-        charged: Its charges.
-        drawn: Draws behind each release, shape (rows,).
-
-    Raises:
-        LedgerError: Some texts were released by another number of draws.
-    """
-    if Disclosure.LENGTH in column.policy.mechanism.guarantee.disclosures:
-        other = int((drawn != np.asarray(charged.n_worst)).sum())
-        if other:
-            msg = f"column {column.name!r}: {other} texts were released by another number of draws than was charged"
-            raise LedgerError(f"{msg}; nothing was committed", "this is a defect of the mechanism; mend it first")
 
 
 def subjects_of(frame: pl.DataFrame, policy: Policy) -> pa.Array | None:

@@ -35,7 +35,7 @@ def canary_sets(first: int, rows: int, least: int) -> range:
     return range(first, first + max(min(SETS, -(-rows // SET_ROWS)), least)) if rows else range(first, first)
 
 
-def dealt(plans: Sequence[CanaryPlan], shards: range) -> dict[int, list[CanaryPlan]]:
+def by_shard(plans: Sequence[CanaryPlan], shards: range) -> dict[int, list[CanaryPlan]]:
     """Deal sets of canary rows to shards, in order.
 
     Args:

@@ -72,12 +72,7 @@ class StagedShard:
     def as_dict(self) -> dict[str, Any]:
         """Return the record as JSON holds it."""
         facts = {item.name: getattr(self, item.name) for item in fields(self)}
-        for name in (
-            "computed",
-            "failures",
-            "recomputed",
-            "post",
-        ):  # older records lack them
+        for name in ("computed", "failures", "recomputed", "post"):  # older records lack them
             if not facts[name]:
                 del facts[name]
         return {"version": _VERSION, **facts}

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from dptext_etl import _kernel
 from dptext_etl.arrays import to_arrow
 from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.column import require_charged_draws
 from dptext_etl.device import threads
 from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError, seam
 from dptext_etl.ledger import CommitOutcome, Ledger, Outcome, Ready, ReserveResult, Scope, ToCommit
@@ -32,7 +33,7 @@ from dptext_etl.runner.anchoring import remember
 from dptext_etl.runner.checkpoint import Checkpoint
 from dptext_etl.runner.profile import Profile
 from dptext_etl.runner.shard import draw_counts, probing
-from dptext_etl.runner.shard.charging import Charged, Column, charge, require_all_drawn
+from dptext_etl.runner.shard.charging import Charged, Column, charge
 from dptext_etl.runner.shard.computing import Computed, canary_marks, compute
 from dptext_etl.runner.shard.records import StagedShard, digest_of
 from dptext_etl.runner.shard.replaying import Kept, kept, replays
@@ -286,7 +287,7 @@ class Shards:
     def _examined(self, reserved: Reserved, results: list[_Result]) -> list[ToCommit]:
         ids, canary = reserved.charged.ids, reserved.canary
         for column, charged, result in zip(self.columns, reserved.charged.charges, results, strict=True):
-            require_all_drawn(column, charged, result.draws)
+            require_charged_draws(column.policy, charged.n_worst, result.draws)
         with self.profile.stage("commit"):
             return [
                 self.ledger.examine(
