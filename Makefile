@@ -16,6 +16,8 @@ DRILLS := --full
 WORKERS := 3
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
+EXTRAS := all
+DEV := $(DONE)/dev-$(EXTRAS)
 JAVA := command -v java >/dev/null || [[ -x "$${JAVA_HOME:-none}/bin/java" ]]
 POSTGRES := compgen -G '/usr/lib/postgresql/*/bin/initdb' >/dev/null || command -v initdb >/dev/null
 KERNEL := Cargo.toml Cargo.lock $(shell find kernel -type f)
@@ -31,22 +33,22 @@ help: ## List the targets
 demo: $(DONE)/kernel ## Run the whole job on a generated sample, then show a planted bug being stopped
 	@$(BIN)/dptext demo
 
-test: $(DONE)/kernel $(DONE)/dev ## Run the tests (Rust, then Python), but for those marked thorough
+test: $(DONE)/kernel $(DEV) ## Run the tests (Rust, then Python), but for those marked thorough
 	@{ $(JAVA); } || echo "no Java on this machine: Spark's tests are skipped (on Debian: apt-get install openjdk-17-jre-headless)"
 	@{ $(POSTGRES); } || echo "no PostgreSQL on this machine: tests of that ledger are skipped (on Debian: apt-get install postgresql)"
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --features plugin
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m "not thorough" --durations 40 --durations-min 5
 
-test-thorough: $(DONE)/kernel $(DONE)/dev ## Run every test at its longest, then in every lane (hours)
+test-thorough: $(DONE)/kernel $(DEV) ## Run every test at its longest, then in every lane (hours)
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --features plugin
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m "not alone" --timeout 7200
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m alone
 	@$(MAKE) --no-print-directory test-lanes-all
 
-test-lanes: $(DONE)/kernel $(DONE)/dev ## Run a small part of the tests as other machines would (.ci/lanes says which machines)
+test-lanes: $(DONE)/kernel $(DEV) ## Run a small part of the tests as other machines would (.ci/lanes says which machines)
 	@.ci/lanes
 
-test-lanes-all: $(DONE)/kernel $(DONE)/dev ## Run all that make test runs as other machines would (half an hour); LANES="bare" for one alone
+test-lanes-all: $(DONE)/kernel $(DEV) ## Run all that make test runs as other machines would (half an hour); LANES="bare" for one alone
 	@.ci/lanes --all $(LANES)
 
 test-spark35: $(DONE)/kernel $(DONE)/spark35 | require-java ## Run the tests of the pandas form and of whole runs on Spark 3.5, in an environment of their own
@@ -54,7 +56,7 @@ test-spark35: $(DONE)/kernel $(DONE)/spark35 | require-java ## Run the tests of 
 		tests/integration/test_run_spark.py tests/integration/test_run_spark_refusals.py \
 		-k "spark and not connect and not arrow" -p no:cacheprovider
 
-lint: $(DONE)/kernel $(DONE)/dev ## Check style, types, import directions and the kernel's lints
+lint: $(DONE)/kernel $(DEV) ## Check style, types, import directions and the kernel's lints
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports
@@ -62,44 +64,44 @@ lint: $(DONE)/kernel $(DONE)/dev ## Check style, types, import directions and th
 	@cargo fmt --check
 	@cargo clippy --quiet --locked --all-targets -- -D warnings
 
-bench: $(DONE)/kernel $(DONE)/dev ## Measure, as ratios (half an hour; PART="dpmlm dpbart" for these alone); writes benchmarks/results.json
+bench: $(DONE)/kernel $(DEV) ## Measure, as ratios (half an hour; PART="dpmlm dpbart" for these alone); writes benchmarks/results.json
 	@$(BIN)/python benchmarks/bench.py $(PART)
 
 gpu: ## With a GPU, after make wheel: check and measure models there (ten minutes; no Rust); writes benchmarks/gpu.json
 	@PYTHON="$(PYTHON)" .ci/gpu
 
-drills: $(DONE)/kernel $(DONE)/dev ## Kill, crowd, fill, restart and restore, many times (about half an hour); writes docs/drills.md
+drills: $(DONE)/kernel $(DEV) ## Kill, crowd, fill, restart and restore, many times (about half an hour); writes docs/drills.md
 	@$(BIN)/python tests/drills/run.py $(DRILLS)
 
-leak-drills: $(DONE)/kernel $(DONE)/dev ## Plant the peers' bugs one by one and see what stops each; writes docs/leak-drills.md
+leak-drills: $(DONE)/kernel $(DEV) ## Plant the peers' bugs one by one and see what stops each; writes docs/leak-drills.md
 	@DPTEXT_WRITE_PAGES=1 $(BIN)/python -m pytest -q tests/leaks/test_leak_drills.py
 
-frontier: $(DONE)/kernel $(DONE)/dev ## Measure all mechanisms on public data; goes on where it was; writes docs/frontier.parquet and its page (MODELS="--only dpmlm …")
+frontier: $(DONE)/kernel $(DEV) ## Measure all mechanisms on public data; goes on where it was; writes docs/frontier.parquet and its page (MODELS="--only dpmlm …")
 	@PYTHONPATH=docs $(BIN)/python -m frontier $(MODELS)
 
-latent-utility: $(DONE)/kernel $(DONE)/dev ## Train what is missing, measure what latent mechanisms leave of public texts; a part of docs/frontier.md
+latent-utility: $(DONE)/kernel $(DEV) ## Train what is missing, measure what latent mechanisms leave of public texts; a part of docs/frontier.md
 	@$(BIN)/python docs/latent_utility.py $(LATENT)
 
-score-utility: $(DONE)/kernel $(DONE)/dev ## Measure what DP-MLM leaves of public texts, one word after the other, in blocks, at once; a part of docs/frontier.md
+score-utility: $(DONE)/kernel $(DEV) ## Measure what DP-MLM leaves of public texts, one word after the other, in blocks, at once; a part of docs/frontier.md
 	@$(BIN)/python docs/score_utility.py
 
-surrogate-utility: $(DONE)/kernel $(DONE)/dev ## Measure what surrogate leaves of public texts; a part of docs/frontier.md
+surrogate-utility: $(DONE)/kernel $(DEV) ## Measure what surrogate leaves of public texts; a part of docs/frontier.md
 	@$(BIN)/python docs/surrogate_utility.py
 
-allocation-utility: $(DONE)/kernel $(DONE)/dev ## Measure what dividing a text's budget by scores brings; writes docs/allocation.md
+allocation-utility: $(DONE)/kernel $(DEV) ## Measure what dividing a text's budget by scores brings; writes docs/allocation.md
 	@$(BIN)/python docs/allocation_utility.py
 
-rewriting-again: $(DONE)/kernel $(DONE)/dev ## Measure what writing released texts anew brings; writes docs/rewriting-again.md
+rewriting-again: $(DONE)/kernel $(DEV) ## Measure what writing released texts anew brings; writes docs/rewriting-again.md
 	@$(BIN)/python docs/rewriting_again.py
 
-docs: $(DONE)/kernel $(DONE)/dev ## Build the documentation, strictly, into site/
+docs: $(DONE)/kernel $(DEV) ## Build the documentation, strictly, into site/
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 	@echo "documentation: site/index.html"
 
 wheel: $(DONE)/venv | require-cargo ## Build wheels and sdist into dist/, install each in an empty environment and try it
 	@.ci/wheel
 
-develop: $(DONE)/kernel $(DONE)/dev ## Set up .venv for development
+develop: $(DONE)/kernel $(DEV) ## Set up .venv for development (EXTRAS=core: without torch and Spark)
 	@echo "ready: . $(BIN)/activate"
 
 clean: ## Remove what was built, .venv included
@@ -130,9 +132,14 @@ $(DONE)/run: pyproject.toml constraints.txt | $(DONE)/venv
 	@.ci/install dagster gx
 	@touch $@
 
-$(DONE)/dev: pyproject.toml constraints.txt $(wildcard models/pyproject.toml) | $(DONE)/run
-	@echo "installing what development needs (with torch: several gigabytes)"
-	@.ci/install dagster gx spark models eval dev
+$(DONE)/dev-all: pyproject.toml models/pyproject.toml eval/pyproject.toml constraints.txt .ci/install | $(DONE)/run
+	@echo "installing what development needs (with torch: several gigabytes; EXTRAS=core leaves torch and Spark out)"
+	@.ci/install dagster gx spark allocation models eval dev
+	@touch $@
+
+$(DONE)/dev-core: pyproject.toml constraints.txt .ci/install | $(DONE)/run
+	@echo "installing what development of the core needs"
+	@.ci/install dagster gx allocation dev
 	@touch $@
 
 $(DONE)/kernel: $(KERNEL) pyproject.toml $(DONE)/run | require-cargo

@@ -67,7 +67,7 @@ def mechanism(folder: str, **settings: Any) -> Any:
     """Return the mechanism, in whose process torch has as many threads as the task."""
     import torch
 
-    from dptext_etl.mechanisms.dpbart import DPBart
+    from dptext_etl_models.mechanisms.dpbart import DPBart
 
     os.environ |= {"DPTEXT_DEVICE": "cpu", "DPTEXT_DTYPE": "float32"}
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))

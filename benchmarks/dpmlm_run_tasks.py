@@ -27,7 +27,7 @@ def run(rows: int, decoding: str, model: str) -> dict[str, Any]:
 
     from dptext_etl import Ledger, _kernel
     from dptext_etl import run as dptext_run
-    from dptext_etl.mechanisms.dpmlm import DPMLM
+    from dptext_etl_models.mechanisms.dpmlm import DPMLM
 
     if not shipped(model):
         print(f"left out: {model} is not installed (dptext-etl-models)", file=sys.stderr)

@@ -117,8 +117,8 @@ def one_draw(folder: str, lengths: list[int], draws: int = 2) -> dict[str, float
     import pyarrow as pa
 
     from dptext_etl import scoring
-    from dptext_etl.inference.masked.scorer import Shape
-    from dptext_etl.inference.masked.steps import Block, Script
+    from dptext_etl_models.inference.masked.scorer import Shape
+    from dptext_etl_models.inference.masked.steps import Block, Script
 
     mechanism = made(folder, "float32", decoding="sequential")
     scorer = mechanism.scorer()
@@ -148,7 +148,7 @@ def made(folder: str, dtype: str, **settings: Any) -> Any:
     """Return the mechanism, in whose process torch has as many threads as the task."""
     import torch
 
-    from dptext_etl.mechanisms.dpmlm import DPMLM
+    from dptext_etl_models.mechanisms.dpmlm import DPMLM
 
     os.environ |= {"DPTEXT_DEVICE": "cpu", "DPTEXT_DTYPE": dtype}
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))

@@ -29,7 +29,11 @@ from results import Results
 FILE = HERE / "gpu.json"
 SECONDS = 540.0
 """After so many seconds no further part begins."""
-TESTS = ("tests/inference/test_masked_rows.py", "tests/inference/test_score_masked.py", "tests/inference/test_beams.py")
+TESTS = (
+    "models/tests/inference/test_masked_rows.py",
+    "models/tests/inference/test_score_masked.py",
+    "models/tests/inference/test_beams.py",
+)
 TESTS_SECONDS = 120
 
 

@@ -105,6 +105,6 @@ def build(folder: Path, size: Size) -> None:
 
 def dpmlm(folder: Path, **settings: Any) -> Any:
     """Return DP-MLM over the random model."""
-    from dptext_etl.mechanisms.dpmlm import DPMLM
+    from dptext_etl_models.mechanisms.dpmlm import DPMLM
 
     return DPMLM(epsilon=EPSILON, model=str(folder / "roberta"), clip=CLIP, **settings)

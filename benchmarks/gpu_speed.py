@@ -123,8 +123,8 @@ def dpmlm(folder: Path, device: str, size: Size) -> list[Row]:
 def documents(folder: Path, size: Size) -> list[Row]:
     """DP-BART and DP-Prompt in the shape of bart-base."""
     from dptext_etl.device import computing
-    from dptext_etl.mechanisms.dp_prompt import DPPrompt
-    from dptext_etl.mechanisms.dpbart import DPBart
+    from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
+    from dptext_etl_models.mechanisms.dpbart import DPBart
 
     bart, where, found = str(folder / "bart"), computing(), []
     for name, made in (

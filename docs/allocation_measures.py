@@ -15,10 +15,10 @@ from surrogate_measures import released
 
 from dptext_etl import _kernel, load
 from dptext_etl.allocation import Allocation
-from dptext_etl.evaluation.attacks.nearest_neighbour import ranks_of
-from dptext_etl.evaluation.pairs import words_of
-from dptext_etl.evaluation.statistics import macro_f1
 from dptext_etl.guarantee import MICRO
+from dptext_etl_eval.attacks.nearest_neighbour import ranks_of
+from dptext_etl_eval.pairs import words_of
+from dptext_etl_eval.statistics import macro_f1
 
 FIVE = ("ic", "pos", "ner", "wi", "sd")
 FOLDS = 5

@@ -23,10 +23,10 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl.column import draw
-from dptext_etl.families.latent import LatentMechanism
 from dptext_etl.keys import throwaway
-from dptext_etl.mechanisms.adept import Adept
-from dptext_etl.mechanisms.dpbart import DPBart
+from dptext_etl_models.families.latent import LatentMechanism
+from dptext_etl_models.mechanisms.adept import Adept
+from dptext_etl_models.mechanisms.dpbart import DPBart
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
@@ -150,10 +150,10 @@ def measured(corpus: Corpus, models: Models, beams: int) -> list[dict[str, Any]]
 
 def trained(folder: Path, bart: str, minutes: float, plus: Iterable[float]) -> Models:
     """Return the models, training on public text what is not there yet; a training that was stopped goes on."""
-    from dptext_etl.training.base_model import Base
-    from dptext_etl.training.corpus import Corpus as Public
-    from dptext_etl.training.latent import adept, dpbart_noise, dpbart_prune
-    from dptext_etl.training.token_rows import public_texts
+    from dptext_etl_models.training.base_model import Base
+    from dptext_etl_models.training.corpus import Corpus as Public
+    from dptext_etl_models.training.latent import adept, dpbart_noise, dpbart_prune
+    from dptext_etl_models.training.token_rows import public_texts
 
     public = DATA / "public_corpus"
     shares = {"sgd_utterances": 3.0, "wiki_en": 2.0, "imdb_unsup": 1.0}

@@ -22,14 +22,14 @@ import pyarrow as pa
 from rewriting_page import CONCLUSION, INTRO, OPEN, WITHOUT_A_MODEL
 
 from dptext_etl.column import draw
-from dptext_etl.evaluation.attacks.attribute import Attribute
-from dptext_etl.evaluation.metrics.bleu import Bleu
-from dptext_etl.evaluation.metrics.cosine import Cosine
-from dptext_etl.evaluation.pairs import Pairs, words_of
 from dptext_etl.keys import throwaway
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl.mechanisms.dpmlm import DPMLM
+from dptext_etl_eval.attacks.attribute import Attribute
+from dptext_etl_eval.metrics.bleu import Bleu
+from dptext_etl_eval.metrics.cosine import Cosine
+from dptext_etl_eval.pairs import Pairs, words_of
+from dptext_etl_models.mechanisms.dpmlm import DPMLM
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"
@@ -138,8 +138,8 @@ def rewritten(model: str, texts: Sequence[str]) -> list[str]:
     """Write texts anew by the best token each time, up to a constant number of tokens."""
     import torch
 
-    from dptext_etl.inference import language_model
-    from dptext_etl.inference.generative.prompts import Prompts
+    from dptext_etl_models.inference import language_model
+    from dptext_etl_models.inference.generative.prompts import Prompts
 
     files = language_model.model_files(model)
     loaded, tokenizer = language_model.sequence_model(files), language_model.tokenizer(files)

@@ -23,9 +23,9 @@ import pyarrow as pa
 
 from dptext_etl.column import draw
 from dptext_etl.embeddings import WordVectors
-from dptext_etl.evaluation.pairs import words_of
 from dptext_etl.keys import throwaway
-from dptext_etl.mechanisms.dpmlm import DPMLM
+from dptext_etl_eval.pairs import words_of
+from dptext_etl_models.mechanisms.dpmlm import DPMLM
 
 ROOT = Path(__file__).resolve().parent.parent
 DATA = ROOT.parent / "shared" / "data"

@@ -27,9 +27,9 @@ from dptext_etl.corpora.cleaning import Cleaning
 from dptext_etl.corpora.named import names
 from dptext_etl.corpora.recalibrating import encoded
 from dptext_etl.corpora.sources import Source
-from dptext_etl.evaluation.pairs import words_of
-from dptext_etl.evaluation.statistics import macro_f1, unseen
 from dptext_etl.keys import throwaway
+from dptext_etl_eval.pairs import words_of
+from dptext_etl_eval.statistics import macro_f1, unseen
 
 EVERYDAY = "everyday-30k"
 VECTORS = {"sgns": "sgns_300d_30k", "counter-fitted": "counterfit_300d_30k"}
@@ -240,7 +240,7 @@ def f1(train: Rows, test: Rows, place: Corpus | None = None, *, strength: float 
 
 
 def guessing(test: Rows, train: Rows) -> float:
-    """Return the macro-F1 of somebody who does not look at the texts (`dptext_etl.evaluation.statistics.unseen`)."""
+    """Return the macro-F1 of somebody who does not look at the texts (`dptext_etl_eval.statistics.unseen`)."""
     names_, counts = np.unique(np.array(train[1]), return_counts=True)
     truth = np.array(test[1])
     return unseen(macro_f1, truth, np.full(len(truth), names_[counts.argmax()]))

@@ -15,6 +15,12 @@ from typing import Any
 UNIQUE_IDS = "UNIQUE_IDS"
 """Assumption of what is released without a ledger: nobody checks that record ids are unique, and two rows of one id and
 text are one release (docs/spec/privacy.md#unique-ids)."""
+SCORES_LOCAL = "SCORES_LOCAL"
+"""Assumption: the model computes a row of a batch from its own numbers alone, whatever the other rows hold.
+
+Specification: docs/spec/privacy.md#scores-local.
+
+The bound of each record does not need it; the parallel composition of releases of different subjects does."""
 
 MICRO = 1_000_000
 Micro = int | float

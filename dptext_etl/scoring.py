@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,8 @@ TOKEN = 1
 """Purpose number of draws of words (docs/spec/stream.md#purposes)."""
 
 Choices = npt.NDArray[np.uint32]
+Clip = tuple[float, float]
+"""Public bounds of the scores: low, high."""
 _Bounds = tuple[float | npt.NDArray[np.float64], float, float]
 
 _ONE_LEVEL, _BLOCK = 4096, 256
@@ -60,6 +62,49 @@ class Slots:
     def arrays(self) -> tuple[pa.Array, pa.Array, pa.Array]:
         """Return keys, records and positions as Arrow arrays for the kernel."""
         return self.keys, pa.array(self.records, pa.uint32()), pa.array(self.positions, pa.uint64())
+
+
+class Sampler(Protocol):
+    """A sampler: this module, or a substitute in tests that enumerates all draws."""
+
+    def choose(
+        self,
+        scores: Any,
+        slots: Slots,
+        *,
+        epsilon: float | npt.NDArray[np.float64],
+        low: float,
+        high: float,
+        purpose: int = TOKEN,
+    ) -> Choices:
+        """Draw one output per row of scores.
+
+        Args:
+            scores: Shape (rows, outputs), any floats.
+            slots: Places in the keyed streams, one per row.
+            epsilon: Epsilon per draw, or one of each draw.
+            low: Public lower bound of the scores.
+            high: Public upper bound of the scores.
+            purpose: Purpose number of the stream (plus 256 per pass).
+        """
+
+    def choose_uniform(self, slots: Slots, m: int, *, purpose: int = TOKEN) -> Choices:
+        """Draw one of m outputs per slot uniformly."""
+
+
+class WordSampler(Sampler, Protocol):
+    """A sampler that also moves words along lists: this module, or a substitute in tests."""
+
+    def move(
+        self,
+        places: npt.NDArray[np.int64],
+        length: int,
+        rates: Sequence[Fraction],
+        slots: Slots,
+        *,
+        purpose: int = TOKEN,
+    ) -> npt.NDArray[np.int64]:
+        """Move places on a list of that length by discrete Laplace numbers, and stop at its ends."""
 
 
 def slot_width(m: int) -> int:

@@ -177,28 +177,27 @@ def toys(tmp_path, monkeypatch):
         (folder / f"{name}.py").write_text(HEAD + source)
     with monkeypatch.context() as patch:
         patch.setattr(mechanisms, "__path__", [*mechanisms.__path__, str(folder)])
-        catalog.available.cache_clear()
         importlib.invalidate_caches()
         yield {name: catalog.load(name) for name in _TOYS}
-    catalog.available.cache_clear()
     for name in _TOYS:
         sys.modules.pop(f"dptext_etl.mechanisms.{name}", None)
 
 
 @pytest.fixture
 def again(tmp_path, monkeypatch):
-    """The post-processing `again`, in the catalog for one test; its file stands in the folder `again.folder`."""
-    from dptext_etl import catalog, postprocess
+    """The post-processing `again`, of another package for one test; its file stands in the folder `again.folder`."""
+    from dptext_etl import catalog, extensions
 
     folder = tmp_path / "posts"
-    folder.mkdir()
+    (folder / "again-1.0.dist-info").mkdir(parents=True)
     (folder / "again.py").write_text(AGAIN)
+    (folder / "again-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: again\nVersion: 1.0\n")
+    (folder / "again-1.0.dist-info" / "entry_points.txt").write_text("[dptext_etl.postprocesses]\nagain = again\n")
     with monkeypatch.context() as patch:
-        patch.setattr(postprocess, "__path__", [*postprocess.__path__, str(folder)])
-        catalog.postprocesses.cache_clear()
-        importlib.invalidate_caches()
+        patch.syspath_prepend(folder)
+        extensions.installed.cache_clear()
         made = catalog.load_postprocess("again")
         made.folder = folder
         yield made
-    catalog.postprocesses.cache_clear()
-    sys.modules.pop("dptext_etl.postprocess.again", None)
+    extensions.installed.cache_clear()
+    sys.modules.pop("again", None)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dptext_etl import load
-from dptext_etl.evaluation import queries_needed
+from dptext_etl_eval import queries_needed
 from frontier.cells import ROOM
 from frontier.plan import COUNTERFITTED
 

@@ -16,14 +16,14 @@ import polars as pl
 import pyarrow as pa
 
 from dptext_etl import _kernel
-from dptext_etl.checks.reports.personal_data import count_spans
 from dptext_etl.column import draw, spends
-from dptext_etl.evaluation.evidence import Measured
-from dptext_etl.evaluation.measure import Attack, Measure, Score, attacks, metrics
-from dptext_etl.evaluation.pairs import LABEL, RAW, Pairs
-from dptext_etl.evaluation.statistics import wilson
 from dptext_etl.guarantee import steps
 from dptext_etl.mechanism import Mechanism
+from dptext_etl_eval.evidence import Measured
+from dptext_etl_eval.measure import Attack, Measure, Score, attacks, metrics
+from dptext_etl_eval.pairs import LABEL, RAW, Pairs
+from dptext_etl_eval.personal_data import count_spans
+from dptext_etl_eval.statistics import wilson
 from frontier.data import NEURAL, ROOT, DataSet
 from frontier.plan import Line
 

@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from dptext_etl.evaluation.attacks.masked_tokens import POSITIONS, MaskedTokens
-from dptext_etl.evaluation.pairs import RAW, RELEASED, Pairs
+from dptext_etl_eval.attacks.masked_tokens import POSITIONS, MaskedTokens
+from dptext_etl_eval.pairs import RAW, RELEASED, Pairs
 from frontier import data, plan
 from frontier.cells import ROOM, Cell, kept_figures, rounded, store
 

@@ -12,7 +12,7 @@ PACKAGES = (
     "dptext_etl.polars",
     "dptext_etl.spark",
     "dptext_etl.orchestration",
-    "dptext_etl.evaluation",
+    "dptext_etl_eval",
     "dptext_etl.corpora",
 )
 """Packages whose `__all__` is public (docs/stability.md)."""

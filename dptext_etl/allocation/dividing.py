@@ -15,8 +15,7 @@ import pyarrow as pa
 
 from dptext_etl.allocation.allocation import Allocation, Place
 from dptext_etl.guarantee import MICRO
-from dptext_etl.inference.sampler import Sampler
-from dptext_etl.scoring import TOKEN, Slots
+from dptext_etl.scoring import TOKEN, Sampler, Slots
 
 TEMPLATE = 7
 """Purpose number of the choice of a template, at position 0."""

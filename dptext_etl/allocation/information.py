@@ -71,7 +71,7 @@ class WordNet:
             import nltk
             from nltk.corpus.reader import WordNetCorpusReader, WordNetICCorpusReader
         except ImportError:
-            raise PolicyError("information content from WordNet needs nltk", install("eval")) from None
+            raise PolicyError("information content from WordNet needs nltk", install("allocation")) from None
         places = None if folder is None else [str(folder.resolve())]
         nltk.data.path += [place for place in places or () if place not in nltk.data.path]  # it opens nothing elsewhere
         roots = {name: _root(nltk.data.find, name, places) for name in ("wordnet", "wordnet_ic")}

@@ -7,23 +7,18 @@ One file each stands in `dptext_etl/allocation/scores/`; the file name is the sc
 
 from __future__ import annotations
 
-import importlib
-import inspect
-import pkgutil
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cache
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from dptext_etl import extensions
 from dptext_etl.allocation.tools import Tools
 from dptext_etl.artifacts import Artifact
-from dptext_etl.errors import PolicyError
 
 Scores = npt.NDArray[np.float64]
-_FOLDER = "dptext_etl.allocation.scores"
 
 
 class Score(ABC):
@@ -79,30 +74,19 @@ class Score(ABC):
         return {}
 
 
-@cache
 def available() -> tuple[str, ...]:
     """Return the names of all scores, sorted.
 
-    >>> available()
-    ('ic', 'ner', 'pos', 'sd', 'wi')
+    >>> "wi" in available()
+    True
     """
-    folder = importlib.import_module(_FOLDER)
-    return tuple(sorted(found.name for found in pkgutil.iter_modules(folder.__path__)))
+    return extensions.names("scores")
 
 
-@cache
 def load(name: str) -> type[Score]:
-    """Return the one score that the file of this name holds.
+    """Return the class of a score.
 
     Raises:
         PolicyError: There is no such score.
     """
-    if name not in available():
-        raise PolicyError("there is no score of that name", f"scores: {', '.join(available())}")
-    module = importlib.import_module(f"{_FOLDER}.{name}")
-    (found,) = (
-        item
-        for _, item in inspect.getmembers(module, inspect.isclass)
-        if issubclass(item, Score) and item.__module__ == module.__name__
-    )
-    return found
+    return extensions.load("scores", name, Score)  # type: ignore[type-abstract]

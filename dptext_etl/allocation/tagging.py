@@ -64,15 +64,15 @@ class NltkTagger:
         try:
             from nltk.tag.perceptron import PerceptronTagger
         except ImportError:
-            raise PolicyError("finding word classes needs nltk, which is not installed", install("eval")) from None
+            raise PolicyError("finding word classes needs nltk", install("allocation")) from None
         self._tagger: Any = PerceptronTagger(load=False)
         self._tagger.model.weights, self._tagger.tagdict = weights, tagdict
         self._tagger.classes = self._tagger.model.classes = set(classes)
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a tagger in one file, as `dptext_etl.training.words.tags` writes it."""
-        with seam("reading a tagger", ArtifactError, "is it a file of dptext_etl.training.words.tags?"):
+        """Read a tagger in one file, as `dptext_etl_models.training.words.tags` writes it."""
+        with seam("reading a tagger", ArtifactError, "is it a file of dptext_etl_models.training.words.tags?"):
             held = json.loads(path.read_text(encoding="utf-8"))
             weights, tagdict, classes = held["weights"], held["tagdict"], held["classes"]
         return cls(weights, tagdict, classes)
@@ -206,7 +206,7 @@ def _own_data() -> Path:
     try:
         import nltk
     except ImportError:
-        raise PolicyError("finding word classes needs nltk, which is not installed", install("eval")) from None
+        raise PolicyError("finding word classes needs nltk", install("allocation")) from None
     for place in nltk.data.path:
         if (Path(place) / _NLTK).is_dir():
             return Path(place)

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import click
 import typer
 
+from dptext_etl import extensions
 from dptext_etl.cli import failures
 from dptext_etl.cli.command import Command, epilog
 from dptext_etl.cli.commands import (
-    audit,
-    calibrate,
     check,
     clean,
     corpus,
     demo,
-    evaluate,
     explain,
     forget,
     gx_suite,
@@ -29,12 +28,36 @@ from dptext_etl.cli.commands import (
     run,
     schema,
     statement,
-    train,
 )
+
+
+class Commands(failures.Boundary):
+    """The commands of this package, then those that installed packages bring (`dptext_etl.commands`)."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names of all commands, in the order of the help."""
+        return [*super().list_commands(ctx), *extensions.names("commands")]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return a command; entry points are read only if no command of this package has the name.
+
+        Raises:
+            PolicyError: The command comes with a package that is not installed, or that cannot be imported.
+        """
+        own = super().get_command(ctx, cmd_name)
+        if own is not None or not (extensions.known("commands", cmd_name) or cmd_name in extensions.ELSEWHERE):
+            return own
+        module = extensions.module("commands", cmd_name)
+        if hasattr(module, "app"):
+            return typer.main.get_command(module.app)
+        made = typer.Typer(add_completion=False)
+        made.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, cmd_name))
+        return typer.main.get_command(made)
+
 
 app = typer.Typer(
     name="dptext",
-    cls=failures.Boundary,
+    cls=Commands,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -71,10 +94,7 @@ for module in (
     gx_suite,
     clean,
     forget,
-    audit,
-    evaluate,
     statement,
-    calibrate,
     mechanisms,
     explain,
     preview,
@@ -85,7 +105,6 @@ for module in (
     app.command(cls=Command, epilog=epilog(module.EXAMPLE, module.KEYS))(getattr(module, name))
 app.add_typer(ledger_caps.commands, name="ledger")
 app.add_typer(key.app, name="key")
-app.add_typer(train.app, name="train")
 app.add_typer(corpus.app, name="corpus")
 
 

@@ -1,4 +1,4 @@
-"""Calibrate the hit rates of a corpus again on other public texts, for `dptext calibrate surrogate`.
+"""Calibrate the hit rates of a corpus again on other public texts, for `dptext corpus calibrate`.
 
 A corpus with other hit rates is another corpus, with another hash: policies and plans that name the old one do not take
 it silently.

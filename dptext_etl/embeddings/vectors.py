@@ -8,12 +8,9 @@ words the earlier one wins, and a table made from these vectors has the same byt
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, lru_cache
-from importlib import import_module
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -21,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dptext_etl import _kernel
+from dptext_etl import _kernel, extensions
 from dptext_etl.arrays import to_arrow, to_numpy
 from dptext_etl.artifacts import Artifact, sha256_file, store
 from dptext_etl.embeddings.files import convert, kind_of
@@ -36,7 +33,6 @@ Floats = npt.NDArray[np.floating[Any]]
 DEFAULT_VECTORS, SYNONYMS = "english-20k", "english-20k-synonyms"
 SHIPPED = (DEFAULT_VECTORS, SYNONYMS)
 """Names of the vectors that ship: learnt from text alone, and the same moved by synonyms and antonyms."""
-MODELS = "dptext_etl_models"
 DATA = Path(__file__).parent.parent / "data"
 _CELLS = 2**24  # distances held at once
 _ROWS = 256  # vectors whose lengths are computed at once
@@ -288,9 +284,8 @@ def _file(source: str | Path) -> Path:
     """Return the file of vectors; a name that is no file may be one of dptext-etl-models, if that is installed."""
     if source in SHIPPED:
         return DATA / f"{source}.safetensors"
-    if not Path(source).exists() and find_spec(MODELS) is not None:
-        with suppress(LookupError):
-            return Path(import_module(MODELS).path(str(source))) / "model.safetensors"
+    if not Path(source).exists() and str(source) in extensions.installed("vectors"):
+        return Path(extensions.installed("vectors")[str(source)].load()(str(source))) / "model.safetensors"
     return Path(source)
 
 

@@ -20,8 +20,7 @@ from dptext_etl.allocation import Epsilons
 from dptext_etl.families.divided_words import DividedWords, Indices
 from dptext_etl.families.words import Exact
 from dptext_etl.guarantee import exact
-from dptext_etl.inference.sampler import WordSampler
-from dptext_etl.scoring import TOKEN, Slots
+from dptext_etl.scoring import TOKEN, Slots, WordSampler
 
 UNKNOWN = 2**32 - 1
 """Number of every word outside the vocabulary."""

@@ -24,14 +24,13 @@ from dptext_etl.allocation import Allocation, Epsilons, Marked, draw_in_passes
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.allocated import Allocated
 from dptext_etl.families.parts import parts
+from dptext_etl.families.reading import read_strict
 from dptext_etl.families.spends import spend_of_allocation, spend_of_division
 from dptext_etl.families.words import Exact, MetricClaim, WordMechanism
 from dptext_etl.guarantee import MICRO, Spend, exact, micro
-from dptext_etl.inference.masked.texts import read_strict
-from dptext_etl.inference.sampler import WordSampler
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import PAD, Released
-from dptext_etl.scoring import Slots
+from dptext_etl.scoring import Slots, WordSampler
 
 AT_ONCE = 2**18
 """Draws that are processed at once."""

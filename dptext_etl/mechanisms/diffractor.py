@@ -43,8 +43,7 @@ from dptext_etl.families.lists.tem import TemDistribution
 from dptext_etl.families.spends import unbounded
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend, exact
-from dptext_etl.inference.sampler import WordSampler
-from dptext_etl.scoring import TOKEN, Slots, choose_uniform
+from dptext_etl.scoring import TOKEN, Slots, WordSampler, choose_uniform
 
 LIST = 2
 """Purpose number of the choice of a list (docs/spec/stream.md#purposes)."""

@@ -45,9 +45,8 @@ from dptext_etl.families.vector.radial import least_tail, longest_noise
 from dptext_etl.families.vector.simulated import radial_collisions, radial_survivals
 from dptext_etl.families.words import MetricClaim
 from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass
-from dptext_etl.inference.sampler import WordSampler
 from dptext_etl.mechanism import PAD
-from dptext_etl.scoring import TOKEN, Slots
+from dptext_etl.scoring import TOKEN, Slots, WordSampler
 from dptext_etl.side_by_side import each
 
 VECTOR = 5

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dptext_etl.orchestration.component import PolicyComponent as PolicyComponent
     from dptext_etl.orchestration.definitions import build_definitions as build_definitions
-    from dptext_etl.orchestration.evidence import EvidenceReport as EvidenceReport
     from dptext_etl.orchestration.launch import MaterializationSummary as MaterializationSummary
     from dptext_etl.orchestration.launch import materialize as materialize
     from dptext_etl.orchestration.lineage import check_lineage as check_lineage
@@ -16,39 +15,31 @@ if TYPE_CHECKING:
     from dptext_etl.orchestration.resources import KeyResource as KeyResource
     from dptext_etl.orchestration.resources import LedgerResource as LedgerResource
     from dptext_etl.orchestration.settings import after_gates as after_gates
-    from dptext_etl.orchestration.training import Trainings as Trainings
-    from dptext_etl.orchestration.training import training_assets as training_assets
     from dptext_etl.orchestration.translator import PolicyTranslator as PolicyTranslator
 
 _HOMES = {
-    "EvidenceReport": "evidence",
     "KeyResource": "resources",
     "LedgerResource": "resources",
     "MaterializationSummary": "launch",
     "PolicyComponent": "component",
     "PolicyTranslator": "translator",
     "PublishedTable": "reading",
-    "Trainings": "training",
     "after_gates": "settings",
     "build_definitions": "definitions",
     "check_lineage": "lineage",
     "materialize": "launch",
-    "training_assets": "training",
 }
 __all__ = [
-    "EvidenceReport",
     "KeyResource",
     "LedgerResource",
     "MaterializationSummary",
     "PolicyComponent",
     "PolicyTranslator",
     "PublishedTable",
-    "Trainings",
     "after_gates",
     "build_definitions",
     "check_lineage",
     "materialize",
-    "training_assets",
 ]
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import dagster as dg
 
 from dptext_etl.errors import PolicyError, bare
 from dptext_etl.orchestration.assets import published_asset, raw_asset, staged_asset
-from dptext_etl.orchestration.evidence import EvidenceReport, evidence_asset
 from dptext_etl.orchestration.gates import gate_checks
 from dptext_etl.orchestration.lineage import check_lineage
 from dptext_etl.orchestration.names import names
@@ -20,7 +19,14 @@ from dptext_etl.orchestration.resources import KeyResource, LedgerResource
 from dptext_etl.orchestration.settings import Backfill, Settings, backfill_policy
 from dptext_etl.orchestration.starting import schedule_of, source_sensor
 from dptext_etl.orchestration.translator import PolicyTranslator
-from dptext_etl.policy import PolicyLike, resolve
+from dptext_etl.policy import Policy, PolicyLike, resolve
+
+
+class Report(Protocol):
+    """A report on a release, which another package measures and Dagster keeps as an asset."""
+
+    def asset(self, policy: Policy, settings: Settings) -> dg.AssetsDefinition:
+        """Return the asset that makes the report; it counts as raw if it reads raw texts (`names.RAW_TAG`)."""
 
 
 @bare
@@ -44,7 +50,7 @@ def build_definitions(
     watch_source: bool = False,
     ledger: LedgerResource | None = None,
     key: KeyResource | None = None,
-    evidence: EvidenceReport | None = None,
+    reports: Sequence[Report] = (),
 ) -> dg.Definitions:
     """Return the definitions of one dataset.
 
@@ -81,8 +87,8 @@ def build_definitions(
         watch_source: Add a sensor that starts the job for new files, off at first.
         ledger: The ledger of this deployment; None takes the policy's.
         key: Reference to the noise key of this deployment; None takes the policy's.
-        evidence: What a report of the release measures, and its folder; the asset `evidence_<dataset>` makes it. None
-            makes no such asset. It is no part of the job, and nothing waits for it.
+        reports: Reports on the release, such as `dptext_etl_eval.orchestration.EvidenceReport`. Each makes an asset
+            that is no part of the job, and nothing waits for it.
 
     Raises:
         PolicyError: The policy cannot be read, or its partitions cannot be found or cannot be part of a path; or a
@@ -116,7 +122,7 @@ def build_definitions(
     )
     steps = [staged_asset(policy, settings), *([published_asset(policy, settings)] if policy.publish else [])]
     checks = [gate_checks(policy, settings), *([published_checks(policy, settings)] if policy.publish else [])]
-    reports = [] if evidence is None else [evidence_asset(policy, settings, evidence)]
+    extra = [report.asset(policy, settings) for report in reports]
     job = dg.define_asset_job(
         name.job,
         selection=dg.AssetSelection.assets(*steps),
@@ -125,7 +131,7 @@ def build_definitions(
         tags=tags or None,
     )
     made = dg.Definitions(
-        assets=[*([raw_asset(policy, settings)] if source_asset is None else []), *steps, *reports],
+        assets=[*([raw_asset(policy, settings)] if source_asset is None else []), *steps, *extra],
         asset_checks=[item for item in checks if item is not None],
         jobs=[job],
         schedules=[schedule_of(schedule, job, settings)] if schedule else [],

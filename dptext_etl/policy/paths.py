@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel
 
-from dptext_etl import catalog
+from dptext_etl import catalog, extensions
 from dptext_etl.key_providers import installed
 
 _PATHS = (("source",), ("sink",), ("staging",), ("key",), ("ledger", "url"), ("ledger", "id_key"))
@@ -29,11 +29,11 @@ def anchored(values: dict[str, Any], folder: Path) -> dict[str, Any]:
             table[last] = _from_folder(table[last], folder)
     for column in values.get("column", ()):
         mechanism = column.get("mechanism") if isinstance(column, dict) else None
-        if isinstance(mechanism, dict) and mechanism.get("name") in catalog.available():  # others are refused later
+        if isinstance(mechanism, dict) and extensions.known("mechanisms", mechanism.get("name")):
             _anchor(mechanism, catalog.load(mechanism["name"]), folder)
         steps = column.get("postprocess") if isinstance(column, dict) else None
         for step in steps if isinstance(steps, list) else ():
-            if isinstance(step, dict) and step.get("name") in catalog.postprocesses():
+            if isinstance(step, dict) and extensions.known("postprocesses", step.get("name")):
                 _anchor(step, catalog.load_postprocess(step["name"]), folder)
     return values
 

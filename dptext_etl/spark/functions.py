@@ -15,6 +15,7 @@ and subject. A policy with `sql_function = false` has no such function.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
 from dptext_etl.column import refuse_postprocess
@@ -24,6 +25,7 @@ from dptext_etl.engines.spark.ledger_url import opened
 from dptext_etl.engines.spark.shipping import ship
 from dptext_etl.errors import LedgerError, PolicyError, bare
 from dptext_etl.id_forms import Normalization
+from dptext_etl.mechanism import Mechanism
 from dptext_etl.policy import Cap, ColumnPolicy, LedgerSpec, PolicyLike, resolve_column
 from dptext_etl.spark.charged import Account
 from dptext_etl.spark.describing import describe
@@ -91,7 +93,7 @@ def register(  # noqa: PLR0917  (in the order in which one says it)
             'give a view that fixes id and subject: register_view(spark, "released", table="…", policy="privacy.toml")',
         )
     if check_workers:
-        ask_workers(spark, form)
+        ask_workers(spark, form, [policy.mechanism])
     function = released_by(
         spark, policy, ledger, form, artifacts, spend=spend, cap=cap, on_cap=on_cap, unit=unit, normalize=normalize
     )
@@ -149,13 +151,14 @@ def released_by(
     return function
 
 
-def ask_workers(spark: Any, form: str) -> None:
+def ask_workers(spark: Any, form: str, mechanisms: Iterable[Mechanism]) -> None:
     """Ask the session's workers whether they can evaluate a function of a form.
 
     Raises:
         PolicyError: A worker lacks the package, has another version of it, or lacks a library.
     """
-    require_workers(spark, ["dptext_etl.spark.series" if form == "pandas" else "dptext_etl.spark.worker"])
+    worker = "dptext_etl.spark.series" if form == "pandas" else "dptext_etl.spark.worker"
+    require_workers(spark, [worker], mechanisms)
 
 
 def require_name(name: str) -> None:

@@ -59,9 +59,9 @@ def register_view(
         LedgerError: The ledger cannot be opened, or workers could not reach it.
     """
     require_name(name)
-    if check_workers:
-        ask_workers(spark, form)
     whole = resolve(policy)
+    if check_workers:
+        ask_workers(spark, form, [column.mechanism for column in whole.columns])
     raw = spark.table(table)
     named = {column.name: column for column in whole.columns}
     kept = {whole.id, *whole.keep, *named}

@@ -245,11 +245,8 @@ def test_a_file_is_all_that_a_score_needs(tmp_path, monkeypatch):
         "    title = 'Length'\n\n    def said(self, tokens):\n        return np.array([len(t) / 9 for t in tokens])\n"
     )
     monkeypatch.setattr(room, "__path__", [*room.__path__, str(tmp_path)])
-    score.available.cache_clear()
     try:
         assert "length" in score.available()
         assert of("length", ("abc", "abcdefghi")) == {"abc": pytest.approx(1 / 3), "abcdefghi": 1.0}
     finally:
-        score.available.cache_clear()
-        score.load.cache_clear()
         sys.modules.pop("dptext_etl.allocation.scores.length", None)

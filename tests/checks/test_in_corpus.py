@@ -10,7 +10,7 @@ import pytest
 from dptext_etl import Policy, _kernel
 from dptext_etl.corpora import Corpus
 from dptext_etl.engines import stage
-from dptext_etl.runner.publish.raw_reports import QUERIES, in_corpus
+from dptext_etl_eval.raw_reports import QUERIES, in_corpus
 
 
 @pytest.fixture

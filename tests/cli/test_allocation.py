@@ -6,8 +6,8 @@ from dptext_etl.allocation import Allocation
 from dptext_etl.cli.render import divided
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl.mechanisms.dp_prompt import DPPrompt
-from dptext_etl.mechanisms.dpbart import DPBart
+from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
+from dptext_etl_models.mechanisms.dpbart import DPBart
 
 from .saying import dptext, facts
 

@@ -9,8 +9,8 @@ from dptext_etl import catalog
 from dptext_etl.cli.commands import explain
 from dptext_etl.cli.render import word_facts
 from dptext_etl.device import Computing
-from dptext_etl.inference import language_model
 from dptext_etl.mechanisms.custext import CusText
+from dptext_etl_models.inference import language_model
 
 from .saying import dptext, facts
 

@@ -11,8 +11,8 @@ from dptext_etl import load
 from dptext_etl.cli import parameters
 from dptext_etl.cli.commands import mechanisms
 from dptext_etl.errors import PolicyError
-from dptext_etl.inference import language_model
 from dptext_etl.mechanisms.custext import CusText
+from dptext_etl_models.inference import language_model
 
 from .saying import dptext, facts
 from .test_explain import MODELS

@@ -8,8 +8,8 @@ from dptext_etl import available, load
 from dptext_etl.cli import samples
 from dptext_etl.cli.commands import preview
 from dptext_etl.errors import PolicyError
-from dptext_etl.inference import language_model
 from dptext_etl.mechanisms.custext import CusText
+from dptext_etl_models.inference import language_model
 
 from .saying import dptext, facts
 
@@ -101,8 +101,8 @@ def test_two_previews_have_different_keys(small_vectors):
 def test_a_preview_of_a_model_that_fails_shows_no_random_words(monkeypatch):
     """Its words would look like those of a small epsilon."""
     pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
-    from dptext_etl.inference.masked.model import MaskedModel
-    from dptext_etl.mechanisms.dpmlm import DPMLM
+    from dptext_etl_models.inference.masked.model import MaskedModel
+    from dptext_etl_models.mechanisms.dpmlm import DPMLM
 
     DPMLM(epsilon=10.0, model="example-masked").scorer()  # built while the model is whole
     monkeypatch.setattr(MaskedModel, "forward", lambda *_: (_ for _ in ()).throw(RuntimeError("inside")))

@@ -1,10 +1,14 @@
-"""Every mechanism in the catalog, by existing: its example, a policy for it, texts that try hard."""
+"""Every mechanism that is installed: its example, a policy for it, texts that try hard.
+
+Another package runs the suite over its own: `pytest tests/contract --mechanisms NAME`.
+"""
 
 import pyarrow as pa
 import pytest
 
-from dptext_etl import ColumnPolicy, available, load
+from dptext_etl import ColumnPolicy, load
 from dptext_etl.errors import PolicyError
+from tests import chosen
 
 TEXTS = [
     "The doctor said it's a rare disease, call 555-0199.",
@@ -32,7 +36,7 @@ DIVIDED = " divided"
 
 def dividing():
     """Name one mechanism for each way in which budgets are divided; others share all of its code."""
-    kinds = {name: load(name) for name in available() if load(name).divides}
+    kinds = {name: load(name) for name in chosen.names() if load(name).divides}
     ways = {
         (kind.release, getattr(kind, "scored", None), getattr(kind, "draw_divided", None)): name
         for name, kind in kinds.items()
@@ -40,7 +44,7 @@ def dividing():
     return [name + DIVIDED for name in ways.values()]
 
 
-@pytest.fixture(params=[*available(), *dividing()])
+@pytest.fixture(params=[*chosen.names(), *dividing()])
 def mechanism(request):
     return example(request.param)
 

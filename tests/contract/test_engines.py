@@ -11,7 +11,8 @@ import polars as pl
 import pytest
 
 import dptext_etl.polars  # noqa: F401
-from dptext_etl import ColumnPolicy, Policy, available, load, privatize
+from dptext_etl import ColumnPolicy, Policy, load, privatize
+from tests import chosen
 
 from .conftest import DIVIDED, example
 
@@ -88,7 +89,7 @@ def expression(policy):
     return pl.col("text").dptext.privatize(policy, id=pl.col("id"))
 
 
-@pytest.fixture(params=available())
+@pytest.fixture(params=chosen.names())
 def mechanism(request):
     return example(request.param)
 

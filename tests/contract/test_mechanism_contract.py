@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dptext_etl import available, catalog, load, privatize
+from dptext_etl import catalog, load, privatize
 from dptext_etl.artifacts import Artifact
 from dptext_etl.cli.render import mechanism_facts
 from dptext_etl.column import release, spends, worst_case
@@ -19,6 +19,7 @@ from dptext_etl.errors import DPTextError, InputError, PolicyError
 from dptext_etl.families.by_word import WordByWord
 from dptext_etl.families.words import WordMechanism
 from dptext_etl.guarantee import ADDITIVE, MICRO, UNIQUE_IDS, Disclosure, GuaranteeClass, Spend
+from tests import chosen
 
 FOREIGN = "qzxvjkwpqzxvjkwp"
 
@@ -116,7 +117,7 @@ def test_null_in_null_out_and_rows_stay(policy, texts, ids):
     assert [value is None for value in released.to_pylist()] == [value is None for value in texts.to_pylist()]
 
 
-MODELS = [name for name in available() if load(name).accelerated]
+MODELS = [name for name in chosen.names() if load(name).accelerated]
 
 
 @pytest.mark.parametrize("mechanism", MODELS, indirect=True)
@@ -125,7 +126,7 @@ def test_a_model_gives_the_same_bytes_in_any_batch_wherever_it_computes(policy, 
     check_batches(policy, texts, ids)
 
 
-@pytest.mark.parametrize("mechanism", sorted(set(available()) - set(MODELS)), indirect=True)
+@pytest.mark.parametrize("mechanism", sorted(set(chosen.names()) - set(MODELS)), indirect=True)
 def test_the_same_inputs_give_the_same_bytes_in_any_batch(policy, texts, ids):
     check_batches(policy, texts, ids)
 

@@ -5,7 +5,7 @@ import re
 import pyarrow as pa
 import pytest
 
-from dptext_etl import ColumnPolicy, available, load
+from dptext_etl import ColumnPolicy, load
 from dptext_etl.cli.render import mechanism_facts
 from dptext_etl.column import INFINITE, worst_case
 from dptext_etl.errors import PolicyError
@@ -13,6 +13,7 @@ from dptext_etl.guarantee import FINE, MICRO
 from dptext_etl.runner.claims import _claim, guarantee_of
 from dptext_etl.runner.statement.facts import _column, _record
 from dptext_etl.runner.statement.sections import sections
+from tests import chosen
 
 BETA = 3 * 10**5
 """What the copy gate may add to delta, in steps of 10^-15."""
@@ -39,7 +40,7 @@ def delta(request):
     return request.param
 
 
-EVERY = [(name, variant) for name in available() for variant in mechanism_facts.variants(load(name)) or [None]]
+EVERY = [(name, variant) for name in chosen.names() for variant in mechanism_facts.variants(load(name)) or [None]]
 
 
 @pytest.fixture(params=EVERY, ids=str)

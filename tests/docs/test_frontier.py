@@ -151,7 +151,7 @@ def test_what_a_latent_tells_is_bounded_by_a_quarter_of_the_ratio_of_signal_to_n
 
 
 def test_a_release_is_attacked_once_and_the_tidy_file_says_on_how_many_texts(frontier, room, shared_data, monkeypatch):
-    from dptext_etl.evaluation.measure import Score
+    from dptext_etl_eval.measure import Score
 
     seen = []
 

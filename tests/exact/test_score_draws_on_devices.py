@@ -6,8 +6,15 @@ import pytest
 from dptext_etl import scoring
 from dptext_etl.sampling import integer_weights, smallest_weight, weight_bits
 from dptext_etl.scoring import TOKEN, choose
-
-from .score_oracle import HEAVY, ROBERTA, WIDE, device_weights, odd_scores, slots_of, some_slots
+from tests.exact.score_oracle import (
+    HEAVY,
+    ROBERTA,
+    WIDE,
+    device_weights,
+    odd_scores,
+    slots_of,
+    some_slots,
+)
 
 
 @pytest.mark.parametrize(

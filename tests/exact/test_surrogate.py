@@ -20,11 +20,11 @@ from dptext_etl.corpora import Corpus
 from dptext_etl.corpora.encoder import nearest, products
 from dptext_etl.corpora.weights import MOST, near_texts, usual_hit, weights
 from dptext_etl.errors import InputError, PolicyError
-from dptext_etl.evaluation.auditing.audit import audit_mechanism
 from dptext_etl.families.choice.sentences import Encoded, cut
 from dptext_etl.families.in_kernel import in_kernel
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.validation import validated
+from dptext_etl_eval.auditing.audit import audit_mechanism
 
 from .choice_toys import FACTS, exact_weights, expected, mechanism, near_of, record_keys, toy
 from .stream_oracle import RECORD

@@ -207,7 +207,7 @@ def make_tickets(folder):
 
 def make_films(folder):
     """A release of a language model, whose draws are settled; its bytes are kept beside what is published."""
-    from dptext_etl.inference.example_model import example_model
+    from dptext_etl_models.inference.example_model import example_model
 
     with chdir(folder):
         Path("model").mkdir()

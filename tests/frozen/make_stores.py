@@ -10,11 +10,11 @@ import tempfile
 from contextlib import chdir
 from pathlib import Path
 
-import dptext_etl_models
 import polars as pl
 
+import dptext_etl_models
 from dptext_etl.files import sha256
-from dptext_etl.inference.language_model import FILES
+from dptext_etl_models.inference.language_model import FILES
 from tests.postgres_server import USER, PostgresServer, found
 
 from . import events, jobs, names, packed, probes

@@ -1,4 +1,4 @@
-"""A new gate is one file and no other edit: the toy of CONTRIBUTING.md decides runs, and everything lists it."""
+"""A new gate is one file and no other edit: the one of docs/extending.md decides runs, and everything lists it."""
 
 import importlib
 import re
@@ -8,9 +8,9 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from dptext_etl import run
+from dptext_etl import extensions, run
 from dptext_etl.checks import CANARY, Stage, catalogue, evaluate, gates
-from dptext_etl.checks.catalog import available, load
+from dptext_etl.checks.catalog import load
 from dptext_etl.checks.published import check_published
 from dptext_etl.errors import GateError
 
@@ -43,8 +43,10 @@ def drop(monkeypatch, tmp_path):
 
 @pytest.fixture
 def toy(drop):
-    """The gate of CONTRIBUTING.md."""
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE | re.DOTALL)
+    """The gate of docs/extending.md."""
+    blocks = re.findall(
+        r"^```python\n(.*?)^```$", (ROOT / "docs" / "extending.md").read_text(), re.MULTILINE | re.DOTALL
+    )
     (text,) = [block for block in blocks if "(Gate)" in block]
     drop(NAME, text)
     return text
@@ -122,14 +124,14 @@ def test_great_expectations_judges_it(bench, toy):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda text: text.replace("(Gate)", "(object)"), "holds 0 gates"),
-        (lambda text: text + "\n\nclass Second(ControlCharacters):\n    pass\n", "holds 2 gates"),
+        (lambda text: text.replace("(Gate)", "(object)"), "holds 0"),
+        (lambda text: text + "\n\nclass Second(ControlCharacters):\n    pass\n", "holds 2"),
         (lambda text: text.replace("    stages = frozenset(Stage)\n", ""), "which stages it judges"),
     ],
 )
 def test_a_file_that_holds_no_gate_stops_every_run(bench, drop, toy, change, said):
     drop("half_a_gate", change(toy))
-    assert "half_a_gate" in available()
+    assert "half_a_gate" in extensions.names("gates")
     with pytest.raises(GateError, match=said):
         load("half_a_gate")
     with pytest.raises(GateError, match=said):

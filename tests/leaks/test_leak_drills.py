@@ -248,7 +248,7 @@ def charges(policy):
 @pytest.mark.parametrize("planted", MODELS)
 def test_a_model_that_fails(modelled, monkeypatch, outcomes, planted):
     """Gates judge what leaves, and random words leave nothing: only public texts tell that a model fails."""
-    from dptext_etl.inference.masked.model import MaskedModel
+    from dptext_etl_models.inference.masked.model import MaskedModel
 
     seen, drill = [], MODELS[planted]
     monkeypatch.setattr(MaskedModel, "forward", drill.bug(MaskedModel.forward, seen))

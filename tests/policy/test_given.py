@@ -12,10 +12,10 @@ import dptext_etl.polars  # noqa: F401
 from dptext_etl import ColumnPolicy, Policy, catalog, privatize, run
 from dptext_etl.checks.great_expectations import tallies
 from dptext_etl.errors import PolicyError
-from dptext_etl.evaluation.auditing.audit import audit
 from dptext_etl.mechanisms.custext import CusText
 from dptext_etl.policy import Cap, resolve, resolve_column
 from dptext_etl.runner import plan
+from dptext_etl_eval.auditing.audit import audit
 
 CUSTEXT = {"name": "custext", "limit": 43, "epsilon": 2}
 TEXTS, IDS = pa.array(["a good film", None]), pa.array(["a", "b"])

@@ -65,11 +65,11 @@ def test_a_view_asks_too(films, policy, url, monkeypatch):
 
 def test_the_question_is_answered_by_what_imports():
     answer = json.loads(asking._question(("json", "dptext_etl.spark.worker"))(0))
-    assert asking.Answer(**answer).lack is None
+    assert asking.Answer(**answer).lack({}) is None
     assert answer["version"] == version("dptext-etl")
     lacking = json.loads(asking._question(("dptext_etl.not_there",))(0))
     assert "have dptext-etl, but cannot import dptext_etl.not_there (ModuleNotFoundError)" in str(
-        asking.Answer(**lacking).lack
+        asking.Answer(**lacking).lack({})
     )
 
 

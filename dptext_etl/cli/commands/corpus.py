@@ -1,4 +1,4 @@
-"""Define `dptext corpus build|show`, which make and describe the public texts that `surrogate` releases."""
+"""Define `dptext corpus`, whose commands build, calibrate and show the public texts that `surrogate` releases."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ import typer
 from dptext_etl.cli.command import Command, epilog
 from dptext_etl.cli.options import Json
 
-app = typer.Typer(no_args_is_help=True, help="Build and show corpora: the public texts that surrogate releases.")
+app = typer.Typer(
+    no_args_is_help=True, help="Build, calibrate and show corpora: the public texts that surrogate releases."
+)
 
 BUILD = 'dptext corpus build turns.parquet --out corpus --licence "CC BY-SA 4.0" --provenance "dialogue turns of …"'
 SHOW = "dptext corpus show corpus"
+CALIBRATE = "dptext corpus calibrate corpus public.parquet"
+CALIBRATED = ("out", "sha256", "replaces", "hits")
 KEYS = ("name", "texts", "sha256", "licence", "provenance", "encoder", "hits", "build")
 
 
 @app.callback()
 def corpus() -> None:
-    """Build and show corpora: the public texts that surrogate releases."""
+    """Build, calibrate and show corpora: the public texts that surrogate releases."""
 
 
 @app.command(cls=Command, epilog=epilog(BUILD, KEYS))
@@ -90,6 +94,43 @@ def show(
     from dptext_etl.corpora import Corpus, cards
 
     _tell(cards.facts(Corpus.open(corpus)), as_json=as_json)
+
+
+@app.command(cls=Command, epilog=epilog(CALIBRATE, CALIBRATED))
+def calibrate(
+    corpus: Annotated[str, typer.Argument(metavar="CORPUS", help="A folder, or a name that comes with the library.")],
+    public: Annotated[
+        list[Path], typer.Argument(metavar="PUBLIC...", help="PUBLIC texts like those to privatize: .parquet or .csv.")
+    ],
+    *,
+    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    label: Annotated[str | None, typer.Option(help="A column of public labels that should survive.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="New folder; by default, the corpus's own.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Choose, for each epsilon, the hit rate that keeps most of public texts, and write the rates into the corpus.
+
+    The corpus's hash changes.
+    """
+    from dptext_etl.cli.render import terminal
+    from dptext_etl.corpora import Corpus, recalibrating
+    from dptext_etl.corpora.sources import Source
+
+    terminal.note("this command assumes that the texts are public: never calibrate on texts that you privatize")
+    before = Corpus.open(corpus)
+    sources = [Source(path, column, label) for path in public]
+    found = recalibrating.recalibrate(before, sources)
+    after = recalibrating.write(before, found, sources, out)
+    shown: dict[str, Any] = {"out": str(after.path.parent), "sha256": after.sha256, "replaces": before.sha256}
+    shown["hits"] = {f"{hit.epsilon:g}": round(hit.hit, 4) for hit in found}
+    if as_json:
+        terminal.emit(shown)
+        return
+    terminal.pairs({name: shown[name] for name in ("out", "sha256", "replaces")})
+    rows = [(f"{hit.epsilon:g}", f"{hit.hit:.2f}", hit.near, f"{100 * hit.kept:.0f} %") for hit in found]
+    terminal.table(("epsilon", "hit rate", "near texts", "kept, of the nearest text's likeness"), rows)
 
 
 def _range(words: str) -> tuple[int, int]:

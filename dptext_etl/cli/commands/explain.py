@@ -59,7 +59,7 @@ def explain(
     small model. With --allocation, a public sentence shows how one budget is divided among its words. A post-processing
     (`dptext explain rewrite_again`) is explained, too.
     """
-    from dptext_etl import catalog
+    from dptext_etl import catalog, extensions
     from dptext_etl.cli import lean, parameters
     from dptext_etl.cli.render import divided, mechanism_facts, model_facts, terminal, word_facts
     from dptext_etl.families.allocated import Allocated
@@ -67,7 +67,7 @@ def explain(
 
     found: dict[str, Any]
     lean.without_pandas()
-    if name in catalog.postprocesses():
+    if extensions.known("postprocesses", name):
         from dptext_etl.cli.render import postprocess_facts
 
         step = catalog.load_postprocess(name)

@@ -5,13 +5,14 @@ The question goes to the workers by value, because a worker that lacks the packa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
 from dptext_etl import __version__, extras
 from dptext_etl.errors import DPTextError, PolicyError
+from dptext_etl.extensions import distribution
 
 _ROWS = 4096
 """Rows of the question: Spark makes a task per slot of them, up to this many."""
@@ -45,19 +46,24 @@ class Answer(BaseModel):
     module: str | None = None
     error: str | None = None
 
-    @property
-    def lack(self) -> str | None:
-        """Say what this worker lacks; None if it lacks nothing."""
+    def lack(self, packages: Mapping[str, str]) -> str | None:
+        """Say what this worker lacks; None if it lacks nothing.
+
+        Args:
+            packages: The distributions that bring modules of other packages.
+        """
         if self.version is None and self.module is not None:
             return f"cannot import dptext_etl: {extras.DISTRIBUTION} is not installed there"
         if self.version != __version__:
             return f"have {extras.DISTRIBUTION} {self.version}, and the driver has {__version__}"
+        if missing := next((name for module, name in packages.items() if _within(module, self.module)), None):
+            return f"lack {missing}: pip install {missing}"
         if self.module is not None:
             return f"have {extras.DISTRIBUTION}, but cannot import {self.module} ({self.error})"
         return None
 
 
-def require_workers(spark: Any, modules: Iterable[str]) -> int:
+def require_workers(spark: Any, modules: Iterable[str], parts: Iterable[object] = ()) -> int:
     """Refuse a session whose workers cannot import the package, or have another version of it than the driver.
 
     A small job asks as many tasks as the session has slots now. Executors that start later are not asked.
@@ -65,6 +71,7 @@ def require_workers(spark: Any, modules: Iterable[str]) -> int:
     Args:
         spark: The session, classic or Connect.
         modules: Modules of the package, and others, that workers will import.
+        parts: Mechanisms and the like that workers will use; their packages must be there, too.
 
     Returns:
         The number of different pairs of machine and Python that answered.
@@ -72,15 +79,20 @@ def require_workers(spark: Any, modules: Iterable[str]) -> int:
     Raises:
         PolicyError: A worker lacks something, or has no Python that Spark can use; the message names it.
     """
-    answers = _answers(spark, tuple(modules))
+    packages = {type(part).__module__: distribution(part) for part in parts}
+    answers = _answers(spark, (*modules, *packages))
     lacks: dict[str, list[str]] = {}
     for answer in sorted(answers, key=lambda one: (one.host, one.python)):
-        if answer.lack is not None:
-            lacks.setdefault(answer.lack, []).append(f"{answer.host} ({answer.python})")
+        if lack := answer.lack(packages):
+            lacks.setdefault(lack, []).append(f"{answer.host} ({answer.python})")
     if lacks:
         said = "; ".join(f"{_places(places, len(answers))} {lack}" for lack, places in lacks.items())
         raise PolicyError(f"workers of Spark cannot compute here: {said}", _HINT)
     return len(answers)
+
+
+def _within(module: str, package: str | None) -> bool:
+    return package is not None and f"{module}.".startswith(f"{package}.")
 
 
 def _places(places: list[str], asked: int) -> str:

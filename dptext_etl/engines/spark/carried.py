@@ -15,6 +15,7 @@ from dptext_etl import catalog
 from dptext_etl.artifacts import canon
 from dptext_etl.engines.spark.shipping import Location, ship
 from dptext_etl.errors import PolicyError
+from dptext_etl.extensions import distribution, require
 from dptext_etl.id_forms import Normalization
 from dptext_etl.ledger import Scope
 from dptext_etl.policy import Cap, ColumnPolicy
@@ -64,10 +65,12 @@ class CarriedStep(_Plain):
         step: Name and parameters, plain data.
         cfg: Configuration hash that the worker must compute as well.
         artifacts: Locations of its public inputs, by role.
+        package: Distribution that brings it.
     """
 
     step: dict[str, Any]
     cfg: str
+    package: str
     artifacts: dict[str, Location]
 
     @classmethod
@@ -78,7 +81,8 @@ class CarriedStep(_Plain):
             step: The post-processing.
             artifacts: Locations of its artifacts, by role.
         """
-        return cls(step={"name": step.name, **step.model_dump(mode="json")}, cfg=step.cfg(), artifacts=artifacts)
+        parameters = {"name": step.name, **step.model_dump(mode="json")}
+        return cls(step=parameters, cfg=step.cfg(), artifacts=artifacts, package=distribution(step))
 
 
 class Carried(_Plain):
@@ -88,6 +92,7 @@ class Carried(_Plain):
         policy: The policy's fields as plain data, without its mechanism.
         mechanism: Name and parameters of the mechanism, plain data.
         postprocess: Its post-processings in order, each with name, parameters, hash and locations; runs alone have any.
+        package: Distribution that brings the mechanism.
         cfg: Configuration hash that the worker must compute as well.
         artifacts: Locations of the mechanism's public inputs, by role.
         spend: Return the struct of text, positions, epsilon and delta.
@@ -96,6 +101,7 @@ class Carried(_Plain):
 
     policy: dict[str, Any]
     mechanism: dict[str, Any]
+    package: str
     cfg: str
     artifacts: dict[str, Location]
     spend: bool = False
@@ -116,6 +122,7 @@ class Carried(_Plain):
         return cls(
             policy={name: sorted(value) if isinstance(value, list) else value for name, value in fields.items()},
             mechanism={"name": mechanism.name, **mechanism.model_dump(mode="json")},
+            package=distribution(mechanism),
             cfg=mechanism.cfg(),
             artifacts=artifacts,
             **more,
@@ -130,9 +137,11 @@ class Carried(_Plain):
 
         Raises:
             ArtifactError: An artifact is missing, or its hash differs.
-            PolicyError: The configuration hash differs, because versions or artifacts differ from the driver's.
+            PolicyError: The package of the mechanism is not installed here, or the configuration hash differs,
+                because versions or artifacts differ from the driver's.
         """
         found = {role: location.find() for role, location in self.artifacts.items()}
+        require("mechanisms", self.mechanism["name"], self.package)
         mechanism = catalog.build(self.mechanism).placed(found)
         if mechanism.cfg() != self.cfg:
             column = f"{self.policy['dataset']}.{self.policy['column']}"
@@ -149,6 +158,7 @@ def _made(carried: CarriedStep) -> PostProcess:
         PolicyError: The configuration hash differs, because versions or artifacts differ from the driver's.
     """
     found = {role: location.find() for role, location in carried.artifacts.items()}
+    require("postprocesses", carried.step["name"], carried.package)
     step = catalog.build_postprocess(carried.step).placed(found)
     if step.cfg() != carried.cfg:
         msg = f"the post-processing {step.name} has another hash here than on the driver"

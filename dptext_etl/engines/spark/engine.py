@@ -61,7 +61,9 @@ class SparkEngine(Engine["DataFrame"]):
         require_reach(spark, policy.ledger.url)
         gpu_profile(spark, self._gpus)
         if not is_local(spark) if self._check_workers is None else self._check_workers:
-            require_workers(spark, ["dptext_etl.engines.spark.tasks"])
+            columns = policy.column_policies()
+            parts = [part for column in columns for part in (column.mechanism, *column.postprocess)]
+            require_workers(spark, ["dptext_etl.engines.spark.tasks"], parts)
         return open_table(self._frame, policy, layout)
 
     def examine(

@@ -23,9 +23,8 @@ from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.choice import sentences
 from dptext_etl.families.choice.parameters import ChoiceParameters
 from dptext_etl.families.choice.sentences import Encoded, Encoder
-from dptext_etl.families.score.score import SCORES_LOCAL
 from dptext_etl.families.spends import spend_of_draws
-from dptext_etl.guarantee import Disclosure, Guarantee, GuaranteeClass, Spend
+from dptext_etl.guarantee import SCORES_LOCAL, Disclosure, Guarantee, GuaranteeClass, Spend
 from dptext_etl.keys import RecordKeys
 from dptext_etl.mechanism import Released
 

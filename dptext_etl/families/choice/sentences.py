@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dptext_etl import _kernel
 from dptext_etl.corpora.encoder import Int8s
-from dptext_etl.inference.probes import SHORT, refuse
+from dptext_etl.families.probes import SHORT, refuse
 
 
 class Encoder(Protocol):

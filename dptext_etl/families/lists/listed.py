@@ -27,9 +27,8 @@ from dptext_etl.errors import PolicyError
 from dptext_etl.families.certificate import Certificate
 from dptext_etl.families.lists.certificate import of_lists
 from dptext_etl.families.table.mapped import MappedMechanism
-from dptext_etl.inference.sampler import WordSampler
 from dptext_etl.mechanism import PAD
-from dptext_etl.scoring import Slots
+from dptext_etl.scoring import Slots, WordSampler
 
 LISTS_FORMAT = "dptext-lists/1"
 Order = npt.NDArray[np.uint32]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import dptext_etl
+from dptext_etl import extensions
 from dptext_etl.accounting import log10_odds
 from dptext_etl.checks import catalog
 from dptext_etl.errors import InputError, bare
@@ -157,7 +158,7 @@ def _cap(ledger: Ledger, pinned: Mapping[str, Any]) -> dict[str, Any]:
 
 def _catches(gate: str) -> str:
     """Say what a gate finds; nothing of one that this version does not know."""
-    return catalog.load(gate).catches if gate in catalog.available() else ""
+    return catalog.load(gate).catches if extensions.known("gates", gate) else ""
 
 
 def _units(amount: float | str) -> float | str:

@@ -1,0 +1,343 @@
+"""Shared by the tests of all three packages: an artifact cache, word vectors, servers, and public data if present."""
+
+import importlib.util
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+SMALL = {  # three workers share the machine, no test asks the network, a key is there that nothing else uses
+    "OMP_NUM_THREADS": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+    "HF_HUB_OFFLINE": "1",
+    "DPTEXT_SUITE_SECRET": "6b" * 31 + "01",
+    "DPTEXT_SHAPES_SECRET": bytes(range(7, 39)).hex(),
+    "JAVA_TOOL_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # Spark starts in two thirds of the time
+}
+for _name, _value in SMALL.items():
+    os.environ.setdefault(_name, _value)
+
+MEMORY = Path("/dev/shm")
+if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free > 2 << 30:
+    os.environ["TMPDIR"], tempfile.tempdir = str(MEMORY), None  # ledgers and events flush to disk thousands of times
+
+import numpy as np  # noqa: E402  (reads the number of threads)
+
+from tests.computing import PLACES, place_name, settle  # noqa: E402
+
+hypothesis.settings.register_profile("ci", deadline=None, max_examples=100)
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=1000)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+TESTS = Path(__file__).resolve().parent / "tests"
+SHARED = TESTS.parents[1] / "shared"
+LENGTHS = {
+    "disclose": {},
+    "fixed": {"length": "fixed", "n_max": 30},
+    "noisy": {"length": "noisy", "n_max": 30, "epsilon_length": 0.5},
+}
+MORE = {"santext-plus-all": {"name": "santext", "variant": "plus", "p": 1.0}}
+"""Options without which a mechanism would be another one."""
+
+SERVERS = ("spark", "postgres")
+"""Tests with one of these in their names go to one worker, so that its server is started once."""
+
+
+LIBRARIES = ("torch", "transformers", "sklearn", "pyspark", "dptext_etl_models", "dptext_etl_eval")
+"""What `--core` hides, as on a machine where the core alone is installed."""
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("dptext_etl")
+    group.addoption("--mechanisms", help="names, separated by commas: run the contract suite for these alone")
+    group.addoption("--core", action="store_true", help="run as if the core alone were installed, without Java")
+
+
+def pytest_configure(config):
+    if config.getoption("--core"):
+        from dptext_etl import extensions
+
+        sys.modules.update(dict.fromkeys(LIBRARIES))  # importing one fails, as if it were not installed
+        extensions.entry_points = lambda group: ()
+    if config.getoption("--mechanisms"):
+        os.environ["DPTEXT_MECHANISMS"] = config.getoption("--mechanisms")
+
+
+def scope(nodeid):
+    """Which tests go to one worker together: those of a server, or those of a file."""
+    path, _, test = nodeid.partition("::")
+    name = f"{path.removeprefix('tests/')}::{test}"
+    return next((server for server in SERVERS if server in name), path)
+
+
+def pytest_collection_modifyitems(items):
+    """Mark what needs the machine for itself (clusters of Spark); put first what takes long."""
+    for item in items:
+        if "cluster" in getattr(item, "fixturenames", ()):
+            item.add_marker("alone")
+            item.add_marker("thorough")
+    slow = {scope(item.nodeid) for item in items if item.get_closest_marker("slow")}
+
+    def turn(item):
+        name = scope(item.nodeid)
+        return SERVERS.index(name) if name in SERVERS else len(SERVERS) + (name not in slow)
+
+    items.sort(key=turn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Give the tests of a server to one worker, all others file by file (the order within a file stays)."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByServerAndFile(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return scope(nodeid)
+
+    config.option.loadscopereorder = False  # the order of the collection is better than by number of tests
+    return ByServerAndFile(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_generate_tests(metafunc):
+    """A test that takes `word_mechanism` runs for every word mechanism, variant, length and mode that there is."""
+    if "word_mechanism" in metafunc.fixturenames:
+        found = word_mechanisms()
+        metafunc.parametrize("word_mechanism", found.values(), ids=found)
+
+
+def word_mechanisms():
+    """Each kind's own small example, turned into every other policy that it does not refuse."""
+    from dptext_etl import extensions, load
+    from dptext_etl.catalog import build
+    from dptext_etl.cli.render.mechanism_facts import variants
+    from dptext_etl.errors import PolicyError
+    from dptext_etl.families.words import WordMechanism
+
+    found = {
+        label: build({**load(more["name"]).example().model_dump(exclude_unset=True), **more})
+        for label, more in MORE.items()
+    }
+    for name in extensions.own("mechanisms"):
+        kind = load(name)
+        if not issubclass(kind, WordMechanism):
+            continue
+        small = {"name": name, **kind.example().model_dump(exclude_unset=True)}
+        for variant in variants(kind) or [None]:
+            chosen = {} if variant is None else {"variant": variant}
+            for length, options in LENGTHS.items():
+                for mode in ("strict", "faithful"):
+                    try:
+                        mechanism = build({**small, **chosen, **options, "mode": mode})
+                    except PolicyError:
+                        continue
+                    said = [name, *chosen.values(), *([length] if options else []), *([mode] * (mode == "faithful"))]
+                    found["-".join(said)] = mechanism
+    return found
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _cache(tmp_path_factory):
+    """Tables that tests build, and heads of their ledgers, stay out of the user's folders."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DPTEXT_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.setenv("DPTEXT_ANCHORS", str(tmp_path_factory.mktemp("anchors")))
+        yield
+
+
+@pytest.fixture(params=PLACES, ids=place_name)
+def computing(request, monkeypatch):
+    """Where and in what models compute, in one place after the other."""
+    settle(monkeypatch, request.param)
+    return request.param
+
+
+@pytest.fixture(scope="session")
+def shared_data():
+    """`../shared/data`, or a skip that says so."""
+    if not (SHARED / "data").is_dir():
+        pytest.skip("the shared data does not lie beside this checkout")
+    return SHARED / "data"
+
+
+@pytest.fixture(scope="session")
+def small_vectors(tmp_path_factory):
+    """103 words of 8 dimensions, with duplicate vectors and a remainder for every k used in tests."""
+    random = np.random.default_rng(7)
+    vectors = random.normal(size=(103, 8)).astype(np.float32)
+    vectors[50:56] = vectors[50]
+    words = np.array([*(f"word{chr(97 + i // 26)}{chr(97 + i % 26)}" for i in range(100)), "the", "good", "don't"])
+    path = tmp_path_factory.mktemp("vectors") / "small.npz"
+    np.savez(path, words=words, vectors=vectors)
+    return str(path)
+
+
+@pytest.fixture(scope="session")
+def java():
+    """Where Spark can start: pyspark with Spark Connect and a Java; or a skip that says what is missing."""
+    if importlib.util.find_spec("pyspark") is None:
+        pytest.skip("pyspark is not installed (extra: spark)")
+    if shutil.which("java") is None and not (Path(os.environ.get("JAVA_HOME", "none")) / "bin" / "java").exists():
+        pytest.skip("Spark needs Java 17 or newer (on Debian: apt-get install openjdk-17-jre-headless)")
+
+
+@pytest.fixture(scope="session")
+def spark_settings(tmp_path_factory):
+    """Settings of every session that tests start: on the loopback alone, without a web page, small."""
+    folder = tmp_path_factory.mktemp("spark")
+    return {
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.local.dir": str(folder / "local"),
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+    }
+
+
+@pytest.fixture(scope="session")
+def spark_configuration(spark_settings, tmp_path_factory):
+    """The same as a folder for `SPARK_CONF_DIR`, for sessions that are started as a user would."""
+    folder = tmp_path_factory.mktemp("spark-conf")
+    (folder / "spark-defaults.conf").write_text("".join(f"{name} {value}\n" for name, value in spark_settings.items()))
+    return folder
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def connect_settings(java):
+    """Settings by which a session also serves Spark Connect; none where its server is not installed (Spark 3.5)."""
+    import pyspark
+
+    if not list(Path(pyspark.__file__).parent.glob("jars/spark-connect_*")):
+        return {}
+    plugin = {"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"}
+    address = {"spark.connect.grpc.binding.address": "127.0.0.1", "spark.connect.grpc.binding.port": str(free_port())}
+    return plugin | address
+
+
+@pytest.fixture(scope="session")
+def spark(_cache, java, spark_settings, connect_settings):
+    """One session for all tests, classic here, by Connect elsewhere: two task slots, every task tried three times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYSPARK_PYTHON", sys.executable)
+        patch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+        from pyspark.sql import SparkSession
+
+        with pytest.MonkeyPatch.context() as workers:
+            workers.setenv("PYTHONPATH", str(TESTS), prepend=os.pathsep)
+            settings = spark_settings | connect_settings | {"spark.python.daemon.module": "spark_daemon"}
+            builder = SparkSession.builder.master("local[2,3]").appName("dptext-tests").config(map=settings)
+            session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("OFF")
+        yield session
+        session.stop()
+
+
+@pytest.fixture(scope="session")
+def spark_connect(spark, connect_settings):
+    """Where a process that knows nothing but Spark Connect finds the session of all tests."""
+    if not connect_settings:
+        pytest.skip("Spark has no Connect server here (pyspark[connect] 4 and newer)")
+    return f"sc://127.0.0.1:{connect_settings['spark.connect.grpc.binding.port']}"
+
+
+WARM = ("polars", "pyarrow.dataset", "pyarrow.parquet", "alembic.command", "dagster._cli", "dagster_dg_cli.cli")
+WARM += ("matplotlib.backends.backend_agg", "matplotlib.figure")
+WARM += tuple(
+    f"dptext_etl.{room}.*" for room in ("cli", "ledger", "runner", "mechanisms", "checks.gates", "orchestration")
+)
+"""What a command imports that tests start; a name that is missing costs time alone."""
+
+
+@pytest.fixture(scope="session")
+def warm(_cache, tmp_path_factory):
+    """What to write for `sys.executable` where a process is wanted, and not the seconds of its imports."""
+    here, place = TESTS, tmp_path_factory.mktemp("warm") / "socket"
+    command = [sys.executable, str(here / "warm_python.py"), str(place), *WARM]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        assert server.stdout.readline() == b"ready\n"
+        yield [sys.executable, "-I", "-S", str(here / "warm_client.py"), str(place)]
+        server.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def warm_commands(warm, tmp_path_factory):
+    """A folder for `PATH` in which `python` and `dptext` begin at once."""
+    folder = tmp_path_factory.mktemp("bin")
+    for name, module in {"python": (), "dptext": ("-m", "dptext_etl.cli")}.items():
+        (folder / name).write_text(f'#!/bin/sh\nexec {shlex.join([*warm, *module])} "$@"\n')
+        (folder / name).chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server that answers at 127.0.0.1, or a skip that says what is missing."""
+    pytest.importorskip("psycopg", reason="psycopg is not installed (extra: postgres)")
+    from tests.postgres_server import PostgresServer, missing
+
+    if missing() is not None:
+        pytest.skip(missing())
+    server = PostgresServer()
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def cluster(java, tmp_path_factory):
+    """A standalone cluster: a master and two workers whose addresses differ, as speculation asks for."""
+    import pyspark
+
+    master = f"spark://127.0.0.1:{free_port()}"
+    home, folder = str(Path(pyspark.__file__).parent), tmp_path_factory.mktemp("cluster")
+    env = {
+        **os.environ,
+        "SPARK_HOME": home,
+        "PYSPARK_PYTHON": sys.executable,
+        "SPARK_WORKER_DIR": str(folder / "work"),
+    }
+    env |= {"SPARK_DAEMON_MEMORY": "256m"}
+
+    def start(kind, address, *arguments):
+        command = [f"{home}/bin/spark-class", f"org.apache.spark.deploy.{kind}", "--host", address, "--webui-port", "0"]
+        log = (folder / f"{kind}-{address}.log").open("wb")
+        return subprocess.Popen([*command, *arguments], env=env, stdout=log, stderr=log)
+
+    started = [start("master.Master", "127.0.0.1", "--port", master.rpartition(":")[2])]
+    workers = ("worker.Worker", "--cores", "2", "--memory", "1g", master)
+    started += [start(workers[0], address, *workers[1:]) for address in ("127.0.0.2", "127.0.0.3")]
+    yield master
+    for process in reversed(started):
+        process.terminate()
+        process.wait(timeout=60)
+
+
+@pytest.fixture
+def speculating():
+    """Settings under which a cluster's task that takes long is started a second time on the other worker."""
+    return {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "50ms",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.minTaskRuntime": "200ms",
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "2",
+        "spark.cores.max": "4",
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+    }

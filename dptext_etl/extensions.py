@@ -1,0 +1,153 @@
+"""Find mechanisms, gates, commands and the like: files of this package, and entry points of installed packages.
+
+A part is one module, and the module's name is the part's name. Modules in the folders of this package are found as they
+are. Another package lists its modules in its pyproject.toml (docs/extending.md):
+
+    [project.entry-points."dptext_etl.mechanisms"]
+    shout = "my_package.shout"
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Literal, TypeVar, get_args
+
+from dptext_etl.errors import PolicyError, seam
+from dptext_etl.extras import DISTRIBUTION
+
+Group = Literal[
+    "mechanisms", "postprocesses", "gates", "scores", "metrics", "attacks", "corpora", "keys", "commands", "vectors"
+]
+Part = TypeVar("Part")
+
+_FOLDERS: dict[Group, str] = {
+    "mechanisms": "dptext_etl.mechanisms",
+    "gates": "dptext_etl.checks.gates",
+    "scores": "dptext_etl.allocation.scores",
+    "corpora": "dptext_etl.corpora.shipped",
+}
+_EXTRAS = {
+    "models": ("adept", "calibrate", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm", "rewrite_again", "train"),
+    "eval": ("audit", "evaluate"),
+}
+ELSEWHERE = {name: extra for extra, brought in _EXTRAS.items() for name in brought}
+"""Names that come with the two other packages of this repository, with the extra that installs each."""
+
+
+def own(group: Group) -> tuple[str, ...]:
+    """Return the names of the parts that are files of this package, sorted."""
+    if group not in _FOLDERS:
+        return ()
+    folder = importlib.import_module(_FOLDERS[group])
+    return tuple(sorted(name for _, name, _ in pkgutil.iter_modules(folder.__path__)))
+
+
+@cache
+def installed(group: Group) -> dict[str, EntryPoint]:
+    """Return the entry points of other packages by name, sorted.
+
+    Raises:
+        PolicyError: Two packages bring a part of the same name, or one has the name of a part of this package.
+    """
+    found: dict[str, EntryPoint] = {}
+    for point in sorted(set(entry_points(group=f"dptext_etl.{group}")), key=lambda one: one.name):
+        if point.name in own(group) or point.name in found:
+            other = DISTRIBUTION if point.name in own(group) else _distribution(found[point.name])
+            raise PolicyError(
+                f"two packages bring {point.name!r} in dptext_etl.{group}: {other} and {_distribution(point)}",
+                f"uninstall one: pip uninstall {_distribution(point)}",
+            )
+        found[point.name] = point
+    return found
+
+
+def known(group: Group, name: object) -> bool:
+    """Return whether there is a part of that name; entry points are read only if no file of this package has it."""
+    return name in own(group) or name in installed(group)
+
+
+def names(group: Group) -> tuple[str, ...]:
+    """Return the names of all parts of a group, sorted."""
+    return tuple(sorted({*own(group), *installed(group)}))
+
+
+def distribution(part: object) -> str:
+    """Return the distribution of an object's class, as pip names it."""
+    package = type(part).__module__.partition(".")[0]
+    points = (point for group in get_args(Group) for point in installed(group).values())
+    found = (_distribution(point) for point in points if point.value.partition(".")[0] == package)
+    return DISTRIBUTION if package == __package__ else next(found, package)
+
+
+def require(group: Group, name: str, package: str) -> None:
+    """Refuse a part that is not installed here, and name the package that brings it.
+
+    Raises:
+        PolicyError: There is no such part.
+    """
+    if not known(group, name):
+        what = group.removesuffix("s")
+        raise PolicyError(f"the {what} {name} comes with {package}, which is not installed here", _install(package))
+
+
+def module(group: Group, name: str) -> ModuleType:
+    """Import the module of a part.
+
+    Raises:
+        PolicyError: There is no part of that name, or its module cannot be imported.
+    """
+    if name in own(group):
+        return importlib.import_module(f"{_FOLDERS[group]}.{name}")
+    if not known(group, name):
+        what = group.removesuffix("s") if group != "corpora" else "corpus"
+        if name in ELSEWHERE:
+            require(group, name, f"{DISTRIBUTION}-{ELSEWHERE[name]}")
+        raise PolicyError(
+            f"there is no {what} of that name; available: {', '.join(names(group))}",
+            "if another package brings it, install that package here too",
+        )
+    point = installed(group)[name]
+    with seam(f"importing {point.value} of {_distribution(point)}", PolicyError, "its installation may be incomplete"):
+        found = point.load()
+    if not isinstance(found, ModuleType) or found.__name__.rpartition(".")[2] != name:
+        raise PolicyError(f"the entry point {name} of {_distribution(point)} must name a module called {name}")
+    return found
+
+
+def load(group: Group, name: str, base: type[Part]) -> type[Part]:
+    """Return the one class of a part.
+
+    Args:
+        group: The group.
+        name: Name of the part.
+        base: Base class of the group's parts.
+
+    Raises:
+        PolicyError: There is no part of that name, or its module does not hold exactly one such class.
+    """
+    held = module(group, name)
+    classes = [
+        item
+        for _, item in inspect.getmembers(held, inspect.isclass)
+        if issubclass(item, base) and item.__module__ == held.__name__ and not inspect.isabstract(item)
+    ]
+    if len(classes) != 1:
+        raise PolicyError(f"{held.__name__} must hold exactly one {base.__name__}; it holds {len(classes)}")
+    return classes[0]
+
+
+def _install(package: str) -> str:
+    """Return the instruction to install a package."""
+    extra = package.removeprefix(f"{DISTRIBUTION}-")
+    if extra not in _EXTRAS:
+        return f"pip install {package}"
+    return f"pip install '{DISTRIBUTION}[{extra}]', or `pip install ./{extra}` in a checkout"
+
+
+def _distribution(point: EntryPoint) -> str:
+    return point.dist.name if point.dist else point.value.partition(".")[0]

@@ -1,0 +1,36 @@
+"""Count the e-mail addresses, telephone numbers and the like of raw texts that a release still holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import polars as pl
+
+from dptext_etl_eval.measure import Attack, Score
+from dptext_etl_eval.pairs import Pairs
+from dptext_etl_eval.personal_data import count_survivors
+from dptext_etl_eval.statistics import wilson
+
+
+class PersonalData(Attack):
+    """Share of the finds of `dptext_etl_eval.personal_data` that a release still holds."""
+
+    title: ClassVar[str] = "Personal data that survives"
+    says: ClassVar[str] = (
+        "What patterns find in raw texts (addresses, numbers, links), and how much of it stands in their own release."
+    )
+    knows: ClassVar[str] = "nothing but the release"
+    order: ClassVar[int] = 30
+    weight: ClassVar[float] = 0.2
+
+    def of(self, pairs: Pairs) -> Sequence[Score]:
+        """Return the share by kind; what no pattern finds is not counted."""
+        raw, released = (pl.Series(texts, dtype=pl.String) for texts in (pairs.raw, pairs.released))
+        found = count_survivors(raw, released)
+        if not found.found:
+            return [Score("all kinds", None, note="no pattern finds any in the raw texts")]
+        return [
+            Score(kind, found.survived.get(kind, 0) / count, wilson(found.survived.get(kind, 0), count), blind=0.0)
+            for kind, count in sorted(found.found.items())
+        ]

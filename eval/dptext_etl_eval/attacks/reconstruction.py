@@ -1,0 +1,181 @@
+"""Read a release in context: what were the words, given what the mechanism does and what language is like?
+
+The attacker knows the mechanism and takes a word for likely where it both gives the released word often and fits the
+words around it. Likelihoods of the mechanism and probabilities of a language model are multiplied along a text, and a
+beam search finds the best raw text (a noisy channel; Shannon 1951, Jelinek 1976).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.errors import PolicyError
+from dptext_etl.families.words import WordMechanism
+from dptext_etl.mechanism import PAD
+from dptext_etl_eval.measure import Attack, Score
+from dptext_etl_eval.ngrams import NAME, OTHERS, START, Ngrams
+from dptext_etl_eval.pairs import RAW, RELEASED, WORD_MECHANISM, Pairs
+from dptext_etl_eval.statistics import wilson
+
+POSITIONS = 1_000
+"""Words that are attacked, in whole texts."""
+CANDIDATES = 40
+BEAM = 12
+_LARGE, _DISTINCT = 1_000, 120
+"""Mechanisms with more outputs cost more per word, so fewer different words are attacked."""
+_SAMPLES = 400
+
+Reals = npt.NDArray[np.float64]
+
+
+class Candidates(NamedTuple):
+    """Words that may stand behind a released one.
+
+    Attributes:
+        words: The words.
+        numbers: Their numbers in the language model, shape (words,).
+        logs: Logarithms of the probabilities that the mechanism releases the word for them, shape (words,).
+    """
+
+    words: tuple[str, ...]
+    numbers: npt.NDArray[np.int64]
+    logs: Reals
+
+
+class Reconstruction(Attack):
+    """Share of raw words that an attacker gets back who weighs the mechanism's odds with a small language model."""
+
+    title: ClassVar[str] = "Reading the release in context"
+    says: ClassVar[str] = (
+        "The attacker looks for the raw text that explains a release best: the mechanism's odds times a small "
+        f"language model of ours ({NAME}, public text, beam search). Position by position; blind is the commonest "
+        "word of that language model everywhere. Compare it with taking every released word as it is."
+    )
+    knows: ClassVar[str] = "the release, the mechanism (no key), and public text"
+    needs: ClassVar[frozenset[str]] = frozenset({WORD_MECHANISM})
+    order: ClassVar[int] = 55
+    weight: ClassVar[float] = 12.0
+
+    def of(self, pairs: Pairs) -> Sequence[Score]:
+        """Return the shares of words, and of words that the mechanism changed, that the attacker gets right."""
+        assert isinstance(pairs.mechanism, WordMechanism)  # noqa: S101  (`needs` says so)
+        model = Ngrams.load()
+        common = max(model.place, key=lambda word: model.unigrams[model.place[word]])
+        channel = Channel(pairs.mechanism, model)
+        found: Counter[str] = Counter()
+        for raw, released in zip(pairs.words(RAW), pairs.words(RELEASED), strict=True):
+            if found["words"] >= POSITIONS or channel.is_full:
+                break
+            if len(raw) != len(released) or not raw:
+                continue
+            guessed = read(model, [channel.behind(word) for word in released])
+            for true, shown, guess in zip(raw, released, guessed, strict=True):
+                changed = true != shown
+                found.update({"words": 1, "changed": changed, "right": guess == true, "shown": not changed})
+                found.update({"back": changed and guess == true, "common": true == common})
+                found["common changed"] += changed and true == common
+        return _scores(found)
+
+
+class Channel:
+    """What an attacker knows of a mechanism: how likely words behind a released word are.
+
+    Args:
+        mechanism: The mechanism.
+        model: The language model, for the numbers of words.
+    """
+
+    def __init__(self, mechanism: WordMechanism, model: Ngrams) -> None:
+        self._mechanism, self._model = mechanism, model
+        self._dear = False
+        self._outputs: dict[str, dict[str, float]] = {}
+        self._known: dict[str, Candidates] = {}
+
+    @property
+    def is_full(self) -> bool:
+        """Return True if as many different words of a dear mechanism were attacked as may be."""
+        return self._dear and len(self._known) >= _DISTINCT
+
+    def behind(self, released: str) -> Candidates:
+        """Return the likeliest words behind a released word.
+
+        Output sets and distances are mutual: what a word often becomes often becomes that word. Where a mechanism has
+        few outputs, the odds are exact; else those of the released word itself stand for them.
+        """
+        if released not in self._known:
+            forward = self.outputs(released)
+            likely = sorted(forward, key=lambda word: -forward[word])[:CANDIDATES]
+            odds = {
+                word: forward.get(word, 1e-6) if self._dear else self.outputs(word).get(released, 0.0)
+                for word in dict.fromkeys([released, *likely])
+                if word != PAD
+            }
+            words = tuple(word for word, chance in odds.items() if chance > 0) or (released,)
+            logs = np.log([max(odds.get(word, 0.0), 1e-12) for word in words])
+            self._known[released] = Candidates(words, np.array(self._model.numbers(words)), logs)
+        return self._known[released]
+
+    def outputs(self, word: str) -> dict[str, float]:
+        """Return the probabilities of a word's outputs; shares of draws where there are no exact fractions."""
+        if word not in self._outputs:
+            try:
+                names, chances = self._mechanism.transition(word)
+                self._dear |= len(names) > _LARGE
+                self._outputs[word] = dict(zip(names, map(float, chances), strict=True))
+            except PolicyError:
+                self._dear = True
+                drawn = Counter(self._mechanism.sample_many(word, _SAMPLES))
+                self._outputs[word] = {name: count / _SAMPLES for name, count in drawn.items()}
+        return self._outputs[word]
+
+
+def read(model: Ngrams, text: Sequence[Candidates]) -> list[str]:
+    """Return the words that explain a text best, position by position, by a beam search.
+
+    Args:
+        model: The language model.
+        text: Candidates of every position.
+    """
+    before: npt.NDArray[np.int64] = np.array([[START, START]])
+    scores: Reals = np.zeros(1)
+    steps: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+    for here in text:
+        first, second = (np.repeat(before[:, column], len(here.words)) for column in (0, 1))
+        third = np.tile(here.numbers, len(before))
+        chances = model.chances(first, second, third)
+        chances = np.where(third == model.other, chances / OTHERS, chances)
+        every = np.repeat(scores, len(here.words)) + np.tile(here.logs, len(before)) + np.log(chances)
+        best = np.argsort(-every, kind="stable")[:BEAM]
+        steps.append((best // len(here.words), best % len(here.words)))
+        before, scores = np.stack([second[best], third[best]], axis=1), every[best]
+    at, words = 0, []
+    for (parents, chosen), here in zip(reversed(steps), reversed(text), strict=True):
+        words.append(here.words[chosen[at]])
+        at = int(parents[at])
+    return words[::-1]
+
+
+def _scores(found: Counter[str]) -> list[Score]:
+    if not found["words"]:
+        return [Score("words recovered", None, note="no release has as many words as its raw text")]
+    made = [
+        Score(what, found[hit] / found["words"], wilson(found[hit], found["words"]), found["common"] / found["words"])
+        for what, hit in (("words recovered", "right"), ("words right if taken as they are", "shown"))
+    ]
+    changed = found["changed"]
+    share = found["back"] / changed if changed else None
+    return [
+        *made,
+        Score(
+            "changed words recovered",
+            share,
+            wilson(found["back"], changed) if changed else None,
+            found["common changed"] / changed if changed else None,
+            note="" if changed else "no word was changed",
+        ),
+    ]

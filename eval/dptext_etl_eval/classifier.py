@@ -1,0 +1,158 @@
+"""Train classifiers on one kind of text and test them on another, so that every row is tested once.
+
+The classifier is TF-IDF over words with logistic regression. Its regularisation is strong, because released texts are
+noisy; classes weigh the same, as in an attack on a rare secret. Folds never part the rows of one person where persons
+are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.errors import InputError, seam
+from dptext_etl_eval.measure import Score, library
+from dptext_etl_eval.pairs import Pairs, Values, words_of
+from dptext_etl_eval.statistics import accuracy, bootstrapped, macro_f1, unseen
+
+FOLDS = 5
+MOST_CLASSES = 200
+COLUMNS = 2**17
+Figure = Callable[[Any, Any], float]
+FIGURES: Mapping[str, Figure] = {"macro-F1": macro_f1, "accuracy": accuracy}
+
+
+@dataclass(frozen=True)
+class Guesses:
+    """What a classifier guessed, and what somebody guesses who does not look.
+
+    Attributes:
+        truth: True values, shape (n,).
+        guessed: Guesses of the classifier, shape (n,).
+        blind: The most frequent value of the training rows, shape (n,).
+    """
+
+    truth: Values
+    guessed: Values
+    blind: Values
+
+
+def crossed(pairs: Pairs, target: str, *, train: str, test: str) -> Guesses:
+    """Guess a column from texts by cross-validation; equal questions are answered once.
+
+    Args:
+        pairs: Raw texts and their releases.
+        target: "label" or "attribute".
+        train: The texts that the classifier learns from, "raw" or "released".
+        test: The texts that it judges.
+
+    Raises:
+        InputError: The column has one value only, or nearly as many as rows; or scikit-learn is missing.
+    """
+    known = (target, train, test)
+    if known not in pairs.memory:
+        truth: Values = getattr(pairs, target)
+        require_classes(truth, target)
+        pairs.memory[known] = guess(_counts(pairs, train), _counts(pairs, test), truth, pairs.subject)
+    found: Guesses = pairs.memory[known]
+    return found
+
+
+def counted(texts: Sequence[str]) -> Any:
+    """Return how often each text holds each word, as a sparse matrix; words are hashed to columns.
+
+    Raises:
+        InputError: scikit-learn is missing.
+    """
+    make = library("sklearn.feature_extraction.text").HashingVectorizer
+    with seam("counting words", InputError):
+        return make(n_features=COLUMNS, alternate_sign=False, norm=None, analyzer=words_of).transform(texts)
+
+
+def guess(train: Any, test: Any, truth: Values, groups: Values | None = None) -> Guesses:
+    """Guess `truth` of every row of `test` by a classifier that learnt from other rows of `train`.
+
+    Args:
+        train: Words of the texts to learn from, as `counted` returns them.
+        test: Words of the texts to judge.
+        truth: True values, shape (n,).
+        groups: Person behind each row, shape (n,): no person is in two folds.
+    """
+    guessed, blind = truth.copy(), truth.copy()
+    for learnt, judged in _folds(truth, groups):
+        values, counts = np.unique(truth[learnt], return_counts=True)
+        blind[judged] = values[counts.argmax()]
+        guessed[judged] = blind[judged] if len(values) < 2 else _fit(train[learnt], truth[learnt])(test[judged])
+    return Guesses(truth, guessed, blind)
+
+
+def scores(
+    found: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] = FIGURES
+) -> list[Score]:
+    """Return figures of guesses, beside those from raw texts and those of not looking (`unseen`).
+
+    Args:
+        found: Guesses from released texts.
+        raw: Guesses from raw texts.
+        what: What is said of a figure, with "{figure}" where its name stands.
+        groups: Person behind each row, shape (n,); None where persons are not known.
+        figures: Functions of truth and guesses by name.
+    """
+    return [
+        Score(
+            what.format(figure=name),
+            figure(found.truth, found.guessed),
+            bootstrapped(figure, found.truth, found.guessed, groups),
+            blind=unseen(figure, found.truth, found.blind),
+            raw=figure(raw.truth, raw.guessed),
+        )
+        for name, figure in figures.items()
+    ]
+
+
+def _counts(pairs: Pairs, which: str) -> Any:
+    if ("counted", which) not in pairs.memory:
+        pairs.memory["counted", which] = counted(pairs.texts(which))
+    return pairs.memory["counted", which]
+
+
+def require_classes(truth: Values, target: str) -> None:
+    """Refuse a column that no classifier can learn."""
+    classes = len(np.unique(truth))
+    if classes < 2:
+        raise InputError(f"the {target} column has one value in all rows", "name a column with two values or more")
+    if classes > min(MOST_CLASSES, len(truth) // 2):
+        msg = f"the {target} column has {classes:,} values in {len(truth):,} rows"
+        msg += f"; {MOST_CLASSES} are the most, each of two rows or more on average"
+        raise InputError(msg, "name a column of classes; numbers go into ranges first")
+
+
+def _folds(truth: Values, groups: Values | None) -> list[tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]]:
+    selection = library("sklearn.model_selection")
+    smallest = int(np.unique(truth, return_counts=True)[1].min())
+    made: Any
+    if groups is not None and len(np.unique(groups)) >= FOLDS:
+        made = selection.GroupKFold(FOLDS).split(truth, truth, groups)
+    elif smallest >= FOLDS:
+        made = selection.StratifiedKFold(FOLDS, shuffle=True, random_state=0).split(truth, truth)
+    else:
+        made = selection.KFold(FOLDS, shuffle=True, random_state=0).split(truth)
+    return list(made)
+
+
+def _fit(words: Any, truth: Values) -> Any:
+    transformer = library("sklearn.feature_extraction.text").TfidfTransformer
+    regression = library("sklearn.linear_model").LogisticRegression
+    one_by_one = library("sklearn.multiclass").OneVsRestClassifier
+    with seam("training a classifier", InputError):
+        weighted = transformer(sublinear_tf=True).fit(words)
+        learnt = weighted.transform(words)
+        there = np.unique(learnt.indices)  # words that no text holds get the weight 0; leaving them out is much faster
+        if not len(there):
+            there = np.arange(1)
+        model = one_by_one(regression(C=3.0, solver="liblinear", class_weight="balanced")).fit(learnt[:, there], truth)
+    return lambda judged: model.predict(weighted.transform(judged)[:, there])

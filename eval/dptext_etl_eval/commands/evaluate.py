@@ -1,0 +1,127 @@
+"""Define `dptext evaluate`, which measures what a release keeps and what an attacker gets from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dptext_etl.cli.options import Json, Partition
+
+if TYPE_CHECKING:
+    from dptext_etl_eval import Pairs
+
+EXAMPLE = "dptext evaluate raw.parquet released.parquet --id id --text review --label stars --out report"
+KEYS = ("columns",)
+
+
+def evaluate(
+    raw: Annotated[str, typer.Argument(metavar="RAW|POLICY", help="The raw table; or a policy, whose source it is.")],
+    released: Annotated[
+        str | None,
+        typer.Argument(metavar="RELEASED", help="The released table or published folder; a policy's is its sink."),
+    ] = None,
+    *,
+    label: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="What analysts learn from a text, such as stars.")
+    ] = None,
+    attribute: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="What an attacker learns about a writer, such as gender.")
+    ] = None,
+    subject: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The person behind a row; a policy names it.")
+    ] = None,
+    id: Annotated[  # noqa: A002
+        str | None, typer.Option(metavar="COLUMN", help="The record ids, in both tables; a policy names them.")
+    ] = None,
+    text: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The text column; a policy names its columns.")
+    ] = None,
+    released_text: Annotated[
+        str | None, typer.Option(metavar="COLUMN", help="The text column of the released table, if named otherwise.")
+    ] = None,
+    rows: Annotated[int, typer.Option(min=20, help="Measure a sample of so many rows.")] = 2_000,
+    partition: Partition = None,
+    out: Annotated[
+        Path, typer.Option(metavar="FOLDER", help="Folder for evidence.html and evidence.json, inside the boundary.")
+    ] = Path("evidence"),
+    show_texts: Annotated[
+        bool, typer.Option("--show-texts", help="Show rows that keep most of their words, raw texts included.")
+    ] = False,
+    models: Annotated[
+        bool, typer.Option("--models", help="Run measures with language models, too: minutes (extra: models).")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Measure a release against its raw table: usefulness, attacks, words that stay, personal data, cost.
+
+    The columns of labels, attributes and subjects are those of the raw table. All figures are exact statistics of raw
+    texts: the report stays inside the boundary, and no figure decides about a publication. A measure without the column
+    that it needs is left out, and the report says so.
+
+    Exits with 2 if the tables do not fit together, whatever the figures say.
+    """
+    from dptext_etl.cli import lean
+    from dptext_etl.cli.render import terminal
+    from dptext_etl.policy import Policy
+    from dptext_etl_eval import evaluate as measure
+    from dptext_etl_eval import report
+    from dptext_etl_eval.published import columns_of
+
+    if models:
+        from dptext_etl_models.inference.language_model import need_transformers
+
+        need_transformers()
+    else:
+        lean.without_pandas()
+    given = {"label": label, "attribute": attribute, "subject": subject, "rows": rows, "show_texts": show_texts}
+    given["models"] = models
+    if raw.endswith(".toml"):
+        found = columns_of(Policy.load(Path(raw)), out, released=released, partition=partition, **given)
+    else:
+        found = iter([_of_tables(raw, released, id, text, out=out, given={**given, "released_text": released_text})])
+    progress = None if as_json else _say
+    measured = [measure(pairs, column=name, cost=cost, progress=progress) for name, pairs, cost in found]
+    page, facts = report.write(measured, out)
+    if as_json:
+        terminal.emit({"columns": [item.as_dict() for item in measured]})
+        return
+    for item in measured:
+        _show(item)
+    terminal.say(f"\n{page} has the whole report, {facts} the same as JSON. Both stay inside the boundary.")
+
+
+def _of_tables(
+    raw: str, released: str | None, key: str | None, text: str | None, *, out: Path, given: Mapping[str, Any]
+) -> tuple[str, Pairs, dict[str, Any]]:
+    from dptext_etl.errors import InputError
+    from dptext_etl_eval import join
+    from dptext_etl_eval.published import claimed, table
+    from dptext_etl_eval.report.folder import refuse_published
+
+    missing = [name for name, value in (("RELEASED", released), ("--id", key), ("--text", text)) if value is None]
+    if released is None or key is None or text is None:
+        raise InputError(f"missing beside a raw table: {', '.join(missing)}", f"write, for example, `{EXAMPLE}`")
+    refuse_published(out, released)
+    frame, cost = claimed(released, given["released_text"] or text)
+    return text, join(table(raw), frame, id=key, text=text, **given), cost
+
+
+def _say(number: int, of: int, title: str, left: float | None) -> None:
+    from dptext_etl.cli.render import terminal
+
+    terminal.note(f"{number} of {of}: {title}" + ("" if left is None else f"; about {left:.0f} s are left"))
+
+
+def _show(found: Any) -> None:
+    from dptext_etl.cli.render import terminal
+    from dptext_etl_eval.measure import WAYS
+    from dptext_etl_eval.report.summary import in_short
+
+    terminal.heading(f"{found.column}: {found.rows:,} of {found.of:,} rows")
+    for line in in_short(found):
+        terminal.say(f"* {line}")
+    for title, needs in found.left_out.items():
+        terminal.say(f"left out: {title} ({'; '.join(WAYS[need] for need in needs)})")

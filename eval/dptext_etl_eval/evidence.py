@@ -1,0 +1,137 @@
+"""Measure a release with every metric and attack that its columns allow.
+
+The result is made of exact statistics of raw text: it stays inside the boundary and decides nothing
+(docs/spec/privacy.md#no-row-decision).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dptext_etl.errors import InputError, bare, seam
+from dptext_etl_eval.measure import Attack, Measure, Score, attacks, metrics
+from dptext_etl_eval.pairs import RAW, RELEASED, Pairs
+
+INSIDE = (
+    "Inside the boundary: these figures are exact statistics of raw texts. They bound nothing, decide nothing, and are "
+    "not for publication."
+)
+
+SHOWN = 10
+"""Rows that a page shows where texts may be shown."""
+
+Listener = Callable[[int, int, str, float | None], None]
+"""Called before every measure: its number from 1, how many there are, its title, and the seconds that are left."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What one measure found.
+
+    Attributes:
+        measure: The metric or attack.
+        scores: Its figures.
+        seconds: How long it took.
+    """
+
+    measure: Measure
+    scores: tuple[Score, ...]
+    seconds: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it."""
+        knows = {"attacker_knows": self.measure.knows} if isinstance(self.measure, Attack) else {}
+        return {
+            "name": type(self.measure).__module__.rpartition(".")[2],
+            "title": self.measure.title,
+            "says": self.measure.says,
+            **knows,
+            "seconds": round(self.seconds, 3),
+            "scores": [score.as_dict() for score in self.scores],
+        }
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Everything that was measured of one column.
+
+    Attributes:
+        column: Name of the text column.
+        rows: Rows that were measured.
+        of: Rows that both tables share.
+        metrics: What the release keeps.
+        attacks: What an attacker gets.
+        left_out: Titles of measures that lack a column, with the columns that they need.
+        cost: What the release cost, in words, from the policy or the manifest; {} if not known.
+        examples: Raw texts and releases that share most; () unless they may be shown.
+    """
+
+    column: str
+    rows: int
+    of: int
+    metrics: tuple[Measured, ...]
+    attacks: tuple[Measured, ...]
+    left_out: Mapping[str, tuple[str, ...]]
+    cost: Mapping[str, Any] = field(default_factory=dict)
+    examples: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON can hold it; it holds counts and shares, never a text or an id."""
+        return {
+            "warning": INSIDE,
+            "column": self.column,
+            "rows": self.rows,
+            "of": self.of,
+            "cost": dict(self.cost),
+            "metrics": [found.as_dict() for found in self.metrics],
+            "attacks": [found.as_dict() for found in self.attacks],
+            "left_out": {title: list(needs) for title, needs in self.left_out.items()},
+        }
+
+
+@bare
+def evaluate(
+    pairs: Pairs, *, column: str = "text", cost: Mapping[str, Any] | None = None, progress: Listener | None = None
+) -> Evidence:
+    """Measure a release.
+
+    Args:
+        pairs: Raw texts and their releases.
+        column: Name of the text column.
+        cost: What the release cost, in words.
+        progress: Called before every measure.
+
+    Raises:
+        InputError: The label or the attribute has one value only or too many, or a library is missing.
+    """
+    every: Sequence[Measure] = (*metrics(), *attacks())
+    fit = [measure for measure in every if measure.needs <= pairs.has]
+    left_out = {measure.title: tuple(sorted(measure.needs - pairs.has)) for measure in every if measure not in fit}
+    found, began = [], time.monotonic()
+    for number, measure in enumerate(fit):
+        started = time.monotonic()
+        if progress is not None:
+            done, ahead = (sum(item.weight for item in part) for part in (fit[:number], fit[number:]))
+            left = (started - began) / done * ahead if number else None
+            progress(number + 1, len(fit), measure.title, left)
+        with seam(f"measuring: {measure.title}", InputError):
+            scores = tuple(measure.of(pairs))
+        found.append(Measured(measure, scores, time.monotonic() - started))
+    learnt = tuple(item for item in found if isinstance(item.measure, Attack))
+    kept = tuple(item for item in found if not isinstance(item.measure, Attack))
+    return Evidence(column, len(pairs), pairs.of or len(pairs), kept, learnt, left_out, cost or {}, _examples(pairs))
+
+
+def _examples(pairs: Pairs) -> tuple[tuple[str, str], ...]:
+    """Return the rows whose releases share the largest parts of their words with the raw text, if they may be shown."""
+    if not pairs.show_texts:
+        return ()
+    shared = [
+        len(set(raw) & set(out)) / max(1, len(set(raw)))
+        for raw, out in zip(*map(pairs.words, (RAW, RELEASED)), strict=True)
+    ]
+    worst = sorted(range(len(pairs)), key=lambda row: (-shared[row], row))[:SHOWN]
+    return tuple((pairs.raw[row], pairs.released[row]) for row in worst)

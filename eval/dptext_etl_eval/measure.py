@@ -1,0 +1,132 @@
+"""Define what metrics and attacks have in common, and find them by their files."""
+
+from __future__ import annotations
+
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cache
+from types import ModuleType
+from typing import Any, ClassVar, Literal, TypeVar
+
+from dptext_etl import extensions
+from dptext_etl.errors import InputError
+from dptext_etl.extras import install
+from dptext_etl_eval.pairs import MODELS, WORD_MECHANISM, Pairs
+
+Kind = Literal["kept", "learnt"]
+
+MODEL = "english-small"
+"""The language model of attacks, of dptext-etl-models."""
+
+
+WAYS = {
+    "label": "name --label",
+    "attribute": "name --attribute",
+    "subject": "name --subject",
+    WORD_MECHANISM: "give the policy of a mechanism that draws word by word",
+    MODELS: "add --models",
+}
+"""What a user does to have what measures need."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """One figure.
+
+    Attributes:
+        what: What was measured, in words.
+        value: The figure; None where it is not defined, and `note` says why.
+        interval: Its 95 % interval.
+        blind: The same figure for somebody who does not look at the texts.
+        raw: The same figure with raw texts in the place of released ones.
+        unit: "share" for figures from 0 to 1, which the page draws; else "number".
+        note: What a reader must know.
+    """
+
+    what: str
+    value: float | None
+    interval: tuple[float, float] | None = None
+    blind: float | None = None
+    raw: float | None = None
+    unit: Literal["share", "number"] = "share"
+    note: str = ""
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the figure as JSON can hold it."""
+        return asdict(self)
+
+
+class Measure(ABC):
+    """Base of metrics and attacks; each is the one subclass in a module of its own, named by an entry point.
+
+    Attributes:
+        title: What the measure is called.
+        says: What it measures, in one or two sentences.
+        needs: What it is left out without: "label", "attribute", "subject", and other names in `WAYS`.
+        order: Place on the page; small numbers first.
+        weight: How long it takes, beside others; the time that is left is estimated by it.
+    """
+
+    title: ClassVar[str]
+    says: ClassVar[str]
+    needs: ClassVar[frozenset[str]] = frozenset()
+    order: ClassVar[int] = 100
+    weight: ClassVar[float] = 1.0
+
+    @abstractmethod
+    def of(self, pairs: Pairs) -> Sequence[Score]:
+        """Measure.
+
+        Args:
+            pairs: Raw texts and their releases.
+
+        Raises:
+            InputError: The column that it needs says nothing (one value only), or a library is missing.
+        """
+
+
+class Metric(Measure):
+    """A figure of what a release keeps."""
+
+
+class Attack(Measure):
+    """A figure of what somebody learns from a release.
+
+    Attributes:
+        knows: What the attacker has, beside the release.
+    """
+
+    knows: ClassVar[str]
+
+
+Found = TypeVar("Found", bound=Measure)
+
+
+def metrics() -> tuple[Metric, ...]:
+    """Return one of every metric, in the order of the page."""
+    return _found("metrics", Metric)
+
+
+def attacks() -> tuple[Attack, ...]:
+    """Return one of every attack, in the order of the page."""
+    return _found("attacks", Attack)
+
+
+@cache
+def _found(group: Literal["metrics", "attacks"], base: type[Found]) -> tuple[Found, ...]:
+    made = [extensions.load(group, name, base)() for name in extensions.names(group)]
+    return tuple(sorted(made, key=lambda measure: (measure.order, measure.title)))
+
+
+def library(name: str) -> ModuleType:
+    """Import a library of the extra "eval".
+
+    Raises:
+        InputError: It is not installed; the hint has the command.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise InputError(f"this measure needs {name.partition('.')[0]}", install("eval")) from None

@@ -1,0 +1,62 @@
+"""Compute PP+: the percentage points that a classifier of the labels is better than somebody who does not look.
+
+Papers 000 and 001 print it in hundredths of a point above the most frequent label. They take F1 of the positive class,
+or micro-F1, and 001 takes the baseline of another figure than the score (docs/spec/privacy.md#known-relative-gain).
+Here both sides are one figure, and not looking is the better of two guesses (docs/spec/privacy.md#not-looking).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl_eval.classifier import Guesses, crossed, scores
+from dptext_etl_eval.measure import Metric, Score
+from dptext_etl_eval.pairs import LABEL, RAW, RELEASED, Pairs, Values
+
+
+class PointsAboveGuessing(Metric):
+    """PP+ of macro-F1, of accuracy, and of F1 of the most frequent label as paper 000 takes it."""
+
+    title: ClassVar[str] = "PP+: points above not looking"
+    says: ClassVar[str] = (
+        "Percentage points by which the classifier that learnt from released texts beats somebody who does not look, "
+        "on raw texts and by the same figure on both sides (papers 000 and 001 print hundredths of a point). Below 0 "
+        "the release is worse than no release."
+    )
+    needs: ClassVar[frozenset[str]] = frozenset({LABEL})
+    order: ClassVar[int] = 15
+    weight: ClassVar[float] = 0.5
+
+    def of(self, pairs: Pairs) -> Sequence[Score]:
+        """Return the points by three figures."""
+        raw = crossed(pairs, LABEL, train=RAW, test=RAW)
+        found = crossed(pairs, LABEL, train=RELEASED, test=RAW)
+        values, counts = np.unique(found.truth, return_counts=True)
+        most = values[counts.argmax()]
+        of_one = {"F1 of the most frequent label, as paper 000 takes it": _f1}
+        every = scores(found, raw, "{figure}", pairs.subject)
+        every += scores(_only(most, found), _only(most, raw), "{figure}", pairs.subject, of_one)
+        return [_above(score) for score in every]
+
+
+def _above(score: Score) -> Score:
+    """Return the points of a figure above its own blind guess."""
+    value, blind, raw = score.value or 0.0, score.blind or 0.0, score.raw or 0.0
+    low, high = score.interval or (value, value)
+    ends = 100 * (low - blind), 100 * (high - blind)
+    return replace(score, value=100 * (value - blind), interval=ends, blind=0.0, raw=100 * (raw - blind), unit="number")
+
+
+def _only(value: str, guesses: Guesses) -> Guesses:
+    """Return guesses of whether a row has one value: 1 for yes."""
+    return Guesses(*((column == value).astype(np.int64) for column in (guesses.truth, guesses.guessed, guesses.blind)))
+
+
+def _f1(truth: Values | npt.NDArray[np.int64], guessed: Values | npt.NDArray[np.int64]) -> float:
+    hits, both = np.sum((truth == 1) & (guessed == 1)), np.sum(truth == 1) + np.sum(guessed == 1)
+    return float(2 * hits / max(1, both))

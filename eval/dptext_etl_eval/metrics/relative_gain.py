@@ -1,0 +1,79 @@
+"""Compute the relative gain: the share of use that a release keeps, less the share of success left to an attacker.
+
+Specification: docs/spec/privacy.md#relative-gain. Papers 000 and 001 define it differently; both are given, by
+macro-F1. It is not defined where raw texts do not beat somebody who does not look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, NamedTuple
+
+from dptext_etl_eval.classifier import crossed
+from dptext_etl_eval.measure import Metric, Score
+from dptext_etl_eval.pairs import ATTRIBUTE, LABEL, RAW, RELEASED, Pairs
+from dptext_etl_eval.statistics import macro_f1, unseen
+
+
+class Scored(NamedTuple):
+    """One figure of the same metric three times: with raw texts, with released ones, and without looking."""
+
+    raw: float
+    released: float
+    blind: float
+
+
+def relative_gain(useful: Scored, attacked: Scored) -> float | None:
+    """Return U_r/U_o - P_r/P_o (paper 000); None where raw texts do not beat not looking.
+
+    >>> relative_gain(Scored(0.9, 0.8, 0.3), Scored(0.8, 0.4, 0.3))
+    0.388...
+    """
+    if useful.raw <= useful.blind or attacked.raw <= attacked.blind:
+        return None
+    return useful.released / useful.raw - attacked.released / attacked.raw
+
+
+def relative_gain_above_guessing(useful: Scored, attacked: Scored) -> float | None:
+    """Return the same of what lies above not looking (paper 001); None as for `relative_gain`."""
+    if useful.raw <= useful.blind or attacked.raw <= attacked.blind:
+        return None
+    kept, learnt = ((each.released - each.blind) / (each.raw - each.blind) for each in (useful, attacked))
+    return kept - learnt
+
+
+class RelativeGain(Metric):
+    """Relative gain of macro-F1 of the label over macro-F1 of the attribute, by an attacker who adapts."""
+
+    title: ClassVar[str] = "Relative gain"
+    says: ClassVar[str] = (
+        "The share of the classifier's macro-F1 that is kept, less the share of the adaptive attacker's macro-F1 "
+        "that is kept. Above 0, a release loses less use than it takes from the attacker. Not looking is the better of "
+        "the most frequent value and of every value as often as it occurs."
+    )
+    needs: ClassVar[frozenset[str]] = frozenset({LABEL, ATTRIBUTE})
+    order: ClassVar[int] = 20
+
+    def of(self, pairs: Pairs) -> Sequence[Score]:
+        """Return the gain as papers 000 and 001 define it."""
+        useful, attacked = (
+            _scored(pairs, LABEL, test=RAW),
+            _scored(pairs, ATTRIBUTE, test=RELEASED),
+        )
+        note = "" if relative_gain(useful, attacked) is not None else "raw texts do not beat not looking"
+        return [
+            Score("as paper 000 defines it", relative_gain(useful, attacked), unit="number", note=note),
+            Score(
+                "above not looking, as paper 001 defines it",
+                relative_gain_above_guessing(useful, attacked),
+                unit="number",
+                note=note,
+            ),
+        ]
+
+
+def _scored(pairs: Pairs, target: str, *, test: str) -> Scored:
+    raw = crossed(pairs, target, train=RAW, test=RAW)
+    released = crossed(pairs, target, train=RELEASED, test=test)
+    without = unseen(macro_f1, released.truth, released.blind)
+    return Scored(macro_f1(raw.truth, raw.guessed), macro_f1(released.truth, released.guessed), without)

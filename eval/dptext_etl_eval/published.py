@@ -1,0 +1,63 @@
+"""Find the raw table and the published one of a policy, and what the release cost, for a report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from dptext_etl.policy import Policy
+from dptext_etl.runner import scan_published
+from dptext_etl.runner.layout import Layout
+from dptext_etl.runner.publish.manifest import Manifest
+from dptext_etl.runner.source.table import Files
+from dptext_etl_eval.pairs import Pairs, join
+from dptext_etl_eval.report.folder import refuse_published
+
+
+def columns_of(
+    policy: Policy, out: Path, *, released: str | None = None, partition: str | None = None, **given: Any
+) -> Iterator[tuple[str, Pairs, dict[str, Any]]]:
+    """Yield name, pairs and cost of every text column of a policy, and of what is published beside a rewritten one.
+
+    What post-processing made of a release follows no law of its mechanism, so measures that take the mechanism's law
+    look at the column of `keep_intermediate` alone.
+
+    Args:
+        policy: The policy; it names tables, ids, persons, columns and mechanisms.
+        out: Folder of the report, which must not lie in the published table.
+        released: The released table; None takes the policy's sink.
+        partition: Name of the partition, if the policy has some.
+        given: Further arguments of `join`, such as `label` and `rows`.
+
+    Raises:
+        InputError: The report would lie in the published table, a table is missing, or both do not fit together.
+    """
+    layout = Layout.of(policy, partition)
+    place = released or layout.sink
+    refuse_published(out, place)
+    subject = given.pop("subject", None) or (policy.subject if policy.unit == "subject" else None)
+    for column, beside in zip(policy.column_policies(), (item.intermediate for item in policy.columns), strict=True):
+        name = str(column.column)
+        frame, cost = claimed(place, name, policy.storage_options)
+        raw = table(layout.source, layout.storage)
+        more = {**given, "subject": subject, "id": policy.id, "text": name}
+        yield name, join(raw, frame, **more, mechanism=None if column.postprocess else column.mechanism), cost
+        if beside is not None:
+            yield beside, join(raw, frame, **more, released_text=beside, mechanism=column.mechanism), cost
+
+
+def table(place: str, storage: dict[str, Any] | None = None) -> Any:
+    """Return a table of files, to be read later."""
+    return Files.at(place, storage).scan()
+
+
+def claimed(place: str, column: str, options: dict[str, str] | None = None) -> tuple[Any, dict[str, Any]]:
+    """Return a released table and what its manifest claims of a column; a plain file claims nothing."""
+    layout = Layout.of_sink(place, options or {})
+    manifest = None if Path(place).is_file() else Manifest.read(layout)
+    if manifest is None:
+        return table(place, layout.storage), {}
+    said = next((item for item in manifest.columns if item["name"] == column), {})
+    facts = {name.replace("_", " "): value for name, value in said.items() if name != "name"}
+    return scan_published(place, options), facts

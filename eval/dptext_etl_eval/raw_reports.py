@@ -1,0 +1,161 @@
+"""Read raw texts once more for reports: inside the boundary, over a staged run, as counts, and logged.
+
+The reports are exact statistics of raw text. They decide, drop and change nothing, and are never published: two such
+reports over data that differ in one record reveal that record (docs/spec/privacy.md#seal).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+import polars as pl
+
+from dptext_etl import _kernel
+from dptext_etl.checks.canaries.rows import CANARY
+from dptext_etl.corpora.cleaning import normalised
+from dptext_etl.errors import InputError, bare, seam
+from dptext_etl.families.choice import ChoiceMechanism
+from dptext_etl.policy import Policy
+from dptext_etl.runner.shard.records import StagedShard
+from dptext_etl.runner.shard.staging import Staging
+from dptext_etl.runner.source.roles import open_table
+from dptext_etl.runner.staged import StagedRun
+from dptext_etl_eval.fingerprints import Seal
+from dptext_etl_eval.personal_data import Finder, SurvivorCount, by_patterns, count_survivors
+
+QUERIES = "queries.jsonl"
+"""The log of these reports in the staging folder."""
+
+log = logging.getLogger("dptext_etl.runner")
+
+
+@bare
+def survivors(staged: StagedRun, find: Finder = by_patterns) -> dict[str, SurvivorCount]:
+    """Count the personal data of the raw texts that is left in what a staged run publishes, by published text column.
+
+    A column with post-processing is judged as it is published, and as `NAME_intermediate` too where that is published.
+
+    Args:
+        staged: The run. Call this before it is published: afterwards its staged files are gone.
+        find: What counts as personal data (`checks.reports.personal_data`).
+
+    Raises:
+        InputError: Nothing is staged, or the source cannot be read.
+    """
+    _log(staged, "survivors")
+    total: dict[str, SurvivorCount] = {}
+    for frame in _beside(staged):
+        for name, source in _published(staged.policy).items():
+            here = count_survivors(frame[f"raw {source}"], frame[name], find)
+            total[name] = total.get(name, SurvivorCount()) + here
+    return total
+
+
+@bare
+def sealed(staged: StagedRun) -> dict[str, dict[str, int]]:
+    """Count the texts that a staged run publishes and that stand, whole or as shared n-grams, in the raw table.
+
+    Unlike a count row by row this also finds texts of other records. The seal lasts as long as the call. Columns are
+    those of `survivors`.
+
+    Raises:
+        InputError: As `survivors`.
+        KeyReferenceError: The noise key cannot be read.
+    """
+    _log(staged, "seal")
+    policy, secret = staged.policy, staged.policy.column_policies()[0].secret
+    raw, parts = _raw(staged), [_released(staged, shard) for shard in staged.shards]
+    counts = {}
+    for item in policy.columns:
+        with seam("sealing a column", InputError, "the source must be there while its report is made"):
+            texts = raw.select(item.name).collect(engine="streaming")[item.name]
+        seal = Seal.of(map(_words, texts), secret, policy.dataset, item.name)
+        for name, source in _published(policy).items():
+            if source == item.name:
+                released = (_words(text) for part in parts for text in part[name])
+                counts[name] = {"sealed": seal.size, **seal.shared(released)}
+    return counts
+
+
+@bare
+def in_corpus(staged: StagedRun) -> dict[str, dict[str, int]]:
+    """Count the texts that stand both in the raw table and in the public corpus that a column is released from.
+
+    A text of the corpus is public whoever else wrote it, so a find refuses nothing. Many finds say that the corpus was
+    made from the table, or both from one source: then it must not be called public. Releases are not looked at, so it
+    is the same whatever post-processing makes of them.
+
+    Returns:
+        By text column that is released from a corpus: `corpus`, its texts; `standing`, those of them that stand in the
+        raw table; `rows`, raw texts that are texts of the corpus. Forms are compared after normalisation.
+
+    Raises:
+        InputError: As `survivors`.
+        ArtifactError: The corpus cannot be read.
+    """
+    _log(staged, "corpus")
+    raw, counts = _raw(staged), {}
+    for item in staged.policy.columns:
+        if not isinstance(item.mechanism, ChoiceMechanism):
+            continue
+        public = frozenset(item.mechanism.opened.texts)
+        with seam(
+            "comparing a column with its corpus", InputError, "the source must be there while its report is made"
+        ):
+            texts = raw.select(item.name).collect(engine="streaming")[item.name]
+        found = [line for text in texts if (line := normalised(text or "")) in public]
+        counts[item.name] = {"corpus": len(public), "standing": len(set(found)), "rows": len(found)}
+    return counts
+
+
+def _beside(staged: StagedRun) -> Iterator[pl.DataFrame]:
+    """Yield the rows as they are to be published, shard by shard, joined to their raw texts ("raw NAME")."""
+    policy, raw = staged.policy, _raw(staged)
+    named = raw.rename({item.name: f"raw {item.name}" for item in policy.columns})
+    for shard in staged.shards:
+        released = _released(staged, shard)
+        with seam("reading raw texts beside their releases", InputError, "the source must be there for its report"):
+            yield named.join(released.lazy(), on=policy.id, how="inner").collect(engine="streaming")
+
+
+def _raw(staged: StagedRun) -> pl.LazyFrame:
+    names = [item.name for item in staged.policy.columns]
+    return open_table(staged.policy, staged.layout).frame.select(staged.policy.id, *names)
+
+
+def _released(staged: StagedRun, shard: StagedShard) -> pl.DataFrame:
+    """Return the rows of a shard as they are to be published: after post-processing, where a column has any."""
+    with seam("reading what was staged", InputError, "report before the run is published"):
+        return Staging(staged.layout.shelf).outcome(shard).filter(~pl.col(CANARY)).drop(CANARY)
+
+
+def _published(policy: Policy) -> dict[str, str]:
+    """Return the raw column of every published text column; a column that is kept beside what was made of it, too."""
+    kept = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
+    return {item.name: item.name for item in policy.columns} | kept
+
+
+def _words(text: str | None) -> list[str]:
+    return [word.lower() for word, is_word in _kernel.split(text or "") if is_word]
+
+
+def _log(staged: StagedRun, what: str) -> None:
+    """Log the request before it is answered.
+
+    Raises:
+        InputError: Nothing is staged.
+    """
+    if not staged.shards:
+        raise InputError(
+            "nothing is staged, so there is nothing to report on",
+            "ask for the report after staging and before publishing",
+        )
+    asked = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "query": what}
+    asked |= {"dataset": staged.policy.dataset, "release": staged.policy.release}
+    shelf = staged.layout.shelf
+    with seam("logging a report", InputError):
+        shelf.append(shelf.folder / QUERIES, json.dumps(asked))
+    log.warning("a report inside the boundary was asked for: %s", what)

@@ -1,0 +1,78 @@
+"""Say in a few sentences what a report found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from dptext_etl_eval.evidence import Evidence, Measured
+from dptext_etl_eval.measure import Score
+
+
+def in_short(found: Evidence) -> list[str]:
+    """Return what a reader must know, in sentences; each rests on figures of the page."""
+    return [
+        *_use(found.metrics),
+        *_secrets(found.attacks),
+        *_words(found.metrics),
+        *_found_again(found.attacks),
+        *_read(found.attacks),
+    ]
+
+
+def _use(metrics: Sequence[Measured]) -> Iterator[str]:
+    score = _first(metrics, "downstream")
+    if score is None or score.value is None or score.blind is None or score.raw is None:
+        return
+    says = (
+        f"A classifier that learns from the release reaches macro-F1 {score.value:.2f} on raw texts. It reaches "
+        f"{score.raw:.2f} if it learns from raw texts, and somebody who does not look gets {score.blind:.2f}."
+    )
+    low = score.interval[0] if score.interval else score.value
+    yield says if low > score.blind else f"{says} The release brought nothing for these labels."
+
+
+def _secrets(attacks: Sequence[Measured]) -> Iterator[str]:
+    score = _first(attacks, "attribute")
+    if score is None or score.value is None or score.blind is None or score.raw is None:
+        return
+    yield (
+        f"An attacker who learns from releases guesses the attribute with macro-F1 {score.value:.2f}: {score.raw:.2f} "
+        f"from raw texts, {score.blind:.2f} without looking."
+    )
+
+
+def _words(metrics: Sequence[Measured]) -> Iterator[str]:
+    for measured in _named(metrics, "words_kept"):
+        everywhere, rare = measured.scores[1], measured.scores[-1]
+        if everywhere.value is not None and rare.value is not None:
+            yield (
+                f"{everywhere.value:.0%} of the words of raw texts stand in their release; of the rare ones, "
+                f"{rare.value:.0%}."
+            )
+
+
+def _found_again(attacks: Sequence[Measured]) -> Iterator[str]:
+    score = _first(attacks, "nearest_neighbour")
+    if score is not None and score.value is not None and score.blind is not None:
+        yield (
+            f"Who holds all raw texts finds the one behind a release at the first try in {score.value:.1%} of the rows "
+            f"({score.blind:.1%} by chance)."
+        )
+
+
+def _read(attacks: Sequence[Measured]) -> Iterator[str]:
+    for measured in _named(attacks, "reconstruction"):
+        recovered = measured.scores[0]
+        if recovered.value is not None and len(measured.scores) > 1:
+            yield (
+                f"Who knows the mechanism and no key reads {recovered.value:.0%} of the words by weighing its odds "
+                f"with a small language model; {measured.scores[1].value:.0%} are right as they stand."
+            )
+
+
+def _named(measured: Sequence[Measured], name: str) -> Iterator[Measured]:
+    return (item for item in measured if type(item.measure).__module__.rpartition(".")[2] == name)
+
+
+def _first(measured: Sequence[Measured], name: str) -> Score | None:
+    return next((item.scores[0] for item in _named(measured, name)), None)

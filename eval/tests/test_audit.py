@@ -1,0 +1,321 @@
+"""The audit: true claims stand, planted defects do not, and the figures agree with what can be counted otherwise."""
+
+import json
+import math
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from typer.testing import CliRunner
+
+from dptext_etl import Policy, _kernel
+from dptext_etl.cli.app import app
+from dptext_etl.errors import InputError
+from dptext_etl.families.certificate import of_distributions
+from dptext_etl.families.lists import tem as list_tem
+from dptext_etl.families.vector import distance
+from dptext_etl.keys import RecordKeys
+from dptext_etl.mechanism import Mechanism, Released
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl.mechanisms.diffractor import Diffractor
+from dptext_etl.mechanisms.madlib import Madlib
+from dptext_etl.mechanisms.santext import SanText
+from dptext_etl_eval import audit, audit_mechanism
+from dptext_etl_eval.auditing import bound
+from dptext_etl_eval.commands import audit as command
+from eval.tests import planted_keys
+
+SECRETS = tuple(_kernel.Secret.from_bytes(bytes([number]) * 32) for number in (1, 2))
+DRAWS = 20_000
+
+
+class Memoised(CusText):
+    """The same word, the same replacement: what dropDuplicates before, and a join after, come to."""
+
+    def release(self, texts, keys):
+        released, seen = super().release(texts, keys), {}
+        again = [
+            " ".join(seen.setdefault(word, other) for word, other in zip(text.split(), out.split(), strict=bool(out)))
+            for text, out in zip(texts.to_pylist(), released.text.to_pylist(), strict=True)
+        ]
+        return Released(pa.array(again, pa.large_string()), released.positions)
+
+
+class TopThree(CusText):
+    """The outputs that a word can have depend on the word, after the clip."""
+
+    def release(self, texts, keys):
+        released = super().release(texts, keys)
+        likeliest = {}
+        for text in set(texts.to_pylist()) - {"?!", ""}:  # which have no word
+            outputs, chances = self.transition(text.split()[0])
+            likeliest[text] = [outputs[at] for at in np.argsort([-float(chance) for chance in chances])[:3]]
+        again = [
+            " ".join(word if word in likeliest[text] else likeliest[text][0] for word in out.split())
+            for text, out in zip(texts.to_pylist(), released.text.to_pylist(), strict=True)
+        ]
+        return Released(pa.array(again, pa.large_string()), released.positions)
+
+
+class TwiceEpsilon(CusText):
+    """Weights of twice the epsilon that is claimed."""
+
+    def table_description(self):
+        return {**super().table_description(), "planted": "twice"}
+
+    def parts(self):
+        return CusText(**{**self.model_dump(exclude_unset=True), "epsilon": 2 * self.epsilon}).parts()
+
+
+class Understated(CusText):
+    """A stored table that says less of itself than it realises."""
+
+    def table_description(self):
+        return {**super().table_description(), "planted": "understated"}
+
+    @property
+    def epsilon_table(self):
+        return super().epsilon_table / 2
+
+
+class UnknownInClear(CusText):
+    """Words outside the vocabulary stay."""
+
+    def release(self, texts, keys):
+        released = super().release(texts, keys)
+        known = pc.is_in(texts, pa.array(self.input_words(), pa.large_string()))
+        return Released(pc.if_else(known, released.text, texts), released.positions)
+
+
+class PublicSeed(planted_keys.PublicSeed, CusText):
+    """A key that everybody knows."""
+
+
+class SharedGenerator(planted_keys.SharedGenerator, CusText):
+    """One stream for all records."""
+
+
+class OneDrawPerRecord(CusText):
+    """One stream position for all words of a record."""
+
+    def release(self, texts, keys):
+        words = [text.split() for text in texts.to_pylist()]
+        flat = pa.array([word for text in words for word in text], pa.large_string())
+        ids = pa.array([record for record, text in zip(keys.ids.to_pylist(), words, strict=True) for _ in text])
+        drawn = iter(super().release(flat, RecordKeys(keys.release, ids, 0)).text.to_pylist())
+        again = [" ".join(next(drawn) for _ in text) for text in words]
+        return Released(pa.array(again, pa.large_string()), self.positions(texts))
+
+
+PLANTED = {
+    Memoised: ("holds", {"two positions"}),  # of two records, too, unless both words were memoised alike
+    TopThree: ("holds", {"one draw"}),
+    TwiceEpsilon: ("refuted", {"one draw"}),
+    Understated: ("refuted", set()),
+    UnknownInClear: ("holds", {"one draw"}),
+    PublicSeed: ("holds", {"two keys"}),
+    SharedGenerator: ("holds", {"two records"}),
+    OneDrawPerRecord: ("holds", {"two positions"}),
+}
+
+
+@pytest.mark.parametrize("kind", PLANTED, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("epsilon", [2.0, 30.0])
+def test_planted_defects_are_refuted(kind, epsilon, small_vectors):
+    """At an epsilon that draws can refute, and at one that they cannot: there by the same code at a small one."""
+    found = audit_mechanism(kind(epsilon=epsilon, k=5, vectors=small_vectors), draws=DRAWS, secrets=SECRETS)
+    by_table, by_trials = PLANTED[kind]
+    assert found.by_table == by_table
+    assert {trial.counts.trial for trial in found.trials if trial.refuted} >= by_trials
+    assert found.refuted
+
+
+def test_true_claims_stand(word_mechanism):
+    found = audit_mechanism(word_mechanism, draws=2_000, secrets=SECRETS)
+    assert not found.refuted
+    assert found.by_table in ("holds", "not applicable")
+    for trial in found.trials:
+        assert trial.lower_bound <= trial.claim
+    if found.claim is None:
+        assert "no finite epsilon is claimed" in found.note
+    else:
+        assert len(found.trials) >= 5
+        assert (found.certificate is None) == isinstance(word_mechanism, Madlib)
+
+
+@pytest.mark.parametrize("epsilon", [1.0, 3.0])
+def test_trials_come_close_to_what_is_realised(epsilon, small_vectors):
+    """The words of the certificate and the event that the pilot finds show most of the loss there is."""
+    found = audit_mechanism(CusText(epsilon=epsilon, k=5, vectors=small_vectors), draws=100_000, secrets=SECRETS)
+    realised = found.certificate.realised
+    assert 0.9 * realised <= max(trial.lower_bound for trial in found.trials) <= realised
+
+
+def test_the_certificate_agrees_with_the_laws_of_all_words(small_vectors):
+    mechanism = CusText(epsilon=1.5, k=5, vectors=small_vectors)
+    laws = {word: dict(zip(*mechanism.transition(word), strict=True)) for word in mechanism.input_words()}
+    worst = max(
+        math.log(one[output] / other[output])
+        for one in laws.values()
+        for other in laws.values()
+        if one.keys() == other.keys()
+        for output in one
+    )
+    found = mechanism.certificate()
+    assert found.realised == pytest.approx(worst, abs=1e-12)
+    one, other = (laws[word] for word in found.words)
+    assert max(math.log(one[output] / other[output]) for output in one) == pytest.approx(worst, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [SanText(epsilon=4.0, limit=40), Diffractor(epsilon=1.0, limit=40), Diffractor(epsilon=1.0, limit=40, walks=2)],
+    ids=["santext", "tem", "tem-mixture"],
+)
+def test_closed_forms_agree_with_fractions(mechanism):
+    found, compared = mechanism.certificate(), of_distributions(mechanism)
+    assert found.exact
+    assert found.realised == pytest.approx(compared.realised, abs=1e-9)
+
+
+def test_a_law_that_shuts_out_an_output_has_no_bound(small_vectors):
+    class Shut(CusText):
+        def table_description(self):
+            return {**super().table_description(), "planted": "shut"}
+
+        @property
+        def word_disclosures(self):
+            return frozenset()
+
+    assert Shut(epsilon=1.0, k=5, vectors=small_vectors).certificate().realised == math.inf
+
+
+def test_limits_are_those_of_clopper_and_pearson():
+    beta = pytest.importorskip("scipy.stats").beta
+    for draws in (10, 1_000, 1_000_000):
+        for hits in sorted({0, 1, 3, draws // 7, draws // 2, draws - 1, draws}):
+            for alpha in (0.025, 1e-7):
+                high = beta.isf(alpha, hits + 1, draws - hits) if hits < draws else 1.0
+                low = beta.ppf(alpha, hits, draws - hits + 1) if hits else 0.0
+                assert bound.high(hits, draws, alpha) == pytest.approx(high, rel=1e-5)
+                assert bound.low(hits, draws, alpha) == pytest.approx(low, rel=1e-5)
+
+
+def test_what_draws_can_show_is_said():
+    found = audit_mechanism(Diffractor(epsilon=40.0, limit=60), draws=1_000, secrets=SECRETS)
+    assert found.claim == 200 > found.largest
+    assert "200 per word is beyond what 1,000 draws can refute" in found.note
+    assert {trial.epsilon for trial in found.trials} == {40.0, min(trial.epsilon for trial in found.trials)}
+    assert all(trial.claim < found.largest for trial in found.trials if trial.epsilon < 40)
+
+
+def test_what_is_no_word_mechanism_is_not_audited():
+    class Other(Mechanism):
+        guarantee: ClassVar = None
+        spend: ClassVar = None
+        positions: ClassVar = None
+        release: ClassVar = None
+        example: ClassVar = None
+
+    found = audit_mechanism(Other(epsilon=1.0))
+    assert (found.refuted, found.by_table, found.by_trials) == (False, "not applicable", "not applicable")
+    assert "word by word" in found.note
+
+
+def test_too_few_draws_are_refused():
+    for options in ({"draws": 999}, {"confidence": 1.0}):
+        with pytest.raises(InputError, match="an audit takes 1,000 draws"):
+            audit_mechanism(CusText.example(), **options)
+
+
+@pytest.fixture
+def policy_file(tmp_path, small_vectors):
+    path = tmp_path / "privacy.toml"
+    path.write_text(f"""
+dataset = "reviews"
+release = "r1"
+source = "no/such/file.parquet"
+sink = "published"
+id = "id"
+unit = "record"
+key = "file:no.key"
+ledger = {{ url = "sqlite:///ledger.db" }}
+
+[[column]]
+name = "review"
+mechanism = {{ name = "custext", epsilon = 2.0, k = 5, vectors = "{small_vectors}" }}
+allow = ["cluster"]
+
+[[column]]
+name = "title"
+mechanism = {{ name = "santext", variant = "plus", epsilon = 2.0, vectors = "{small_vectors}" }}
+allow = ["sens_class"]
+accept_unbounded = ["UMLDP"]
+""")
+    return path
+
+
+def test_the_command_reads_no_data_and_no_key(policy_file):
+    done = CliRunner().invoke(app, ["audit", str(policy_file), "--draws", "2000", "--json"])
+    assert done.exit_code == 0
+    found = json.loads(done.stdout)
+    assert tuple(found) == command.KEYS
+    assert [column["column"] for column in found["columns"]] == ["review", "title"]
+    assert [column["by_table"] for column in found["columns"]] == ["holds", "not applicable"]
+    assert not found["refuted"]
+    shown = CliRunner().invoke(app, ["audit", str(policy_file), "--draws", "2000"])
+    assert shown.exit_code == 0
+    assert "exact, from every row of the table, 103 words" in shown.stdout
+    assert "no finite epsilon is claimed" in shown.stdout
+    assert len(audit(Policy.load(policy_file), draws=1_000)) == 2
+
+
+def test_a_refuted_claim_ends_the_command_with_4(policy_file, monkeypatch):
+    honest = CusText.release
+
+    def in_clear(self, texts, keys):
+        released = honest(self, texts, keys)
+        known = pc.is_in(texts, pa.array(self.input_words(), pa.large_string()))
+        return Released(pc.if_else(known, released.text, texts), released.positions)
+
+    monkeypatch.setattr(CusText, "release", in_clear)
+    done = CliRunner().invoke(app, ["audit", str(policy_file), "--draws", "2000"])
+    assert done.exit_code == 4
+    assert "a claim is refuted, of column 'review'" in done.stderr
+    assert "refuted" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "states"),
+    [
+        (SanText(epsilon=4.0, limit=40), (distance.PairWeights, "worst_log_ratio", lambda it: 0.1)),
+        (Diffractor(epsilon=1.5, limit=40), (list_tem.TemDistribution, "loss", lambda it, places: (0.1, 0.1))),
+        (
+            Diffractor(epsilon=1.5, limit=40, walks=2),
+            (list_tem.TemDistribution, "mixture_loss", lambda tem, lists: 0.1),
+        ),
+    ],
+    ids=["santext", "tem", "tem-mixture"],
+)
+def test_a_table_that_understates_itself_is_found_by_other_code(mechanism, states, monkeypatch, tmp_path):
+    """Planted in the code that states what a table realises: a certificate by the same code would agree with it."""
+    monkeypatch.setenv("DPTEXT_CACHE", str(tmp_path))
+    honest = mechanism.certificate().realised
+    monkeypatch.setattr(*states)
+    made = type(mechanism)(**mechanism.model_dump(exclude_unset=True) | {"epsilon": mechanism.epsilon / 1.001})
+    found = audit_mechanism(made, draws=1_000, secrets=SECRETS)
+    assert found.stored == pytest.approx(0.1, abs=1e-6)
+    assert found.certificate.realised == pytest.approx(honest, rel=0.01)
+    assert found.by_table == "refuted"
+
+
+def test_weights_that_are_not_those_of_the_formula_have_no_bound(monkeypatch):
+    honest = distance.PairWeights.weights
+    mechanism = SanText(epsilon=4.0, limit=40)
+    assert math.isfinite(mechanism.certificate().realised)
+    monkeypatch.setattr(
+        distance.PairWeights, "weights", lambda law, rows: np.maximum(honest(law, rows), np.uint64(2**45))
+    )
+    assert mechanism.certificate().realised == math.inf

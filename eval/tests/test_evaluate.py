@@ -1,0 +1,269 @@
+"""What a release keeps and what an attacker gets: figures with known answers, reports without texts, bad tables."""
+
+import json
+import re
+import stat
+import traceback
+
+import numpy as np
+import polars as pl
+import pytest
+
+from dptext_etl.errors import InputError
+from dptext_etl_eval import Pairs, evaluate, join
+from dptext_etl_eval.measure import attacks, metrics
+from dptext_etl_eval.metrics.relative_gain import Scored, relative_gain, relative_gain_above_guessing
+from dptext_etl_eval.statistics import bootstrapped, macro_f1, wilson
+from tests.cli.saying import dptext
+
+sklearn = pytest.importorskip("sklearn", reason="scikit-learn is not installed (extra: eval)")
+pytest.importorskip("sacrebleu", reason="sacrebleu is not installed (extra: eval)")
+
+SENTINEL = "zzqsentinelqzz"
+ROWS = 120
+
+
+def table(rows=ROWS):
+    """Texts that tell their label by one word and their writer's city by another."""
+    random = np.random.default_rng(3)
+    label, city = random.integers(0, 2, rows), random.integers(0, 3, rows)
+    noise = [" ".join(f"w{word}" for word in random.integers(0, 30, 6)) for _ in range(rows)]
+    text = [
+        f"{SENTINEL} {('awful', 'lovely')[a]} {('paris', 'oslo', 'rome')[b]} {rest} only{row}"
+        for row, (a, b, rest) in enumerate(zip(label, city, noise, strict=True))
+    ]
+    people = [f"p{row // 2}" for row in range(rows)]
+    return pl.DataFrame({"id": range(rows), "text": text, "stars": label, "city": city, "person": people})
+
+
+def pairs(release, **given):
+    frame = table()
+    released = pl.DataFrame({"id": frame["id"], "text": [release(text) for text in frame["text"]]})
+    return join(frame.lazy(), released.lazy(), id="id", text="text", label="stars", attribute="city", **given)
+
+
+def figures(found):
+    """Every figure by its measure and its words."""
+    return {
+        (type(item.measure).__name__, score.what): score
+        for item in (*found.metrics, *found.attacks)
+        for score in item.scores
+    }
+
+
+def test_a_release_that_is_the_raw_text_keeps_all_and_gives_all():
+    found = figures(evaluate(pairs(lambda text: text)))
+    for (measure, what), score in found.items():
+        if score.raw is not None and "mean rank" not in what:
+            assert score.value == score.raw, (measure, what)
+    assert found["WordsKept", "words that stand where they stood"].value == 1
+    assert found["Bleu", "BLEU, case ignored"].value == pytest.approx(1)
+    assert found["NearestNeighbour", "own raw text found first"].value == 1
+    assert found["NearestNeighbour", "mean rank of the own raw text"].value == 1
+    assert found["Attribute", "adaptive attacker, macro-F1"].value == 1
+    assert found["RelativeGain", "as paper 000 defines it"].value == 0
+
+
+def test_a_release_that_says_nothing_gives_nothing():
+    found = figures(evaluate(pairs(lambda _: "nothing to see")))
+    for kind in ("adaptive", "static"):
+        score = found["Attribute", f"{kind} attacker, macro-F1"]
+        assert score.raw == 1
+        assert score.value <= score.blind + 1e-9
+    rank = found["NearestNeighbour", "mean rank of the own raw text"]
+    assert rank.value == rank.blind == (ROWS + 1) / 2
+    assert found["WordsKept", "words that stand anywhere in the release"].value == 0
+    for what in ("macro-F1", "accuracy", "F1 of the most frequent label, as paper 000 takes it"):
+        points = found["PointsAboveGuessing", what]
+        assert points.value <= 0 < points.raw
+    use = found["Downstream", "macro-F1, learnt from released texts, tested on raw texts"]
+    secret = found["Attribute", "adaptive attacker, macro-F1"]
+    assert (use.blind, secret.blind) == (pytest.approx(1 / 2), pytest.approx(1 / 3))
+    assert found["PointsAboveGuessing", "macro-F1"].raw == pytest.approx(100 * (use.raw - use.blind))
+    kept, learnt = ((score.value - score.blind) / (score.raw - score.blind) for score in (use, secret))
+    assert found["RelativeGain", "above not looking, as paper 001 defines it"].value == pytest.approx(kept - learnt)
+
+
+def test_a_release_that_drops_the_city_keeps_its_use_and_stops_the_attacker():
+    evidence = evaluate(pairs(lambda text: re.sub("paris|oslo|rome|only\\d+", "", text)))
+    found = figures(evidence)
+    use = found["Downstream", "macro-F1, learnt from released texts, tested on raw texts"]
+    learnt = found["Attribute", "adaptive attacker, macro-F1"]
+    assert use.value > 0.95 > 0.6 > learnt.value
+    assert use.interval[0] <= use.value <= use.interval[1]
+    assert found["RelativeGain", "as paper 000 defines it"].value > 0.3
+    assert evidence.left_out["Guessing the attribute from several records"] == ("subject",)
+    assert set(evidence.left_out.values()) <= {("subject",), ("word mechanism",), ("models",)}
+
+
+def test_records_of_one_person_add_up():
+    def half(text):  # every other release tells the city
+        return text if hash_of(text) % 2 else text.replace("paris", "").replace("oslo", "").replace("rome", "")
+
+    def hash_of(text):
+        return int(text.rpartition("only")[2])
+
+    frame = table().with_columns(city=pl.col("city").first().over("person"))
+    frame = frame.with_columns(
+        text=pl.format(
+            f"{SENTINEL} {{}} {{}}",
+            pl.col("city").replace_strict({0: "paris", 1: "oslo", 2: "rome"}),
+            pl.format("only{}", "id"),
+        )
+    )
+    released = frame.select("id", text=pl.Series([half(text) for text in frame["text"]]))
+    given = join(frame.lazy(), released.lazy(), id="id", text="text", attribute="city", subject="person")
+    found = figures(evaluate(given))
+    one, two = (found["SeveralRecords", f"{count} of each of 60 persons, macro-F1"].value for count in (1, 2))
+    assert two > one + 0.1
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_macro_f1_is_that_of_scikit_learn(seed):
+    from sklearn.metrics import f1_score
+
+    random = np.random.default_rng(seed)
+    truth, guessed = random.integers(0, 5, 60).astype(str), random.integers(1, 7, 60).astype(str)
+    assert macro_f1(truth, guessed) == pytest.approx(f1_score(truth, guessed, average="macro", zero_division=0))
+    low, high = bootstrapped(macro_f1, truth, guessed)
+    assert low < high
+
+
+def test_intervals_of_shares_are_wilsons():
+    assert wilson(0, 10) == pytest.approx((0, 0.2775), abs=1e-4)
+    assert wilson(10, 10) == pytest.approx((0.7225, 1), abs=1e-4)
+    assert wilson(0, 0) == (0, 1)
+
+
+def test_a_gain_is_undefined_where_raw_texts_do_not_beat_not_looking():
+    fine = Scored(raw=0.9, released=0.6, blind=0.3)
+    assert relative_gain_above_guessing(fine, fine) == 0
+    for poor in (Scored(0.3, 0.3, 0.3), Scored(0.2, 0.4, 0.3)):
+        for gain in (relative_gain, relative_gain_above_guessing):
+            assert gain(fine, poor) is None
+            assert gain(poor, fine) is None
+
+
+def test_every_file_of_the_two_rooms_is_a_measure():
+    from dptext_etl_eval import attacks as attack_room
+    from dptext_etl_eval import metrics as metric_room
+
+    for room, found in ((metric_room, metrics()), (attack_room, attacks())):
+        names = {
+            path.stem for path in map(__import__("pathlib").Path, room.__path__) for path in path.glob("[a-z]*.py")
+        }
+        assert names == {type(measure).__module__.rpartition(".")[2] for measure in found}
+    assert all(measure.knows for measure in attacks())
+
+
+def saved(tmp_path, released=None):
+    frame = table()
+    after = (
+        frame.select("id", pl.col("text").str.replace_all("paris|oslo|rome", "town")) if released is None else released
+    )
+    frame.write_parquet(tmp_path / "raw.parquet")
+    after.write_parquet(tmp_path / "released.parquet")
+    return ["evaluate", tmp_path / "raw.parquet", tmp_path / "released.parquet", "--out", tmp_path / "report"]
+
+
+NAMED = ("--id", "id", "--text", "text")
+
+
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_report_holds_texts_only_where_they_were_asked_for(tmp_path, shown):
+    words = saved(tmp_path)
+    done = dptext(*words, *NAMED, "--label", "stars", "--rows", 40, *(["--show-texts"] if shown else []))
+    assert done.exit_code == 0, done.output
+    page, facts = tmp_path / "report" / "evidence.html", tmp_path / "report" / "evidence.json"
+    for path in (page, facts):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert SENTINEL not in done.output + facts.read_text()
+    assert (SENTINEL in page.read_text()) is shown
+    assert "http" not in page.read_text()
+    (column,) = json.loads(facts.read_text())["columns"]
+    assert (column["rows"], column["of"]) == (40, ROWS)
+    assert "Inside the boundary" in page.read_text()
+    assert "Inside the boundary" in column["warning"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        (lambda frame: frame.with_columns(id=pl.col("id") + 10**6), "have ids that the raw table lacks"),
+        (lambda frame: pl.concat([frame, frame[:3]]), "3 ids of the released table are repeated"),
+        (lambda frame: frame.with_columns(id=pl.lit(None, pl.Int64)), "ids of the released table are null"),
+        (lambda frame: frame[:10], "10 rows are in both tables"),
+        (lambda frame: frame.rename({"text": "other"}), "the released table has no column 'text'"),
+    ],
+)
+def test_tables_that_do_not_fit_get_a_sentence(tmp_path, changed, said):
+    done = dptext(*saved(tmp_path, changed(table().select("id", "text"))), *NAMED)
+    assert done.exit_code == 2
+    assert said in done.output
+    assert SENTINEL not in done.output
+
+
+@pytest.mark.parametrize(
+    ("raw", "released", "said"),
+    [
+        ({"text": pl.lit("")}, {}, "no raw text has a word"),
+        ({}, {"text": pl.lit(None, pl.String)}, "no released text has a word"),
+        ({"stars": pl.lit(None, pl.Int64)}, {}, "the label column is null in"),
+    ],
+    ids=["raw", "released", "label"],
+)
+def test_tables_of_nothing_get_a_sentence(tmp_path, raw, released, said):
+    words = saved(tmp_path, table().select("id", "text").with_columns(**released))
+    table().with_columns(**raw).write_parquet(words[1])
+    done = dptext(*words, *NAMED, "--label", "stars")
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_a_report_into_a_file_is_refused_before_anything_is_measured(tmp_path):
+    words = saved(tmp_path)
+    done = dptext(*words[:3], "--out", words[1], *NAMED)
+    assert (done.exit_code, "is a file" in done.output, "1 of" in done.output) == (2, True, False), done.output
+
+
+def test_columns_that_say_nothing_get_a_sentence(tmp_path):
+    table().with_columns(stars=pl.lit(1), city=pl.col("id")).write_parquet(tmp_path / "flat.parquet")
+    words = saved(tmp_path)
+    words[1] = tmp_path / "flat.parquet"
+    for given, said in ((("--label", "stars"), "has one value"), (("--attribute", "city"), "200 are the most")):
+        done = dptext(*words, *NAMED, *given)
+        assert (done.exit_code, said in done.output) == (2, True), done.output
+
+
+def test_an_error_of_a_library_quotes_no_text(monkeypatch):
+    def quote(_, given):
+        raise ValueError(given.raw[0])
+
+    monkeypatch.setattr(type(metrics()[0]), "of", quote)
+    with pytest.raises(InputError, match="measuring: Labels") as caught:
+        evaluate(pairs(lambda text: text))
+    seen, error = "", caught.value
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        if "dptext_etl" in frame.f_code.co_filename:
+            seen += repr(frame.f_locals)
+    assert SENTINEL not in str(error) + seen
+    assert error.__cause__ is None
+    assert error.__context__ is None
+
+
+def test_a_report_never_lies_beside_what_is_published(tmp_path):
+    words = saved(tmp_path)
+    (tmp_path / "sink").mkdir()
+    (tmp_path / "released.parquet").rename(tmp_path / "sink" / "part.parquet")
+    words[2] = tmp_path / "sink"
+    for folder in ("sink", "sink/report", "sink.versions/report"):
+        done = dptext(*words[:3], "--out", tmp_path / folder, *NAMED)
+        assert (done.exit_code, "in the published table" in done.output) == (2, True), done.output
+
+
+def test_empty_texts_are_measured():
+    empty = evaluate(
+        Pairs(raw=tuple(table()["text"]), released=("",) * ROWS, label=table()["stars"].to_numpy().astype(str))
+    )
+    assert figures(empty)["Downstream", "accuracy, learnt from released texts, tested on raw texts"].value <= 0.7
+    with pytest.raises(InputError, match="20 are the fewest"):
+        Pairs(raw=("a",) * 3, released=("a",) * 3)

@@ -1,0 +1,187 @@
+"""Reports inside the boundary: what they count, that they count nothing else, and that they leave a trace."""
+
+import json
+import pickle
+import re
+
+import polars as pl
+import pytest
+
+from dptext_etl import ColumnPolicy, Policy, _kernel
+from dptext_etl.column import release
+from dptext_etl.engines import stage
+from dptext_etl.errors import InputError
+from dptext_etl.mechanisms.custext import CusText
+from dptext_etl_eval.fingerprints import Seal
+from dptext_etl_eval.personal_data import (
+    Span,
+    SurvivorCount,
+    by_patterns,
+    by_presidio,
+    count_spans,
+    count_survivors,
+)
+from dptext_etl_eval.raw_reports import QUERIES, sealed, survivors
+
+
+@pytest.mark.parametrize(
+    ("text", "kinds"),
+    [
+        ("write to jane.doe+x@mail.example.org, please", ["EMAIL"]),
+        ("see https://example.org/a?b=c and www.example.com.", ["URL", "URL"]),
+        ("DE89 3704 0044 0532 0130 00 is an account", ["IBAN"]),
+        ("GB82WEST12345698765432", ["IBAN"]),
+        ("card 4111 1111 1111 1111", ["CARD"]),
+        ("call +49 (0)30 9018-2000 or 555-123-4567", ["PHONE", "PHONE"]),
+        ("in 2026 we sold 120 of 3.5 kg", []),
+        ("", []),
+    ],
+)
+def test_patterns_find_what_they_describe(text, kinds):
+    assert [span.kind for span in by_patterns(text)] == kinds
+
+
+def test_a_card_number_must_check():
+    assert "CARD" not in [span.kind for span in by_patterns("4111 1111 1111 1112")]
+
+
+def test_a_find_survives_as_a_run_of_words():
+    raw = pl.Series(["Mail a.b@c.org!", "Mail a.b@c.org", "call 555-123-4567", None, "nothing"])
+    released = pl.Series(["so a b c org it", "a b org c", "call 555 123 4567", None, "nothing"])
+    found = count_survivors(raw, released)
+    assert found.found == {"EMAIL": 2, "PHONE": 1}
+    spans = [[Span("NAME", "Jane Doe")], [Span("NAME", "Jane Doe"), Span("NAME", "...")]]
+    assert count_spans(spans, pl.Series(["the jane doe", "jane the doe"])).survived == {"NAME": 1}
+    assert count_spans(spans, pl.Series([None, "Doe, JANE! Doe"])).survived == {"NAME": 1}
+    with pytest.raises(InputError, match="5 texts, 1 releases"):
+        count_survivors(raw, released.head(1))
+
+
+def test_counts_add_up_and_hold_numbers_alone():
+    total = SurvivorCount({"A": 2}, {"A": 1}) + SurvivorCount({"A": 1, "B": 1}, {}) + SurvivorCount()
+    assert total == SurvivorCount({"A": 3, "B": 1}, {"A": 1})
+    assert total.share == 0.25
+    assert SurvivorCount().share == 0
+    assert total.as_dict() == {"found": {"A": 3, "B": 1}, "survived": {"A": 1}}
+
+
+def test_presidio_where_it_is_installed():
+    pytest.importorskip("presidio_analyzer", reason="presidio-analyzer is not installed")
+    assert "EMAIL_ADDRESS" in {span.kind for span in by_presidio("mail jane@example.org")}
+
+
+def test_without_presidio_the_report_says_what_is_missing(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "presidio_analyzer", None)
+    from dptext_etl_eval import personal_data as module
+
+    module._analyzer.cache_clear()
+    with pytest.raises(InputError, match="install presidio-analyzer") as caught:
+        by_presidio("Jane Sentinelname")
+    assert "Sentinelname" not in str(caught.value)
+
+
+def own_words(text):
+    """Words as this test sees them, without the kernel."""
+    return re.findall(r"[^\W_]+(?:['\u2019][^\W_]+)*", text.lower().replace("\u2019", "'"))
+
+
+def test_the_share_of_typed_spans_is_that_of_an_independent_count(shared_data):
+    """pii_synth: 2,863 typed spans of invented persons."""
+    table = pl.read_parquet(shared_data / "pii_synth" / "pii_synth.parquet")
+    spans = [json.loads(row) for row in table["spans"]]
+    typed = [[Span(item["entity_type"], item["entity_value"]) for item in row] for row in spans]
+    vectors = str(shared_data / "word_vectors" / "counterfit_300d_30k.npz")
+    left = []
+    for epsilon in (1.0, 30.0):
+        mechanism = CusText(epsilon=epsilon, k=20, vectors=vectors)
+        column = ColumnPolicy(
+            dataset="pii",
+            column="text",
+            release="r",
+            mechanism=mechanism,
+            key="env:DPTEXT_SUITE_SECRET",
+            allow={"cluster"},
+        )
+        out = pl.Series(release(table["text"].to_arrow(), table["id"].to_arrow(), column).text)
+        counted = count_spans(typed, out)
+        assert sum(counted.found.values()) == 2_863
+        independent = 0
+        for row, text in zip(spans, out, strict=True):
+            for item in row:
+                words = own_words(item["entity_value"])
+                independent += bool(words) and f" {' '.join(words)} " in f" {text} "
+        assert sum(counted.survived.values()) == independent
+        left.append(independent)
+    assert 0 < left[0] < left[1] < 2_863
+    kept = count_spans(typed, table["text"])  # but for endings such as "'s", which make another word
+    assert sum(kept.survived.values()) > 0.98 * 2_863
+
+
+@pytest.fixture
+def run(tmp_path, small_vectors):
+    _kernel.Secret().write(str(tmp_path / "noise.key"))
+    texts = [f"good {n} mail jane{n}@example.org now" for n in range(50)]
+    texts[7] = None
+    pl.DataFrame({"id": range(50), "text": texts}).write_parquet(tmp_path / "raw.parquet")
+    return stage(
+        Policy.parse(
+            {
+                "dataset": "d",
+                "release": "r1",
+                "source": str(tmp_path / "raw.parquet"),
+                "sink": str(tmp_path / "out"),
+                "id": "id",
+                "unit": "record",
+                "key": f"file:{tmp_path / 'noise.key'}",
+                "shard_rows": 20,
+                "ledger": {"url": f"sqlite:///{tmp_path / 'ledger.db'}"},
+                "column": [
+                    {
+                        "name": "text",
+                        "mechanism": {"name": "custext", "epsilon": 2.0, "k": 10, "vectors": small_vectors},
+                        "allow": ["cluster"],
+                    }
+                ],
+            }
+        )
+    )
+
+
+def test_reports_over_a_staged_run_are_counts_and_are_logged(run):
+    assert survivors(run)["text"].as_dict() == {"found": {"EMAIL": 49}, "survived": {}}
+    everything = survivors(run, lambda text: [Span("WORD", word) for word in text.split()[:1]])
+    assert everything["text"].found == {"WORD": 49}
+    found = sealed(run)["text"]
+    assert found["rows"] == 50
+    assert found["texts"] == found["with_runs"] == 0
+    assert found["sealed"] > 49
+    asked = [json.loads(line) for line in (run.layout.staging / QUERIES).read_text().splitlines()]
+    assert [item["query"] for item in asked] == ["survivors", "survivors", "seal"]
+    assert "jane" not in json.dumps(asked)
+
+
+def test_a_report_needs_something_staged(run):
+    from dataclasses import replace
+
+    with pytest.raises(InputError, match="nothing is staged"):
+        sealed(replace(run, shards=()))
+    run.parts[0].unlink()
+    with pytest.raises(InputError, match="reading what was staged failed"):
+        survivors(run)
+
+
+def test_a_seal_tells_values_and_neither_records_nor_numbers():
+    secret = _kernel.Secret()
+    words = [["the", "good", "doctor", "came", "home", "late"], ["good"], ["good"], []]
+    seal = Seal.of(words, secret, "d", "c")
+    assert seal.size == 4  # two texts, two runs of five words
+    assert seal == Seal.of([*reversed(words), words[1]], secret, "d", "c")
+    assert seal.shared([["good"], words[0][:5], words[0], ["doctor"], []]) == {"rows": 5, "texts": 2, "with_runs": 2}
+    for other in (Seal.of(words, secret, "d", "e"), Seal.of(words, secret, "e", "c")):
+        assert not seal._marks & other._marks
+    assert not seal._marks & Seal.of(words, _kernel.Secret(), "d", "c")._marks
+    assert "good" not in repr(seal)
+    with pytest.raises(TypeError, match="stays in the process"):
+        pickle.dumps(seal)

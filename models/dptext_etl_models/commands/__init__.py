@@ -1,0 +1,1 @@
+"""The commands `dptext train` and `dptext calibrate`."""

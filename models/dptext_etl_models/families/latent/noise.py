@@ -1,0 +1,286 @@
+"""Compute the noise that (epsilon, delta) needs on the clipped vector of a whole text, and its cost.
+
+Specification: docs/spec/privacy.md#grid-noise, docs/spec/privacy.md#adept, docs/spec/privacy.md#dpbart.
+
+* Every coordinate, padding included, gets noise of its own; the vector has the same size for every text.
+* Gaussian noise is the analytic one (docs/spec/privacy.md#analytic-gaussian): the classical formula is wrong above
+  epsilon 1 and is never used. Laplace noise is discrete and exact.
+* A record is charged once, whether one vector holds its text, or a public number of sentences has one each: all of
+  them together are one vector with one epsilon and one delta (docs/spec/privacy.md#allocation-sentences).
+* A share of epsilon per sentence that depends on the text has no guarantee and is refused
+  (docs/spec/privacy.md#allocation-by-mechanism). Public shares, a chosen template, and shares by what a first release
+  became are sound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import lru_cache
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+import numpy as np
+import pyarrow as pa
+from pydantic import Field, PositiveInt, model_validator
+
+from dptext_etl.allocation import Allocation, Marked
+from dptext_etl.delta_policy import largest
+from dptext_etl.families.allocated import Allocated
+from dptext_etl.gaussian import largest_mu
+from dptext_etl.guarantee import MICRO, Disclosure, Guarantee, GuaranteeClass, Spend, exact, fine, micro
+from dptext_etl.mechanism import DEFAULT_N_MAX
+from dptext_etl.sampling import analytic_gaussian_sigma, epsilon_implemented
+from dptext_etl_models.families.latent.sentences import cut, marked
+from dptext_etl_models.grid_noise import STEPS, Norm, clipped_steps, laplace_rate
+
+PAPER_DELTA = 1e-5
+IDEAL = "IDEAL_GAUSSIAN"
+_WIDER = 1 + 2.0**-40
+"""Above the rounding error of a square root and two products."""
+
+Noise = Literal["gaussian", "laplace"]
+Clip = Annotated[float, Field(gt=2.0**-16, le=256, allow_inf_nan=False)]
+Delta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True)
+class Scale:
+    """The size of the noise on every coordinate.
+
+    Attributes:
+        sigma: Standard deviation of Gaussian noise, or None.
+        rate: Rate of discrete Laplace noise per grid step, or None; its scale is 1 / (2^16 rate).
+    """
+
+    sigma: float | None = None
+    rate: Fraction | None = None
+
+
+TEXT = (
+    "the size of the noise would depend on the text, and no finite epsilon bounds that; give one epsilon per record, "
+    "or divide it among sentences by what is no private text: template = [2, 1] by their order, templates and "
+    "choosing, or first, a first release whose words are scored"
+)
+"""Why the words of a text do not divide the budget of its vectors, and what is sound."""
+
+
+class LatentNoise(Allocated):
+    """A mechanism that adds noise to a clipped vector made of the whole text, or to one per sentence.
+
+    Attributes:
+        epsilon: Epsilon per record.
+        n_max: Leave at its default: texts are cut at the model's constant length, which does not count words.
+        noise: "gaussian" for (epsilon, delta), "laplace" for pure epsilon with far more noise.
+        delta: Delta of one record, for Gaussian noise; None takes the largest allowed one: in strict mode
+            min(1e-6, 0.01 / n_rec), in faithful mode the paper's 1e-5.
+        n_rec: Public bound on the number of records of the table, never its size; strict Gaussian noise needs it.
+        clip: Bound of every coordinate or of the vector's length, depending on the mechanism.
+        sentences: Public number of sentences, each with a vector of its own; epsilon and delta are those of all
+            together. Empty ones are added, and the last one holds all that is left of a long text. 1 takes whole texts.
+    """
+
+    norm: ClassVar[Norm]
+    """Norm that `clip` bounds: of every coordinate, or of the vector."""
+
+    noise: Noise = "gaussian"
+    delta: Delta | None = None
+    n_rec: PositiveInt | None = None
+    clip: Clip
+    sentences: Annotated[PositiveInt, Field(le=64)] = 1
+
+    @model_validator(mode="before")
+    @classmethod
+    def _one_spend_per_record(cls, given: Any) -> Any:
+        asked = {"epsilons", "per_sentence"} & set(given if isinstance(given, dict) else ())
+        if asked:
+            raise ValueError(f"{', '.join(sorted(asked))}: {TEXT}")
+        return given
+
+    def refuses(self, allocation: Allocation) -> str | None:
+        """Return why the budget cannot be divided: by the words of the text itself, or if there is one vector alone."""
+        if allocation.source == "text":
+            return TEXT
+        if self.sentences == 1:
+            return "one vector holds the whole text, so there is nothing to divide: set sentences, a public number"
+        return None
+
+    def units(self, text: str) -> tuple[list[str], Marked]:
+        """Return the sentences of a public text, as they are cut or padded, and the marks of their words."""
+        pieces = cut(text, self.sentences)
+        return pieces, marked(pieces)
+
+    @property
+    def most_draws(self) -> int:
+        """Return the number of sentences, each of which takes a share."""
+        return self.sentences
+
+    @model_validator(mode="after")
+    def _only_gaussian_noise_has_a_delta(self) -> Self:
+        if self.n_max != DEFAULT_N_MAX:
+            msg = "n_max counts words; this mechanism cuts texts at the model's constant length instead"
+            raise ValueError(msg)
+        if self.noise == "laplace" and (self.delta is not None or self.n_rec is not None):
+            msg = "Laplace noise has no delta: leave delta and n_rec out"
+            raise ValueError(msg)
+        return self
+
+    @property
+    def used_delta(self) -> float:
+        """Return delta of a record; 0 for Laplace noise."""
+        if self.noise == "laplace":
+            return 0.0
+        if self.delta is not None:
+            return self.delta
+        if self.mode == "faithful" or self.n_rec is None:
+            return PAPER_DELTA
+        return largest(self.n_rec)
+
+    def configuration(self) -> dict[str, Any]:
+        """Return the configuration of mechanisms, with the delta that is used."""
+        return {**super().configuration(), "delta": repr(self.used_delta)}
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return the claim between any two texts of a record."""
+        gaussian = self.noise == "gaussian"
+        stated = Guarantee(
+            guarantee_class=GuaranteeClass.APPROX_LDP if gaussian else GuaranteeClass.PURE_LDP,
+            disclosures=frozenset({Disclosure.NULLNESS}),
+            neighbours="any two texts of one record, of any lengths",
+            unit="record",
+        )
+        return replace(stated, assumptions=stated.assumptions | {IDEAL}) if gaussian else stated
+
+    @property
+    def mu(self) -> float:
+        """Return the largest sensitivity, in standard deviations of Gaussian noise, that (epsilon, delta) allows.
+
+        It is that of all sentences together; of the last pass, if there are two.
+        """
+        return _mu(self._noise_epsilon, self._pass_delta)
+
+    @property
+    def _noise_epsilon(self) -> float:
+        return self.epsilon if self.allocation is None else self.allocation.total
+
+    @property
+    def _pass_delta(self) -> float:
+        """Return delta of one pass: each of two has a half."""
+        return self.used_delta / (1 if self.allocation is None or self.allocation.first is None else 2)
+
+    def sensitivity(self, size: int) -> float:
+        """Return the largest distance of two clipped latents of `size` numbers.
+
+        The distance is Euclidean for Gaussian noise and l1 for Laplace noise; it holds for any two texts.
+        """
+        root = math.sqrt(size)
+        if self.norm == "value":
+            return 2 * self.clip * (root if self.noise == "gaussian" else size)
+        return 2 * self.clip * (1.0 if self.noise == "gaussian" else root)
+
+    def scale(self, size: int) -> Scale:
+        """Return the size of the noise per coordinate of a latent of `size` numbers; of each sentence, at even shares.
+
+        The vectors of k sentences are one of k times as many numbers: their distance is sqrt(k) times as large for
+        Gaussian noise, and k times as large for Laplace noise.
+        """
+        return self._scale_of(size, self._noise_epsilon, Fraction(self.sentences))
+
+    def scale_of(self, size: int, part: int, whole: int) -> Scale:
+        """Return the size of the noise of a sentence that takes a part of a budget.
+
+        Of Gaussian noise the squares of mu add up, so a part is one of them; of Laplace noise it is one of epsilon.
+
+        Args:
+            size: Numbers of its latent.
+            part: Its part, in millionths.
+            whole: The whole budget of the pass, in millionths.
+        """
+        return self._scale_of(size, whole / MICRO, Fraction(whole, part))
+
+    def _scale_of(self, size: int, epsilon: float, times: Fraction) -> Scale:
+        """Return the size of the noise that takes one of `times` equal parts of a budget."""
+        if self.noise == "gaussian":
+            sigma = _sigma(epsilon, self._pass_delta, self.sensitivity(size))
+            return Scale(sigma=sigma if times == 1 else sigma * math.sqrt(times) * _WIDER)
+        per_unit = 2 * exact(self.clip) * (size if self.norm == "value" else _root_above(size))
+        return Scale(rate=laplace_rate(epsilon, per_unit * STEPS * times))
+
+    def spend(self, positions: int) -> Spend:
+        """Return the spend of one release per position; a record has one position.
+
+        Specification: docs/spec/privacy.md#dpbart-guarantee, docs/spec/privacy.md#allocation-sentences.
+        """
+        guarantee, epsilon = self.guarantee, exact(self.epsilon)
+        common: dict[str, Any] = {
+            "guarantee_class": guarantee.guarantee_class,
+            "disclosures": guarantee.disclosures,
+            "eps_approx": positions * micro(epsilon),
+            "eps_metric": math.inf if positions else 0,
+            "n_worst": positions,
+            "assumptions": guarantee.assumptions,
+        }
+        nothing, choice, chosen = math.inf if positions else 0, Fraction(0), Fraction(0)
+        if self.allocation is not None and self.allocation.choosing is not None:
+            choice = exact(self.allocation.choosing)
+            chosen = exact(epsilon_implemented(self.allocation.choosing, len(self.allocation.templates)))
+        if self.noise == "laplace":
+            tight = positions * micro((epsilon - choice) * self._tightness + chosen)
+            rho = positions * micro(self._laplace_rho + choice * choice / 8)
+            return Spend(**common, eps_pure=positions * micro(epsilon), eps_tight=tight, rho=rho, mu2=nothing)
+        squared = Fraction(self.mu) ** 2
+        if self.allocation is not None and self.allocation.first is not None:
+            squared += Fraction(_mu(self.allocation.first, self._pass_delta)) ** 2
+        return Spend(
+            **common,
+            eps_pure=nothing,
+            eps_tight=nothing,
+            delta=positions * fine(self.used_delta),
+            rho=positions * micro(squared / 2 + choice * choice / 8),
+            mu2=nothing if choice else positions * micro(squared),
+        )
+
+    @property
+    def _laplace_rho(self) -> Fraction:
+        """Return rho of the noise of all sentences, each of which is pure: half the sum of the squares of epsilons."""
+        allocation, count = self.allocation, self.sentences
+        if allocation is None:
+            return exact(self.epsilon) ** 2 / count / 2
+        largest, each = (Fraction(part, MICRO) for part in (allocation.bounds(count)[1], allocation.even(count)))
+        return (largest * exact(allocation.total) + count * each * each) / 2
+
+    def cost_factors(self, positions: int) -> dict[str, float | Fraction]:  # noqa: ARG002
+        """Return epsilon as the only factor: a record costs epsilon for any length of its text."""
+        return {"ε": exact(self.epsilon)}
+
+    @property
+    def _tightness(self) -> Fraction:
+        """Return the ratio of the clip on the grid to the clip that the noise assumes, for the l1 norm of values."""
+        if self.norm != "value":
+            return Fraction(1)
+        return min(Fraction(1), clipped_steps(self.clip) / (exact(self.clip) * STEPS))
+
+    def reserved_positions(self, positions: int) -> int:
+        """Return 1 for a text of any length: a record is released once. A null that passes as null is none."""
+        return min(positions, 1)
+
+    def positions(self, texts: pa.Array) -> pa.Array:
+        """Return 1 for every text and 0 for a null."""
+        return pa.array(texts.is_valid().to_numpy(zero_copy_only=False).astype(np.uint32))
+
+
+@lru_cache(maxsize=64)
+def _sigma(epsilon: float, delta: float, sensitivity: float) -> float:
+    return analytic_gaussian_sigma(epsilon, delta, sensitivity)
+
+
+@lru_cache(maxsize=64)
+def _mu(epsilon: float, delta: float) -> float:
+    return largest_mu(epsilon, delta)
+
+
+def _root_above(number: int) -> Fraction:
+    """Return the square root, or a fraction just above it."""
+    root = math.isqrt(number)
+    return Fraction(root) if root * root == number else Fraction(math.isqrt(number << 64) + 1, 1 << 32)

@@ -1,0 +1,87 @@
+"""Find the files of a mechanism's model by name, and identify them by their hashes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any, ClassVar, Self
+
+from dptext_etl.artifacts import Artifact
+from dptext_etl.errors import PolicyError
+from dptext_etl.mechanism import Mechanism
+from dptext_etl_models.inference import language_model
+from dptext_etl_models.inference.at_hand import model_at_hand
+
+
+class ModelMechanism(Mechanism):
+    """A mechanism that needs a neural model.
+
+    Attributes:
+        model: A folder, the name of a model in dptext-etl-models, or a name on the Hugging Face hub. The hashes of the
+            model's files are its identity.
+        revision: The hub's revision; only for hub names.
+    """
+
+    reproducible: ClassVar[bool] = False
+    accelerated: ClassVar[bool] = True
+    artifact_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    hub_fields: ClassVar[frozenset[str]] = frozenset({"model", "revision"})
+    small_model: ClassVar[str | None] = None
+    """A model of dptext-etl-models that previews and first tries can take."""
+    model_source: ClassVar[str] = "give the folder of one: -p model=FOLDER"
+    """Instruction how to get a model, for the hint of a preview that finds none."""
+
+    model_place: ClassVar[str]
+    """Where a mechanism keeps its loaded model."""
+
+    model: str
+    revision: str | None = None
+
+    def with_model(self, stand_in: Any) -> Self:
+        """Return the same mechanism, which computes with another model: for audits, whose claims hold for any.
+
+        Args:
+            stand_in: What its family takes for a loaded model.
+        """
+        again = self.model_copy()
+        again.__dict__[self.model_place] = stand_in
+        return again
+
+    @classmethod
+    def first_look(cls, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the usual model or the small one that ships, if it is on this machine."""
+        return model_at_hand(cls, given, cls.small_model, cls.model_source)
+
+    @cached_property
+    def model_files(self) -> dict[str, Artifact]:
+        """Return the model's files by role, such as "model/config.json"; find them by name unless a worker got them.
+
+        Raises:
+            PolicyError: The model was not found, or cannot be read without running its code.
+        """
+        return language_model.placed_files(self.__dict__) or self.find_files()
+
+    def find_files(self) -> dict[str, Artifact]:
+        """Find the files by the name of the model.
+
+        Raises:
+            PolicyError: The model was not found, or cannot be read without running its code.
+        """
+        try:
+            return language_model.model_files(self.model, self.revision)
+        except PolicyError as exc:
+            small = self.small_model
+            if "model" in self.model_fields_set or small is None or not language_model.is_here(small):
+                raise
+            hint = f'write model = "{small}" for the small one that is installed; or {exc.hint}'
+            raise PolicyError(exc.message, hint) from None
+
+    def audit(self, **asked: Any) -> Any:
+        """Audit one step under the worst model there can be, for `dptext audit` (docs/extending.md)."""
+        from dptext_etl_eval.auditing.models import audit_model
+
+        return audit_model(self, **asked)
+
+    def artifacts(self) -> dict[str, Artifact]:
+        """Return the model's files by role."""
+        return dict(self.model_files)

@@ -1,0 +1,298 @@
+"""Replace every word by a draw from the words that a masked language model expects in its place.
+
+The model reads the text, then the text again with a mask in the place of one word. Its scores for the mask, clipped to
+a public range, decide the draw. Specification: docs/spec/privacy.md#dpmlm, docs/spec/privacy.md#length-options,
+docs/spec/privacy.md#batch-independence.
+
+* One position is one word, one mask and one draw. n words cost n times epsilon, between any two texts of n words. Two
+  texts that differ in one word cost as much, because every draw reads the whole text.
+* Words are drawn one after the other, in blocks, or all at once, with the same guarantee. The scores of a word depend
+on
+  the draws of earlier blocks, not on those of its own block.
+* The model reads a long text through a window around the position. Positions that cannot be scored are drawn uniformly,
+  at the same spend.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from fractions import Fraction
+from functools import cached_property, partial
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from pydantic import Field, PositiveInt, model_validator
+
+from dptext_etl import _kernel, scoring
+from dptext_etl.accounting import Draws
+from dptext_etl.allocation import Epsilons, Marked, draw_in_passes
+from dptext_etl.families.parts import parts
+from dptext_etl.families.probes import WORDS, Undrawn, refuse
+from dptext_etl.families.reading import Read, read_faithful, read_strict
+from dptext_etl.families.words import STRICT_INPUT
+from dptext_etl.guarantee import SCORES_LOCAL, Guarantee, Spend
+from dptext_etl.keys import RecordKeys
+from dptext_etl.mechanism import PAD, Released
+from dptext_etl.scoring import Sampler
+from dptext_etl_models.families.score.marking import marked, marked_again
+from dptext_etl_models.families.score.masked_outputs import MaskedOutputs
+from dptext_etl_models.inference import language_model
+from dptext_etl_models.inference.masked.scorer import Adjustment, Lexicon, MaskedScorer
+from dptext_etl_models.inference.masked.steps import Drawn, DrawParameters, Progress, Scorer, Script, draw
+from dptext_etl_models.inference.masked.texts import write_faithful, write_strict
+
+log = logging.getLogger("dptext_etl.score")
+
+AT_ONCE = 2**20
+"""Words that are processed at once."""
+_SCORERS: dict[tuple[Any, ...], MaskedScorer] = {}
+_SCORERS_HELD = 2
+
+
+class _Work(NamedTuple):
+    """Texts to draw, with what draws them."""
+
+    scorer: Scorer
+    sampler: Sampler
+    scripts: Sequence[Script]
+    keys: pa.Array
+    block: int
+    progress: Progress | None = None
+
+
+class MaskedMechanism(MaskedOutputs):
+    """A mechanism that replaces words by draws from a masked language model's scores.
+
+    Attributes:
+        epsilon: Epsilon per word.
+        decoding: "sequential" draws one word after the other, given the draws before; "block" draws the words of a
+            block at once; "parallel" draws all words at once.
+        block: Words of a block; only for decoding "block".
+        window: Largest number of tokens that the model reads at once, for both copies of the text together.
+    """
+
+    model_place: ClassVar[str] = "scorer_in_place"
+
+    decoding: Literal["sequential", "block", "parallel"] = "sequential"
+    block: PositiveInt | None = None
+    window: Annotated[int, Field(ge=32, le=8192)] = 512
+
+    @model_validator(mode="after")
+    def _block_has_a_size(self) -> Self:
+        if (self.block is not None) != (self.decoding == "block"):
+            raise ValueError('block is the size of blocks of decoding "block": give both or neither')
+        return self
+
+    def configuration(self) -> dict[str, Any]:
+        """As for all mechanisms; where words are kept between masks of one row, long texts are read otherwise since 2.
+
+        Rows of version 1 spanned more than the window held, and draws were lost: they were uniform.
+        """
+        found = super().configuration()
+        spans = self._kept_source is not None and self.decoding != "sequential"
+        return {**found, "mechanism_version": self.version + 1} if spans else found
+
+    @property
+    def in_place(self) -> bool:
+        """Return True unless faithful mode releases more than words."""
+        return self.mode == "strict"
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """Return the claim between texts with equally many words and equal kept words, or between any texts.
+
+        It holds between any two texts if the length is hidden.
+        """
+        stated = super().guarantee
+        return replace(stated, assumptions=stated.assumptions | {SCORES_LOCAL})
+
+    @property
+    def draws_per_position(self) -> int:
+        """Return the largest number of draws of one position."""
+        return 1
+
+    def spend(self, positions: int) -> Spend:
+        """Return the spend of the largest number of draws, and of a noisy length."""
+        beside = self._length_cost if positions else Fraction(0)
+        return self.spend_of(positions * self.draws_per_position, self.guarantee, positions=positions, beside=beside)
+
+    @property
+    def most_draws(self) -> int:
+        """Return the largest number of draws of any text in one pass."""
+        return self.n_max * self.draws_per_position
+
+    def draws(self, positions: int) -> Draws | None:
+        """Return the largest number of draws as range-bounded draws; None if a length is drawn as well."""
+        plain = self.length != "noisy" and self.allocation is None
+        return Draws(self.epsilon, positions * self.draws_per_position) if plain else None
+
+    def input_policy(self) -> dict[str, Any]:
+        """Return the input policy: every word takes a draw, and faithful mode keeps capitals and punctuation."""
+        faithful = {"case": "keep", "punctuation": "keep"} if self.mode == "faithful" else {}
+        return {**STRICT_INPUT, **faithful, **self._length_policy()}
+
+    @cached_property
+    def _reader(self) -> _kernel.Vocabulary:
+        return _kernel.Vocabulary(["a", PAD], sorted(self.kept_words))
+
+    def positions(self, texts: pa.Array) -> pa.Array:
+        """Count the words that take part; `n_max` if the length is hidden."""
+        return pa.array(self._reader.positions(texts, self._input_policy_json))
+
+    def release(self, texts: pa.Array, keys: RecordKeys) -> Released:
+        """Draw every word of every text, each at its own position of its record's stream."""
+        return self.release_with(self.scorer(), scoring, texts, keys.of(texts))
+
+    def release_with(
+        self, scorer: Scorer, sampler: Sampler, texts: pa.Array, record_keys: pa.Array, progress: Progress | None = None
+    ) -> Released:
+        """Release with another scorer or sampler, for tests; everything else calls `release`.
+
+        Args:
+            scorer: Scorer of positions.
+            sampler: Sampler of outputs.
+            texts: Strings, nulls allowed.
+            record_keys: Fixed-size binary of 32 bytes, one per text.
+            progress: Called after every batch.
+        """
+        encoded = self._reader.encode(texts, self._input_policy_json, record_keys)
+        offsets = pa.array(encoded[1]).to_numpy().astype(np.int64)
+        counts = np.diff(offsets)
+        released: list[str | None] = []
+        steps, failed = np.zeros(len(texts), np.uint32), np.zeros(len(texts), np.uint32)
+        for first, last in parts(offsets, AT_ONCE):
+            some, keys = texts.slice(first, last - first), record_keys.slice(first, last - first)
+            values, size = some.to_pylist(), self._block_size(counts[first:last])
+            reads = [self._read(text, int(count)) for text, count in zip(values, counts[first:last], strict=True)]
+            scripts = self.scripts(reads, counts[first:last], keys)
+            passes = self._passes(_Work(scorer, sampler, scripts, keys, size, progress), counts[first:last])
+            chosen = passes[-1]
+            steps[first:last] = [script.draws for script in scripts]
+            failed[first:last] = [sum(drawn.failed for drawn in each) for each in zip(*passes, strict=True)]
+            released.extend(
+                None if text is None else self._written(text, script, drawn.outputs)
+                for text, script, drawn in zip(values, scripts, chosen, strict=True)
+            )
+        if failed.any():
+            log.warning("the model failed on %d draws: they are uniform, at the same spend", failed.sum())
+        made = pa.array(steps) if self.refundable else None
+        return Released(pa.array(released, pa.large_string()), self.positions(texts), made, pa.array(failed))
+
+    def _draw_once(
+        self, work: _Work, epsilons: Sequence[Epsilons] | None = None, purpose: int = scoring.TOKEN
+    ) -> list[Drawn]:
+        """Draw all positions once, each at `epsilon` or at an epsilon of its own."""
+        scorer, sampler, scripts, keys, block, progress = work
+        how: dict[str, Any] = {"block": block, "epsilons": epsilons, "progress": progress}
+        return draw(
+            scorer, sampler, scripts, keys, parameters=DrawParameters(self.epsilon, *self.score_range, purpose), **how
+        )
+
+    def _passes(self, work: _Work, counts: npt.NDArray[np.int64]) -> list[list[Drawn]]:
+        """Draw all positions, in two passes where the first divides the budget; each has the same positions."""
+        if self.allocation is None:
+            return [self._draw_once(work)]
+        most = (counts * self.draws_per_position).tolist()
+        of_words = [marked(script, script.words, limit) for script, limit in zip(work.scripts, most, strict=True)]
+
+        def of_drawn(drawn: list[Drawn]) -> list[Marked]:
+            found = zip(work.scripts, drawn, most, strict=True)
+            return [marked_again(script, [self.output_texts[at] for at in one.outputs], n) for script, one, n in found]
+
+        once = partial(self._draw_once, work)
+        return draw_in_passes(self.allocation, of_words, work.keys, work.sampler, once=once, words=of_drawn)
+
+    def probe(self) -> None:
+        """Score masks of a short public text, and of one that fills the window.
+
+        Raises:
+            PolicyError: The model fails on them.
+        """
+        self.probe_with(self.scorer())
+
+    def probe_with(self, scorer: Scorer) -> None:
+        """Probe another scorer: for tests; everything else calls `probe`."""
+        keys = pa.array([bytes(32)] * 2, pa.binary(32))
+        beyond = WORDS * (self.window // len(WORDS))
+        kept = [False] * len(WORDS) + [True] * len(beyond)
+        scripts = [Script.plain(WORDS), Script.plain(WORDS + beyond, kept)]
+        if any(drawn.failed for drawn in self._draw_once(_Work(scorer, Undrawn(), scripts, keys, len(WORDS)))):
+            refuse()
+
+    def _block_size(self, counts: npt.NDArray[np.int64]) -> int:
+        """Return the number of draws per block, which depends on the configuration and not on the texts' contents."""
+        if self.decoding == "parallel":
+            return max(1, 2 * int(counts.max(initial=1)))
+        return self.block or 1
+
+    def scripts(self, reads: Sequence[Read], counts: npt.NDArray[np.int64], keys: pa.Array) -> list[Script]:  # noqa: ARG002
+        """Return the script of each text.
+
+        Args:
+            reads: The words of the texts.
+            counts: Positions of each text, shape (texts,).
+            keys: Record keys, fixed-size binary of 32 bytes, one per text.
+        """
+        if not self.hides_length:
+            return [Script.plain(read.words, read.kept) for read in reads]
+        return [
+            Script.plain(read.words[:count], padding=count - min(count, len(read.words)))
+            for read, count in zip(reads, counts.tolist(), strict=True)
+        ]
+
+    def _read(self, text: str | None, count: int) -> Read:
+        """Read a text so that as many words take a draw as the kernel counted."""
+        reading = read_strict if self.mode == "strict" else read_faithful
+        read = reading(text or "", self.kept_words, self.n_max) if text is not None else Read([], [])
+        if self.hides_length or sum(not keep for keep in read.kept) == count:
+            return read
+        return Read([""] * count, [False] * count)
+
+    def _written(self, text: str, script: Script, outputs: scoring.Choices) -> str:
+        if self.mode == "strict":
+            return write_strict(script, outputs, self.output_texts)
+        return write_faithful(text, self.n_max, script, outputs, self.output_texts)
+
+    def adjustment(self) -> Adjustment:
+        """Return the adjustment of the model's scores before they are clipped: none."""
+        return Adjustment()
+
+    @property
+    def _adjusted_by(self) -> tuple[Any, ...]:
+        """Return the parameters that `adjustment` depends on."""
+        return ()
+
+    def scorer(self) -> Scorer:
+        """Return the model as a scorer on this machine's device, built once per process; or what was put in its place.
+
+        Raises:
+            PolicyError: The model cannot be loaded, or is not a masked language model.
+        """
+        if self.model_place in self.__dict__:
+            given: Scorer = self.__dict__[self.model_place]
+            return given
+        files, machine = self.model_files, (self.computing.device, self.computing.dtype)
+        settings = (self.mode, self.hides_length, self.window, self.clip_range, *self._adjusted_by)
+        key = (language_model.identity(files), *machine, *settings)
+        if key not in _SCORERS:
+            from dptext_etl_models.inference.masked import roberta
+
+            if len(_SCORERS) >= _SCORERS_HELD:
+                del _SCORERS[next(iter(_SCORERS))]
+            _SCORERS[key] = self._scorer(roberta.masked_model(files, *machine))
+        return _SCORERS[key]
+
+    def _scorer(self, model: Any) -> MaskedScorer:
+        from dptext_etl_models.inference.masked.model import MaskedModel
+
+        words, tokens = self.words_and_tokens
+        scored = MaskedModel(model, tokens, self.window)
+        known = self.vocabulary
+        pieces = [[int(token)] for token in tokens] if self.mode == "strict" else list(known.encode(words))
+        pieces = [*pieces, []] if self.hides_length else pieces
+        lexicon = Lexicon(known.encode, pieces, tokens, self.hides_length)
+        return MaskedScorer(scored, known.frame(scored.window), lexicon, self.clip_range, self.adjustment())

@@ -1,0 +1,314 @@
+"""Find language models by name or folder, identify them by the hashes of their files, and load them once per process.
+
+A model is a folder of public files: weights as safetensors (pickled weights are never read), the configuration, and a
+fast tokenizer. Code in a model's folder is never run. A mechanism's configuration holds the hash of every file and no
+name, so the same files under another name are the same model.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from dptext_etl import extras
+from dptext_etl.artifacts import Artifact
+from dptext_etl.device import limit_threads
+from dptext_etl.errors import ArtifactError, PolicyError, seam
+from dptext_etl_models.inference.example_model import KINDS, PREFIX, example_model
+
+ROLE = "model/"
+"""Prefix of the role of every file of a model."""
+WEIGHTS = ".safetensors"
+CONFIG = "config.json"
+FILES = (
+    CONFIG,
+    "model.safetensors.index.json",
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "vocab.json",
+    "vocab.txt",
+    "merges.txt",
+    "spiece.model",
+    "spm.model",
+    "sentencepiece.bpe.model",
+    "dptext_clip.json",
+)
+"""Files of a model beside its weights, without generation_config.json, since we decode ourselves."""
+SHIPPED = "dptext_etl_models"
+"""Import name of the distribution of small models (dptext-etl-models)."""
+OURS = frozenset(f"english-{name}" for name in ("autoencoder", "denoiser", "encoder", "lstm", "paraphraser", "small"))
+"""Names of the models of that distribution: no hub is asked for them."""
+
+_INSTALL = "install our small models: `pip install ./models` in a checkout, or their wheel"
+_HUB_HINT = (
+    "download it on a machine with a network (`hf download NAME --revision REVISION`) and give its folder as model, or "
+    f"{_INSTALL}"
+)
+_LOADED: dict[tuple[Any, ...], Any] = {}
+_KEPT = 3  # number of loaded models, and of tokenizers, that a process keeps per kind
+_LOCK = Lock()
+
+
+def model_files(model: str, revision: str | None = None) -> dict[str, Artifact]:
+    """Find a model's files and hash them.
+
+    Args:
+        model: A folder, the name of a model in dptext-etl-models, the name of a tiny random model for tests and
+            documentation such as "example-masked", or a name on the Hugging Face hub.
+        revision: The hub's commit, tag or branch; only for hub names.
+
+    Returns:
+        Artifacts by role, such as "model/config.json".
+
+    Raises:
+        PolicyError: The model was not found (offline, it does not exist, or it is one of ours that is not installed),
+            or its folder has no safetensors weights or no tokenizer.
+    """
+    if model.startswith(PREFIX) and model.removeprefix(PREFIX) in KINDS:
+        return {ROLE + name: item for name, item in example_model(model.removeprefix(PREFIX)).items()}
+    folder = Path(model)
+    if not folder.is_dir():
+        folder = _shipped(model) or _downloaded(model, revision)
+    elif revision is not None:
+        raise PolicyError("only models on a hub have a revision, and this model is a folder", "leave revision out")
+    names = [name for name in FILES if (folder / name).is_file()]
+    weights = sorted(path.name for path in folder.glob(f"*{WEIGHTS}") if path.is_file())
+    if CONFIG not in names or not weights:
+        missing = CONFIG if CONFIG not in names else f"weights as *{WEIGHTS}"
+        hint = "save the model with save_pretrained; pickled weights (*.bin, *.pt) are never read"
+        raise PolicyError(f"the model folder {folder.name!r} holds no {missing}", hint)
+    return {ROLE + name: _hashed(folder / name) for name in [*names, *weights]}
+
+
+def is_here(model: str) -> bool:
+    """Say whether `model_files` would find a model's files on this machine; nothing is downloaded."""
+    if Path(model).is_dir() or _shipped(model) is not None:
+        return True
+    if model in OURS:
+        return False
+    from huggingface_hub import try_to_load_from_cache
+
+    with suppress(ValueError):  # this is no name of the hub
+        return isinstance(try_to_load_from_cache(model, CONFIG), str)
+    return False
+
+
+def placed_files(values: Mapping[str, Any]) -> dict[str, Artifact]:
+    """Return the files of a model that a worker got (`Mechanism.placed`), or nothing if it got none."""
+    return {role: item for role, item in values.items() if role.startswith(ROLE) and isinstance(item, Artifact)}
+
+
+def identity(files: Mapping[str, Artifact]) -> tuple[tuple[str, str], ...]:
+    """Return a model's identity: the hash of every file by role, sorted."""
+    return tuple(sorted((role, item.sha256) for role, item in files.items()))
+
+
+def tokenizer(files: Mapping[str, Artifact]) -> Any:
+    """Return the model's fast tokenizer (transformers), which takes special tokens in a text as ordinary text.
+
+    Raises:
+        PolicyError: The model has no tokenizer that can be read without running its code.
+    """
+
+    def read(folder: Path) -> Any:
+        from transformers import AutoTokenizer
+
+        made = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, split_special_tokens=True
+        )
+        if not getattr(made, "is_fast", False):
+            raise PolicyError("the model has no fast tokenizer", "save one with it: tokenizer.json")
+        made.backend_tokenizer.encode_special_tokens = True
+        return made
+
+    return once("tokenizer", (), files, read, tokens_only=True)
+
+
+def masked_model(files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
+    """Load a masked language model (RoBERTa, BERT, ModernBERT, DeBERTa …) for scoring.
+
+    Args:
+        files: The model's files, by role.
+        device: "cpu" or "cuda".
+        dtype: "float32", "bfloat16" or "float16".
+    """
+    return model("AutoModelForMaskedLM", files, device, dtype)
+
+
+def causal_model(files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
+    """Load a causal language model (GPT-2 …) for scoring.
+
+    Args:
+        files: The model's files, by role.
+        device: "cpu" or "cuda".
+        dtype: "float32", "bfloat16" or "float16".
+    """
+    return model("AutoModelForCausalLM", files, device, dtype)
+
+
+def sequence_model(files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
+    """Load an encoder-decoder (T5, BART …) for scoring.
+
+    Args:
+        files: The model's files, by role.
+        device: "cpu" or "cuda".
+        dtype: "float32", "bfloat16" or "float16".
+    """
+    return model("AutoModelForSeq2SeqLM", files, device, dtype)
+
+
+def model(kind: str, files: Mapping[str, Artifact], device: str = "cpu", dtype: str = "float32") -> Any:
+    """Load a model once per process for the hashes of its files, a device and a number type.
+
+    Args:
+        kind: Name of the class of transformers that reads it.
+        files: The model's files, by role.
+        device: "cpu" or "cuda".
+        dtype: "float32", "bfloat16" or "float16".
+
+    Returns:
+        The model in evaluation mode without gradients. It uses torch's scaled dot product attention if its
+        architecture has it.
+
+    Raises:
+        PolicyError: transformers cannot read the files.
+    """
+
+    def read(folder: Path) -> Any:
+        import torch
+        import transformers
+
+        transformers.utils.logging.disable_progress_bar()
+        settings = {
+            "dtype": getattr(torch, dtype),
+            "local_files_only": True,
+            "trust_remote_code": False,
+            "use_safetensors": True,
+        }
+        auto = getattr(transformers, kind)
+        try:
+            loaded = auto.from_pretrained(folder, attn_implementation="sdpa", **settings)
+        except ValueError:  # the architecture lacks it
+            loaded = auto.from_pretrained(folder, attn_implementation="eager", **settings)
+        return loaded.eval().requires_grad_(requires_grad=False).to(device)
+
+    return once(kind, (device, dtype), files, read)
+
+
+def opened(files: Mapping[str, Artifact], read: Callable[[Path], Any], *, tokens_only: bool = False) -> Any:
+    """Give `read` a folder in which the model's files have the names that libraries expect.
+
+    Args:
+        files: The model's files, by role.
+        read: Reads the folder and returns the model; the folder is deleted afterwards.
+        tokens_only: Leave out the weights.
+
+    Raises:
+        PolicyError: `read` fails; its message is dropped.
+    """
+    if not tokens_only:
+        limit_threads()
+    with tempfile.TemporaryDirectory(prefix="dptext-model-") as name:
+        for role, item in files.items():
+            if not (tokens_only and role.endswith(WEIGHTS)):
+                (Path(name) / role.removeprefix(ROLE)).symlink_to(item.path.absolute())
+        hint = "check that the model is of the kind that the mechanism needs, and that all of its files are there"
+        with seam("loading the model", PolicyError, hint):
+            return read(Path(name))
+
+
+def once(
+    kind: str,
+    settings: tuple[str, ...],
+    files: Mapping[str, Artifact],
+    read: Callable[[Path], Any],
+    *,
+    tokens_only: bool = False,
+) -> Any:
+    """Read a model that the process has not read yet, and drop the oldest of its kind if there are too many.
+
+    Args:
+        kind: Name of what `read` returns.
+        settings: What else it depends on beside the files.
+        files: The model's files, by role.
+        read: Reads a folder and returns the model (`opened`).
+        tokens_only: Leave out the weights.
+
+    Raises:
+        PolicyError: torch or transformers is missing, or `read` fails.
+    """
+    need_transformers()
+    key = (kind, *settings, identity(files))
+    with _LOCK:
+        if key not in _LOADED:
+            same = [other for other in _LOADED if other[0] == kind]
+            if len(same) >= _KEPT:
+                del _LOADED[same[0]]
+            _LOADED[key] = opened(files, read, tokens_only=tokens_only)
+        return _LOADED[key]
+
+
+def need_transformers() -> None:
+    """Refuse to continue if the libraries that run models are not installed.
+
+    Raises:
+        PolicyError: torch or transformers is missing.
+    """
+    for library in ("torch", "transformers"):
+        if importlib.util.find_spec(library) is None:
+            raise PolicyError(f"language models need {library}, which is not installed", extras.install("models"))
+
+
+def _shipped(model: str) -> Path | None:
+    """Return the folder of a model of dptext-etl-models, or None if it is not installed or lacks the model."""
+    if importlib.util.find_spec(SHIPPED) is None:
+        return None
+    found: Callable[[str], Path] = importlib.import_module(SHIPPED).path
+    try:
+        folder = Path(found(model))
+    except (LookupError, ValueError, OSError):
+        return None
+    return folder if folder.is_dir() else None
+
+
+def _downloaded(model: str, revision: str | None) -> Path:
+    """Return the hub's snapshot of a model from the local cache, or download it."""
+    if model.startswith((".", "/", "~")) or model.count("/") > 1:
+        raise PolicyError(f"there is no model folder {Path(model).name!r}", "correct the path")
+    if model in OURS:
+        raise PolicyError(f"the model {model!r} is one of dptext-etl-models, and is not installed here", _INSTALL)
+    need_transformers()
+    from huggingface_hub import snapshot_download
+
+    asked: dict[str, Any] = {"repo_id": model, "revision": revision, "allow_patterns": [*FILES, f"*{WEIGHTS}"]}
+    for local in (True, False):
+        with suppress(Exception):  # a hub fails in many ways, and the reason does not help offline
+            return Path(snapshot_download(**asked, local_files_only=local))
+    pinned = "" if revision is None else f" at revision {revision}"
+    raise PolicyError(f"the model {model!r}{pinned} is not on this machine, and the hub does not provide it", _HUB_HINT)
+
+
+def _hashed(path: Path) -> Artifact:
+    """Hash a file once per process, unless it changes."""
+    try:
+        facts = path.stat()
+    except OSError as exc:
+        reason = exc.strerror
+    else:
+        return _opened(os.fspath(path.absolute()), facts.st_size, facts.st_mtime_ns)
+    raise ArtifactError(f"the model's file {path.name} cannot be read: {reason}", "check its permissions")
+
+
+@lru_cache(maxsize=256)
+def _opened(path: str, size: int, modified: int) -> Artifact:  # noqa: ARG001
+    return Artifact.open(path, provenance="public, as declared by whoever named the model", licence="see its card")

@@ -1,0 +1,225 @@
+"""Run a masked language model of any architecture: the encoder on all tokens, the head only at masks.
+
+The head is the largest matrix of a model. It is computed only at masked positions, and only for tokens that can be
+drawn. So is the last layer: on a CPU all of it but keys and values, where the layers are those of BERT
+(`dptext_etl_models.inference.masked.encoder`), otherwise what follows its attention. Architectures name their parts
+differently. What is found is checked once against the model's own answer; if the scores differ, the next longer way is
+taken, and at last the model's own.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+from weakref import WeakSet
+
+import numpy as np
+
+from dptext_etl.errors import PolicyError
+from dptext_etl_models.inference.masked.encoder import Encoder
+from dptext_etl_models.inference.masked.steps import Numbers
+
+_Way = Callable[[Any, Any, Any, dict[str, Any]], Any]
+"""Turns tokens, which are real, places of masks, and further arguments into scores."""
+_MASKS = threading.local()
+"""Rows and columns of the masks that this thread is scoring."""
+_HOOKED: WeakSet[Any] = WeakSet()
+_HOOKING = threading.Lock()
+
+
+class MaskedModel:
+    """Score masks with a masked language model whose head is cut to the tokens that can be drawn.
+
+    Args:
+        model: A masked language model of transformers, in evaluation mode.
+        tokens: Token ids that can be drawn, in the order of the columns of `forward`.
+        window: Largest number of tokens of a row; the model may allow fewer.
+    """
+
+    def __init__(self, model: Any, tokens: Numbers, window: int) -> None:
+        self._model, self._base = model, model.base_model
+        self.device = model.device
+        self.window = min(window, _places(model))
+        taken = inspect.signature(self._base.forward).parameters
+        self._types = "token_type_ids" in taken and getattr(model.config, "type_vocab_size", 0) > 1
+        embedded = model.get_input_embeddings()
+        if len(tokens) and int(tokens.max()) >= embedded.weight.shape[0]:
+            raise PolicyError(
+                "the tokenizer has tokens that the model does not know", "check that both belong to the same model"
+            )
+        self._head: Any = _cut_head(model, tokens)
+        self._columns = tokens
+        self._way: _Way = self._whole
+        self._way = next((way for way in self._ways() if self._agrees(way)), self._whole)
+
+    @property
+    def shortened(self) -> bool:
+        """Return True if the head is computed at masks alone, False if the model's own computation is used."""
+        return self._way != self._whole
+
+    @property
+    def parameters(self) -> int:
+        """Return the number of weights of the encoder without its word embeddings."""
+        every = sum(part.numel() for part in self._base.parameters())
+        return max(1, int(every - self._model.get_input_embeddings().weight.numel()))
+
+    @property
+    def embeddings(self) -> Any:
+        """Return the model's word embeddings, shape (tokens, width)."""
+        return self._model.get_input_embeddings().weight
+
+    def forward(self, tokens: Numbers, totals: Numbers, types: Numbers, columns: Numbers) -> Any:
+        """Score masks.
+
+        Libraries compute differently if no token of a batch is padding, so every row has at least one.
+
+        Args:
+            tokens: Token ids, shape (rows, length).
+            totals: Number of real tokens of each row, below length.
+            types: Segment numbers, shape (rows, length).
+            columns: Positions of each row's masks, shape (rows, masks).
+
+        Returns:
+            Scores of the tokens that can be drawn, shape (rows, masks, tokens), on the model's device.
+        """
+        import torch
+
+        ids, real, places = (
+            torch.as_tensor(part, device=self.device)
+            for part in (tokens, np.arange(tokens.shape[1]) < totals[:, None], columns)
+        )
+        extra = {"token_type_ids": torch.as_tensor(types, device=self.device)} if self._types else {}
+        with torch.inference_mode():
+            return self._way(ids, real, (torch.arange(len(places), device=self.device)[:, None], places), extra)
+
+    def _ways(self) -> Iterator[_Way]:
+        """Return what may compute the scores of masks, the shortest first."""
+        if self._head is None:
+            return
+        encoder = Encoder.of(self._base) if self.device.type == "cpu" else None
+        if encoder is not None:
+            yield partial(self._by_parts, encoder)
+        if _hooked(self._base):
+            yield self._cut_last
+        yield self._cut
+
+    def _by_parts(self, encoder: Encoder, *given: Any) -> Any:
+        return self._head(encoder(*given))
+
+    def _cut_last(self, ids: Any, real: Any, places: Any, extra: dict[str, Any]) -> Any:
+        _MASKS.places = places
+        try:
+            return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0])
+        finally:
+            _MASKS.places = None
+
+    def _cut(self, ids: Any, real: Any, places: Any, extra: dict[str, Any]) -> Any:
+        return self._head(self._base(input_ids=ids, attention_mask=real.long(), **extra)[0][places])
+
+    def _whole(self, ids: Any, real: Any, places: Any, extra: dict[str, Any]) -> Any:
+        import torch
+
+        logits = self._model(input_ids=ids, attention_mask=real.long(), **extra).logits[places]
+        return logits[..., torch.as_tensor(self._columns, device=self.device)]
+
+    def _agrees(self, way: _Way) -> bool:
+        """Say whether a way gives the same scores as the model's own."""
+        import torch
+
+        length = min(8, self.window)
+        tokens = np.resize(self._columns, (2, length)).astype(np.int64)
+        totals, types = np.full(2, length - 1), np.zeros((2, length), np.int64)
+        columns = np.array([[0, length - 2], [1, 0]])
+        answers = []
+        for each in (way, self._whole):
+            self._way = each
+            try:
+                answers.append(self.forward(tokens, totals, types, columns).float())
+            except (RuntimeError, TypeError, AttributeError, ValueError, IndexError):
+                return False
+        scale = float(answers[1].abs().max()) + 1.0
+        tolerance = scale * (1e-4 if self._model.dtype is torch.float32 else 0.05)
+        return bool(torch.allclose(answers[0], answers[1], rtol=0.0, atol=tolerance))
+
+
+def _places(model: Any) -> int:
+    """Return the largest number of tokens in a row of a model."""
+    places = int(getattr(model.config, "max_position_embeddings", 512) or 512)
+    embedded = getattr(getattr(model.base_model, "embeddings", None), "position_embeddings", None)
+    padding = getattr(embedded, "padding_idx", None)
+    if padding is None and getattr(model.config, "model_type", "") == "mpnet":
+        padding = 1
+    return places if padding is None else places - padding - 1
+
+
+def _hooked(base: Any) -> bool:
+    """Have the attention of the last layer cut its output to masks; False if a model names its parts otherwise.
+
+    After it, the layer works token by token. Its output is cut to masks in threads that are scoring; engines call one
+    model from several threads.
+    """
+    layers = getattr(getattr(base, "encoder", None), "layer", None)
+    attention = getattr(layers[-1], "attention", None) if layers else None
+    with _HOOKING:
+        if attention is not None and attention not in _HOOKED:
+            attention.register_forward_hook(_at_masks)
+            _HOOKED.add(attention)
+    return attention is not None
+
+
+def _at_masks(_module: Any, _given: Any, made: Any) -> Any:
+    """Return an attention's output at masks alone, if this thread has set their positions."""
+    places = getattr(_MASKS, "places", None)
+    if places is None:
+        return None
+    return (made[0][places], *made[1:]) if isinstance(made, tuple) else made[places]
+
+
+def _cut_head(model: Any, tokens: Numbers) -> Callable[[Any], Any] | None:
+    """Return a function from hidden states to scores of some tokens; None if the head is not found."""
+    import torch
+
+    head = _head(model)
+    last = model.get_output_embeddings()
+    if head is None or not isinstance(last, torch.nn.Linear):
+        return None
+    every = len(tokens) == last.out_features and bool((tokens == np.arange(len(tokens))).all())
+    if every:
+        whole: Callable[[Any], Any] = head
+        return whole
+    kept = torch.as_tensor(tokens, device=last.weight.device)
+    cut = torch.nn.Linear(last.in_features, len(tokens), bias=last.bias is not None, device="meta")
+    cut.weight = torch.nn.Parameter(last.weight.detach()[kept].clone(), requires_grad=False)
+    if last.bias is not None:
+        cut.bias = torch.nn.Parameter(last.bias.detach()[kept].clone(), requires_grad=False)
+    return _replaced(head, last, cut)
+
+
+def _replaced(head: Any, old: Any, new: Any) -> Callable[[Any], Any]:
+    """Return a copy of a head in which one module is replaced; everything else is shared."""
+    changed: Callable[[Any], Any] = copy.deepcopy(
+        head, {id(old): new, **{id(part): part for part in head.parameters()}}
+    )
+    return changed
+
+
+def _head(model: Any) -> Any:
+    """Return a model's head as one module, for all known architectures."""
+    import torch
+
+    for name in ("lm_head", "cls", "predictions"):  # RoBERTa and similar models, MPNet; BERT, DeBERTa; ALBERT
+        if hasattr(model, name):
+            return getattr(model, name)
+    chains = (
+        ("head", "decoder"),  # ModernBERT
+        ("generator_predictions", "generator_lm_head"),  # ELECTRA
+        ("vocab_transform", "activation", "vocab_layer_norm", "vocab_projector"),  # DistilBERT
+    )
+    for chain in chains:
+        if all(hasattr(model, name) for name in chain):
+            return torch.nn.Sequential(*(getattr(model, name) for name in chain))
+    return None

@@ -1,0 +1,232 @@
+"""Score positions with a masked language model, many texts at once.
+
+The scores of a text do not depend on other texts of its batch (docs/spec/privacy.md#batch-independence). A row is
+padded to a length that depends on its own tokens, a batch of that length has a fixed number of rows with dummies if
+needed, and no operation mixes rows. If memory runs out, batches of that shape have half the rows from then on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.scoring import Clip
+from dptext_etl_models.inference.masked.layout import Asked, Frame, Layout, Pieces
+from dptext_etl_models.inference.masked.model import MaskedModel
+from dptext_etl_models.inference.masked.steps import Numbers, Script, Session
+
+BUCKET = 8
+"""Rows are padded to a multiple of the first number of tokens, and to a multiple of the second number of masks."""
+_CPU_TOKENS = (256, 512)  # smallest and largest number of tokens of a batch
+_CPU_WORK = 2**31  # tokens times parameters that make a batch worth its overhead
+_CPU_MASKS, _CUDA_MASKS = 128, 2048  # largest number of masks of a batch; each has a score per output
+_CUDA_TOKENS = 2**15
+_SMALL = 2**24  # parameters up to which threads compute a batch each instead of sharing one
+_AT_A_TIME = 8
+
+
+class Shape(NamedTuple):
+    """The shape of a batch: padded tokens and padded masks of a row."""
+
+    length: int
+    masks: int
+
+
+class Batch(NamedTuple):
+    """Rows of one shape for the model.
+
+    Attributes:
+        asked: The draws to score, one row each; rows after these are dummies.
+        shape: Padded tokens and masks of a row.
+        tokens: Token ids, shape (rows, length).
+        totals: Number of real tokens of each row.
+        types: Segment numbers, shape (rows, length).
+        columns: Positions of each row's masks, shape (rows, masks).
+        real: True for masks inside the window, shape (asked rows, masks).
+    """
+
+    asked: Asked
+    shape: Shape
+    tokens: Numbers
+    totals: Numbers
+    types: Numbers
+    columns: Numbers
+    real: npt.NDArray[np.bool_]
+
+
+class Lexicon(NamedTuple):
+    """Words and outputs as token ids.
+
+    Attributes:
+        encode: Turns words into token ids, one list per word.
+        outputs: Token ids of every output in the context of later words; none for the padding of hidden lengths.
+        tokens: Token ids whose scores are those of the outputs, shape (m,), without the padding.
+        pads: True if the last output is the padding, which has no token.
+    """
+
+    encode: Callable[[Sequence[str]], list[Pieces]]
+    outputs: Sequence[Pieces]
+    tokens: Numbers
+    pads: bool
+
+
+class Adjustment(NamedTuple):
+    """An adjustment of scores before they are clipped.
+
+    Attributes:
+        likeness: Weight of the model's clipped scores beside the similarity of words, or None to use scores alone
+            (appendix A of the paper, bounded: docs/spec/privacy.md#dpmlm-appendix-a).
+        excluded: Outputs that get the lowest score in the place of a word (the paper's filter of antonyms).
+    """
+
+    likeness: float | None = None
+    excluded: Callable[[str], Sequence[int]] | None = None
+
+
+class MaskedScorer:
+    """Score positions with a masked language model.
+
+    Args:
+        model: The model with the columns of `lexicon.tokens`.
+        frame: The tokens that the tokenizer puts around a pair of texts.
+        lexicon: Words and outputs.
+        clip: Public range of the model's scores.
+        adjustment: Adjustment of scores, or None.
+    """
+
+    def __init__(
+        self, model: MaskedModel, frame: Frame, lexicon: Lexicon, clip: Clip, adjustment: Adjustment | None = None
+    ) -> None:
+        self.model, self.frame, self.lexicon, self.clip = model, frame, lexicon, clip
+        self.adjustment = adjustment or Adjustment()
+        self.outputs = len(lexicon.tokens) + lexicon.pads
+        self.longest = max(map(len, lexicon.outputs))
+        self.single = None
+        if self.longest == 1 and all(map(len, lexicon.outputs)):
+            self.single = np.array([piece[0] for piece in lexicon.outputs], np.int64)
+        self.most = max(1, (frame.room // 2) // 2)
+        """Largest number of masks of one row; the rest of a copy's half of the window is context."""
+        self._rows: dict[Shape, int] = {}
+        self.likeness = None if self.adjustment.likeness is None else _unit(model.embeddings)
+
+    def open(self, scripts: Sequence[Script]) -> Session:
+        """Start scoring some texts."""
+        from dptext_etl_models.inference.masked.session import MaskedSession
+
+        return MaskedSession(self, scripts)
+
+    def shapes(self, totals: Numbers, masks: Numbers) -> npt.NDArray[np.int64]:
+        """Return the padded tokens and masks of rows, shape (n, 2); they depend on each row alone."""
+        lengths = np.minimum((totals // BUCKET + 1) * BUCKET, self.frame.window)
+        return np.stack([lengths, np.where(masks == 1, 1, -(-masks // BUCKET) * BUCKET)], axis=1)
+
+    def rows(self, shape: Shape) -> int:
+        """Return the number of rows of a batch of a shape on this device."""
+        if shape not in self._rows:
+            if self.model.device.type == "cpu":
+                least, most = _CPU_TOKENS
+                tokens, masks = min(most, max(least, _CPU_WORK // self.model.parameters)), _CPU_MASKS
+            else:
+                tokens, masks = _CUDA_TOKENS, _CUDA_MASKS
+            self._rows[shape] = max(1, min(tokens // shape.length, masks // shape.masks))
+        return self._rows[shape]
+
+    def halve(self, shape: Shape) -> None:
+        """Halve the rows of batches of a shape from now on."""
+        self._rows[shape] = max(1, self.rows(shape) // 2)
+
+    @property
+    def side_by_side(self) -> int:
+        """Return how many batches are computed at a time: several of a small model on a CPU, otherwise one."""
+        import torch
+
+        if self.model.device.type != "cpu" or self.model.parameters > _SMALL:
+            return 1
+        return min(_AT_A_TIME, int(torch.get_num_threads()))
+
+    def batch(self, layout: Layout, asked: Asked, shape: Shape) -> Batch:
+        """Fill a batch with some rows of one shape.
+
+        Args:
+            layout: The texts.
+            asked: The draws to score, at most as many as a batch of that shape has rows.
+            shape: Padded tokens and masks of a row.
+        """
+        rows, count = layout.rows(asked), self.rows(shape)
+        columns = np.zeros((count, shape.masks), np.int64)
+        columns[: len(asked.first)], real = layout.columns(rows, asked, shape.masks)
+        return Batch(asked, shape, *layout.fill(rows, count, shape.length), columns, real)
+
+    def forward(self, batch: Batch) -> Any:
+        """Return the model's scores of the masks inside the window, shape (draws, tokens); any thread may call this.
+
+        What a CPU does with them goes on in numbers of 32 bits, so that they are widened here, in the batch's thread.
+        """
+        import torch
+
+        logits = self.model.forward(batch.tokens, batch.totals, batch.types, batch.columns)
+        with torch.inference_mode():
+            flat = logits.reshape(-1, logits.shape[-1])
+            if not (len(batch.asked.first) == len(batch.tokens) and batch.real.all()):
+                flat = flat[torch.as_tensor(np.flatnonzero(batch.real), device=flat.device)]
+            return flat.float() if flat.device.type == "cpu" and flat.dtype.itemsize < 4 else flat
+
+    def scores(self, batch: Batch, made: Any, layout: Layout, words: Sequence[str]) -> tuple[Numbers, Any]:
+        """Return draws and their scores, adjusted.
+
+        Args:
+            batch: The batch.
+            made: What `forward` made of it.
+            layout: The texts.
+            words: The words of the layout's texts by index, for the similarity or the antonyms of a word.
+
+        Returns:
+            The draws whose masks are inside the window, and their scores, shape (draws, outputs).
+        """
+        import torch
+
+        draws = (batch.asked.first[:, None] + np.arange(batch.shape.masks))[batch.real]
+        with torch.inference_mode():
+            return draws, self._adjusted(made, layout, draws, words)
+
+    def _adjusted(self, scores: Any, layout: Layout, draws: Numbers, words: Sequence[str]) -> Any:
+        import torch
+
+        replaced = layout.replaced[draws].tolist()
+        if self.likeness is not None:
+            low, high = self.clip
+            pieces = [self.lexicon.encode([words[number]])[0] if number >= 0 else [] for number in replaced]
+            like = torch.stack([_mean(self.likeness, piece) for piece in pieces])
+            unit = like @ self.likeness[torch.as_tensor(self.lexicon.tokens, device=like.device)].T
+            scores = unit.clamp(-1.0, 1.0) + self.adjustment.likeness * scores.float().clamp(low, high)
+        if self.adjustment.excluded is not None:
+            for row, number in enumerate(replaced):
+                if number >= 0:
+                    scores[row, list(self.adjustment.excluded(words[number]))] = float("-inf")
+        if self.lexicon.pads:
+            least = scores.new_full((len(scores), 1), float("-inf"))
+            scores = torch.cat([scores, least], dim=1)
+        return scores
+
+    def beyond(self, count: int) -> npt.NDArray[np.float32]:
+        """Return the scores of draws after the end of a text: highest for the padding, lowest for all others."""
+        scores = np.full((count, self.outputs), -np.inf, np.float32)
+        scores[:, -1] = np.inf
+        return scores
+
+
+def _unit(embeddings: Any) -> Any:
+    import torch
+
+    return torch.nn.functional.normalize(embeddings.detach().float(), dim=1)
+
+
+def _mean(embeddings: Any, piece: Pieces) -> Any:
+    import torch
+
+    if not len(piece):
+        return embeddings.new_zeros(embeddings.shape[1])
+    return torch.nn.functional.normalize(embeddings[list(piece)].mean(dim=0), dim=0)

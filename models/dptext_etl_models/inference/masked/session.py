@@ -1,0 +1,144 @@
+"""Queue the rows of texts by shape, and answer with the scores of batches, several under way at a time.
+
+The next batch takes the shape with the most waiting rows, so that few dummies are computed. Answers come in the order
+in which batches were begun, whichever is ready first. A row that cannot be scored fails alone.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from dptext_etl.scoring import Choices
+from dptext_etl_models.inference.masked.layout import Asked, Layout
+from dptext_etl_models.inference.masked.scorer import Batch, MaskedScorer, Shape
+from dptext_etl_models.inference.masked.side_by_side import SideBySide
+from dptext_etl_models.inference.masked.steps import PADDED, Answer, Block, Item, Numbers, Script
+from dptext_etl_models.inference.memory import out_of_memory
+
+_PADS = 256  # draws after the ends of texts that are answered at once
+_WORTH = 0.5  # share of a batch's rows that makes it worth a thread while others are under way
+
+
+class MaskedSession:
+    """Hold the texts that a masked language model is scoring."""
+
+    def __init__(self, scorer: MaskedScorer, scripts: Sequence[Script]) -> None:
+        self._scorer = scorer
+        self._words = [word for script in scripts for word in script.words]
+        self._layout = Layout(scripts, scorer.lexicon.encode(self._words), scorer.frame, scorer.longest)
+        self._inside = np.array([_inside(script.items) for script in scripts], np.int64)
+        self._workers = SideBySide(scorer.side_by_side)
+        self._under_way: deque[tuple[Batch, Future[Any]]] = deque()
+        self._waiting: dict[Shape, list[Asked]] = {}
+        self._beyond: list[tuple[int, int]] = []
+        self._lost: list[Numbers] = []
+
+    def ask(self, blocks: Sequence[Block]) -> None:
+        """Find the rows of some blocks, and queue them by shape."""
+        layout = self._layout
+        given = np.array(blocks, np.int64).reshape(-1, 3)
+        inside = np.minimum(given[:, 2], np.maximum(self._inside[given[:, 0]], given[:, 1]))
+        for record, last, first in zip(given[:, 0].tolist(), given[:, 2].tolist(), inside.tolist(), strict=True):
+            if first < last:
+                self._beyond.extend((record, draw) for draw in range(first, last))
+        given[:, 2] = inside
+        given = given[given[:, 1] < inside]
+        if not len(given):
+            return
+        asked = layout.asked(given, self._scorer.most)
+        shapes = self._scorer.shapes(layout.rows(asked).totals, asked.last - asked.first)
+        kinds, kind = np.unique(shapes, axis=0, return_inverse=True)
+        for number, (length, masks) in enumerate(kinds.tolist()):
+            some = asked.take(np.flatnonzero(kind.ravel() == number))
+            self._waiting.setdefault(Shape(length, masks), []).append(some)
+
+    def answer(self) -> Answer:
+        """Take the batch that was begun first; failed draws get no scores."""
+        if self._beyond:
+            some, self._beyond = self._beyond[:_PADS], self._beyond[_PADS:]
+            records, draws = np.array(some, np.int64).T
+            return Answer(records, draws, self._scorer.beyond(len(some)))
+        if self._lost:
+            return self._answered(self._lost.pop(), None)
+        self._begin()
+        batch, computed = self._under_way.popleft()
+        try:
+            draws, scores = self._scorer.scores(batch, computed.result(), self._layout, self._words)
+        except Exception as exc:  # noqa: BLE001  (models fail in any way, and none may quote or drop a text)
+            if out_of_memory(exc) and len(batch.tokens) > 1:
+                if len(batch.tokens) == self._scorer.rows(batch.shape):
+                    self._scorer.halve(batch.shape)
+                self._waiting.setdefault(batch.shape, []).insert(0, batch.asked)
+                return self.answer()
+            draws, scores = self._one_by_one(batch.asked, batch.shape)
+        missing = np.setdiff1d(_every(batch.asked), draws)
+        if len(missing):
+            self._lost.append(missing)
+            if not len(draws):
+                return self.answer()
+        return self._answered(draws, scores)
+
+    def _begin(self) -> None:
+        """Begin as many batches as are computed at a time; one that is hardly filled waits for more rows."""
+        while self._waiting and len(self._under_way) < self._workers.width:
+            shape = max(self._waiting, key=lambda shape: (self._filled(shape), shape))
+            if self._under_way and self._filled(shape) < _WORTH:
+                return
+            batch = self._scorer.batch(self._layout, self._take(shape), shape)
+            self._under_way.append((batch, self._workers.begin(self._scorer.forward, batch)))
+
+    def put(self, blocks: Sequence[Block], chosen: Sequence[Choices]) -> None:
+        """Write the drawn outputs into the texts' second copies."""
+        self._layout.released(blocks, chosen, self._scorer.lexicon.outputs, self._scorer.single)
+
+    def _answered(self, draws: Numbers, scores: Any) -> Answer:
+        records = np.searchsorted(self._layout.starts, draws, side="right") - 1
+        return Answer(records, draws - self._layout.starts[records], scores)
+
+    def _take(self, shape: Shape) -> Asked:
+        """Take waiting rows of a shape, as many as a batch of it has."""
+        parts, left = self._waiting.pop(shape), self._scorer.rows(shape)
+        taken = []
+        while parts and left:
+            part = parts.pop(0)
+            taken.append(part.take(slice(0, left)))
+            if len(part.first) > left:
+                parts.insert(0, part.take(slice(left, None)))
+            left -= len(taken[-1].first)
+        if parts:
+            self._waiting[shape] = parts
+        return Asked(*(np.concatenate(columns) for columns in zip(*taken, strict=True)))
+
+    def _filled(self, shape: Shape) -> float:
+        return min(1.0, sum(len(part.first) for part in self._waiting[shape]) / self._scorer.rows(shape))
+
+    def _one_by_one(self, asked: Asked, shape: Shape) -> tuple[Numbers, Any]:
+        """Score each row of a failed batch in a batch of its own; rows that fail again get no scores."""
+        draws, scores = [np.zeros(0, np.int64)], []
+        for row in range(len(asked.first)):
+            try:
+                alone = self._scorer.batch(self._layout, asked.take(slice(row, row + 1)), shape)
+                made = self._workers.begin(self._scorer.forward, alone).result()
+                found, row_scores = self._scorer.scores(alone, made, self._layout, self._words)
+            except Exception:  # noqa: BLE001, S112  (uniform draws follow; a reason might quote the text)
+                continue
+            draws.append(found)
+            scores.append(row_scores.float().cpu().numpy())
+        return np.concatenate(draws), np.concatenate(scores) if scores else None
+
+
+def _every(asked: Asked) -> Numbers:
+    """Return all draws of some rows."""
+    counts = asked.last - asked.first
+    inside = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    return np.asarray(np.repeat(asked.first, counts) + inside)
+
+
+def _inside(items: Sequence[Item]) -> int:
+    """Count the draws of a text before its end."""
+    return sum(item.drawn and item.word != PADDED for item in items)

@@ -1,0 +1,347 @@
+"""Draw the positions of texts in order, each given earlier draws, by a masked language model's scores.
+
+One position is one word, one mask and one draw (docs/spec/privacy.md#dpmlm-positions). Positions are drawn in blocks
+from left to right; the scores of a block depend on the text and on the draws of earlier blocks. Order and blocks depend
+only on the number of positions. Two small protocols hide the scorer, which is a language model, or a toy in tests.
+
+A position that cannot be scored is drawn uniformly at the same spend (docs/spec/privacy.md#fail-closed). A text is
+never dropped, and no part of it ever passes through.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dptext_etl.scoring import TOKEN, Choices, Sampler, Slots
+from dptext_etl_models.inference.memory import out_of_memory
+from dptext_etl_models.inference.numbers import without_numbers
+
+log = logging.getLogger("dptext_etl.score")
+
+Numbers = npt.NDArray[np.int64]
+Progress = Callable[[int, int], None]
+"""Function that is called with the number of draws done and the number of all draws."""
+
+INSERTED = -1
+"""Instead of a word's index: the draw replaces no word."""
+PADDED = -2
+"""Instead of a word's index: the draw is after the end of the text, because its length is hidden."""
+_EVERY = 30.0  # seconds between two lines of the log
+
+
+class DrawParameters(NamedTuple):
+    """Parameters of one draw: epsilon, the public range of its scores, and the purpose of its stream."""
+
+    epsilon: float
+    low: float
+    high: float
+    purpose: int = TOKEN
+
+
+class Item(NamedTuple):
+    """One position of a script: a draw, or a word that is kept.
+
+    Attributes:
+        word: Index of the word in its text, `INSERTED` or `PADDED`.
+        drawn: True for a draw, False for a word that is kept.
+        tail: Index of the first word of the text that still follows when this position is drawn.
+    """
+
+    word: int
+    drawn: bool
+    tail: int
+
+
+@dataclass(frozen=True)
+class Script:
+    """A text and its positions, for the model.
+
+    Attributes:
+        words: The words in the form that the model reads.
+        items: The positions in order.
+    """
+
+    words: Sequence[str]
+    items: Sequence[Item]
+
+    @classmethod
+    def plain(cls, words: Sequence[str], kept: Sequence[bool] | None = None, padding: int = 0) -> Script:
+        """Make the script that draws every word that is not kept, and then the padding.
+
+        Args:
+            words: Words of the text.
+            kept: True for each word that is released in clear; None keeps none.
+            padding: Draws after the end of the text, at least 0.
+        """
+        told = kept or [False] * len(words)
+        items = [Item(number, not keep, number + 1) for number, keep in enumerate(told)]
+        return cls(words, items + [Item(PADDED, True, len(words))] * padding)
+
+    @cached_property
+    def draws(self) -> int:
+        """Return the number of draws."""
+        return sum(item.drawn for item in self.items)
+
+
+class Block(NamedTuple):
+    """Draws of one text that see the same earlier draws: all before `first`, and none of the block.
+
+    Attributes:
+        record: Index of the text.
+        first: Index of the first draw in its text.
+        last: Index of the last draw plus one.
+    """
+
+    record: int
+    first: int
+    last: int
+
+
+class Drawn(NamedTuple):
+    """What was drawn of one text.
+
+    Attributes:
+        outputs: Numbers of outputs, in the order of its draws.
+        failed: Draws that no score decided, because the scorer failed on them.
+    """
+
+    outputs: Choices
+    failed: int
+
+
+class Answer(NamedTuple):
+    """Scores of some of the requested draws of one or several texts.
+
+    Attributes:
+        records: Index of the text of each draw, shape (n,).
+        draws: Index of the draw in that text, shape (n,).
+        scores: Scores, shape (n, outputs), any floats, numpy or torch; None if they could not be computed.
+    """
+
+    records: Numbers
+    draws: Numbers
+    scores: Any
+
+
+class Session(Protocol):
+    """A set of texts that a scorer scores."""
+
+    def ask(self, blocks: Sequence[Block]) -> None:
+        """Request the scores of all draws of some blocks."""
+
+    def answer(self) -> Answer:
+        """Return the scores of some requested draws that have no answer yet."""
+
+    def put(self, blocks: Sequence[Block], chosen: Sequence[Choices]) -> None:
+        """Pass on the outputs of complete blocks, for texts that have more blocks."""
+
+
+class Scorer(Protocol):
+    """A scorer of positions.
+
+    Attributes:
+        outputs: Size of the output set, the same at every position of every text.
+    """
+
+    outputs: int
+
+    def open(self, scripts: Sequence[Script]) -> Session:
+        """Start scoring some texts."""
+
+
+def draw(
+    scorer: Scorer,
+    sampler: Sampler,
+    scripts: Sequence[Script],
+    keys: pa.Array,
+    *,
+    parameters: DrawParameters,
+    block: int,
+    epsilons: Sequence[npt.NDArray[np.float64]] | None = None,
+    progress: Progress | None = None,
+) -> list[Drawn]:
+    """Draw every position of every text.
+
+    Where the scorer fails on texts as a whole, they are drawn again in halves, down to the text that it fails on: that
+    one alone is uniform. A draw takes the same integers of its record's stream whoever is scored beside it.
+
+    Args:
+        scorer: Scorer of positions.
+        sampler: Sampler of outputs.
+        scripts: The texts.
+        keys: Record keys, fixed-size binary of 32 bytes, one per text.
+        parameters: Parameters of one draw.
+        block: Number of positions that are drawn together; 1 draws one after the other.
+        epsilons: Epsilon of each draw of each text, if not all take that of the parameters.
+        progress: Called after every batch.
+
+    Returns:
+        One per text.
+    """
+    report = _Report(sum(script.draws for script in scripts), progress)
+    drawn: list[Drawn] = []
+    waiting = [slice(0, len(scripts))]
+    while waiting:
+        some = waiting.pop()
+        law = _Law(sampler, parameters, None if epsilons is None else np.concatenate([[], *epsilons[some]]))
+        drawing = _Drawing(scorer, law, scripts[some], keys[some], block=block, report=report)
+        if drawing.run() or some.stop - some.start < 2:
+            drawn.extend(drawing.finished())
+            continue
+        middle = (some.start + some.stop) // 2
+        waiting += [slice(middle, some.stop), slice(some.start, middle)]
+    return drawn
+
+
+class _Law(NamedTuple):
+    """How outputs are drawn from scores: one epsilon for all draws, or one of each."""
+
+    sampler: Sampler
+    parameters: DrawParameters
+    epsilons: npt.NDArray[np.float64] | None
+
+    def choose(self, scores: Any, slots: Slots, places: Numbers) -> Choices:
+        one, low, high, _ = self.parameters
+        epsilon = one if self.epsilons is None else self.epsilons[places]
+        return self.sampler.choose(scores, slots, epsilon=epsilon, low=low, high=high, **self._stream)
+
+    def choose_uniform(self, slots: Slots, m: int) -> Choices:
+        return self.sampler.choose_uniform(slots, m, **self._stream)
+
+    @property
+    def _stream(self) -> dict[str, int]:
+        purpose = self.parameters.purpose
+        return {} if purpose == TOKEN else {"purpose": purpose}
+
+
+class _Drawing:
+    """Hold the drawn outputs of texts, and the number of answers that each block waits for."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        law: _Law,
+        scripts: Sequence[Script],
+        keys: pa.Array,
+        *,
+        block: int,
+        report: _Report,
+    ) -> None:
+        self._scorer, self._law, self._keys, self._block = scorer, law, keys, block
+        counts = [script.draws for script in scripts]
+        self._counts = np.array(counts, np.int64)
+        self._starts = np.concatenate([[0], np.cumsum(self._counts)]).astype(np.int64)
+        self._drawn = np.zeros(int(self._starts[-1]), np.uint32)
+        self._known = np.zeros(len(self._drawn), bool)
+        self._first = np.zeros(len(scripts), np.int64)  # first draw of each text's current block
+        self._waiting = np.zeros(len(scripts), np.int64)  # draws of the current block without an answer
+        self._scripts = scripts
+        self._failed = np.zeros(len(scripts), np.int64)  # draws of each text that no score decided
+        self._report = report
+
+    def run(self) -> bool:
+        """Draw all texts, and say whether the scorer went through with it."""
+        try:
+            session = self._scorer.open(self._scripts)
+            self._begin(session, np.flatnonzero(self._counts))
+            while self._waiting.any():
+                self._advance(session)
+        except Exception:  # noqa: BLE001  (a scorer fails in any way, and none may quote or drop a text)
+            return False
+        return True
+
+    def finished(self) -> list[Drawn]:
+        """Return what was drawn; what is missing is drawn uniformly."""
+        self._finish_uniformly(np.flatnonzero(~self._known))
+        parts = [self._drawn[first:last] for first, last in pairwise(self._starts.tolist())]
+        return [Drawn(part, failed) for part, failed in zip(parts, self._failed.tolist(), strict=True)]
+
+    def _begin(self, session: Session, records: Numbers) -> None:
+        """Request the next block of some texts."""
+        firsts = self._first[records]
+        lasts = np.minimum(firsts + self._block, self._counts[records])
+        self._waiting[records] = lasts - firsts
+        session.ask([Block(*block) for block in zip(records.tolist(), firsts.tolist(), lasts.tolist(), strict=True)])
+
+    def _advance(self, session: Session) -> None:
+        """Take one answer, draw, and continue the texts whose blocks are complete."""
+        records, draws, scores = session.answer()
+        self._choose(records, draws, scores)
+        finished = np.unique(records)
+        finished = finished[self._waiting[finished] == 0]
+        if len(finished):
+            self._go_on(session, finished)
+
+    def _choose(self, records: Numbers, draws: Numbers, scores: Any) -> None:
+        slots = Slots(self._keys, records.astype(np.uint32), draws.astype(np.uint64))
+        if scores is None or tuple(scores.shape) != (len(records), self._scorer.outputs):
+            chosen = self._law.choose_uniform(slots, self._scorer.outputs)
+            np.add.at(self._failed, records, 1)
+        else:
+            chosen = self._chosen(scores, slots)
+            np.add.at(self._failed, records[without_numbers(scores)], 1)
+        places = self._starts[records] + draws
+        self._drawn[places] = chosen
+        self._known[places] = True
+        np.subtract.at(self._waiting, records, 1)
+        self._report.add(len(records))
+
+    def _chosen(self, scores: Any, slots: Slots) -> Choices:
+        """Draw; if memory runs out, draw half of them at a time, which gives the same outputs."""
+        try:
+            return self._law.choose(scores, slots, self._starts[slots.records] + slots.positions.astype(np.int64))
+        except Exception as exc:
+            if not out_of_memory(exc) or len(slots) == 1:
+                raise
+        half = len(slots) // 2
+        parts = (slice(0, half), slice(half, None))
+        return np.concatenate([self._chosen(scores[part], slots.take(part)) for part in parts])
+
+    def _go_on(self, session: Session, records: Numbers) -> None:
+        firsts = self._first[records]
+        lasts = np.minimum(firsts + self._block, self._counts[records])
+        self._first[records] = lasts
+        more = lasts < self._counts[records]
+        if not more.any():
+            return
+        records, firsts, lasts = records[more], firsts[more], lasts[more]
+        starts = self._starts[records]
+        blocks = [Block(*block) for block in zip(records.tolist(), firsts.tolist(), lasts.tolist(), strict=True)]
+        bounds = zip((starts + firsts).tolist(), (starts + lasts).tolist(), strict=True)
+        session.put(blocks, [self._drawn[first:last] for first, last in bounds])
+        self._begin(session, records)
+
+    def _finish_uniformly(self, places: Numbers) -> None:
+        if len(places):
+            records = np.searchsorted(self._starts, places, side="right") - 1
+            np.add.at(self._failed, records, 1)
+            slots = Slots(self._keys, records.astype(np.uint32), (places - self._starts[records]).astype(np.uint64))
+            self._drawn[places] = self._law.choose_uniform(slots, self._scorer.outputs)
+
+
+class _Report:
+    """Report how many draws are done, and the time for the rest."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self._total, self._progress, self._done = total, progress, 0
+        self._began = self._said = time.monotonic()
+
+    def add(self, draws: int) -> None:
+        self._done = min(self._total, self._done + draws)
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+        now = time.monotonic()
+        if now - self._said >= _EVERY:
+            self._said = now
+            left = (now - self._began) * (self._total - self._done) / self._done
+            log.info("%d of %d words are drawn; about %d s are left", self._done, self._total, left)

@@ -1,0 +1,137 @@
+"""Encode words with a masked language model's tokenizer, and find its tokens that are whole words.
+
+Words are encoded one by one, each as if after a blank; special tokens that a text spells are ordinary text. The output
+set of strict mode is public and depends on the tokenizer alone: every token that is one whole word.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dptext_etl import _kernel
+from dptext_etl.artifacts import Artifact
+from dptext_etl.errors import PolicyError
+from dptext_etl_models.inference import language_model
+from dptext_etl_models.inference.masked.layout import Frame, Pieces
+from dptext_etl_models.inference.masked.steps import Numbers
+from dptext_etl_models.inference.masked.tokens import tokenizer
+
+_KEPT_WORDS = 2**20  # encoded words in the cache for later texts
+_VOCABULARIES: dict[tuple[tuple[str, str], ...], MaskedVocabulary] = {}
+
+
+class MaskedVocabulary:
+    """Encode words with a tokenizer.
+
+    Args:
+        tokenizer: A fast tokenizer of transformers, or `dptext_etl_models.inference.masked.tokens.Tokens`.
+
+    Attributes:
+        mask: Token id of the mask.
+        size: Number of token ids of the tokenizer.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        if tokenizer.mask_token_id is None:
+            raise PolicyError("the model has no mask token", "name a masked language model (RoBERTa, BERT, DeBERTa …)")
+        self._tokenizer, self._backend = tokenizer, tokenizer.backend_tokenizer
+        self.mask = int(tokenizer.mask_token_id)
+        self.size = len(tokenizer)
+        self._special = frozenset(map(int, tokenizer.all_special_ids)) - {tokenizer.unk_token_id}
+        self._pieces: dict[str, Pieces] = {}
+
+    @classmethod
+    def of(cls, files: Mapping[str, Artifact]) -> MaskedVocabulary:
+        """Return the vocabulary of a model, which a process reads once."""
+        key = tuple(item for item in language_model.identity(files) if not item[0].endswith(language_model.WEIGHTS))
+        if key not in _VOCABULARIES:
+            _VOCABULARIES[key] = cls(tokenizer(files))
+        return _VOCABULARIES[key]
+
+    def encode(self, words: Sequence[str]) -> list[Pieces]:
+        """Return the token ids of every word after a blank; an empty list for a word that cannot be encoded."""
+        known = self._pieces
+        new = list({word for word in words if word not in known})
+        if new:
+            if len(known) > _KEPT_WORDS:
+                known = self._pieces = {}
+                new = list(set(words))
+            known.update(zip(new, self._encoded(new), strict=True))
+        return [known[word] for word in words]
+
+    def _encoded(self, words: Sequence[str]) -> list[Pieces]:
+        texts = [f" {word}" for word in words]
+        found = [item.ids for item in self._backend.encode_batch(texts, add_special_tokens=False)]
+        return [
+            piece if self._special.isdisjoint(piece) else self._spelt(word)
+            for word, piece in zip(words, found, strict=True)
+        ]
+
+    def _spelt(self, word: str) -> Pieces:
+        """Encode a word character by character, because it spells a special token."""
+        found = self._backend.encode_batch([f" {word[:1]}", *word[1:]], add_special_tokens=False)
+        return [token for item in found for token in item.ids if token not in self._special]
+
+    def whole_words(self) -> tuple[tuple[str, ...], Numbers]:
+        """Return the texts and the ids of all tokens that are one whole word in lower case, sorted by id.
+
+        A token counts if its text is a single word as the kernel segments texts, and if that word is encoded as this
+        token alone.
+        """
+        texts = self.texts()
+        words = [text if _is_word(text) else None for text in texts]
+        pieces = iter(self.encode([word for word in words if word is not None]))
+        found: dict[str, int] = {}
+        for number, word in enumerate(words):
+            if word is not None and list(next(pieces)) == [number] and number not in self._special:
+                found.setdefault(word, number)
+        return tuple(found), np.array(list(found.values()), np.int64)
+
+    def texts(self) -> list[str]:
+        """Return the text of every token by id, without blanks around it."""
+        return [
+            text.strip()
+            for text in self._backend.decode_batch([[number] for number in range(self.size)], skip_special_tokens=False)
+        ]
+
+    def frame(self, window: int) -> Frame:
+        """Find the tokens that the tokenizer puts around a pair of texts.
+
+        Args:
+            window: Largest number of tokens of a row.
+
+        Raises:
+            PolicyError: The tokenizer has no padding, or only the frame fits into the window.
+        """
+        both = self._backend.encode("a", "a")
+        sides = both.sequence_ids
+        first = [place for place, side in enumerate(sides) if side == 0]
+        second = [place for place, side in enumerate(sides) if side == 1]
+        between = both.ids[first[-1] + 1 : second[0]] or [self._tokenizer.sep_token_id]
+        pad = self._tokenizer.pad_token_id
+        if pad is None or between == [None]:
+            raise PolicyError(
+                "the model's tokenizer has no padding or no separator", "use the tokenizer of a masked language model"
+            )
+        kinds = both.type_ids
+        types = (kinds[0], kinds[first[0]], kinds[second[0] - 1], kinds[second[0]], kinds[-1])
+        frame = Frame(
+            tuple(both.ids[: first[0]]),
+            tuple(between),
+            tuple(both.ids[second[-1] + 1 :]),
+            types,
+            self.mask,
+            pad,
+            window,
+        )
+        if frame.room < 8:
+            raise PolicyError(f"a window of {window} tokens is too small", "give window as 32 or more")
+        return frame
+
+
+def _is_word(text: str) -> bool:
+    """Say whether a text is one word in the form of lookups."""
+    return _kernel.split(text) == [(text, True)] and text == text.lower() and "\u2019" not in text

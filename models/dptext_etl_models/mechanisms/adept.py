@@ -1,0 +1,99 @@
+"""ADePT (corrected) adds noise to the last state of an LSTM that read the text; another LSTM writes a text from it.
+
+Papers: Krishna, Gupta and Dupuy 2021, "ADePT: Auto-encoder based Differentially Private Text Transformation"; Habernal
+2021, "When differential privacy meets NLP: The devil is in the detail". Habernal found that ADePT's Laplace noise is
+not differentially private: two vectors of n numbers clipped to Euclidean norm C can differ by 2 C sqrt(n) in l1 norm,
+not by 2 C (docs/spec/privacy.md#adept). This module scales Laplace noise to the l1 sensitivity, and Gaussian noise to 2
+C by the analytic formula.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Annotated, ClassVar, Self
+
+from pydantic import Field, PositiveInt
+
+from dptext_etl import device
+from dptext_etl.artifacts import Artifact, store
+from dptext_etl.embeddings import WordVectors
+from dptext_etl_models.families.latent import LatentMechanism
+from dptext_etl_models.families.latent.noise import Clip
+from dptext_etl_models.grid_noise import Norm
+from dptext_etl_models.inference import language_model
+from dptext_etl_models.inference.latent.model import LatentModel
+
+_EXAMPLE = "example-adept"
+_FILES = ("config.json", "model.safetensors", "tokenizer.json")
+_WORDS = 400
+
+
+class Adept(LatentMechanism):
+    """ADePT with the noise that its guarantee needs.
+
+    Attributes:
+        model: A folder of `dptext train adept`, or the name of a model that ships.
+        clip: C, the largest Euclidean norm of the vector.
+
+    Example:
+        >>> mechanism = Adept(epsilon=500.0, noise="laplace", model="example-adept")
+        >>> 1 / float(mechanism.scale(1024).rate * 2**16)
+        0.64
+    """
+
+    norm: ClassVar[Norm] = "l2"
+    small_model: ClassVar[str | None] = "english-lstm"
+    model_source: ClassVar[str] = (
+        "train one on public texts in 15 minutes with `dptext train adept --corpus FILE --out FOLDER --scale small`, "
+        "and name it: -p model=FOLDER"
+    )
+
+    model: str = "english-lstm"
+    clip: Clip = 5.0
+    num_beams: Annotated[PositiveInt, Field(le=64)] = 1
+
+    def find_files(self) -> dict[str, Artifact]:
+        """Find the autoencoder's files; build those of the tiny random one."""
+        if self.model == _EXAMPLE:
+            return {f"{language_model.ROLE}{name}": _example(name) for name in _FILES}
+        return super().find_files()
+
+    @cached_property
+    def computing(self) -> device.Computing:
+        """Return the device of the settings at the first call, and always float32."""
+        found = device.computing()
+        return replace(found, dtype="float32", auto=tuple(name for name in found.auto if name != "dtype"))
+
+    @cached_property
+    def latent_model(self) -> LatentModel:
+        """Load the autoencoder in float32 on this machine's device."""
+        from dptext_etl_models.inference.latent.autoencoder import AutoencoderModel, load
+
+        language_model.need_transformers()
+        where = self.computing.device
+        model, tokenizer = language_model.opened(self.model_files, lambda folder: load(folder, where))
+        return AutoencoderModel(model, tokenizer, beams=self.num_beams)
+
+    @classmethod
+    def example(cls) -> Self:
+        """Return the mechanism with a tiny random autoencoder over the first words of the embedded vocabulary."""
+        return cls(epsilon=20.0, n_rec=10_000, model=_EXAMPLE)
+
+
+def _example(name: str) -> Artifact:
+    """Return a file of the tiny random autoencoder; build it if this machine does not have it."""
+
+    def build(out: Path) -> None:
+        from dptext_etl_models.inference.latent.autoencoder import random_autoencoder
+
+        language_model.need_transformers()
+        with tempfile.TemporaryDirectory(prefix="dptext-example-") as folder:
+            random_autoencoder(Path(folder), WordVectors.load(limit=_WORDS).words)
+            out.write_bytes((Path(folder) / name).read_bytes())
+
+    description = {"format": "dptext-example-model/1", "kind": "adept", "file": name, "version": 2}
+    facts = {"provenance": "random weights from a fixed seed; no text was used", "licence": "none needed"}
+    return store(description, build, suffix=Path(name).suffix, **facts)

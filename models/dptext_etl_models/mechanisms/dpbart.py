@@ -1,0 +1,134 @@
+"""DP-BART adds noise to the output of BART's encoder; BART's decoder then writes a text from it.
+
+Paper: Igamberdiev and Habernal 2023, "DP-BART for Privatized Text Rewriting under Local Differential Privacy"
+(paper 003; docs/spec/privacy.md#dpbart). A text is cut and padded to l ids. Its l vectors of d numbers are clipped by
+value, and all get noise. The decoder attends to all of them and writes a text by beam search.
+
+* CLV keeps all columns. PR and PR+ keep the columns that pruning on public text left (`dptext_kept.json` in the model's
+  folder). They need less noise, by the square root of the kept share. PR+ was also trained under noise.
+* The paper prints sigma but calls it sigma squared (0.8958 and 0.4362 at epsilon 500, delta 1e-5, from rounded
+  sensitivities). Its scripts use the classical Gaussian mechanism, whose real epsilon is 5,765 at a claimed epsilon of
+  500. Here the noise is always analytic.
+* The decoder's text does not depend on the input's length: not on l, its mask, or the number of steps.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from typing import Annotated, Any, ClassVar, Literal, Self
+
+from pydantic import Field, PositiveInt
+
+from dptext_etl import device
+from dptext_etl.artifacts import Artifact
+from dptext_etl.errors import PolicyError
+from dptext_etl_models.families.latent import LatentMechanism
+from dptext_etl_models.families.latent.noise import Clip
+from dptext_etl_models.grid_noise import Norm
+from dptext_etl_models.inference import language_model
+from dptext_etl_models.inference.latent.kept import FILE, Kept, read_kept
+from dptext_etl_models.inference.latent.model import LatentModel
+
+_CONFIG = f"{language_model.ROLE}{language_model.CONFIG}"
+_KEPT = f"{language_model.ROLE}{FILE}"
+_WEIGHTS = f"{language_model.ROLE}model.safetensors"
+
+
+class DPBart(LatentMechanism):
+    """DP-BART (paper 003).
+
+    Attributes:
+        variant: "clv": all columns; "pr": those that pruning kept; "pr_plus": the same, trained under noise.
+        length: l, the number of ids per text, the end included; longer texts are cut, shorter ones are padded.
+        clip: C; every number is clipped to [-C, C].
+
+    Example:
+        >>> mechanism = DPBart(epsilon=500.0, delta=1e-5, mode="faithful")
+        >>> round(mechanism.scale(20 * 768).sigma, 4)
+        0.8957
+    """
+
+    norm: ClassVar[Norm] = "value"
+    small_model: ClassVar[str | None] = "english-autoencoder"
+    model_source: ClassVar[str] = "download the usual one on a machine with a network: `hf download facebook/bart-base`"
+
+    variant: Literal["clv", "pr", "pr_plus"] = "clv"
+    model: str = "facebook/bart-base"
+    length: Annotated[PositiveInt, Field(ge=2, le=4096)] = 20
+    clip: Clip = 0.1
+
+    def find_files(self) -> dict[str, Artifact]:
+        """Find the model's files, and the list of kept columns if the variant needs it.
+
+        Raises:
+            PolicyError: The model was not found, or has no such list.
+        """
+        files = super().find_files()
+        if self.variant != "clv":
+            folder = next(iter(files.values())).path.parent
+            if not (folder / FILE).is_file():
+                raise PolicyError(
+                    f'variant "{self.variant}" needs the columns that pruning kept, and this model has no {FILE}',
+                    'train one with `dptext train dpbart-prune`, or take variant = "clv"',
+                )
+            files[_KEPT] = Artifact.open(folder / FILE, provenance="found by pruning on public text")
+        return files
+
+    def configuration(self) -> dict[str, Any]:
+        """As for all latent mechanisms; where `length` is all that a model takes, one id less is read since version 2.
+
+        A place of every row is padding (`inference.latent.sequence_model`).
+        """
+        found = super().configuration()
+        settings = json.loads(self.artifacts()[_CONFIG].path.read_bytes())
+        full = settings.get("max_position_embeddings") == self.length
+        return {**found, "mechanism_version": self.version + 1} if full else found
+
+    @cached_property
+    def kept(self) -> Kept | None:
+        """Return the columns that are used; None for all.
+
+        Raises:
+            ArtifactError: The list was made for other weights.
+            PolicyError: The model was not trained under noise, and the variant is "pr_plus".
+        """
+        if self.variant == "clv":
+            return None
+        files = self.model_files
+        weights = files.get(_WEIGHTS)
+        kept = read_kept(files[_KEPT].path, weights.sha256 if weights else None)
+        if self.variant == "pr_plus" and kept.noise is None:
+            raise PolicyError(
+                'variant "pr_plus" needs a model that was trained under noise, and this one was not',
+                'train it with `dptext train dpbart-noise`, or take variant = "pr"',
+            )
+        return kept
+
+    @cached_property
+    def computing(self) -> device.Computing:
+        """Return device and number type of the settings at the first call; the model stays where it was loaded."""
+        return device.computing()
+
+    @cached_property
+    def latent_model(self) -> LatentModel:
+        """Load the model on this machine's device."""
+        from dptext_etl_models.inference.latent.sequence_model import SequenceModel
+
+        files, kept = self.model_files, self.kept
+        loaded = language_model.sequence_model(files, self.computing.device, self.computing.dtype)
+        width = int(loaded.config.d_model)
+        if kept is not None and kept.width != width:
+            raise PolicyError(f"the kept columns are those of {kept.width}, and this model has {width}")
+        return SequenceModel(
+            loaded,
+            language_model.tokenizer(files),
+            length=self.length,
+            beams=self.num_beams,
+            kept=None if kept is None else kept.columns,
+        )
+
+    @classmethod
+    def example(cls) -> Self:
+        """Return the mechanism with all columns of a tiny random model."""
+        return cls(epsilon=20.0, n_rec=10_000, model="example-bart", length=16, clip=1.0, num_beams=2)

@@ -1,0 +1,124 @@
+"""Make assets of the trainings of latent models: pruned, trained under noise, and the autoencoder of ADePT.
+
+The trainings read only public corpora, so they need no policy, key or ledger. A step that was stopped resumes from its
+checkpoint when it is materialised again.
+"""
+
+# No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import dagster as dg
+
+Done = dg.MaterializeResult[Any]
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """Common settings of the trainings of one code location.
+
+    Attributes:
+        corpora: Parquet files of public texts, "PATH" or "PATH=SHARE".
+        folder: Output folder, with a folder per model.
+        scale: "paper" for the paper's settings, "small" for small models and machines.
+        column: The column of texts.
+        texts: Number of short texts to draw from the corpora.
+        length: Tokens of a text in a release.
+        changes: Settings that differ from the scale's, by training: {"prune": {"steps": 100}}.
+    """
+
+    corpora: Sequence[str]
+    folder: Path
+    scale: Literal["paper", "small"] = "paper"
+    column: str = "text"
+    texts: int = 200_000
+    length: int = 20
+    changes: dict[str, dict[str, Any]] | None = None
+
+    def drawn(self, seed: int) -> tuple[list[str], dict[str, Any]]:
+        """Return the texts of a training, and facts about their corpora."""
+        from dptext_etl_models.training.corpus import Corpus
+        from dptext_etl_models.training.token_rows import public_texts
+
+        found = [Corpus.parse(given, self.column) for given in self.corpora]
+        facts = [{"name": item.name, "sha256": item.sha256, "share": repr(item.share)} for item in found]
+        return public_texts(found, self.length - 2, self.texts, seed), {"corpora": facts}
+
+    def settings(self, training: Any, name: str, **more: Any) -> Any:
+        """Return the settings of a training's module at this scale."""
+        changed = {"length": self.length, **more, **(self.changes or {}).get(name, {})}
+        return replace(training.SMALL if self.scale == "small" else training.Settings(), **changed)
+
+
+def training_assets(
+    trainings: Trainings, *, model: str, epsilons: Sequence[float] = (500.0,), delta: float = 1e-6
+) -> list[dg.AssetsDefinition]:
+    """Return assets that train DP-BART's PR and PR+ models and ADePT's autoencoder.
+
+    Args:
+        trainings: Common settings.
+        model: The BART model to prune: a folder, a model that ships, or a hub name.
+        epsilons: Epsilons of the PR+ models, which are trained from the pruned one.
+        delta: Delta of the releases of PR+.
+
+    Returns:
+        `dpbart_pr`, `dpbart_pr_plus_<epsilon>` and `adept`; the folder of each has its name.
+    """
+    return [_pruned(trainings, model), *(_noisy(trainings, epsilon, delta) for epsilon in epsilons), _adept(trainings)]
+
+
+def _pruned(trainings: Trainings, model: str) -> dg.AssetsDefinition:
+    def train(out: Path, tell: Callable[[Any], None]) -> Any:
+        from dptext_etl_models.training.base_model import Base
+        from dptext_etl_models.training.latent import dpbart_prune
+
+        settings = trainings.settings(dpbart_prune, "prune")
+        texts, facts = trainings.drawn(settings.seed)
+        history = dpbart_prune.train(Base.load(model), texts, settings, out, facts=facts, listener=tell)
+        return settings, {"kept": len(history[max(settings.stages - 2, 0)])}
+
+    return _asset("dpbart_pr", trainings, train, "Columns pruned for DP-BART-PR, trained on public text.")
+
+
+def _noisy(trainings: Trainings, epsilon: float, delta: float) -> dg.AssetsDefinition:
+    def train(out: Path, tell: Callable[[Any], None]) -> Any:
+        from dptext_etl_models.training.base_model import Base
+        from dptext_etl_models.training.latent import dpbart_noise
+
+        settings = trainings.settings(dpbart_noise, "noise", epsilon=epsilon, delta=delta)
+        texts, facts = trainings.drawn(settings.seed)
+        base = Base.load(str(trainings.folder / "dpbart_pr"))
+        return settings, {"steps": dpbart_noise.train(base, texts, settings, out, facts=facts, listener=tell)}
+
+    name = f"dpbart_pr_plus_{epsilon:g}".replace(".", "_")
+    return _asset(name, trainings, train, f"DP-BART-PR+ for epsilon {epsilon:g}.", deps=["dpbart_pr"])
+
+
+def _adept(trainings: Trainings) -> dg.AssetsDefinition:
+    def train(out: Path, tell: Callable[[Any], None]) -> Any:
+        from dptext_etl_models.training.latent import adept
+
+        settings = trainings.settings(adept, "adept")
+        texts, facts = trainings.drawn(settings.seed)
+        return settings, {"steps": adept.train(texts, settings, out, facts=facts, listener=tell)}
+
+    return _asset("adept", trainings, train, "ADePT's LSTM autoencoder, trained on public text.")
+
+
+def _asset(
+    name: str,
+    trainings: Trainings,
+    train: Callable[[Path, Callable[[Any], None]], Any],
+    description: str,
+    *,
+    deps: Sequence[str] = (),
+) -> dg.AssetsDefinition:
+    @dg.asset(name=name, deps=list(deps), description=description, group_name="training", kinds={"pytorch"})
+    def trained(context: dg.AssetExecutionContext) -> Done:
+        settings, found = train(trainings.folder / name, lambda progress: context.log.info(str(progress)))
+        shown = {key: repr(value) for key, value in asdict(settings).items()}
+        return dg.MaterializeResult(metadata={"folder": str(trainings.folder / name), **found, "settings": shown})
+
+    return trained

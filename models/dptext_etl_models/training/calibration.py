@@ -1,0 +1,241 @@
+"""Estimate the range that a model's scores are clipped to, from public text.
+
+The range is (mean, mean + 4 standard deviations) of the scores, as in paper 000. Most tokens of a vocabulary fit
+nowhere, so their scores may all be clipped to the lower end; the scores of fitting tokens reach up to the upper end. If
+the scores have a long upper tail, 4 deviations are too few: all fitting words then score the same, whatever epsilon is.
+The calibration scores the same candidates as the mechanism: whole words behind masks of a pair of texts (DP-MLM), or
+the next token of an answer (DP-Prompt, DP-Paraphrase); the answer here is the text itself. Only sums are kept
+(`training.moments`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl import _kernel, device
+from dptext_etl.artifacts import Artifact
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl_models.inference import language_model
+from dptext_etl_models.inference.clipping import write_clip
+from dptext_etl_models.training.corpus import Corpus
+from dptext_etl_models.training.latent.moments import Moments
+
+Kind = Literal["masked", "causal", "seq2seq"]
+TEMPLATES = {"causal": "{text} >>>>> ", "seq2seq": "Document : {text}\nParaphrase of the document :"}
+"""Default prompts of the mechanisms DP-Paraphrase and DP-Prompt."""
+PERCENTILES = (0.1, 1.0, 5.0, 25.0, 50.0, 75.0, 95.0, 99.0, 99.9, 99.99)
+DTYPE = "float32"
+"""Number type of the estimate, whatever `DPTEXT_DTYPE` says: the range belongs to a model, not to a machine."""
+SPREAD = 4.0
+"""Upper end of the range, in standard deviations above the mean, as in the papers."""
+_MASKS = 4  # masked words per text, each in a row of its own
+_LONGEST = 128  # words of a text that are read
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Hold the estimated moments of a model's scores.
+
+    Attributes:
+        kind: Kind of model.
+        texts: Number of public texts that were scored.
+        moments: Moments of their scores.
+        deviations: Upper end of the range, in standard deviations above the mean.
+    """
+
+    kind: Kind
+    texts: int
+    moments: Moments
+    deviations: float = SPREAD
+
+    @property
+    def clip(self) -> tuple[float, float]:
+        """Return the range: the mean, and the mean plus `deviations` standard deviations."""
+        return self.moments.mean, self.moments.mean + self.deviations * self.moments.sd
+
+    def facts(self, corpora: Mapping[str, str]) -> dict[str, Any]:
+        """Return the facts that the file states beside the range; `corpora` maps file names to hashes."""
+        return {
+            "method": f"mean, mean + {self.deviations:g} standard deviations",
+            "kind": self.kind,
+            "provenance": "public, as declared by whoever ran dptext calibrate",
+            "corpus": dict(corpora),
+            "texts": self.texts,
+            "scores": self.moments.count,
+            "left_out": self.moments.left_out,
+            "mean": self.moments.mean,
+            "sd": self.moments.sd,
+            "least": self.moments.low,
+            "largest": self.moments.high,
+            "percentiles": self.moments.percentiles(PERCENTILES),
+        }
+
+
+def kind_of(files: Mapping[str, Artifact]) -> Kind:
+    """Read the kind of a model from its configuration.
+
+    Raises:
+        PolicyError: The model is neither a masked language model, nor a causal one, nor an encoder-decoder.
+    """
+    found = json.loads(files[language_model.ROLE + language_model.CONFIG].path.read_bytes())
+    names = " ".join(found.get("architectures") or ())
+    if found.get("is_encoder_decoder"):
+        return "seq2seq"
+    if "MaskedLM" in names:
+        return "masked"
+    if "CausalLM" in names or "LMHead" in names:
+        return "causal"
+    raise PolicyError("the model's config.json does not say what kind of model it is", "name it: --kind masked")
+
+
+def estimate(
+    files: Mapping[str, Artifact],
+    texts: Sequence[str],
+    *,
+    kind: Kind | None = None,
+    template: str | None = None,
+    deviations: float = SPREAD,
+    progress: Callable[[int, int], None] | None = None,
+) -> Estimate:
+    """Score public texts and return the mean and spread of the scores.
+
+    Args:
+        files: The model's files by role.
+        texts: Public texts.
+        kind: Kind of model; None reads it from the configuration.
+        template: Prompt of a causal model or an encoder-decoder, with "{text}" in it; None takes the mechanism's.
+        deviations: Upper end of the range, in standard deviations above the mean.
+        progress: Called with the number of texts done and the number of all texts.
+
+    Raises:
+        InputError: No text has anything to score.
+    """
+    read: Kind = kind or kind_of(files)
+    batches = _masked(files, texts) if read == "masked" else _answers(files, texts, read, template or TEMPLATES[read])
+    moments = Moments()
+    done = 0
+    for scored, scores in batches:
+        moments.add(scores)
+        done += scored
+        if progress is not None:
+            progress(done, len(texts))
+    if moments.count < 2:
+        raise InputError("no text of the corpus has anything to score", "name a corpus of longer texts")
+    return Estimate(read, done, moments, deviations)
+
+
+def calibrate(
+    files: Mapping[str, Artifact],
+    corpus: Corpus,
+    out: Path,
+    *,
+    texts: int = 1_000,
+    kind: Kind | None = None,
+    template: str | None = None,
+    deviations: float = SPREAD,
+    progress: Callable[[int, int], None] | None = None,
+) -> Estimate:
+    """Estimate a model's range from texts spread evenly over a public corpus, and write it to the file `out`.
+
+    Args:
+        files: The model's files by role.
+        corpus: Public corpus.
+        out: File to write, `dptext_clip.json` by convention.
+        texts: Number of texts to score, at least 1.
+        kind: Kind of model; None reads it from the configuration.
+        template: Prompt of a causal model or an encoder-decoder, with "{text}" in it; None takes the mechanism's.
+        deviations: Upper end of the range, in standard deviations above the mean.
+        progress: Called with the number of texts done and the number of all texts.
+
+    Returns:
+        The estimate.
+
+    Raises:
+        InputError: No text has anything to score.
+    """
+    found = estimate(
+        files, spread(corpus, texts), kind=kind, template=template, deviations=deviations, progress=progress
+    )
+    write_clip(out, *found.clip, files, found.facts({corpus.path.name: corpus.sha256}))
+    return found
+
+
+def spread(corpus: Corpus, number: int) -> list[str]:
+    """Return texts spread evenly over a corpus; the same corpus always gives the same texts."""
+    step = max(1, len(corpus) // number)
+    return [text for place, text in enumerate(corpus.texts()) if place % step == 0][:number]
+
+
+Batches = Iterator[tuple[int, npt.NDArray[np.floating]]]
+
+
+def _masked(files: Mapping[str, Artifact], texts: Sequence[str]) -> Batches:
+    """Yield scores of whole words behind masks; the model reads the text, then the text with one word masked."""
+    from dptext_etl_models.inference.masked.model import MaskedModel
+    from dptext_etl_models.inference.masked.vocabulary import MaskedVocabulary
+
+    vocabulary = MaskedVocabulary.of(files)
+    _, tokens = vocabulary.whole_words()
+    model = MaskedModel(language_model.masked_model(files, device.device(), DTYPE), tokens, 512)
+    frame = vocabulary.frame(model.window)
+    rng = np.random.default_rng(0)
+    for text in texts:
+        words = [word.lower() for word, is_word in _kernel.split(text) if is_word][:_LONGEST]
+        pieces = [piece for piece in vocabulary.encode(words) if len(piece)]
+        while sum(map(len, pieces)) * 2 > frame.room:
+            pieces.pop()
+        if len(pieces) < 2:
+            continue
+        masked = rng.choice(len(pieces), size=min(_MASKS, len(pieces)), replace=False)
+        first = [number for piece in pieces for number in piece]
+        rows, columns = [], []
+        for word in sorted(masked.tolist()):
+            head = [*frame.before, *first, *frame.between, *(n for piece in pieces[:word] for n in piece)]
+            tail = [*(n for piece in pieces[word + 1 :] for n in piece), *frame.after]
+            columns.append([len(head)])
+            rows.append([*head, frame.mask, *tail])
+        ids = np.full((len(rows), max(map(len, rows)) + 1), frame.pad, np.int64)
+        types = np.full(ids.shape, frame.types[-1], np.int64)
+        sizes = (len(frame.before), len(first), len(frame.between))
+        types[:, : sum(sizes)] = np.repeat(frame.types[:3], sizes)
+        for row, numbers in enumerate(rows):
+            ids[row, : len(numbers)] = numbers
+        totals = np.array([len(numbers) for numbers in rows])
+        yield 1, model.forward(ids, totals, types, np.array(columns)).float().cpu().numpy()
+
+
+def _answers(files: Mapping[str, Artifact], texts: Sequence[str], kind: Kind, template: str) -> Batches:
+    """Yield scores of the next token at every position of an answer, which is the text itself after its prompt."""
+    import torch
+
+    from dptext_etl_models.inference.generative.prompts import Prompts
+
+    continues = kind == "causal"
+    tokenizer = language_model.tokenizer(files)
+    load = language_model.causal_model if continues else language_model.sequence_model
+    model = load(files, device.device(), DTYPE)
+    places = getattr(model.config, "max_position_embeddings", None) or getattr(model.config, "n_positions", None)
+    limit = min(512, int(places or 512)) // 2
+    prompts = Prompts(tokenizer, template, limit, _LONGEST, continued=continues)
+    answers = Prompts(tokenizer, "{text}", limit, _LONGEST, continued=True)
+    start = None if continues else model.config.decoder_start_token_id
+    for text in texts:
+        prompt, answer = prompts.encode([text])[0], answers.encode([text])[0]
+        if not prompt or not answer:
+            continue
+        with torch.inference_mode():
+            if continues:
+                ids = torch.tensor([[*prompt, *answer]], device=model.device)
+                logits = model(input_ids=ids).logits[0, len(prompt) - 1 :]
+            else:
+                asked = torch.tensor([[start, *answer]], device=model.device)
+                ids = torch.tensor([prompt], device=model.device)
+                logits = model(input_ids=ids, decoder_input_ids=asked).logits[0]
+            yield 1, logits.float().cpu().numpy()

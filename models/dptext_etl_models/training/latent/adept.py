@@ -1,0 +1,137 @@
+"""Train the LSTM autoencoder of ADePT with clipped latents (paper 003, sections 3.2 and 4.2, appendix I).
+
+Training clips the latent z = [h; c] to Euclidean norm C, because a decoder that never saw clipped latents cannot read
+them. The vocabulary consists of the most frequent words of the public texts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from dptext_etl_models.inference.latent import autoencoder
+from dptext_etl_models.inference.latent.autoencoder import Autoencoder, AutoencoderModel, Sizes
+from dptext_etl_models.training import resumable
+from dptext_etl_models.training.token_rows import batch, token_rows
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hold the settings of paper 003 where it states them; the embeddings are trained and do not come from GloVe.
+
+    Attributes:
+        vocabulary: Number of token ids, the special ones included.
+        embedding: Coordinates per word.
+        hidden: Coordinates of h, and of c.
+        length: Positions of a text, its end included.
+        clip: C, the bound on the latent's Euclidean norm.
+        rows: Rows per batch.
+        steps: Largest number of steps.
+        rate: Learning rate at its peak; it falls along a cosine.
+        warmup: Steps until the peak.
+        minutes: Time limit in minutes.
+        seed: Seed of weights, batches and dropout.
+    """
+
+    vocabulary: int = 20_000
+    embedding: int = 300
+    hidden: int = 512
+    length: int = 20
+    clip: float = 5.0
+    rows: int = 64
+    steps: int = 200_000
+    rate: float = 1e-3
+    warmup: int = 500
+    minutes: float | None = None
+    seed: int = 13
+
+
+SMALL = Settings(vocabulary=4_000, embedding=96, hidden=192, steps=20_000, rate=3e-3, warmup=100)
+"""Settings for small machines: a training takes some minutes on one core."""
+
+
+def train(
+    texts: Sequence[str],
+    settings: Settings,
+    folder: Path,
+    *,
+    facts: Mapping[str, Any] | None = None,
+    every: int = 1000,
+    listener: resumable.Listener | None = None,
+) -> int:
+    """Train an autoencoder and write it after every checkpoint; resume a training that was stopped.
+
+    Args:
+        texts: Public texts.
+        settings: Sizes and schedule of the training.
+        folder: Output folder for config.json, model.safetensors, tokenizer.json, training.json and the checkpoints.
+        facts: Facts about the corpus, written into config.json.
+        every: Steps between checkpoints.
+        listener: Called with the progress.
+
+    Returns:
+        Number of steps done.
+    """
+    tokenizer = autoencoder.word_tokenizer(common_words(texts, settings.vocabulary - len(autoencoder.SPECIAL)))
+    torch.manual_seed(settings.seed)
+    sizes = Sizes(tokenizer.get_vocab_size(), settings.embedding, settings.hidden, settings.length)
+    model = Autoencoder(sizes)
+    reader = AutoencoderModel(model, tokenizer)
+    rows = token_rows(lambda some: reader.targets(some).numpy(), texts, settings.length)
+
+    def loss_at(step: int) -> Tensor:
+        return loss(model, batch(rows, settings.rows, settings.seed, step), settings.clip)
+
+    def saved(step: int) -> None:
+        made = {**(facts or {}), "training": "adept", "steps": step}
+        autoencoder.save(folder, model, tokenizer, clip=settings.clip, settings=asdict(settings), **made)
+        about = {**made, "training_provenance": "public", "settings": asdict(settings)}
+        (folder / "training.json").write_text(json.dumps(about, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+    schedule = resumable.Schedule(settings.steps, settings.rate, warmup=settings.warmup, minutes=settings.minutes)
+    checkpoint = resumable.Checkpoint(
+        folder / resumable.FOLDER / "adept.safetensors", resumable.identity({**asdict(settings), "minutes": None}, rows)
+    )
+    reports = resumable.Reports("adept", every=every, listener=listener, saved=saved)
+    return resumable.run(model, loss_at, schedule, checkpoint, reports)
+
+
+def loss(model: Autoencoder, rows: np.ndarray[Any, np.dtype[np.int32]], clip: float) -> Tensor:
+    """Return the mean cross-entropy of writing the rows from their clipped latents.
+
+    Args:
+        model: The model that is trained.
+        rows: Target token ids, shape (rows, length): words, then an end, then padding.
+        clip: C, the bound on the latent's Euclidean norm.
+    """
+    targets = torch.from_numpy(rows.astype(np.int64))
+    latents = autoencoder.clipped(model.encode(in_front(targets)), clip)
+    start = torch.full((len(targets), 1), autoencoder.START)
+    written = torch.cat([start, targets[:, :-1]], dim=1)
+    out, _ = model.decoder(model.embedding(written), model.state(latents))
+    counted = targets != autoencoder.PAD
+    return torch.nn.functional.cross_entropy(model.scores(out[counted]), targets[counted])
+
+
+def in_front(targets: Tensor) -> Tensor:
+    """Move the padding of the rows to the front, as the encoder reads them."""
+    padding = (targets == autoencoder.PAD).long()
+    return targets.gather(1, padding.argsort(dim=1, descending=True, stable=True))
+
+
+def common_words(texts: Sequence[str], count: int) -> list[str]:
+    """Return the most frequent words and punctuation marks in lower case; ties are in alphabetical order."""
+    plain = autoencoder.word_tokenizer(())
+    counts: Counter[str] = Counter()
+    for text in texts:
+        words = plain.pre_tokenizer.pre_tokenize_str(plain.normalizer.normalize_str(text))
+        counts.update(word for word, _ in words)
+    return sorted(counts, key=lambda word: (-counts[word], word))[:count]

@@ -1,0 +1,215 @@
+"""Train a small BART model from scratch on public text, so that it rebuilds short English texts.
+
+DP-BART (paper 003, section 3.3) needs a checkpoint whose decoder rebuilds the input from clipped latents. This module
+trains a small one with the steps of the mechanism: rows have constant length, the encoder has its own mask, the latents
+are clipped by value and get a little noise, and the decoder attends to every position. A part of every batch consists
+of rows of random tokens, so that the model learns to copy unknown names as well.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from dptext_etl_models.inference.latent.sequence_model import SequenceModel
+from dptext_etl_models.training import resumable
+from dptext_etl_models.training.copying_bart import Sizes, copying_bart
+from dptext_etl_models.training.latent import path as latent_path
+from dptext_etl_models.training.token_rows import Rows, batch, random_rows, token_rows
+from dptext_etl_models.training.words.vocabulary import END, PADDING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_SPECIAL = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hold the settings of a training; the model that ships was made with the defaults.
+
+    Attributes:
+        vocabulary: Number of tokens, the tokenizer's alphabet of bytes included.
+        length: Tokens per row, the end included; the latent has this many rows.
+        width: Columns of the latent.
+        layers: Layers of the encoder, and of the decoder.
+        heads: Attention heads per layer.
+        inner: Width of the feed-forward layers.
+        clip: Bound of the latents: they are clipped to [-clip, clip].
+        noise: Largest standard deviation of the noise on the latents, in units of `clip`.
+        random: Share of rows of random tokens in a batch, from 0 to 1.
+        rows: Rows per batch.
+        steps: Largest number of steps.
+        rate: Learning rate at its peak.
+        warmup: Steps until the peak.
+        minutes: Time limit in minutes.
+        seed: Seed of weights, batches, noise and dropout.
+    """
+
+    vocabulary: int = 6144
+    length: int = 20
+    width: int = 128
+    layers: int = 2
+    heads: int = 4
+    inner: int = 384
+    clip: float = 0.1
+    noise: float = 0.3
+    random: float = 0.3
+    rows: int = 64
+    steps: int = 8000
+    rate: float = 2.5e-3
+    warmup: int = 100
+    minutes: float | None = None
+    seed: int = 11
+
+
+def train_tokenizer(texts: Iterable[str], size: int) -> Any:
+    """Train a byte-level BPE tokenizer that lower-cases; it encodes any text without unknown tokens.
+
+    Args:
+        texts: Public texts.
+        size: Number of tokens.
+
+    Returns:
+        A tokenizer of transformers. It ends every row with `</s>` and puts nothing at the start, since every position
+        of the latent costs noise.
+    """
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    tokenizer.decoder = decoders.Sequence([decoders.ByteLevel(), decoders.Strip(content=" ", left=1, right=0)])
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, special_tokens=list(_SPECIAL), initial_alphabet=alphabet, show_progress=False, min_frequency=3
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", END)]
+    )
+    names = dict(zip(("bos_token", "pad_token", "eos_token", "unk_token", "mask_token"), _SPECIAL, strict=True))
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names)
+
+
+def tokenizer_in(folder: Path, texts: Sequence[str], size: int) -> Any:
+    """Return the tokenizer that an earlier training left in the folder, or train one and save it there.
+
+    Args:
+        folder: Folder of the model.
+        texts: Public texts.
+        size: Number of tokens.
+    """
+    from transformers import PreTrainedTokenizerFast
+
+    if (folder / "tokenizer.json").exists():
+        return PreTrainedTokenizerFast.from_pretrained(folder)
+    tokenizer = train_tokenizer(texts, size)
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def new_model(tokenizer: Any, settings: Settings) -> Any:
+    """Return an untrained model whose positions are sinusoids and whose latents have unit size."""
+    torch.manual_seed(settings.seed)
+    return copying_bart(
+        len(tokenizer),
+        Sizes(settings.width, settings.layers, settings.heads, settings.inner, places=settings.length + 4),
+    )
+
+
+def scale_latents(model: Any, factor: float) -> None:
+    """Multiply the latents by `factor`, and the weights that read them by its inverse; the output stays the same."""
+    with torch.no_grad():
+        norm = model.model.encoder.layers[-1].final_layer_norm
+        norm.weight.mul_(factor)
+        norm.bias.mul_(factor)
+        for layer in model.model.decoder.layers:
+            layer.encoder_attn.k_proj.weight.div_(factor)
+            layer.encoder_attn.v_proj.weight.div_(factor)
+
+
+def train(
+    tokenizer: Any,
+    texts: Sequence[str],
+    settings: Settings,
+    folder: Path,
+    *,
+    facts: Mapping[str, Any] | None = None,
+    every: int = 500,
+    listener: resumable.Listener | None = None,
+) -> int:
+    """Train a model and write it to `folder`; resume a training that was stopped.
+
+    Args:
+        tokenizer: Tokenizer of `train_tokenizer`.
+        texts: Public texts; they are cut after `settings.length` tokens.
+        settings: Sizes and schedule of the training.
+        folder: Output folder; the model (config.json, model.safetensors, tokenizer) is written after every checkpoint.
+        facts: Facts about the corpus, written beside the model.
+        every: Steps between checkpoints.
+        listener: Called with the progress.
+
+    Returns:
+        Number of steps done.
+    """
+    model = new_model(tokenizer, settings)
+    read = SequenceModel(model, tokenizer, length=settings.length)
+    rows = token_rows(lambda some: read.ids(some).ids.numpy(), texts, settings.length)
+    path = latent_path.Path(1.0, sigma=settings.noise, spread=True)
+
+    def loss_at(step: int) -> Tensor:
+        noise = torch.Generator().manual_seed(settings.seed * 1_000_003 + step)
+        return latent_path.loss(model, _mixed(rows, settings, len(tokenizer), step), path, noise)
+
+    schedule = resumable.Schedule(
+        settings.steps, settings.rate, warmup=settings.warmup, decay=0.01, minutes=settings.minutes
+    )
+    checkpoint = resumable.Checkpoint(
+        folder / resumable.FOLDER / "bart.safetensors", resumable.identity({**asdict(settings), "minutes": None}, rows)
+    )
+
+    def saved(step: int) -> None:
+        write(model, tokenizer, settings, folder, {**(facts or {}), "steps": step})
+
+    reports = resumable.Reports("bart", every=every, listener=listener, saved=saved)
+    return resumable.run(model, loss_at, schedule, checkpoint, reports)
+
+
+def write(model: Any, tokenizer: Any, settings: Settings, folder: Path, facts: Mapping[str, Any]) -> None:
+    """Write the model in its present state, in half precision, with its tokenizer and the facts of its training.
+
+    Args:
+        model: The model; a copy is scaled so that its latents have the size of `settings.clip`.
+        tokenizer: The model's tokenizer.
+        settings: Settings of the training.
+        folder: Output folder.
+        facts: Facts about the corpus and the training.
+    """
+    scaled = copy.deepcopy(model)
+    scale_latents(scaled, settings.clip)
+    scaled.half().save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    (folder / "training.json").write_text(
+        json.dumps({**facts, "settings": asdict(settings)}, indent=2) + "\n", encoding="utf-8"
+    )
+
+
+def _mixed(rows: Rows, settings: Settings, vocabulary: int, step: int) -> Rows:
+    made = round(settings.random * settings.rows)
+    draw = np.random.default_rng((settings.seed, step, 1))
+    ids = range(len(_SPECIAL), vocabulary)
+    return np.concatenate(
+        [
+            batch(rows, settings.rows - made, settings.seed, step),
+            random_rows((made, settings.length), ids, (END, PADDING), draw),
+        ]
+    )

@@ -1,0 +1,251 @@
+"""Train a small masked language model on public text, so that DP-MLM runs without a hub.
+
+The model is a RoBERTa of a few million weights whose vocabulary consists of whole words. It learns quickly on a CPU for
+four reasons: examples are short, the head runs at masked positions alone, the embeddings start from word vectors (the
+embedded `english-20k`), and the bias starts at the words' frequencies. docs/models.md says which larger models to use
+for real work.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dptext_etl.errors import InputError, PolicyError
+from dptext_etl_models.training.corpus import Corpus, clean, held_out
+from dptext_etl_models.training.masked.examples import NOTHING, Examples, Recipe
+from dptext_etl_models.training.masked.start import started
+from dptext_etl_models.training.words.vocabulary import END, MASK, PADDING, SPECIAL, START, UNKNOWN, build, count_words
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+    from torch import Tensor
+    from transformers import RobertaConfig, RobertaForMaskedLM
+
+    from dptext_etl_models.training.resumable import Listener
+
+log = logging.getLogger("dptext_etl_models.training")
+FACTS = "training.json"
+"""File in the output folder that says how the model was made."""
+_TOKENIZER = "tokenizer.json"
+_COUNTS = "words.json"
+_POOL = 100  # batches that are made together
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hold the settings of a training; the model that ships was made with the defaults.
+
+    Attributes:
+        vocabulary: Number of entries of the tokenizer.
+        pieces: Number of these entries that are pieces of words.
+        hidden: Width of the model.
+        layers: Number of layers.
+        heads: Attention heads per layer.
+        inner: Width of the feed-forward layers.
+        recipe: How examples are made; its `long` is the longest input.
+        tokens: Ids per batch.
+        steps: Largest number of steps.
+        minutes: Time limit in minutes; None for no limit.
+        rate: Learning rate at its peak.
+        warmup: Steps until the peak.
+        decay: Weight decay.
+        seed: Seed of weights and examples.
+    """
+
+    vocabulary: int = 14_000
+    pieces: int = 1_000
+    hidden: int = 192
+    layers: int = 3
+    heads: int = 6
+    inner: int = 768
+    recipe: Recipe = field(default_factory=Recipe)
+    tokens: int = 2_048
+    steps: int = 20_000
+    minutes: float | None = None
+    rate: float = 1e-3
+    warmup: int = 200
+    decay: float = 0.01
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Held:
+    """Hold the texts of corpora: those to train on, and those held out.
+
+    Attributes:
+        train: Texts and share of each corpus.
+        examined: Held-out texts by the name of the corpus.
+        hashes: Hash of every file.
+    """
+
+    train: list[tuple[list[str], float]]
+    examined: dict[str, list[str]]
+    hashes: dict[str, str]
+
+
+def read(corpora: Sequence[Corpus], examined: Sequence[Corpus] = ()) -> Held:
+    """Read the corpora into memory; hold out two texts in a hundred, and all texts of the corpora `examined`.
+
+    Raises:
+        InputError: A file cannot be read, or a corpus has no texts.
+    """
+    train, kept = [], {}
+    for corpus in corpora:
+        texts: tuple[list[str], list[str]] = ([], [])
+        for text in corpus.texts():
+            texts[held_out(text)].append(text)
+        if not texts[False]:
+            raise InputError(f"the corpus {corpus.name} has no texts to train on", "name a file of public texts")
+        train.append((texts[False], corpus.share))
+        kept[corpus.name] = texts[True]
+    for corpus in examined:
+        kept[corpus.name] = list(corpus.texts())
+    return Held(train, kept, {corpus.path.name: corpus.sha256 for corpus in (*corpora, *examined)})
+
+
+def frequencies(held: Held) -> Counter[str]:
+    """Count the words of the texts to train on, each corpus weighted by its share."""
+    counted = [(count_words(map(clean, texts)), share) for texts, share in held.train]
+    whole = sum(counts.total() for counts, _ in counted)
+    parts = sum(share for _, share in held.train)
+    mixed: Counter[str] = Counter()
+    for counts, share in counted:
+        factor = whole * share / parts / max(1, counts.total())
+        for word, count in counts.items():
+            mixed[word] += max(1, round(count * factor))
+    return mixed
+
+
+def train(
+    held: Held, out: Path, settings: Settings, *, listener: Listener | None = None, every: int = 500, told: int = 50
+) -> dict[str, Any]:
+    """Train, or resume from the checkpoint in `out`; write the model in half precision.
+
+    Args:
+        held: Texts from `read`.
+        out: Output folder for `config.json`, `model.safetensors`, the tokenizer and `training.json`; it holds
+            `checkpoint/` until the training ends.
+        settings: Sizes and schedule of the training.
+        listener: Called with the progress.
+        every: Steps between checkpoints; the model is written with each of them.
+        told: Steps between reports.
+
+    Returns:
+        Facts: settings, corpora, steps.
+
+    Raises:
+        PolicyError: The folder holds a training with other settings or corpora.
+    """
+    import torch
+
+    from dptext_etl_models.training.resumable import Checkpoint, Reports, Schedule, identity, run
+
+    work = out / "checkpoint"
+    work.mkdir(parents=True, exist_ok=True)
+    about = {"settings": asdict(replace(settings, minutes=None)), "corpora": held.hashes}
+    _same_training(work / FACTS, about)
+    tokenizer, counts = _tokenizer(work, held, settings)
+    model = started(_shape(tokenizer.get_vocab_size(), settings), tokenizer, counts, settings.seed)
+    shown: dict[str, Any] = {"recipe": settings.recipe, "tokens": settings.tokens, "seed": settings.seed}
+    examples = Examples(held.train, tokenizer, **shown, pool=min(_POOL, settings.steps))
+
+    def loss_at(step: int) -> Tensor:
+        batch = examples[step]
+        parts = (batch.ids, batch.labels, batch.attended, batch.types)
+        ids, labels, attended, types = (torch.from_numpy(item) for item in parts)
+        mask = None if attended.all() else attended
+        hidden = model.roberta(input_ids=ids, attention_mask=mask, token_type_ids=types).last_hidden_state
+        asked = labels != NOTHING
+        return torch.nn.functional.cross_entropy(model.lm_head(hidden[asked]), labels[asked])
+
+    def saved(steps: int) -> None:
+        _write(out, model, tokenizer, settings, {**facts, "steps": steps})
+
+    facts: dict[str, Any] = {"settings": asdict(settings), "corpora": held.hashes, "unigrams": _most(counts)}
+    schedule = Schedule(settings.steps, settings.rate, settings.warmup, decay=settings.decay, minutes=settings.minutes)
+    checkpoint = Checkpoint(work / "state.safetensors", identity(about))
+    reports = Reports("masked-lm", every=every, told=told, listener=listener, saved=saved)
+    steps = run(model, loss_at, schedule, checkpoint, reports)
+    return {**facts, "steps": steps}
+
+
+def _most(counts: Counter[str]) -> list[str]:
+    """Return the ten most frequent words, which are the best guesses without context."""
+    return [word for word, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:10]]
+
+
+def _same_training(path: Path, about: dict[str, Any]) -> None:
+    text = json.dumps(about, indent=1, sort_keys=True)
+    if path.exists() and path.read_text(encoding="utf-8") != text:
+        raise PolicyError(
+            f"the folder {path.parent.parent} holds a training with other settings or corpora",
+            "name another --out, or delete its folder checkpoint to begin anew",
+        )
+    path.write_text(text, encoding="utf-8")
+
+
+def _tokenizer(work: Path, held: Held, settings: Settings) -> tuple[Tokenizer, Counter[str]]:
+    """Build the tokenizer, or read the one of the training that is resumed."""
+    from tokenizers import Tokenizer
+
+    if (work / _COUNTS).exists():
+        return Tokenizer.from_file(str(work / _TOKENIZER)), Counter(
+            json.loads((work / _COUNTS).read_text(encoding="utf-8"))
+        )
+    counts = frequencies(held)
+    made = build(counts, settings.vocabulary, min(settings.pieces, settings.vocabulary // 10))
+    made.save(str(work / _TOKENIZER))
+    known = made.get_vocab()
+    kept = Counter({word: count for word, count in counts.items() if word in known})
+    (work / _COUNTS).write_text(json.dumps(kept), encoding="utf-8")
+    return made, kept
+
+
+def _shape(size: int, settings: Settings) -> RobertaConfig:
+    """Return the configuration of a model with `size` entries."""
+    from transformers import RobertaConfig
+
+    return RobertaConfig(
+        vocab_size=size,
+        hidden_size=settings.hidden,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.heads,
+        intermediate_size=settings.inner,
+        max_position_embeddings=settings.recipe.long + PADDING + 1,
+        type_vocab_size=2,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+        layer_norm_eps=1e-5,
+        bos_token_id=START,
+        pad_token_id=PADDING,
+        eos_token_id=END,
+        tie_word_embeddings=True,
+        attn_implementation="sdpa",
+    )
+
+
+def _write(
+    out: Path, model: RobertaForMaskedLM, tokenizer: Tokenizer, settings: Settings, facts: dict[str, Any]
+) -> None:
+    """Write the model in its present state, in half precision, in the format of transformers."""
+    import copy
+
+    from transformers import PreTrainedTokenizerFast
+    from transformers.utils import logging as library
+
+    library.disable_progress_bar()
+    copy.deepcopy(model).half().save_pretrained(out)
+    names = {"bos": START, "cls": START, "pad": PADDING, "eos": END, "sep": END, "unk": UNKNOWN, "mask": MASK}
+    PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=settings.recipe.long,
+        clean_up_tokenization_spaces=False,
+        **{f"{name}_token": SPECIAL[number] for name, number in names.items()},
+    ).save_pretrained(out)
+    (out / FACTS).write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")

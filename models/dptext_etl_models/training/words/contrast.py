@@ -1,0 +1,124 @@
+"""Learn word vectors whose sums tell texts that stand side by side from others (contrastive training).
+
+The encoder of a corpus sums weighted vectors of words (docs/spec/surrogate.md#words-encoder). Here these vectors
+learn: of a batch of pairs, each text shall be nearest to its own partner among all partners (InfoNCE; van den Oord et
+al. 2018, "Representation Learning with Contrastive Predictive Coding"). Only directions learn; a word's weight follows
+from how often the corpus uses it, as in `corpora.learning`. So the result is a file of word vectors like any other,
+and the encoder stays a sum of integers that the kernel computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dptext_etl.corpora.learning import SMOOTHING
+from dptext_etl.embeddings import WordVectors
+from dptext_etl_models.training.words.adjacent import Pair, Words
+
+Reals = npt.NDArray[np.float64]
+
+_CHOICES = 500
+_TOLD = 100  # steps
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hold the settings of the training.
+
+    Attributes:
+        steps: Number of steps.
+        batch: Pairs of a step; each text is told from so many partners.
+        temperature: Cosines are divided by it.
+        rate: Learning rate of Adam at the start; it falls to 0 in a straight line.
+        seed: Of the order of pairs.
+    """
+
+    steps: int = 500
+    batch: int = 512
+    temperature: float = 0.05
+    rate: float = 1e-3
+    seed: int = 0
+
+
+def fit(
+    vectors: WordVectors, pairs: Sequence[Pair], settings: Settings, progress: Callable[[str], None] = lambda _: None
+) -> Reals:
+    """Return learned vectors of length 1, shape (words, dimensions).
+
+    Args:
+        vectors: The vectors to begin with.
+        pairs: Numbers of the words of texts that stand side by side.
+        settings: Numbers.
+        progress: Is told the loss now and then.
+    """
+    import torch
+
+    batch = min(settings.batch, len(pairs))
+    weights = torch.tensor(word_weights(len(vectors), pairs), dtype=torch.float32)
+    table = torch.tensor(_unit(vectors.vectors.astype(np.float64)), dtype=torch.float32).requires_grad_()
+    learning = torch.optim.Adam([table], lr=settings.rate)
+    random = np.random.default_rng(settings.seed)
+    common = torch.zeros(table.shape[1])
+    order, lost = np.zeros(0, np.int64), 0.0
+    for step in range(settings.steps):
+        if len(order) < batch:
+            order = random.permutation(len(pairs))
+        chosen, order = order[:batch], order[batch:]
+        unit = torch.nn.functional.normalize(table, dim=1)
+        sides = [_sums(unit, weights, [pairs[number][side] for number in chosen]) for side in (0, 1)]
+        mean = torch.cat(sides).detach().mean(0)
+        common = mean if step == 0 else 0.99 * common + 0.01 * mean
+        first, second = (torch.nn.functional.normalize(side - common, dim=1) for side in sides)
+        cosines = first @ second.T / settings.temperature
+        own = torch.arange(batch)
+        loss = torch.nn.functional.cross_entropy(cosines, own) + torch.nn.functional.cross_entropy(cosines.T, own)
+        learning.zero_grad()
+        loss.backward()
+        learning.step()
+        learning.param_groups[0]["lr"] = settings.rate * (1 - (step + 1) / settings.steps)
+        lost += float(loss.detach()) / 2
+        if (step + 1) % _TOLD == 0:
+            progress(f"step {step + 1:,} of {settings.steps:,}: loss {lost / _TOLD:.3f}")
+            lost = 0.0
+    return _unit(table.detach().double().numpy())
+
+
+def partners_found(vectors: npt.NDArray[Any], weights: Reals, pairs: Sequence[Pair]) -> float:
+    """Return the share of texts that are nearest to their own partner, of all partners among up to 500 pairs.
+
+    Args:
+        vectors: Vectors of words, of any lengths, shape (words, dimensions).
+        weights: Weight of every word, shape (words,).
+        pairs: Pairs that were held out, one at least.
+    """
+    some, table = pairs[:_CHOICES], _unit(vectors.astype(np.float64))
+    first, second = (np.stack([weights[pair[side]] @ table[pair[side]] for pair in some]) for side in (0, 1))
+    common = np.concatenate([first, second]).mean(axis=0)
+    cosines = _unit(first - common) @ _unit(second - common).T
+    return float((cosines.argmax(axis=1) == np.arange(len(some))).mean())
+
+
+def word_weights(words: int, pairs: Sequence[Pair]) -> Reals:
+    """Return the weight a / (a + f) of every word, f being its share of all words of the pairs, shape (words,)."""
+    shares = np.bincount(np.concatenate([text for pair in pairs for text in pair]), minlength=words).astype(np.float64)
+    weights: Reals = SMOOTHING / (SMOOTHING + shares / shares.sum())
+    return weights
+
+
+def _sums(table: Any, weights: Any, texts: Sequence[Words]) -> Any:
+    """Return the weighted sum of the vectors of each text's words, shape (texts, dimensions)."""
+    import torch
+
+    words = torch.tensor(np.concatenate(texts))
+    starts = torch.tensor(np.cumsum([0, *(len(text) for text in texts[:-1])]))
+    return torch.nn.functional.embedding_bag(words, table, starts, mode="sum", per_sample_weights=weights[words])
+
+
+def _unit(table: Reals) -> Reals:
+    unit: Reals = table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    return unit

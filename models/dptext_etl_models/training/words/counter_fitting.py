@@ -1,0 +1,93 @@
+"""Move word vectors so that synonyms come near and antonyms part (counter-fitting).
+
+Paper: Mrkšić et al. 2016, "Counter-fitting Word Vectors to Linguistic Constraints", section 2. Three pulls act on unit
+vectors: antonyms push each other off until their cosine is at most 0, synonyms draw each other near, and words that
+were near stay near. The paper steps pair by pair in random order; here every pull of a pass acts at once, so that equal
+inputs give equal vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from dptext_etl.embeddings import WordVectors
+from dptext_etl_models.training.words.thesaurus import Pairs, Thesaurus
+
+Reals = npt.NDArray[np.float64]
+_SAME = 1e-6  # cosines that differ by less did not change: rounding must not pull
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Hold the settings of counter-fitting.
+
+    Attributes:
+        passes: Number of passes.
+        step: Step of a pull, in units of length; the paper takes 0.1 times 0.1.
+        antonyms: Weight of the push between antonyms.
+        synonyms: Weight of the pull between synonyms.
+        neighbours: Weight of the pull between words that were near.
+        near: Number of nearest words that count as near.
+        margin: Cosine that antonyms shall not exceed.
+        gain: How much the cosines of near words may grow. With 0, as in the paper, nearness is only kept; a little more
+            lets words follow their neighbours that have synonyms, and gave better releases (the card says how much).
+    """
+
+    passes: int = 20
+    step: float = 0.1
+    antonyms: float = 1.0
+    synonyms: float = 0.3
+    neighbours: float = 1.0
+    near: int = 10
+    margin: float = 0.0
+    gain: float = 0.1
+
+
+def fit(vectors: WordVectors, pairs: Thesaurus, settings: Settings) -> Reals:
+    """Return moved vectors of length 1, shape (words, dimensions).
+
+    Args:
+        vectors: The vectors to begin with.
+        pairs: Synonyms and antonyms, by place in the vocabulary.
+        settings: Weights and numbers.
+    """
+    start = _unit(vectors.vectors.astype(np.float64))
+    near = min(settings.near, len(vectors) - 1)
+    nearest = vectors.nearest(slice(None), near, "cosine")
+    around = np.stack([np.repeat(np.arange(len(vectors)), near), np.asarray(nearest).ravel()], axis=1)
+    around = np.unique(np.sort(around[around[:, 0] != around[:, 1]], axis=1), axis=0)
+    apart = set(map(tuple, pairs.antonyms.tolist()))
+    around = np.array([pair for pair in around.tolist() if tuple(pair) not in apart], np.int64).reshape(-1, 2)
+    was = _cosines(start, around)
+    moved = start
+    for _ in range(settings.passes):
+        close = _cosines(moved, pairs.antonyms) > settings.margin
+        far = _cosines(moved, pairs.synonyms) < 1.0
+        lost = _cosines(moved, around) < was + settings.gain - _SAME
+        pull = (
+            settings.synonyms * _matrix(pairs.synonyms[far], len(vectors))
+            + settings.neighbours * _matrix(around[lost], len(vectors))
+            - settings.antonyms * _matrix(pairs.antonyms[close], len(vectors))
+        )
+        moved = _unit(moved + settings.step * (pull @ moved))
+    return moved
+
+
+def _matrix(pairs: Pairs, words: int) -> sparse.csr_array:
+    ones = np.ones(2 * len(pairs))
+    rows, columns = np.concatenate([pairs, pairs[:, ::-1]]).T if len(pairs) else (np.empty(0, int), np.empty(0, int))
+    return sparse.coo_array((ones, (rows, columns)), shape=(words, words)).tocsr()
+
+
+def _cosines(vectors: Reals, pairs: Pairs) -> Reals:
+    found: Reals = np.einsum("ij,ij->i", vectors[pairs[:, 0]], vectors[pairs[:, 1]])
+    return found
+
+
+def _unit(vectors: Reals) -> Reals:
+    unit: Reals = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    return unit

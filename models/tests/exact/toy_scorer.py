@@ -1,0 +1,104 @@
+"""Toys that stand in for a masked language model and for the sampler, so that releases can be enumerated."""
+
+from fractions import Fraction
+
+import numpy as np
+import pyarrow as pa
+
+from dptext_etl import scoring
+from dptext_etl_models.inference.masked.steps import Answer, Block
+
+KEY = pa.array([bytes(range(100, 132))], pa.binary(32))
+
+
+def keys(count, first=1):
+    return pa.array([bytes([first + number]) * 32 for number in range(count)], pa.binary(32))
+
+
+class ToyScorer:
+    """Scores by a function of (words, transcript, number of the draw); `rows` answers at once, newest first if told."""
+
+    def __init__(self, outputs, score, rows=3, newest_first=False):
+        self.outputs, self.score, self.rows, self.newest_first = outputs, score, rows, newest_first
+
+    def open(self, scripts):
+        return ToySession(self, scripts)
+
+
+class ToySession:
+    def __init__(self, scorer, scripts):
+        self._scorer, self._scripts = scorer, scripts
+        self._drawn = [[] for _ in scripts]
+        self._waiting = []
+
+    def ask(self, blocks):
+        for record, first, last in blocks:
+            assert first == len(self._drawn[record]), "a block sees what all before it drew"
+            self._waiting.extend((record, draw) for draw in range(first, last))
+
+    def answer(self):
+        if self._scorer.newest_first:
+            self._waiting.reverse()
+        some, self._waiting = self._waiting[: self._scorer.rows], self._waiting[self._scorer.rows :]
+        if self._scorer.newest_first:
+            self._waiting.reverse()
+        scores = [
+            self._scorer.score(tuple(self._scripts[record].words), tuple(self._drawn[record]), draw)
+            for record, draw in some
+        ]
+        records, draws = np.array(some, np.int64).T
+        return Answer(records, draws, np.array(scores, np.float64).reshape(len(some), -1))
+
+    def put(self, blocks, chosen):
+        for block, outputs in zip(blocks, chosen, strict=True):
+            record, first, last = Block(*block)
+            assert len(outputs) == last - first
+            assert len(self._drawn[record]) == first
+            self._drawn[record].extend(outputs.tolist())
+
+
+class Forced:
+    """A sampler that draws what it is told, and multiplies up the exact probability of that."""
+
+    def __init__(self, transcript):
+        self.transcript, self.probability, self.used = transcript, Fraction(1), set()
+
+    def choose(self, scores, slots, *, epsilon, low, high):
+        weights = scoring.weights(scores, epsilon, low, high)
+        return self._take(slots, [(list(map(int, row)), sum(map(int, row))) for row in weights])
+
+    def choose_uniform(self, slots, m):
+        return self._take(slots, [([1] * m, m)] * len(slots))
+
+    def _take(self, slots, laws):
+        chosen = []
+        for (row, total), record, position in zip(laws, slots.records, slots.positions, strict=True):
+            assert (record, position) not in self.used, "two draws never share a slot"
+            self.used.add((record, position))
+            output = self.transcript[int(position)]
+            self.probability *= Fraction(row[output], total)
+            chosen.append(output)
+        return np.array(chosen, np.uint32)
+
+
+class Recorded:
+    """The real sampler, which keeps the scores that it was given by record key and position."""
+
+    def __init__(self):
+        self.scores, self.uniform = {}, set()
+
+    def choose(self, scores, slots, *, epsilon, low, high):
+        rows = scores if isinstance(scores, np.ndarray) else scores.float().cpu().numpy()
+        for row, place in zip(rows, self._places(slots), strict=True):
+            self.scores[place] = np.array(row)
+        return scoring.choose(scores, slots, epsilon=epsilon, low=low, high=high)
+
+    def choose_uniform(self, slots, m):
+        self.uniform.update(self._places(slots))
+        return scoring.choose_uniform(slots, m)
+
+    def _places(self, slots):
+        named = slots.keys.to_pylist()
+        return [
+            (named[int(record)], int(position)) for record, position in zip(slots.records, slots.positions, strict=True)
+        ]

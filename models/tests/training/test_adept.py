@@ -1,0 +1,112 @@
+# ruff: noqa: E402  (what needs torch is imported once it is known to be there)
+"""Training of ADePT's autoencoder on a handful of words."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from safetensors.numpy import load_file
+
+from dptext_etl_models.inference.latent import autoencoder
+from dptext_etl_models.inference.latent.autoencoder import AutoencoderModel
+from dptext_etl_models.mechanisms.adept import Adept
+from dptext_etl_models.training import resumable
+from dptext_etl_models.training.latent import adept
+
+WORDS = ("the", "a", "cat", "dog", "bird", "house", "sings", "sleeps", "runs", "near")
+SETTINGS = adept.Settings(
+    vocabulary=13, embedding=16, hidden=48, length=6, clip=2.0, rows=32, steps=400, rate=1e-2, warmup=10
+)  # fmt: skip
+
+
+class StoppedError(Exception):
+    pass
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    draw = np.random.default_rng(1)
+    return [" ".join(draw.choice(WORDS[:-1], size=draw.integers(1, 5))) for _ in range(2000)]
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, texts) -> Path:
+    folder = tmp_path_factory.mktemp("adept")
+    adept.train(texts, SETTINGS, folder, facts={"corpora": [{"name": "toy"}]})
+    return folder
+
+
+def test_texts_are_rebuilt_from_clipped_latents(trained, texts) -> None:
+    model, tokenizer = autoencoder.load(trained)
+    reader = AutoencoderModel(model, tokenizer)
+    latents = torch.from_numpy(reader.encode(texts[:100]))
+    rebuilt = reader.decode(autoencoder.clipped(latents, SETTINGS.clip).numpy())
+    assert sum(one == two for one, two in zip(texts, rebuilt, strict=False)) >= 70
+    assert len(set(reader.decode(np.zeros_like(latents.numpy())))) == 1
+
+
+def test_the_loss_clips_latents_at_the_bound(trained, texts) -> None:
+    model, tokenizer = autoencoder.load(trained)
+    reader = AutoencoderModel(model, tokenizer)
+    rows = reader.targets(texts[:50]).numpy().astype(np.int32)
+    norms = torch.from_numpy(reader.encode(texts[:50])).norm(dim=1)
+    assert float(norms.min()) > 0.5
+    inside = float(adept.loss(model, rows, float(norms.max()) + 1))
+    assert float(adept.loss(model, rows, float(norms.max()) * 2)) == pytest.approx(inside)
+    assert float(adept.loss(model, rows, 0.1)) > inside + 0.5
+
+
+def test_padding_goes_to_the_front_for_the_encoder(trained, texts) -> None:
+    model, tokenizer = autoencoder.load(trained)
+    reader = AutoencoderModel(model, tokenizer)
+    assert torch.equal(adept.in_front(reader.targets(texts[:50])), reader.ids(texts[:50]))
+
+
+def test_the_mechanism_releases_through_what_was_trained(trained) -> None:
+    mechanism = Adept(epsilon=500.0, n_rec=1000, model=str(trained), clip=SETTINGS.clip)
+    assert mechanism.latent_model.size == 2 * SETTINGS.hidden
+
+
+def test_words_of_the_vocabulary_are_the_most_frequent_ones() -> None:
+    assert adept.common_words(["The cat.", "the dog, the", "cat cat a"], 4) == ["cat", "the", ",", "."]
+
+
+def test_provenance_is_in_the_configuration(trained) -> None:
+    written = json.loads((trained / "config.json").read_bytes())
+    assert written["corpora"] == [{"name": "toy"}]
+    assert (written["clip"], written["steps"], written["hidden"]) == (2.0, 400, 48)
+
+
+def test_a_stopped_training_ends_as_one_that_was_not(texts, tmp_path) -> None:
+    short = replace(SETTINGS, steps=90)
+
+    def listener(progress: resumable.TrainingProgress) -> None:
+        raise StoppedError
+
+    adept.train(texts, short, tmp_path / "whole")
+    with pytest.raises(StoppedError):
+        adept.train(texts, short, tmp_path / "stopped", every=20, listener=listener)
+    assert adept.train(texts, short, tmp_path / "stopped") == 90
+    whole = load_file(tmp_path / "whole" / "model.safetensors")
+    for name, weight in load_file(tmp_path / "stopped" / "model.safetensors").items():
+        np.testing.assert_array_equal(weight, whole[name])
+
+
+def test_paper_settings_are_the_default() -> None:
+    paper = adept.Settings()
+    assert (paper.vocabulary, paper.embedding, paper.hidden, paper.length, paper.clip) == (20_000, 300, 512, 20, 5.0)

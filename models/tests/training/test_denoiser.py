@@ -1,0 +1,124 @@
+"""Training of denoisers from nothing: what they read and write, exact resumption, and mechanisms that load them."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+from dptext_etl.embeddings import WordVectors  # noqa: E402
+from dptext_etl_models.inference.generative.models import ModelGenerator  # noqa: E402
+from dptext_etl_models.mechanisms.dp_paraphrase import DPParaphrase  # noqa: E402
+from dptext_etl_models.mechanisms.dp_prompt import DPPrompt  # noqa: E402
+from dptext_etl_models.training import resumable  # noqa: E402
+from dptext_etl_models.training.generative import denoiser  # noqa: E402
+from dptext_etl_models.training.generative.corruption import Corruption, Recipe  # noqa: E402
+from dptext_etl_models.training.generative.denoiser_model import Settings, new_model  # noqa: E402
+
+SMALL = {"vocabulary": 900, "pieces": 50, "words": 8, "places": 128, "width": 32, "layers": 1, "heads": 2, "inner": 32}
+KINDS = {kind: Settings(kind=kind, **SMALL, rows=8, steps=4, warmup=1) for kind in ("seq2seq", "causal")}
+MECHANISMS = {"seq2seq": DPPrompt, "causal": DPParaphrase}
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch):
+    torch.set_num_threads(1)
+    monkeypatch.setenv("DPTEXT_DEVICE", "cpu")
+    monkeypatch.setenv("DPTEXT_DTYPE", "float32")
+
+
+@pytest.fixture(scope="module")
+def texts():
+    words, rng = np.array(WordVectors.load(limit=500).words), np.random.default_rng(5)
+    return [" ".join(rng.choice(words, int(rng.integers(3, 8)))).capitalize() + "." for _ in range(200)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(texts, tmp_path_factory):
+    return denoiser.tokenizer_in(tmp_path_factory.mktemp("tokens"), texts, KINDS["seq2seq"])
+
+
+def weights(folder):
+    return (folder / "model.safetensors").read_bytes()
+
+
+def test_texts_are_spoilt_as_the_recipe_says_and_targets_are_whole(tokenizer, texts):
+    backend = tokenizer.backend_tokenizer
+    never = Recipe(copied=1.0, random=0.0, bare=0.0)
+    assert Corruption(backend, never).pair(texts[0], np.random.default_rng(1)) == (texts[0], texts[0])
+    spoilt = Corruption(backend, Recipe(copied=0.0, random=0.0))
+    pairs = [spoilt.pair(text, np.random.default_rng(row)) for row, text in enumerate(texts)]
+    assert [written for _, written in pairs] == texts
+    assert sum(read.split() != written.rstrip(".").lower().split() for read, written in pairs) > len(texts) / 2
+    read, written = Corruption(backend, Recipe(random=1.0)).pair(texts[0], np.random.default_rng(1))
+    assert read == written
+    assert len(read.split()) == len(texts[0].split())
+
+
+def test_answers_end_and_prompts_are_those_of_the_mechanisms(tokenizer, texts):
+    for kind, settings in KINDS.items():
+        ((prompt, answer),) = denoiser.Pairs(tokenizer, texts, settings).encoded([("the people", "The people.")])
+        frame = settings.template.replace("{text}", "the people")
+        assert tokenizer.decode(prompt).split()[:2] == tokenizer.decode(tokenizer(frame)["input_ids"]).split()[:2]
+        assert (prompt[-1] == tokenizer.eos_token_id) == (kind == "seq2seq")
+        assert tokenizer.decode(answer, skip_special_tokens=True) == "the people."
+        assert answer[-1] == tokenizer.eos_token_id
+
+
+def test_the_loss_counts_answers_alone(tokenizer, texts):
+    for kind, settings in KINDS.items():
+        model = new_model(tokenizer, settings).eval()
+        rows = denoiser.Pairs(tokenizer, texts, settings).at(0)
+        with torch.inference_mode():
+            together = float(denoiser.loss(model, rows, kind))
+            alone = [float(denoiser.loss(model, [row], kind)) * len(row[1]) for row in rows]
+        assert together == pytest.approx(sum(alone) / sum(len(answer) for _, answer in rows), rel=1e-4)
+
+
+def test_the_encoder_decoder_starts_near_the_word_to_copy(tokenizer, texts):
+    model = new_model(tokenizer, replace(KINDS["seq2seq"], width=128, heads=4)).eval()
+    before = len(tokenizer("Document :", add_special_tokens=False)["input_ids"])
+    decoder, encoder = model.model.decoder.embed_positions.weight, model.model.encoder.embed_positions.weight
+    assert torch.equal(decoder[2:10], encoder[2 + before : 10 + before])
+
+
+def test_the_causal_model_copies_before_it_is_trained(tokenizer):
+    """What follows a word is what followed it before: in four of five places of random words."""
+    model, words = new_model(tokenizer, KINDS["causal"]).eval(), WordVectors.load(limit=400).words
+    rows = np.random.default_rng(2).permutation(len(words))[:120].reshape(6, 20)
+    ids = torch.tensor([[tokenizer.convert_tokens_to_ids(words[at]) for at in [*row, *row]] for row in rows])
+    with torch.inference_mode():
+        said = model(input_ids=ids).logits[:, 20:-1].argmax(-1)
+    assert float((said == ids[:, 21:]).float().mean()) > 0.8
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_training_that_was_stopped_ends_with_the_same_weights(tokenizer, texts, tmp_path, monkeypatch, kind):
+    settings = KINDS[kind]
+    denoiser.train(tokenizer, texts, settings, tmp_path / "whole", every=2)
+    kept = resumable._keep
+
+    def power_cut(*args, **kwargs):
+        kept(*args, **kwargs)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(resumable, "_keep", power_cut)
+    with pytest.raises(KeyboardInterrupt):
+        denoiser.train(tokenizer, texts, settings, tmp_path / "stopped", every=2)
+    assert json.loads((tmp_path / "stopped" / "training.json").read_text())["steps"] == 2
+    monkeypatch.setattr(resumable, "_keep", kept)
+    assert denoiser.train(tokenizer, texts, settings, tmp_path / "stopped", every=2) == 4
+    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
+    other = replace(settings, seed=8)
+    denoiser.train(tokenizer, texts, other, tmp_path / "other", every=4)
+    assert weights(tmp_path / "other") != weights(tmp_path / "whole")
+
+    facts = json.loads((tmp_path / "whole" / "training.json").read_text())
+    assert (facts["steps"], facts["training_provenance"]) == (4, "public")
+    assert facts["settings"]["template"] == MECHANISMS[kind].model_fields["template"].default
+    mechanism = MECHANISMS[kind](epsilon=20.0, l_max=4, model=str(tmp_path / "whole"), clip=(-6.0, 6.0))
+    assert isinstance(mechanism.generator, ModelGenerator)
+    mechanism.probe()

@@ -1,0 +1,120 @@
+"""docs/extending.md tells the truth: a package of three files is installed, and everything finds what it brings.
+
+`tests/leaks/test_gates_one_file.py` checks that its gate stops a run.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+NAME, GATE, PACKAGE = "weekday", "control_characters", "dptext_weekday"
+CONTRACT = [str(ROOT / "tests" / "contract"), "-c", str(ROOT / "pyproject.toml"), "--rootdir", str(ROOT)]
+CONTRACT += ["--mechanisms", NAME, "-p", "no:cacheprovider"]
+
+
+def block(language, holding=""):
+    page = (ROOT / "docs" / "extending.md").read_text()
+    found = re.findall(rf"^```{language}\n(.*?)^```$", page, flags=re.MULTILINE | re.DOTALL)
+    (text,) = [text for text in found if holding in text]
+    return text
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder with the package installed from its wheel, as pip installs it."""
+    pytest.importorskip("hatchling", reason="hatchling is not installed")
+    folder = tmp_path_factory.mktemp("package")
+    (folder / PACKAGE).mkdir()
+    (folder / "pyproject.toml").write_text(block("toml"))
+    (folder / PACKAGE / "__init__.py").write_text("")
+    (folder / PACKAGE / f"{NAME}.py").write_text(block("python", "(TableMechanism)"))
+    (folder / PACKAGE / f"{GATE}.py").write_text(block("python", "(Gate)"))
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+    offline = ["--quiet", "--no-index", "--no-deps"]
+    for command in (["wheel", *offline, "--no-build-isolation", "."], ["install", *offline, "--target", "site"]):
+        wheels = map(str, folder.glob("*.whl"))
+        done = subprocess.run([*pip, *command, *wheels], cwd=folder, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+    return folder / "site"
+
+
+def python(site, *arguments, code=0):
+    """Run Python with the package installed."""
+    env = {**os.environ, "PYTHONPATH": str(site), "DPTEXT_CACHE": str(site.parent / "cache")}
+    done = subprocess.run([sys.executable, *arguments], cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == code, done.stdout + done.stderr
+    return done.stdout + done.stderr
+
+
+def test_the_command_line_finds_the_mechanism(site):
+    assert NAME in [
+        item["name"] for item in json.loads(python(site, "-m", "dptext_etl.cli", "mechanisms", "--json"))["mechanisms"]
+    ]
+    explained = json.loads(python(site, "-m", "dptext_etl.cli", "explain", NAME, "--word", "monday", "--json"))
+    assert explained["name"] == NAME
+    assert explained["parameters"][0]["meaning"] == "Per word."
+    assert explained["law"]["epsilon_table"] <= 1.0
+
+
+def test_its_docstring_example_runs(site):
+    python(site, "-m", "doctest", str(site / PACKAGE / f"{NAME}.py"))
+
+
+def test_runs_use_the_gate(site):
+    printed = python(site, "-c", "from dptext_etl.checks.catalog import every; print([gate.name for gate in every()])")
+    assert repr(GATE) in printed
+
+
+@pytest.mark.parametrize("module", [NAME, GATE])
+def test_the_page_obeys_the_house_style(site, module):
+    ruff = shutil.which("ruff", path=Path(sys.executable).parent)
+    if ruff is None:
+        pytest.skip("ruff is not installed")
+    text = (site / PACKAGE / f"{module}.py").read_text()
+    for command in (["check"], ["format", "--check"]):
+        arguments = [ruff, *command, "--config", str(ROOT / "pyproject.toml"), "--stdin-filename", f"{module}.py", "-"]
+        done = subprocess.run(arguments, input=text, capture_output=True, text=True, cwd=ROOT, check=False)
+        assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("engines", "count"),
+    [("not spark", 25), pytest.param("spark", 4, marks=pytest.mark.thorough)],
+    ids=["most engines", "the one with servers"],
+)
+def test_the_mechanism_passes_the_contract_suite_in_every_engine(site, engines, count):
+    printed = python(site, "-m", "pytest", *CONTRACT, "-k", engines)
+    passed = re.search(r"(\d+) passed", printed)
+    assert passed is not None
+    assert int(passed.group(1)) >= count
+
+
+def test_a_process_without_the_package_names_it_and_the_command(site, tmp_path):
+    """What Spark's driver sends to its workers holds the name of the package."""
+    send = f"""
+from dptext_etl import ColumnPolicy
+from dptext_etl.engines.spark.carried import Carried
+mechanism = {{"name": "{NAME}", "epsilon": 1.0}}
+policy = ColumnPolicy(dataset="d", column="c", release="1", mechanism=mechanism, key="env:KEY", allow={{"word_count"}})
+print(Carried.of(policy, {{}}).written())
+"""
+    (tmp_path / "sent.json").write_text(python(site, "-c", send))
+    read = "import sys, pathlib; from dptext_etl.engines.spark.carried import Carried\n"
+    read += "Carried.model_validate_json(pathlib.Path(sys.argv[1]).read_text()).column_policy()"
+    said = python(ROOT, "-c", read, str(tmp_path / "sent.json"), code=1)
+    assert f"the mechanism {NAME} comes with dptext-weekday, which is not installed here" in said
+    assert "Hint: pip install dptext-weekday" in said
+
+
+def test_a_policy_without_the_package_is_refused(tmp_path):
+    said = python(ROOT, "-m", "dptext_etl.cli", "explain", NAME, code=2)
+    assert "there is no mechanism of that name; available: " in said
+    assert "if another package brings it, install that package here too" in said
