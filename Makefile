@@ -6,7 +6,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-thorough test-lanes test-lanes-all test-spark35 lint bench gpu drills leak-drills frontier latent-utility score-utility surrogate-utility allocation-utility rewriting-again docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-core test-thorough test-lanes test-lanes-all test-spark35 lint bench gpu drills leak-drills frontier latent-utility score-utility surrogate-utility allocation-utility rewriting-again docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
@@ -38,6 +38,9 @@ test: $(DONE)/kernel $(DEV) ## Run the tests (Rust, then Python), but for those 
 	@{ $(POSTGRES); } || echo "no PostgreSQL on this machine: tests of that ledger are skipped (on Debian: apt-get install postgresql)"
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --features plugin
 	@$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m "not thorough" --durations 40 --durations-min 5
+
+test-core: $(DONE)/kernel $(DEV) ## Run the core's tests alone, as if torch, Spark and the other two packages were not installed
+	@$(BIN)/python -m pytest tests --core --numprocesses $(WORKERS) --dist loadfile -m "not thorough"
 
 test-thorough: $(DONE)/kernel $(DEV) ## Run every test at its longest, then in every lane (hours)
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --features plugin

@@ -31,6 +31,16 @@ _FOLDERS: dict[Group, str] = {
     "scores": "dptext_etl.allocation.scores",
     "corpora": "dptext_etl.corpora.shipped",
 }
+_SINGULAR: dict[Group, str] = {
+    "mechanisms": "mechanism",
+    "postprocesses": "post-processing",
+    "gates": "gate",
+    "scores": "score",
+    "metrics": "metric",
+    "attacks": "attack",
+    "corpora": "corpus",
+    "commands": "command",
+}
 _EXTRAS = {
     "models": ("adept", "calibrate", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm", "rewrite_again", "train"),
     "eval": ("audit", "evaluate"),
@@ -91,8 +101,9 @@ def require(group: Group, name: str, package: str) -> None:
         PolicyError: There is no such part.
     """
     if not known(group, name):
-        what = group.removesuffix("s")
-        raise PolicyError(f"the {what} {name} comes with {package}, which is not installed here", _install(package))
+        raise PolicyError(
+            f"the {_SINGULAR[group]} {name} comes with {package}, which is not installed here", _install(package)
+        )
 
 
 def module(group: Group, name: str) -> ModuleType:
@@ -104,11 +115,10 @@ def module(group: Group, name: str) -> ModuleType:
     if name in own(group):
         return importlib.import_module(f"{_FOLDERS[group]}.{name}")
     if not known(group, name):
-        what = group.removesuffix("s") if group != "corpora" else "corpus"
         if name in ELSEWHERE:
             require(group, name, f"{DISTRIBUTION}-{ELSEWHERE[name]}")
         raise PolicyError(
-            f"there is no {what} of that name; available: {', '.join(names(group))}",
+            f"there is no {_SINGULAR[group]} of that name; available: {', '.join(names(group))}",
             "if another package brings it, install that package here too",
         )
     point = installed(group)[name]
@@ -146,7 +156,7 @@ def _install(package: str) -> str:
     extra = package.removeprefix(f"{DISTRIBUTION}-")
     if extra not in _EXTRAS:
         return f"pip install {package}"
-    return f"pip install '{DISTRIBUTION}[{extra}]', or `pip install ./{extra}` in a checkout"
+    return f"install its wheel, or `pip install ./{extra}` in a checkout"
 
 
 def _distribution(point: EntryPoint) -> str:

@@ -40,7 +40,7 @@ class Rewritten(NamedTuple):
 class PostProcess(BaseModel, ABC):
     """Base of all post-processings; the fields are the parameters, and the file name is the name.
 
-    A subclass in `dptext_etl/postprocess/` is found by every policy and command; it is not registered anywhere.
+    A package names its subclasses as entry points (docs/extending.md); every policy and command finds them.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, validate_default=True)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ast
+from importlib.util import find_spec
 from pathlib import Path
-
-ROOT = Path(__file__).resolve().parents[2]
 
 PACKAGES = (
     "dptext_etl",
@@ -25,7 +24,7 @@ def python_api() -> str:
         "What these packages export is public. Mechanisms have [pages of their own](mechanisms/index.md).",
     ]
     for package in PACKAGES:
-        source = ast.parse(ROOT.joinpath(*package.split("."), "__init__.py").read_text(encoding="utf-8"))
+        source = ast.parse(Path(str(find_spec(package).origin)).read_text(encoding="utf-8"))
         lines += [f"## {package}", ast.get_docstring(source) or ""]
         lines += [f"::: {package}.{name}" for name in _public(source)]
     return "\n\n".join(lines) + "\n"

@@ -90,7 +90,7 @@ def _family(name: str) -> str:
     from dptext_etl import load
 
     rooms = (base.__module__.split(".") for base in load(name).__mro__)
-    return next(room[2] for room in rooms if room[:2] == ["dptext_etl", "families"] and room[2] in NEXT)
+    return next(room[2] for room in rooms if room[1:2] == ["families"] and room[2] in NEXT)
 
 
 def _entry(facts: dict[str, Any]) -> str:

@@ -1,11 +1,34 @@
-"""Provide attacks and metrics for research on public data; never release results of this package per record."""
+"""Metrics, attacks, and audits for releases of dptext_etl; nothing here releases records."""
 
-from dptext_etl_eval.auditing.audit import audit, audit_mechanism
-from dptext_etl_eval.auditing.result import Audit, Trial
-from dptext_etl_eval.evidence import Evidence, evaluate
-from dptext_etl_eval.pairs import Pairs, join
-from dptext_etl_eval.query_attack import QueryAttack, queries_needed, replays_seen
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from dptext_etl_eval.auditing.audit import audit as audit
+    from dptext_etl_eval.auditing.audit import audit_mechanism as audit_mechanism
+    from dptext_etl_eval.auditing.result import Audit as Audit
+    from dptext_etl_eval.auditing.result import Trial as Trial
+    from dptext_etl_eval.evidence import Evidence as Evidence
+    from dptext_etl_eval.evidence import evaluate as evaluate
+    from dptext_etl_eval.pairs import Pairs as Pairs
+    from dptext_etl_eval.pairs import join as join
+    from dptext_etl_eval.query_attack import QueryAttack as QueryAttack
+    from dptext_etl_eval.query_attack import queries_needed as queries_needed
+    from dptext_etl_eval.query_attack import replays_seen as replays_seen
+
+_HOMES = {
+    "Audit": "auditing.result",
+    "Evidence": "evidence",
+    "Pairs": "pairs",
+    "QueryAttack": "query_attack",
+    "Trial": "auditing.result",
+    "audit": "auditing.audit",
+    "audit_mechanism": "auditing.audit",
+    "evaluate": "evidence",
+    "join": "pairs",
+    "queries_needed": "query_attack",
+    "replays_seen": "query_attack",
+}
 __all__ = [
     "Audit",
     "Evidence",
@@ -19,3 +42,15 @@ __all__ = [
     "queries_needed",
     "replays_seen",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used, so that commands start quickly."""
+    if name not in _HOMES:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -129,9 +129,9 @@ def test_the_commands_build_show_and_calibrate(table: Path, tmp_path: Path) -> N
     assert facts["texts"] == 1_500
     shown = CliRunner().invoke(app, ["corpus", "show", str(out), "--json"])
     assert json.loads(shown.stdout) == facts
-    asked = ["calibrate", "surrogate", "--corpus", str(out), "--json"]
+    asked = ["corpus", "calibrate", str(out)]
     assert CliRunner().invoke(app, asked).exit_code == 2
-    again = CliRunner().invoke(app, [*asked, "--public", str(table), "--label", "label"])
+    again = CliRunner().invoke(app, [*asked, str(table), "--label", "label", "--json"])
     assert again.exit_code == 0, again.output
     told = json.loads(again.stdout)
     corpus = Corpus.open(out)
@@ -142,6 +142,6 @@ def test_the_commands_build_show_and_calibrate(table: Path, tmp_path: Path) -> N
 
 
 def test_a_corpus_of_the_library_is_not_replaced(table: Path) -> None:
-    refused = CliRunner().invoke(app, ["calibrate", "surrogate", "--corpus", "example", "--public", str(table)])
+    refused = CliRunner().invoke(app, ["corpus", "calibrate", "example", str(table)])
     assert refused.exit_code == 2
     assert "comes with the library" in refused.output

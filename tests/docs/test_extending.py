@@ -103,7 +103,7 @@ def test_a_process_without_the_package_names_it_and_the_command(site, tmp_path):
 from dptext_etl import ColumnPolicy
 from dptext_etl.engines.spark.carried import Carried
 mechanism = {{"name": "{NAME}", "epsilon": 1.0}}
-policy = ColumnPolicy(dataset="d", column="c", release="1", mechanism=mechanism, key="env:KEY", allow={{"word_count"}})
+policy = ColumnPolicy(dataset="d", column="c", release="1", mechanism=mechanism, key="env:DPTEXT_SECRET")
 print(Carried.of(policy, {{}}).written())
 """
     (tmp_path / "sent.json").write_text(python(site, "-c", send))

@@ -58,13 +58,13 @@ def test_every_mechanism_has_a_page_with_its_facts(site):
 def test_the_reference_pages_are_generated(site):
     assert "shard_rows" in (site / "policy.html").read_text()
     assert "dptext ledger verify" in (site / "cli.html").read_text()
-    assert "Weekday" in (site / "contributing.html").read_text()
+    assert "Weekday" in (site / "extending.html").read_text()
     assert "dptext_etl.orchestration.build_definitions" in (site / "api.html").read_text()
 
 
 def test_generated_pages_link_to_the_rules(site):
     assert 'href="../spec/privacy.html#custext"' in (site / "mechanisms" / "custext.html").read_text()
-    assert 'href="spec/privacy.html"' in (site / "contributing.html").read_text()
+    assert 'href="spec/privacy.html"' in (site / "extending.html").read_text()
     assert not [page.name for page in site.glob("mechanisms/*.html") if "docs/spec/" in page.read_text()]
 
 

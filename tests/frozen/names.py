@@ -105,7 +105,11 @@ def _written(text):
 
 def labels():
     """Tags that keys, streams and hashes begin with, and names of formats, as they stand in the sources."""
-    sources = [*(ROOT / "kernel" / "src").rglob("*.rs"), *(ROOT / "dptext_etl").rglob("*.py")]
+    packages = ("dptext_etl", "models/dptext_etl_models", "eval/dptext_etl_eval")
+    sources = [
+        *(ROOT / "kernel" / "src").rglob("*.rs"),
+        *(path for name in packages for path in (ROOT / name).rglob("*.py")),
+    ]
     return sorted({label for path in sources for label in LABEL.findall(path.read_text(encoding="utf-8"))})
 
 

@@ -6,7 +6,8 @@ import pkgutil
 import re
 from pathlib import Path
 
-import dptext_etl
+import pytest
+
 from dptext_etl.errors import bare
 from dptext_etl.polars import namespace
 
@@ -16,18 +17,18 @@ ROWS = re.compile(r"\b(DataFrame|LazyFrame|Series|Expr|Array|ChunkedArray|SparkS
 """Types of parameters that hold rows, or lead to the table that holds them."""
 ROWLESS = ("dptext_etl.policy.", "dptext_etl.accounting.", "dptext_etl.allocation.")
 """Packages that read no table: policies and amounts, and the division of one text, which `release` calls."""
-INNER = ("dptext_etl.engines.engine.", "dptext_etl.engines.local.")
-"""Steps of an engine, which `run` and `stage` call."""
+INNER = ("dptext_etl.engines.engine.", "dptext_etl.engines.local.", "dptext_etl.checks.gate.")
+"""Steps of an engine, which `run` and `stage` call, and of gates."""
 BARE = {bare(lambda: None).__code__, bare(lambda: (yield)).__code__}
 
 
 def exported():
     """What packages list in `__all__`."""
-    for found in pkgutil.walk_packages(dptext_etl.__path__, "dptext_etl."):
-        if found.ispkg:
-            module = importlib.import_module(found.name)
-            yield from ((found.name, name) for name in getattr(module, "__all__", ()))
-    yield from (("dptext_etl", name) for name in dptext_etl.__all__)
+    for package in ("dptext_etl", "dptext_etl_models", "dptext_etl_eval"):
+        root = pytest.importorskip(package)
+        folders = (found.name for found in pkgutil.walk_packages(root.__path__, f"{package}.") if found.ispkg)
+        for name in (package, *folders):
+            yield from ((name, item) for item in getattr(importlib.import_module(name), "__all__", ()))
 
 
 def documented():

@@ -15,7 +15,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md"), *ROOT.glob("*/README.md")]
 NAME = re.compile(
-    r"(?:pip install|uv add|install)\s+(?:-\S+\s+)*['\"`]*dptext[-_.]etl(?:[-_.]models)?(?:\[|['\"`\s]|$)", re.MULTILINE
+    r"(?:pip install|uv add|install)\s+(?:-\S+\s+)*['\"`]*dptext[-_.]etl(?:[-_.](?:models|eval))?(?:\[|['\"`\s]|$)",
+    re.MULTILINE,
 )
 
 
@@ -76,14 +77,15 @@ def test_wheels_are_built_for_both_kinds_of_machine():
 def test_all_versions_agree():
     kernel = tomllib.loads((ROOT / "kernel" / "Cargo.toml").read_text())["package"]["version"]
     locked = tomllib.loads((ROOT / "Cargo.lock").read_text())["package"]
-    models = tomllib.loads((ROOT / "models" / "pyproject.toml").read_text())["project"]["version"]
+    others = [tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"] for folder in ("models", "eval")]
     versions = [
         kernel,
         _kernel.VERSION,
-        models,
+        *(project["version"] for project in others),
+        *(project["dependencies"][0].removeprefix(f"{PROJECT['name']}==") for project in others),
         *(item["version"] for item in locked if item["name"] == "dptext-kernel"),
     ]
-    assert versions == [PROJECT["version"]] * 4
+    assert versions == [PROJECT["version"]] * len(versions)
 
 
 def test_the_readme_begins_with_the_wheel_that_is_built():
@@ -101,10 +103,13 @@ def test_nobody_is_sent_to_an_index_for_a_name_that_is_not_ours():
     assert not [str(path) for path in texts if NAME.search(path.read_text(encoding="utf-8"))]
 
 
-@pytest.mark.parametrize("extra", ["spark", "models", "postgres", "accounting"])
+@pytest.mark.parametrize("extra", ["spark", "models", "eval", "postgres", "accounting"])
 def test_an_extra_is_installed_by_what_it_brings(extra):
     said = extras.install(extra)
-    wanted = {re.split(r"[<>=\[]", line)[0] for line in PROJECT["optional-dependencies"][extra]}
+    needed = PROJECT["optional-dependencies"][extra]
+    if needed[0].startswith(PROJECT["name"]):
+        needed = tomllib.loads((ROOT / extra / "pyproject.toml").read_text())["project"]["dependencies"][1:]
+    wanted = {re.split(r"[<>=\[]", line)[0] for line in needed}
     assert said.startswith("pip install '")
     assert {re.split(r"[<>=\[]", item.strip("'"))[0] for item in said.split()[2:]} == wanted
 
@@ -115,6 +120,5 @@ def test_without_metadata_an_extra_is_named(monkeypatch):
 
 
 def test_packages_say_that_they_are_typed():
-    assert all(
-        (ROOT / package / "py.typed").is_file() for package in ("dptext_etl", "udfs", "models/dptext_etl_models")
-    )
+    packages = ("dptext_etl", "udfs", "models/dptext_etl_models", "eval/dptext_etl_eval")
+    assert all((ROOT / package / "py.typed").is_file() for package in packages)

@@ -9,7 +9,7 @@ from dptext_etl.device import DTYPE_SETTING, SETTING
 from dptext_etl_models.inference.masked.model import MaskedModel
 
 torch = pytest.importorskip("torch")
-BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
 
 
 @pytest.fixture

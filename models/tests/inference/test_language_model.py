@@ -118,13 +118,13 @@ def test_no_hub_is_asked_for_a_model_of_ours(model, monkeypatch):
 
 
 def test_every_model_that_ships_is_one_of_ours():
-    folder = Path(__file__).resolve().parents[2] / "models" / "dptext_etl_models"
+    folder = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models"
     assert {path.parent.name for path in folder.glob("*/config.json")} == language_model.OURS
 
 
 def test_importing_a_mechanism_needs_no_torch():
     code = (
-        "import sys; from dptext_etl.mechanisms import dpmlm; "
+        "import sys; from dptext_etl_models.mechanisms import dpmlm; "
         "assert not {'torch', 'transformers', 'tokenizers'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -16,7 +16,7 @@ from dptext_etl.column import release
 from dptext_etl_models.mechanisms.dpbart import DPBart
 from tests.computing import PRECISE, place_name
 
-FOLDER = Path(__file__).resolve().parents[2] / "models" / "dptext_etl_models" / "english-autoencoder"
+FOLDER = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models" / "english-autoencoder"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the small BART model does not lie beside the tests")
 FLOOR = 60.0
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-ROOM = Path(__file__).resolve().parents[2] / "models" / "dptext_etl_models"
+ROOM = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models"
 LARGEST = {"english-small": 16_000_000, "english-autoencoder": 16_000_000}
 """Bytes that a folder may have; all others may have 8,000,000."""
 

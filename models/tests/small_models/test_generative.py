@@ -16,7 +16,7 @@ from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
 from models.tests.small_models.kept_words import kept, unseen
 from tests.computing import PRECISE, place_name
 
-ROOM = Path(__file__).resolve().parents[2] / "models" / "dptext_etl_models"
+ROOM = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models"
 pytestmark = pytest.mark.skipif(not ROOM.is_dir(), reason="the small models do not lie beside the tests")
 MODELS = {"english-denoiser": DPPrompt, "english-paraphraser": DPParaphrase}
 ROWS = 24

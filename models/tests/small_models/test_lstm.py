@@ -14,7 +14,7 @@ pytest.importorskip("transformers")
 from dptext_etl_models.mechanisms.adept import Adept
 from models.tests.small_models.kept_words import share, unseen
 
-FOLDER = Path(__file__).resolve().parents[2] / "models" / "dptext_etl_models" / "english-lstm"
+FOLDER = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models" / "english-lstm"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the small LSTM does not lie beside the tests")
 
 

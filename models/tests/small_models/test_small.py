@@ -19,7 +19,7 @@ from dptext_etl_models.training.corpus import Corpus, held_out
 from dptext_etl_models.training.masked.figures import figures
 from dptext_etl_models.training.masked.masked_lm import FACTS
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "models" / "dptext_etl_models" / "english-small"
 pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the small masked model does not lie beside the tests")
 
