@@ -9,7 +9,7 @@ const CHROMIUM = process.env.CHROMIUM ?? "/usr/bin/chromium";
 const PAGES = {
   lineage: { path: "/asset-groups", width: 1560, height: 420, wide: true },
   published: { path: "/assets/published_notes", width: 1360, height: 780 },
-  gates: { path: "/assets/staged_notes?view=checks&checkDetail=canaries_foreign", width: 1360, height: 780 },
+  gates: { path: "/assets/staged_notes?view=checks&checkDetail=canary_text_absent", width: 1360, height: 780 },
 };
 
 const browser = await chromium.launch({ executablePath: CHROMIUM, args: ["--no-sandbox"] });

@@ -54,13 +54,13 @@ def functions() -> list[Row]:
 
 
 def frame() -> list[Row]:
-    """`privatize_frame` end to end: canaries, ledger, gates and publication included."""
+    """`run_frame` end to end: canaries, ledger, gates and publication included."""
     found = task("frame", script="spark_tasks.py")
     if not found:
         return []
     return [
         Row(
-            "`privatize_frame` with CusText over IMDb, two slots",
+            "`run_frame` with CusText over IMDb, two slots",
             f"{found['wall']:.1f} s for {found['rows']:,.0f} reviews, {amount(found['words'] / found['wall'])} words/s",
             f"the Arrow identity function: {found['identity']:.2f} s",
             found["wall"] / found["identity"],
@@ -76,7 +76,7 @@ def short_rows() -> list[Row]:
     rows = f"{amount(found['rows'])} short rows"
     return [
         Row(
-            f"`privatize_frame` with CusText over {rows}, two slots",
+            f"`run_frame` with CusText over {rows}, two slots",
             f"{found['wall']:.1f} s, {found['cpu']:.0f} CPU-s, {amount(found['rows'] / found['wall'])} rows/s",
             f"the SQL function without a ledger over the same rows: {found['function']:.1f} s",
             found["wall"] / found["function"],
@@ -86,7 +86,7 @@ def short_rows() -> list[Row]:
         Row(
             f"`dptext run --engine spark` over {rows}, the start of Spark included",
             f"{command['wall']:.1f} s",
-            f"`privatize_frame` in a session that runs: {found['wall']:.1f} s",
+            f"`run_frame` in a session that runs: {found['wall']:.1f} s",
             command["wall"] / found["wall"],
             f"<= {SECONDS} s",
             command["wall"] <= SECONDS,

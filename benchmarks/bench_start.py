@@ -23,7 +23,7 @@ TIMES = 7
 ROWS = 60
 DPTEXT = (sys.executable, "-m", "dptext_etl.cli")
 PRIVATIZE = (
-    *(*DPTEXT, "privatize", "raw.parquet", "out", "--dataset", "d", "--column", "text", "--id", "id", "--release", "r"),
+    *(*DPTEXT, "run-table", "raw.parquet", "out", "--dataset", "d", "--text", "text", "--id", "id", "--release", "r"),
     *("--mechanism", "custext", "-p", "epsilon=2", "--allow", "cluster", "--ledger", "l.db", "--key", "file:noise.key"),
 )
 

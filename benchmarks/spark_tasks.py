@@ -93,7 +93,7 @@ def functions(times: int = 5) -> dict[str, float]:
 
 def frame() -> dict[str, float]:
     """A whole run of the frame, after a small one that starts the workers."""
-    from dptext_etl.spark import privatize_frame
+    from dptext_etl.spark import run_frame
 
     folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))
     spark = session(folder)
@@ -106,7 +106,7 @@ def frame() -> dict[str, float]:
     def whole(chosen: Any, name: str) -> float:
         entries = {"sink": str(folder / name), "ledger": {"url": f"sqlite:///{folder / name}.db"}, "unit": "record"}
         began = time.perf_counter()
-        privatize_frame(chosen, plan, id="id", **entries)
+        run_frame(chosen, plan, id="id", **entries)
         return time.perf_counter() - began
 
     whole(films.limit(200), "small")
@@ -161,7 +161,7 @@ def entries(folder: Path, name: str) -> dict[str, Any]:
 
 def short_rows(rows: int = 1_000_000) -> dict[str, float]:
     """A run over short rows, after a small one that starts the workers; beside it the SQL function."""
-    from dptext_etl.spark import privatize_frame, register
+    from dptext_etl.spark import register, run_frame
 
     folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))
     spark = session(folder)
@@ -170,9 +170,9 @@ def short_rows(rows: int = 1_000_000) -> dict[str, float]:
     plan = policy()
     register(spark, "private", plan)
     function = min(seconds(spark, "SELECT private(text, id) FROM tweets") for _ in range(2))
-    privatize_frame(frame.limit(200), plan, id="id", **entries(folder, "small"))
+    run_frame(frame.limit(200), plan, id="id", **entries(folder, "small"))
     began, used = time.perf_counter(), tree_seconds()
-    privatize_frame(frame, plan, id="id", **entries(folder, "large"))
+    run_frame(frame, plan, id="id", **entries(folder, "large"))
     found = {"wall": time.perf_counter() - began, "cpu": tree_seconds() - used, "function": function, "rows": rows}
     spark.stop()
     shutil.rmtree(folder, ignore_errors=True)

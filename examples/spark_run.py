@@ -5,11 +5,11 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from reviews import make
 
-from dptext_etl.spark import privatize_frame, published
+from dptext_etl.spark import published, run_frame
 
 policy = make()
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 frame = spark.read.parquet(str(Path("reviews.parquet").absolute()))
-summary = privatize_frame(frame, policy)
+summary = run_frame(frame, policy)
 print(f"released {summary.rows['released']} rows, version {summary.version}")
 published(spark, str(Path("published/reviews").absolute())).show(3, truncate=False)

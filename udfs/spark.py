@@ -1,5 +1,5 @@
 """Re-exports `dptext_etl.spark`: views and SQL functions that release text columns, and whole runs over a frame."""
 
-from dptext_etl.spark import guard, privatize_frame, published, register, register_view
+from dptext_etl.spark import guard, published, register, register_view, run_frame
 
-__all__ = ["guard", "privatize_frame", "published", "register", "register_view"]
+__all__ = ["guard", "published", "register", "register_view", "run_frame"]

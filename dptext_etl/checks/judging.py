@@ -2,8 +2,8 @@
 
 Gates decide from released values, configuration, ledger presence and canary rows only. A decision that compares a real
 text with its release is a disclosure without bound: it publishes y = t with probability 0 where the text is t, and
-above 0 elsewhere (docs/spec/privacy.md#gates). No gate reads a raw text. `canaries_native` and
-`duplicates_beyond_chance` each fail a correct run with probability at most 1e-9; the other gates never do. With
+above 0 elsewhere (docs/spec/privacy.md#gates). No gate reads a raw text. `canary_words_replaced` and
+`duplicates_within_chance` each fail a correct run with probability at most 1e-9; the other gates never do. With
 `policy.copy_gate_false_alarm` two whole-run counts of copies decide as well, at that false-alarm bound, which is
 charged as delta.
 """

@@ -24,8 +24,8 @@ from dptext_etl.cli.commands import (
     mechanisms,
     plan,
     preview,
-    privatize,
     run,
+    run_table,
     schema,
     statement,
 )
@@ -89,7 +89,7 @@ for module in (
     init,
     plan,
     run,
-    privatize,
+    run_table,
     check,
     gx_suite,
     clean,

@@ -68,7 +68,7 @@ class Source:
         for name in (self.column, *([] if self.label is None else [self.label])):
             if name not in schema:
                 msg = f"{self.path.name} has no column {name!r}, and {len(schema)} others"
-                raise InputError(msg, "name it with --column")
+                raise InputError(msg, "name it with --text")
         if schema[self.column] != pl.String:
             raise InputError(f"column {self.column!r} of {self.path.name} is {schema[self.column]}; allowed: strings")
         wanted: list[pl.Expr] = [pl.col(self.column).alias("text")]

@@ -56,7 +56,7 @@ def build_definitions(
 
     The definitions hold the assets `raw_<dataset>`, `staged_<dataset>` and `published_<dataset>` (without the last one
     if the policy says `publish = false`), one blocking check per gate and warnings on the staged asset, blocking checks
-    on the published one, the job `privatize_<dataset>`, and the resources `ledger_<dataset>`, `key_<dataset>` and
+    on the published one, the job `run_<dataset>`, and the resources `ledger_<dataset>`, `key_<dataset>` and
     `table_<dataset>`. Definitions of several datasets can be merged. Steps share files alone, so no I/O manager holds a
     frame. Events, metadata and logs hold counts, names and spends. The spends are exact, so a Dagster instance belongs
     inside the boundary.

@@ -18,7 +18,7 @@ RAW_TAG, STAGED_TAG, PUBLISHED_TAG = "dptext/raw", "dptext/staged", "dptext/publ
 PUBLIC_TAG = "dptext/public"
 """Tag of an asset that holds no raw text, though raw assets are made from it."""
 _TAG_LENGTH = 63
-_KINDS = ("gates", "recheck", "privatize", "schedule", "sensor", "ledger", "key", "table")
+_KINDS = ("gates", "recheck", "run", "schedule", "sensor", "ledger", "key", "table")
 
 
 class Names(NamedTuple):

@@ -1,4 +1,4 @@
-"""Release text columns with Spark by views (`register_view`), SQL functions (`register`), or runs (`privatize_frame`).
+"""Release text columns with Spark by views (`register_view`), SQL functions (`register`), or runs (`run_frame`).
 
 `guard` refuses a plan in which raw text avoids them; `published` reads a published table.
 """
@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dptext_etl.spark.frame import privatize_frame as privatize_frame
+    from dptext_etl.spark.frame import run_frame as run_frame
     from dptext_etl.spark.functions import register as register
     from dptext_etl.spark.plan_guard import guard as guard
     from dptext_etl.spark.reading import published as published
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 _WHERE = {
     "guard": "plan_guard",
-    "privatize_frame": "frame",
+    "run_frame": "frame",
     "published": "reading",
     "register": "functions",
     "register_view": "views",
 }
 
-__all__ = ["guard", "privatize_frame", "published", "register", "register_view"]
+__all__ = ["guard", "published", "register", "register_view", "run_frame"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,8 +1,8 @@
 """Run a policy over a Spark data frame: executors reserve, compute, stage and commit; the driver checks and publishes.
 
-    from dptext_etl.spark import privatize_frame
+    from dptext_etl.spark import run_frame
 
-    privatize_frame(spark.table("reviews"), "privacy.toml")
+    run_frame(spark.table("reviews"), "privacy.toml")
 
 The driver gets counts and hashes but no rows. Staging and sink are on storage that driver and executors share under one
 path, or in an object store.
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @bare
-def privatize_frame(
+def run_frame(
     df: DataFrame,
     policy: PolicyLike,
     *,

@@ -176,7 +176,7 @@ def _account(spark: Any, policy: ColumnPolicy, spec: LedgerSpec, **terms: Any) -
         raise LedgerError(
             f"{policy.mechanism.name} is a model: a second run may give other bytes, and a SQL function keeps no copy "
             "of its results, so it cannot be charged here",
-            "use privatize_frame(df, policy, id=…), which stages its results; or register without a ledger",
+            "use run_frame(df, policy, id=…), which stages its results; or register without a ledger",
         )
     told, ledger_id = opened(spark, spec)
     carried = CarriedLedger(**told.model_dump(), ledger_id=ledger_id, **terms)

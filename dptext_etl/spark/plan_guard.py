@@ -90,7 +90,7 @@ def guard(
     if getattr(df, "_jdf", None) is None:
         raise PolicyError(
             "a frame of Spark Connect shows its client no analysed plan, so the guard cannot judge it",
-            "guard the same query in a classic session; privatize_frame keeps only the columns of the policy in both",
+            "guard the same query in a classic session; run_frame keeps only the columns of the policy in both",
         )
     plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analysed plan has no public interface)
     releases = Releases(policy, id, raw)

@@ -13,7 +13,7 @@ from dptext_etl.mechanisms.surrogate import Surrogate
 
 WORDS = [f"{left}{right}" for left in "bdfgklmnprst" for right in ("ane", "ook", "ire", "oom", "ell")]
 TEXTS = ["bane rook", "nothingknown", "", None, "The tire and the room", "nook nook"] * 25
-GATES = {"texts_in_corpus", "repeats_within_chance", "canaries_public"}
+GATES = {"texts_in_corpus", "repeats_within_chance", "canary_texts_replaced"}
 
 
 @pytest.fixture(scope="module")
@@ -98,13 +98,13 @@ def test_draws_that_records_share_are_found(judged):
 def test_planted_texts_that_pass_through_or_agree_are_found(judged):
     judge, mechanism = judged
     through = pl.when(CANARY).then(pl.col("id").replace_strict(judge.raw, default=None)).otherwise("text")
-    found = judge(lambda part: part.with_columns(text=through))["canaries_public"]
+    found = judge(lambda part: part.with_columns(text=through))["canary_texts_replaced"]
     if mechanism.parts > 1:
         assert (found.counts["texts"], found.passed) == (0, True)
         return
     assert (found.counts["survived"], found.counts["equal"], found.passed) == (6, 3, False)
     assert not any(text in found.message for text in judge.raw.values())
-    one = judge(lambda part: part.with_columns(text=pl.lit(mechanism.opened.texts[0])))["canaries_public"]
+    one = judge(lambda part: part.with_columns(text=pl.lit(mechanism.opened.texts[0])))["canary_texts_replaced"]
     assert (one.counts["equal"], one.passed) == (3, False)
 
 

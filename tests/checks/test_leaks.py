@@ -48,7 +48,7 @@ def policy(vectors, key="file:noise.key", *, epsilon=2.0, beta=None, columns=("t
 
 def decisions(facts, counts):
     """What the gates of whole-run counts say; no gate judges them unless the policy sets beta."""
-    names = {"copies_within_chance", "runs_within_chance"}
+    names = {"copies_within_chance", "ngrams_within_chance"}
     kinds = [kind for kind in judges(facts, Stage.STAGED) if kind.name in names]
     staged = Candidate(facts, (), (), 0, None, {}, copies=counts)
     return tuple(gate.verdict() for kind in kinds for gate in kind.over(staged))
@@ -126,7 +126,7 @@ def test_with_beta_the_count_gates_and_costs_delta(small_vectors):
     assert "report only" not in verdict.message
     fine, runs = decisions(paid, {"text": CopyCount(0, {10: 1000})})
     assert fine.passed
-    assert (fine.name, runs.name) == ("copies_within_chance", "runs_within_chance")
+    assert (fine.name, runs.name) == ("copies_within_chance", "ngrams_within_chance")
     as_fine, _ = decisions(paid, {"text": CopyCount(1, {1: 500, 2: 1})})
     assert as_fine == decisions(paid, {"text": CopyCount(0, {1: 500, 2: 1})})[0]  # a decision, never the count
     assert gate_delta(paid) == 2 * 10**9

@@ -13,8 +13,8 @@ from scipy.stats import beta
 from dptext_etl.checks import CANARY
 from dptext_etl.checks.canaries.chances import Chances, upper_bound
 from dptext_etl.checks.canaries.rows import CanaryPlan, CanaryRow
-from dptext_etl.checks.gates import canaries_native
-from dptext_etl.checks.gates.canaries_native import InVocabularyCanaries
+from dptext_etl.checks.gates import canary_words_replaced
+from dptext_etl.checks.gates.canary_words_replaced import CanaryWordsReplaced
 from dptext_etl.checks.reports.copies import copy_chances
 from dptext_etl.errors import PolicyError
 from dptext_etl.families.words import WordMechanism
@@ -100,7 +100,7 @@ def planned(random, shards=2, palette=tuple(WORDS[:40])):
 
 def judge(mechanism, plans, release):
     policy = SimpleNamespace(id="id", column_policies=lambda: [SimpleNamespace(column="text", mechanism=mechanism)])
-    gate = InVocabularyCanaries(policy, plans)
+    gate = CanaryWordsReplaced(policy, plans)
     for plan in plans:
         texts = [release(row.words["text"], row.id) for row in plan.rows]
         gate.feed(pl.DataFrame({"id": plan.ids(), "text": texts, CANARY: [True] * len(texts)}))
@@ -150,7 +150,7 @@ def test_words_that_pass_through_one_shard_are_found(length):
 @pytest.mark.parametrize("lawless", [False, True])
 def test_a_correct_run_fails_no_more_often_than_is_said(length, lawless, monkeypatch):
     """With a bound that can be seen: at most half of the runs may fail, and exact chances come near to some."""
-    monkeypatch.setattr(canaries_native, "FALSE_ALARM", 0.5)
+    monkeypatch.setattr(canary_words_replaced, "FALSE_ALARM", 0.5)
     random = np.random.default_rng(4)
     mechanism = Stay(epsilon=1.0, lawless=lawless, **length)
     plans = planned(random, 1)

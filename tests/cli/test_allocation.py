@@ -18,7 +18,7 @@ TEXT = "The doctor changed Anna's medicine"
 @pytest.fixture(scope="module")
 def explained(small_vectors):
     named = ("-p", f"vectors={small_vectors}", "-p", "k=5")
-    return facts("explain", "custext", *named, "--allocation", "ic,sd", "--total", 30, "--text", TEXT)
+    return facts("explain", "custext", *named, "--allocation", "ic,sd", "--total", 30, "--public-text", TEXT)
 
 
 def test_explain_shows_what_each_word_would_get(explained):
@@ -127,7 +127,7 @@ def test_sentences_and_steps_take_the_shares_where_these_are_drawn():
 
 
 def test_an_entry_is_written_as_in_a_policy_or_as_json(small_vectors):
-    named = ("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--text", TEXT)
+    named = ("explain", "custext", "-p", f"vectors={small_vectors}", "-p", "k=5", "--public-text", TEXT)
     written = [facts(*named, "-p", f"allocation={entry}")["configuration"]["allocation"] for entry in ENTRIES]
     assert written == [{"template": ["2.0", "1.0"], "total": "9.0"}] * 2
     done = dptext(*named, "-p", "allocation={total: 9")

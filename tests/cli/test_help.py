@@ -38,7 +38,7 @@ def test_the_commands_are_those_of_the_issue():
         "explain",
         "plan",
         "run",
-        "privatize",
+        "run-table",
         "check",
         "clean",
         "forget",
@@ -55,6 +55,55 @@ def test_the_commands_are_those_of_the_issue():
     assert ("train", "masked-lm") in trainings
     made = {("key", "new"), ("corpus", "build"), ("corpus", "show"), ("corpus", "calibrate")}
     assert set(ALL) == {(name,) for name in single} | ledger | made | trainings
+
+
+FORBIDDEN = {
+    "--column": "--text",
+    "--output": "--out",
+    "--hidden": "--width",
+    "--person": "--subject",
+    "--record-id": "--id",
+    "--yes-to-all": "--yes",
+}
+"""Other words for what a flag already says."""
+SHARED = {
+    "--text",
+    "--id",
+    "--subject",
+    "--json",
+    "--ledger",
+    "--id-key",
+    "--partition",
+    "--seed",
+    "--device",
+}
+"""Flags that mean the same in every command that has them: they take a value of one kind everywhere."""
+
+
+def options():
+    return [(words, item) for words, command in ALL.items() for item in command.params if item.opts[0].startswith("-")]
+
+
+def test_one_concept_has_one_flag():
+    found = {flag for _, item in options() for flag in item.opts}
+    assert not found & set(FORBIDDEN)
+    short = {flag: set() for _, item in options() for flag in item.opts if not flag.startswith("--")}
+    for _, item in options():
+        for flag in set(item.opts) & set(short):
+            short[flag].add(max(item.opts, key=len))
+    assert all(len(long) == 1 for long in short.values()), short
+    for flag in SHARED:
+        kinds = {(item.type.name, item.is_flag) for _, item in options() if flag in item.opts}
+        assert len(kinds) == 1, (flag, kinds)
+
+
+def test_run_publishes_and_privatize_does_not():
+    assert not [words for words in ALL if any("privatize" in word for word in words)]
+    from dptext_etl import orchestration, polars, spark
+
+    doors = {name for module in (orchestration, polars, spark) for name in module.__all__}
+    assert {name for name in doors if name.startswith("run")} == {"run_frame"}
+    assert {name for name in doors if name.startswith("privatize")} == {"privatize"}
 
 
 @pytest.mark.parametrize("words", ALL, ids=" ".join)
@@ -98,7 +147,7 @@ def test_version():
     assert CliRunner().invoke(app, ["--version"]).output.strip() == f"dptext {__version__}"
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["privatize", "--help"], ["--version"]])
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"], ["run-table", "--help"], ["--version"]])
 def test_help_imports_nothing_heavy(arguments):
     code = (
         "import sys; from dptext_etl.cli import main; sys.argv = ['dptext', *sys.argv[1:]]\n"

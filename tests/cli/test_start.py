@@ -69,7 +69,7 @@ def test_a_run_needs_no_pandas_and_no_bar(tmp_path, small_vectors):
         "file:noise.key",
     ]
     assert (
-        imported(COMMAND, [*HEAVY, "rich.progress"], "privatize", "raw.parquet", "out", *words, folder=tmp_path) == []
+        imported(COMMAND, [*HEAVY, "rich.progress"], "run-table", "raw.parquet", "out", *words, folder=tmp_path) == []
     )
     assert pl.read_parquet(tmp_path / "out" / "**" / "*.parquet").height == 60
 

@@ -251,12 +251,12 @@ def test_command_line(policy, expected, dataset, tmp_path):
         f"-p{name}={','.join(map(str, v)) if isinstance(v, (tuple, list)) else v}" for name, v in given.items()
     ]
     arguments = [
-        "privatize",
+        "run-table",
         dataset["source"],
         dataset["sink"],
         "--dataset",
         policy.dataset,
-        "--column",
+        "--text",
         "text",
         "--id",
         "id",

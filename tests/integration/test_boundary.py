@@ -15,7 +15,7 @@ import pytest
 
 from dptext_etl import run
 from dptext_etl.runner import statement
-from dptext_etl.spark import privatize_frame
+from dptext_etl.spark import run_frame
 from tests.cli.saying import dptext
 
 from ..toy_mechanisms import toys  # noqa: F401  (a fixture)
@@ -207,6 +207,6 @@ def test_a_real_mechanism_changes_drawn_texts_alone(pair, small_vectors, more):
 def test_parts_of_spark_follow_from_ids(pair, spark, small_vectors):
     jobs = pair(mechanism={"name": "santext", "epsilon": 1.0, "vectors": small_vectors})
     for job in jobs:
-        privatize_frame(frame_of(spark, job), job.policy())
+        run_frame(frame_of(spark, job), job.policy())
     assert parts(jobs[0]) == parts(jobs[1])
     assert names_and_modes(jobs[0]) == names_and_modes(jobs[1])

@@ -16,7 +16,7 @@ from dptext_etl.cli.app import app
 SENTINEL = "zzqsentinelqzz"
 OPTIONS = {
     "--dataset": "reviews",
-    "--column": "review",
+    "--text": "review",
     "--id": "id",
     "--subject": "user_id",
     "--release": "r1",
@@ -47,7 +47,7 @@ class Place:
             self.save(frame, self.folder / source)
         here = {"--key": f"file:{self.folder / 'noise.key'}"}
         options = OPTIONS | here | {f"--{name}": value for name, value in changes.items()}
-        words = ["privatize", source, sink]
+        words = ["run-table", source, sink]
         words += [word for name, value in options.items() if value is not None for word in (name, value)]
         for name, value in (self.parameters | (parameters or {})).items():
             words += ["-p", f"{name}={value}"]
@@ -295,7 +295,7 @@ def test_a_table_whose_hash_differs(place, frame):
         content[-1] ^= 1
         table.write_bytes(content)
     assert tables
-    done = process("privatize", "raw.parquet", "published", *options, *parameters)
+    done = process("run-table", "raw.parquet", "published", *options, *parameters)
     assert (done.returncode, done.stdout) == (2, "")
     assert "Hint:" in done.stderr
     assert SENTINEL not in done.stderr

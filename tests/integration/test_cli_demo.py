@@ -69,7 +69,7 @@ def test_the_release_as_surrogates_leads(done):
 def test_the_planted_bug_is_stopped_by_real_gates(done):
     folder, facts = done
     assert facts["planted_bug"]["exit_code"] == 4
-    assert "canaries_foreign" in facts["planted_bug"]["message"]
+    assert "canary_text_absent" in facts["planted_bug"]["message"]
     assert not list((folder / "planted-bug").glob("published/*.manifest.json"))
     again = dptext("demo", folder, "--planted-bug")
     assert again.exit_code in {2, 4}  # the release name is revoked by now
@@ -103,7 +103,7 @@ def test_with_dagster_as_a_process(tmp_path, warm):
         "the Dagster job",
         "released  ",
         "left",
-        "canaries_foreign",
+        "canary_text_absent",
         "echo $?\n  4",
         "Files",
     ):

@@ -88,7 +88,7 @@ def test_init_replaces_nothing_unless_told(folder):
 
 def test_init_into_another_folder_finds_the_source(folder):
     (folder / "policies").mkdir()
-    found = facts("init", "reviews.parquet", "--output", "policies/reviews.toml")
+    found = facts("init", "reviews.parquet", "--out", "policies/reviews.toml")
     assert found["new_key"] == "policies/dptext.key"
     assert facts("plan", "policies/reviews.toml")["rows"] == 300
 
@@ -196,7 +196,7 @@ def test_privatize_is_the_same_run_without_a_file(inited, small_vectors):
     values = tomllib.loads((inited / "privacy.toml").read_text())
     by_policy = facts("run", "privacy.toml")
     by_options = facts(
-        "privatize", "reviews.parquet", "elsewhere", "--dataset", values["dataset"], "--column", "review", "--id", "id",
+        "run-table", "reviews.parquet", "elsewhere", "--dataset", values["dataset"], "--text", "review", "--id", "id",
         "--subject", "user_id", "--release", values["release"], "--mechanism", "custext", "-p", "epsilon=2",
         "-p", "k=5", "-p", f"vectors={small_vectors}", "--allow", "cluster", "--keep", "stars", "--ledger", "other.db",
         "--key", "file:dptext.key", "--cap", "5000",

@@ -16,7 +16,7 @@ from dptext_etl.engines.spark import session
 from dptext_etl.engines.spark.source import read_source
 from dptext_etl.errors import PolicyError
 from dptext_etl.runner import scan_published
-from dptext_etl.spark import privatize_frame
+from dptext_etl.spark import run_frame
 
 
 def saved(job, **changes):
@@ -48,7 +48,7 @@ def test_every_format_is_read_as_polars_reads_it(spark, make_job, reviews, suffi
     )
     job, other = make_job("spark", raw, suffix), make_job("polars", raw, suffix)
     expected = other.run()
-    summary = privatize_frame(read_source(spark, job.policy()), job.policy())
+    summary = run_frame(read_source(spark, job.policy()), job.policy())
     assert_frame_equal(published(job), published(other))
     assert summary.rows == expected.rows
     assert summary.notes[1:] == expected.notes[1:]

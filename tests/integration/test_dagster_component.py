@@ -101,7 +101,7 @@ def test_from_nothing_to_a_published_partition(project, dg, small_vectors, senti
 
     code, said = dg("list", "defs")
     assert code == 0, said
-    for name in ("raw_reviews", "staged_reviews", "published_reviews", "privatize_reviews", "canaries_foreign"):
+    for name in ("raw_reviews", "staged_reviews", "published_reviews", "run_reviews", "canary_text_absent"):
         assert name in said
 
     code, said = dg("launch", "--assets", "*", "--partition", "2026-02")

@@ -13,7 +13,7 @@ from dptext_etl.orchestration import PublishedTable, after_gates, build_definiti
 from .test_dagster_job import GATES, PUBLISHED, STAGED, leaky  # noqa: E402
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
-RECHECKS = {"published_files", "raw_column_absent", "canaries_foreign", "words_in_output_set", "rows_ledgered"}
+RECHECKS = {"published_files", "raw_column_absent", "canary_text_absent", "words_in_output_set", "rows_ledgered"}
 
 
 def reader(kind: Any, seen: list, **options):
@@ -86,10 +86,10 @@ def test_a_leak_blocks_everything_downstream(job, instance, sentinel):
     assert not result.success
     assert not seen
     names, said = failed(result)
-    assert (STAGED, "canaries_foreign") in names
+    assert (STAGED, "canary_text_absent") in names
     assert {asset for asset, _ in names} == {STAGED}
     (sentence,) = said
-    assert sentence.startswith(f"3 of {len(GATES)} gates failed: canaries_foreign: ")
+    assert sentence.startswith(f"3 of {len(GATES)} gates failed: canary_text_absent: ")
     assert "canary words" in sentence
     assert "Hint: find the defect, mend it, and release under a new name" in sentence
     assert sentinel not in sentence

@@ -16,11 +16,11 @@ from dptext_etl.orchestration import build_definitions, materialize  # noqa: E40
 
 GATES = [
     "raw_column_absent",
-    "canaries_foreign",
-    "canaries_present",
-    "canaries_native",
-    "canaries_recomputed",
-    "duplicates_beyond_chance",
+    "canary_text_absent",
+    "canary_rows_complete",
+    "canary_words_replaced",
+    "canary_rows_reproducible",
+    "duplicates_within_chance",
     "words_in_output_set",
     "rows_ledgered",
     "one_text_per_record",
@@ -154,9 +154,9 @@ def test_a_fired_gate_stops_the_publication_and_revokes_the_name(job):
     stopped = materialize(leaky(job.policy()))
     assert not stopped.success
     assert stopped.exit_code == 4
-    assert "canaries_foreign" in stopped.runs[0].message
+    assert "canary_text_absent" in stopped.runs[0].message
     assert "Hint:" in stopped.runs[0].message
-    assert {"canaries_foreign"} <= {check.name for check in stopped.checks if not check.passed}
+    assert {"canary_text_absent"} <= {check.name for check in stopped.checks if not check.passed}
     assert list(stopped.runs[0].assets) == [STAGED]
     assert not list(job.folder.glob("published/*"))
     with job.ledger() as ledger:

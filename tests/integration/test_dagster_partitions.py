@@ -34,7 +34,7 @@ def backfill(policy, instance, first, last):
     """Take a range of partitions in one run."""
     defs = build_definitions(policy, backfill="single_run")
     tags = {"dagster/asset_partition_range_start": first, "dagster/asset_partition_range_end": last}
-    job = defs.resolve_job_def("privatize_reviews")
+    job = defs.resolve_job_def("run_reviews")
     return job.execute_in_process(run_config=QUIET, instance=instance, tags=tags, raise_on_error=False)
 
 
@@ -125,11 +125,11 @@ def test_one_fired_gate_publishes_no_partition_of_the_run(months, reviews, save,
     assert published(months) == []
     failed = next(e.step_failure_data.user_failure_data for e in result.all_events if e.is_step_failure)
     assert failed.metadata["exit_code"].value == 4
-    assert "canaries_foreign" in failed.description
+    assert "canary_text_absent" in failed.description
     assert sentinel not in failed.description
     evaluations = [item for item in result.get_asset_check_evaluations() if item.asset_key == dg.AssetKey(STAGED)]
     checks = {(check.check_name, check.partition): check for check in evaluations}
-    assert not checks["canaries_foreign", "2026-02"].passed
+    assert not checks["canary_text_absent", "2026-02"].passed
     blocking = [check for check in checks.values() if check.blocking]
     assert not any(check.passed for check in blocking if check.partition == "2026-03")  # the name is revoked
     assert "not evaluated" in checks["raw_column_absent", "2026-03"].description
@@ -140,6 +140,6 @@ def test_names_of_a_dynamic_definition_are_asked_at_run_time(months, instance):
     dynamic = dg.DynamicPartitionsDefinition(name="months")
     instance.add_dynamic_partitions("months", ["2026-03"])
     defs = build_definitions(months.policy(), partitions=dynamic)
-    job = defs.resolve_job_def("privatize_reviews")
+    job = defs.resolve_job_def("run_reviews")
     assert job.execute_in_process(run_config=QUIET, instance=instance, partition_key="2026-03").success
     assert published(months) == ["2026-03"]

@@ -49,7 +49,7 @@ def materialized(job):
 def test_the_search_finds_what_dagster_keeps(job, materialized):
     materialized()
     said = kept(job.folder / "home")
-    assert b"canaries_foreign" in said
+    assert b"canary_text_absent" in said
     assert b"rows released" in said
     assert b"data:image/png" in said
 
@@ -86,7 +86,7 @@ def test_a_backfill_in_one_run(job, save, reviews, sentinel, capfd):
     (job.folder / "home").mkdir()
     (job.folder / "home" / "dagster.yaml").write_text("telemetry:\n  enabled: false\n")
     with dg.DagsterInstance.from_config(str(job.folder / "home")) as instance:
-        done = definitions.resolve_job_def("privatize_reviews").execute_in_process(instance=instance, tags=tags)
+        done = definitions.resolve_job_def("run_reviews").execute_in_process(instance=instance, tags=tags)
     assert done.success
     assert b"report_copies" in kept(job.folder / "home")
     assert_silent(job, sentinel, capfd)

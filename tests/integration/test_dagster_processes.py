@@ -104,7 +104,7 @@ class Location:
 
     def run(self, partition):
         tags = json.dumps({"dagster/partition": partition})
-        return self.start("job", "execute", "-j", "privatize_reviews", *(["--tags", tags] if partition else []))
+        return self.start("job", "execute", "-j", "run_reviews", *(["--tags", tags] if partition else []))
 
     def marks(self, pattern="*"):
         return sorted(path.name for path in (self.folder / "marks").glob(pattern))

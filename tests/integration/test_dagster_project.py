@@ -65,7 +65,7 @@ def test_the_job_runs_by_one_command(checkout, warm):
         "-m",
         "dagster_project.definitions",
         "-j",
-        "privatize_notes",
+        "run_notes",
         "--tags",
         '{"dagster/partition": "2026-01"}',
     )

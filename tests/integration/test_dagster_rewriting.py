@@ -59,7 +59,7 @@ def facts(result, asset):
 
 def test_a_step_that_died_before_rewriting_is_tried_again_and_pays_once(months, dies_once):
     defs = build_definitions(months.policy(), retry_policy=dg.RetryPolicy(max_retries=1))
-    job, month = defs.resolve_job_def("privatize_reviews"), MONTHS[0]
+    job, month = defs.resolve_job_def("run_reviews"), MONTHS[0]
     with dg.DagsterInstance.ephemeral() as instance:
         result = job.execute_in_process(run_config=QUIET, partition_key=month, instance=instance)
     assert result.success

@@ -185,7 +185,7 @@ def test_a_gate_stops_a_pass_through_and_revokes_the_name(job, monkeypatch, sent
         with pytest.raises(GateError) as caught:
             job.run()
     assert caught.value.exit_code == 4
-    assert "canaries_foreign" in str(caught.value)
+    assert "canary_text_absent" in str(caught.value)
     assert sentinel not in str(caught.value) + caplog.text
     assert not (job.folder / "published.manifest.json").exists()
     assert min(records for records, _ in job.charged().values()) == 264

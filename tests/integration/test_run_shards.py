@@ -39,7 +39,7 @@ def test_sets_of_canary_rows_are_spread_over_shards(job, monkeypatch, rows, size
     """Several in one shard, or one in several: their number follows from that of the rows."""
     monkeypatch.setattr(planting, "SET_ROWS", 240 // sets)
     summary = job.run(shard_rows=rows, shard_bytes=size)
-    present = next(gate for gate in summary.gates if gate["name"] == "canaries_present")
+    present = next(gate for gate in summary.gates if gate["name"] == "canary_rows_complete")
     with job.ledger() as ledger:
         canaries = {row["canaries"] for row in ledger.show()}
     assert present["passed"]

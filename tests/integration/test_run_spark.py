@@ -17,7 +17,7 @@ from dptext_etl.keys import resolve
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published
 from dptext_etl.runner.shard import planting
-from dptext_etl.spark import privatize_frame
+from dptext_etl.spark import run_frame
 from dptext_etl.spark.frame import stage_frame
 
 
@@ -38,7 +38,7 @@ def used(job):
 def test_the_release_and_the_charge_are_those_of_a_run(spark, make_job):
     job, other = make_job("spark"), make_job("polars")
     expected = other.run()
-    summary = privatize_frame(frame_of(spark, job), job.policy())
+    summary = run_frame(frame_of(spark, job), job.policy())
     assert_frame_equal(published(job), published(other))
     assert used(job) == used(other)
     assert (summary.rows, summary.words, summary.spend) == (expected.rows, expected.words, expected.spend)
@@ -55,7 +55,7 @@ def test_spellings_of_a_person_share_a_budget_and_a_shard_as_in_a_run(spark, mak
     terms["cap"] = {"measure": "pure", "epsilon": 200.0, "period": "2026"}
     job, other = (make_job(name, frame=frame, **terms) for name in ("spark", "polars"))
     expected = other.run()
-    summary = privatize_frame(frame_of(spark, job), job.policy())
+    summary = run_frame(frame_of(spark, job), job.policy())
     assert 0 < summary.rows["quarantined"] < 60
     assert summary.rows == expected.rows
     assert_frame_equal(published(job), published(other))
@@ -84,9 +84,9 @@ def test_a_shard_holds_at_most_shard_rows_and_its_canaries(spark, job):
 
 
 def test_again_and_otherwise_partitioned_costs_nothing_and_gives_the_same_bytes(spark, job):
-    first = privatize_frame(frame_of(spark, job, 1), job.policy())
+    first = run_frame(frame_of(spark, job, 1), job.policy())
     before, charged = job.files(), job.charged()
-    second = privatize_frame(frame_of(spark, job, 7).orderBy("stars"), job.policy())
+    second = run_frame(frame_of(spark, job, 7).orderBy("stars"), job.policy())
     assert job.files() == before
     assert job.charged() == charged
     assert (second.rows["new"], second.rows["replayed"]) == (0, 240)
@@ -96,7 +96,7 @@ def test_again_and_otherwise_partitioned_costs_nothing_and_gives_the_same_bytes(
 def test_a_run_and_a_spark_run_are_one_release(spark, job):
     job.run()
     before = published(job)
-    summary = privatize_frame(frame_of(spark, job), job.policy())
+    summary = run_frame(frame_of(spark, job), job.policy())
     assert (summary.rows["new"], summary.rows["replayed"]) == (0, 240)
     assert_frame_equal(published(job), before)
 
@@ -116,7 +116,7 @@ def test_ids_of_every_type(spark, make_job, reviews, kind):
     raw = reviews().with_columns(pl.Series("id", [IDS[kind](i) for i in range(240)]))
     job, other = make_job("spark", raw), make_job("polars", raw)
     other.run(shard_rows=200)
-    summary = privatize_frame(frame_of(spark, job), job.policy(shard_rows=200))
+    summary = run_frame(frame_of(spark, job), job.policy(shard_rows=200))
     assert summary.rows["released"] == 240
     order = pl.col("id").struct.field("number") if kind == "struct" else "id"
     assert published(job, order)["review"].to_list() == published(other, order)["review"].to_list()
@@ -128,7 +128,7 @@ def test_the_policy_of_one_column(spark, job):
     column = ColumnPolicy(**dict(whole.column_policies()[0]))
     entries = {"sink": whole.sink, "ledger": whole.ledger.url, "cap": whole.cap.model_dump(), "keep": ["stars"]}
     renamed = frame_of(spark, job).withColumnRenamed("id", "record")
-    summary = privatize_frame(renamed, column, id="record", subject="user_id", **entries)
+    summary = run_frame(renamed, column, id="record", subject="user_id", **entries)
     assert summary.rows["released"] == 240
     with Ledger.open(whole.ledger.url) as ledger:
         ledger.accept_units("reviews", {"eps_pure": 0.0}, "the column of ids was renamed")
@@ -140,7 +140,7 @@ def test_the_policy_of_one_column(spark, job):
 def test_the_path_of_a_policy_and_a_partition(spark, job):
     policy = job.policy(source="{partition}.parquet", sink=str(job.folder / "out" / "{partition}"))
     (job.folder / "privacy.toml").write_text(toml(policy))
-    summary = privatize_frame(frame_of(spark, job), job.folder / "privacy.toml", partition="2026-10")
+    summary = run_frame(frame_of(spark, job), job.folder / "privacy.toml", partition="2026-10")
     assert (summary.partition, summary.rows["released"]) == ("2026-10", 240)
     assert summary.published.endswith("out/2026-10")
 
@@ -161,23 +161,23 @@ def test_incremental_runs_add_parts(spark, make_job, reviews, save):
     job, other = make_job("spark", incremental=True), make_job("polars", incremental=True)
     for item in (job, other):
         if item is job:
-            privatize_frame(frame_of(spark, item), item.policy())
+            run_frame(frame_of(spark, item), item.policy())
         else:
             item.run()
         save(reviews(400), item.folder / "raw.parquet")
-    summary = privatize_frame(frame_of(spark, job), job.policy())
+    summary = run_frame(frame_of(spark, job), job.policy())
     assert summary.rows["already_published"] == 240
     assert summary.rows["new"] == 160
     other.run()
     assert_frame_equal(published(job), published(other))
-    again = privatize_frame(frame_of(spark, job), job.policy())
+    again = run_frame(frame_of(spark, job), job.policy())
     assert (again.rows["released"], again.changed) == (0, False)
     assert used(job) == used(other)
 
 
 def test_progress_counts_up_to_all_rows(spark, job):
     seen = []
-    privatize_frame(frame_of(spark, job), job.policy(), progress=seen.append)
+    run_frame(frame_of(spark, job), job.policy(), progress=seen.append)
     release = [report for report in seen if report.phase == "release"]
     assert [report.rows_done for report in release] == sorted(report.rows_done for report in release)
     assert (release[0].rows_done, release[-1].rows_done, release[-1].rows_total) == (0, 240, 240)
@@ -203,7 +203,7 @@ def test_nothing_raw_is_left_in_any_artefact(spark, job, sentinel, capfd, caplog
 
 def test_a_kept_column_and_a_column_with_dots(spark, job):
     frame = frame_of(spark, job).withColumnRenamed("stars", "st.ars `x`")
-    summary = privatize_frame(frame, job.policy(keep=["st.ars `x`"]))
+    summary = run_frame(frame, job.policy(keep=["st.ars `x`"]))
     assert summary.rows["released"] == 240
     assert "st.ars `x`" in scan_published(summary.published).collect_schema()
 
@@ -221,7 +221,7 @@ def test_the_driver_is_sent_counts_and_no_rows(spark, make_job, reviews, monkeyp
     monkeypatch.setattr(type(frame), "collect", counted)
     for other in ("toLocalIterator", "toPandas", "toArrow", "take", "head", "foreach"):
         monkeypatch.setattr(type(frame), other, None, raising=False)  # Spark 3.5 inherits some of them
-    summary = privatize_frame(frame, job.policy(shard_rows=400))
+    summary = run_frame(frame, job.policy(shard_rows=400))
     assert summary.rows["released"] == 960
     assert 9 <= len(sent) <= 40  # of each shard what became of it, what gates saw, its part; and counts of each task
     assert sentinel not in "".join(sent)
@@ -231,13 +231,13 @@ CONNECT = """
 import json, sys
 from pyspark.sql import SparkSession
 from dptext_etl import Policy
-from dptext_etl.spark import privatize_frame
+from dptext_etl.spark import run_frame
 values, remote = json.loads(sys.argv[1])
 spark = SparkSession.builder.remote(remote).getOrCreate()
 assert not hasattr(spark, "_jvm")
 policy = Policy.parse(values)
 frame = spark.read.parquet(policy.source).repartition(3)
-summaries = [privatize_frame(frame, policy).as_dict() for _ in range(2)]
+summaries = [run_frame(frame, policy).as_dict() for _ in range(2)]
 print(json.dumps([summary["rows"] for summary in summaries]))
 """
 

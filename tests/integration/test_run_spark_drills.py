@@ -12,7 +12,7 @@ from dptext_etl import _kernel
 from dptext_etl.errors import DPTextError, GateError, LedgerError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish
-from dptext_etl.spark import privatize_frame
+from dptext_etl.spark import run_frame
 from dptext_etl.spark.frame import stage_frame
 
 from .spark_runs import frame_of, used
@@ -21,7 +21,7 @@ from .spark_runs import frame_of, used
 @pytest.fixture
 def undisturbed(spark, make_job):
     job = make_job("undisturbed")
-    privatize_frame(frame_of(spark, job), job.policy())
+    run_frame(frame_of(spark, job), job.policy())
     return job
 
 
@@ -81,7 +81,7 @@ def test_a_run_that_gave_up_half_way_goes_on(spark, undisturbed, make_job):
 
 
 def went_on(spark, job, undisturbed):
-    summary = privatize_frame(frame_of(spark, job), job.policy())
+    summary = run_frame(frame_of(spark, job), job.policy())
     assert summary.rows["resumed"] + summary.rows["replayed"] > 0
     assert job.files() == undisturbed.files()
     assert job.charged() == undisturbed.charged()
@@ -172,13 +172,13 @@ def test_a_leak_on_the_executors_is_stopped_by_the_gates(spark, job, kind, senti
     staged = stage_frame(frame_of(spark, job), job.policy(), checkpoint=checkpoint)
     verdicts = check(staged)
     fired = {verdict.name for verdict in verdicts if not verdict.passed}
-    assert {"canaries_foreign", "words_in_output_set"} <= fired
+    assert {"canary_text_absent", "words_in_output_set"} <= fired
     with pytest.raises(GateError) as caught:
         publish(staged, verdicts)
     assert sentinel not in str(caught.value)
     assert not (job.folder / "published.manifest.json").exists()
     with pytest.raises(LedgerError, match="revoked"):
-        privatize_frame(frame_of(spark, job), job.policy())
+        run_frame(frame_of(spark, job), job.policy())
 
 
 SPECULATION = """

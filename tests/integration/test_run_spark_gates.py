@@ -19,7 +19,7 @@ from dptext_etl.files import sha256
 from dptext_etl.runner import check, publish
 from dptext_etl.runner.publish.gating import judge_here
 from dptext_etl.runner.shard.staging import Staging
-from dptext_etl.spark import privatize_frame
+from dptext_etl.spark import run_frame
 from dptext_etl.spark.frame import stage_frame
 
 from .spark_runs import frame_of
@@ -120,7 +120,7 @@ def test_a_driver_reads_no_staged_row_and_writes_no_part(spark, make_job, monkey
         driver.setattr(Staging, "read", never)
         driver.setattr(Staging, "require", never)
         seen = []
-        privatize_frame(frame_of(spark, job), job.policy(), progress=seen.append)
+        run_frame(frame_of(spark, job), job.policy(), progress=seen.append)
     last = {report.phase: report for report in seen}
     assert last["publish"].rows_done == 240
     assert 240 < last["gates"].rows_done == last["gates"].rows_total

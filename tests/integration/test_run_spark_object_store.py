@@ -16,7 +16,7 @@ from dptext_etl.errors import InputError, PolicyError
 from dptext_etl.ledger import Ledger, Scope
 from dptext_etl.runner import check, publish, scan_published, scratch
 from dptext_etl.runner.shelf import StoreShelf
-from dptext_etl.spark import privatize_frame
+from dptext_etl.spark import run_frame
 
 from .object_store import remote
 from .spark_runs import frame_of
@@ -112,7 +112,7 @@ def test_a_format_that_is_not_staged_as_it_is_published_and_nothing_changed(spar
     here.values["sink"] = str(here.folder / "published.csv")
     job = place(make_job("apart", shard_rows=200), sink="s3://bucket/published/reviews.csv")
     here.run()
-    first, again = (privatize_frame(frame_of(spark, job), job.policy()) for _ in range(2))
+    first, again = (run_frame(frame_of(spark, job), job.policy()) for _ in range(2))
     assert (first.version, again.changed, again.rows["new"]) == (1, False, 0)
     expected = scan_published(here.policy().sink).collect().sort("id")
     assert_frame_equal(scan_published(job.policy().sink, store.options).collect().sort("id"), expected)
@@ -124,11 +124,11 @@ def test_what_executors_lack_is_said_before_anything_is_charged(spark, make_job,
     job = place(make_job())
     job.values["storage_options"] = store.options  # the driver alone has that variable
     with pytest.raises(InputError, match=r"an executor cannot use .*DPTEXT_TEST_SECRET, which is not set") as caught:
-        privatize_frame(frame_of(spark, job), job.policy())
+        run_frame(frame_of(spark, job), job.policy())
     assert "spark.executorEnv" in caught.value.hint
     assert all(reserved == (0, 0) for reserved in job.charged().values())
     with pytest.raises(PolicyError, match="staging is in an object store and the sink is not"):
-        privatize_frame(frame_of(spark, job), job.policy(sink=str(job.folder / "published")))
+        run_frame(frame_of(spark, job), job.policy(sink=str(job.folder / "published")))
 
 
 def test_a_speculative_copy_on_another_worker_is_one_release_and_one_charge(

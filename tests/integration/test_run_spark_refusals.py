@@ -11,7 +11,7 @@ from dptext_etl.errors import BudgetError, DPTextError, InputError, LedgerError,
 from dptext_etl.ledger import Scope
 from dptext_etl.mechanism import Mechanism
 from dptext_etl.runner import scan_published
-from dptext_etl.spark import privatize_frame
+from dptext_etl.spark import run_frame
 from dptext_etl.spark.frame import stage_frame
 
 
@@ -48,7 +48,7 @@ def test_the_words_are_those_of_a_run(spark, make_job, reviews, case):
         key.write_text(bytes(range(32)).hex())
         key.chmod(0o600)
         changes = {"key": f"file:{key}"}
-    said = refusal(lambda: privatize_frame(frame_of(spark, job), job.policy(**changes)))
+    said = refusal(lambda: run_frame(frame_of(spark, job), job.policy(**changes)))
     assert said == refusal(lambda: job.run(**changes))
     assert not (job.folder / "ledger.db").exists()
     assert not (job.folder / "published.manifest.json").exists()
@@ -56,12 +56,12 @@ def test_the_words_are_those_of_a_run(spark, make_job, reviews, case):
 
 def test_changed_texts(spark, make_job, reviews, save):
     job, other = make_job("spark"), make_job("polars")
-    privatize_frame(frame_of(spark, job), job.policy())
+    run_frame(frame_of(spark, job), job.policy())
     other.run()
     before = job.charged()
     for item in (job, other):
         save(reviews().with_columns(review=pl.lit("other words")), item.folder / "raw.parquet")
-    kind, said = refusal(lambda: privatize_frame(frame_of(spark, job), job.policy()))
+    kind, said = refusal(lambda: run_frame(frame_of(spark, job), job.policy()))
     assert kind is InputError
     assert said.partition("records changed")[2] == refusal(other.run)[1].partition("records changed")[2]
     assert job.charged() == before
@@ -74,17 +74,17 @@ def capped(epsilon, **more):
 
 def test_forgotten_records_are_left_out(spark, make_job):
     job = make_job("one")
-    privatize_frame(frame_of(spark, job), job.policy())
+    run_frame(frame_of(spark, job), job.policy())
     with Ledger.open(str(job.folder / "ledger.db")) as ledger:
         ledger.forget("reviews", pa.array(["r00007", "r00047"], pa.large_string()), pa.array([], pa.large_string()))
-    again = privatize_frame(frame_of(spark, job, 5), job.policy())
+    again = run_frame(frame_of(spark, job, 5), job.policy())
     assert (again.rows["forgotten"], again.published_rows) == (2, 238)
 
 
 def test_records_over_the_cap_are_left_out_the_same_ones_every_time(spark, make_job):
     one, two = make_job("one"), make_job("two")
-    summary = privatize_frame(frame_of(spark, one), one.policy(**capped(100.0)))
-    again = privatize_frame(frame_of(spark, two, 5).orderBy("review"), two.policy(**capped(100.0)))
+    summary = run_frame(frame_of(spark, one), one.policy(**capped(100.0)))
+    again = run_frame(frame_of(spark, two, 5).orderBy("review"), two.policy(**capped(100.0)))
     assert summary.rows["quarantined"] == again.rows["quarantined"] > 0
     assert summary.rows["quarantined"] + summary.rows["released"] == 240
     assert one.files() == two.files()
@@ -100,7 +100,7 @@ def test_a_subject_that_fills_a_shard_alone_is_cut_and_judged_in_the_order_of_id
     raw = reviews().with_columns(user_id=pl.lit("one"))
     job, other = make_job("spark", raw), make_job("polars", raw.sort("id"))
     entries = capped(900.0, min_released=0.0)
-    summary = privatize_frame(frame_of(spark, job), job.policy(**entries))
+    summary = run_frame(frame_of(spark, job), job.policy(**entries))
     expected = other.run(**entries)
     assert summary.rows == expected.rows
     mine, theirs = (scan_published(str(item.folder / "published")).collect().sort("id") for item in (job, other))
@@ -110,7 +110,7 @@ def test_a_subject_that_fills_a_shard_alone_is_cut_and_judged_in_the_order_of_id
 
 def test_refuse_charges_and_computes_nothing(spark, job):
     with pytest.raises(BudgetError, match="nothing was computed or charged") as caught:
-        privatize_frame(frame_of(spark, job), job.policy(**capped(100.0, on_cap="refuse")))
+        run_frame(frame_of(spark, job), job.policy(**capped(100.0, on_cap="refuse")))
     assert caught.value.exit_code == 3
     with job.ledger() as ledger:
         left = ledger.remaining(Scope("reviews", "2026"))
@@ -121,7 +121,7 @@ def test_refuse_charges_and_computes_nothing(spark, job):
 
 def test_refuse_with_a_cap_that_fits(spark, make_job):
     job, other = make_job("spark"), make_job("polars")
-    summary = privatize_frame(frame_of(spark, job), job.policy(on_cap="refuse"))
+    summary = run_frame(frame_of(spark, job), job.policy(on_cap="refuse"))
     assert summary.rows == other.run(on_cap="refuse").rows
 
 
@@ -135,7 +135,7 @@ def test_a_frame_that_gives_other_rows_every_time(spark, job):
     frame = frame_of(spark, job)
     frame = frame.mapInArrow(some, frame.schema)
     with pytest.raises(InputError, match="changed while it was read"):
-        privatize_frame(frame, job.policy())
+        run_frame(frame, job.policy())
     assert not (job.folder / "published.manifest.json").exists()
 
 
@@ -143,24 +143,24 @@ def test_columns_of_ours_and_columns_of_one_name(spark, job):
     frame = frame_of(spark, job)
     for name in ("__dptext_canary", "__dptext_shard"):
         with pytest.raises(InputError, match="is ours"):
-            privatize_frame(frame.withColumnRenamed("secret", name), job.policy())
+            run_frame(frame.withColumnRenamed("secret", name), job.policy())
     with pytest.raises(InputError, match="several columns 'stars'"):
-        privatize_frame(frame.withColumnRenamed("secret", "stars"), job.policy())
+        run_frame(frame.withColumnRenamed("secret", "stars"), job.policy())
 
 
 def test_a_sqlite_ledger_and_executors_elsewhere(spark, job, monkeypatch):
     monkeypatch.setattr(ledger_url, "is_local", lambda _: False)
     with pytest.raises(LedgerError, match="file of one machine") as caught:
-        privatize_frame(frame_of(spark, job), job.policy())
+        run_frame(frame_of(spark, job), job.policy())
     assert "local master" in caught.value.hint
     assert not (job.folder / "ledger.db").exists()
 
 
 def test_gpus_come_from_a_cluster(spark, job, monkeypatch):
     with pytest.raises(PolicyError, match="hands out no GPUs"):
-        privatize_frame(frame_of(spark, job), job.policy(), gpus_per_task=1)
+        run_frame(frame_of(spark, job), job.policy(), gpus_per_task=1)
     with pytest.raises(PolicyError, match="whole number"):
-        privatize_frame(frame_of(spark, job), job.policy(), gpus_per_task=-1)
+        run_frame(frame_of(spark, job), job.policy(), gpus_per_task=-1)
     monkeypatch.setattr(profile, "is_local", lambda _: False)
     if spark.version.startswith("3."):
         with pytest.raises(PolicyError, match=r"Spark 4\.0"):
@@ -175,7 +175,7 @@ def test_an_executor_that_does_not_see_the_staging_folder(spark, job):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FolderBoard, "put_up", lambda self: None)
         with pytest.raises(InputError, match="cannot use the staging folder") as caught:
-            privatize_frame(frame_of(spark, job), job.policy())
+            run_frame(frame_of(spark, job), job.policy())
     assert "share" in caught.value.hint
     assert job.charged() == {"note": (0, 0), "review": (0, 0)}
 
@@ -189,11 +189,11 @@ def test_policies_of_one_column_that_make_no_run(spark, job):
         (column.model_copy(update={"column": None}), PolicyError, "names no column"),
     ):
         with pytest.raises(error, match=words):
-            privatize_frame(frame_of(spark, job), bad, subject="user_id", **rest)
+            run_frame(frame_of(spark, job), bad, subject="user_id", **rest)
     with pytest.raises(PolicyError, match="subject"):
-        privatize_frame(frame_of(spark, job), column, **rest)
+        run_frame(frame_of(spark, job), column, **rest)
     with pytest.raises(PolicyError, match="ledger"):
-        privatize_frame(frame_of(spark, job), column, id="id", sink=whole.sink, subject="user_id")
+        run_frame(frame_of(spark, job), column, id="id", sink=whole.sink, subject="user_id")
 
 
 def test_a_defect_is_no_quotation(spark, job, sentinel, capfd):
@@ -215,5 +215,5 @@ def test_mechanisms_are_not_rebuilt_from_other_inputs(spark, job, monkeypatch):
     real = Mechanism.cfg
     monkeypatch.setattr(Mechanism, "cfg", lambda self: real(self)[::-1])
     with pytest.raises(PolicyError, match="another hash"):
-        privatize_frame(frame_of(spark, job), job.policy())
+        run_frame(frame_of(spark, job), job.policy())
     assert job.charged() == {"note": (0, 0), "review": (0, 0)}

@@ -23,7 +23,7 @@ values, settings, rows, words = json.loads(sys.argv[1])
 os.environ |= {"PYSPARK_PYTHON": sys.executable, "PYSPARK_SUBMIT_ARGS": f"{settings} pyspark-shell"}
 from pyspark.sql import SparkSession, functions as F
 from dptext_etl import Policy
-from dptext_etl.spark import privatize_frame
+from dptext_etl.spark import run_frame
 from dptext_etl.runner import check, publish
 from dptext_etl.spark.frame import stage_frame
 
@@ -39,7 +39,7 @@ def peak():
 
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 policy = Policy.parse(values)
-privatize_frame(frame(rows, rows + 20_000), policy, sink=policy.sink + "-small", release="small")
+run_frame(frame(rows, rows + 20_000), policy, sink=policy.sink + "-small", release="small")
 small = peak()
 staged = stage_frame(frame(0, rows), policy)
 before = peak()

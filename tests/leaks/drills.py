@@ -204,10 +204,10 @@ def drill(planted, seen, bug, *stops, **more):
     return Drill(planted, seen, bug, frozenset(stops), **more)
 
 
-FOREIGN, NATIVE, TWINS = "canaries_foreign", "canaries_native", "duplicates_beyond_chance"
+FOREIGN, NATIVE, TWINS = "canary_text_absent", "canary_words_replaced", "duplicates_within_chance"
 INSIDE, LEDGERED, ONCE = "words_in_output_set", "rows_ledgered", "one_text_per_record"
-COLUMNS, PRESENT = "raw_column_absent", "canaries_present"
-COPIES, AGAIN = "copies_within_chance", "canaries_recomputed"
+COLUMNS, PRESENT = "raw_column_absent", "canary_rows_complete"
+COPIES, AGAIN = "copies_within_chance", "canary_rows_reproducible"
 PAID = {"copy_gate_false_alarm": 1e-6, "cap": {"measure": "approx", "epsilon": 1_000.0, "delta": 1e-3}}
 
 BUGS = [

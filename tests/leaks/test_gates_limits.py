@@ -7,7 +7,7 @@ import pytest
 
 from dptext_etl import Ledger, Policy, _kernel
 from dptext_etl.checks import CANARY, Candidate, evaluate
-from dptext_etl.checks.gates.canaries_foreign import OutOfVocabularyCanaries
+from dptext_etl.checks.gates.canary_text_absent import CanaryTextAbsent
 from dptext_etl.engines import stage
 from dptext_etl.mechanisms.custext import CusText
 
@@ -64,11 +64,11 @@ def test_correct_runs_pass_at_any_epsilon(staged, epsilon):
 
 
 def test_at_a_large_epsilon_no_count_is_suspicious_and_the_verdict_says_so(staged):
-    native = staged({"epsilon": 2000.0})["canaries_native"]
+    native = staged({"epsilon": 2000.0})["canary_words_replaced"]
     assert native.passed
     assert "no count would be suspicious in 'text'" in native.message
     assert native.counts["survived"] > 0.9 * native.counts["words"]
-    assert "suspicious in" not in staged({"epsilon": 2.0})["canaries_native"].message
+    assert "suspicious in" not in staged({"epsilon": 2.0})["canary_words_replaced"].message
 
 
 def test_stopwords_that_are_kept_raise_no_alarm(staged):
@@ -78,7 +78,7 @@ def test_stopwords_that_are_kept_raise_no_alarm(staged):
 def test_a_text_longer_than_the_mechanism_takes_is_cut_and_raises_no_alarm(staged):
     verdicts = staged({"epsilon": 2.0, "n_max": 5})
     assert not failed(verdicts)
-    assert verdicts["canaries_native"].counts["words"] == 6 * 5
+    assert verdicts["canary_words_replaced"].counts["words"] == 6 * 5
 
 
 def test_words_added_or_lost_in_canary_rows_are_a_defect(staged):
@@ -87,15 +87,15 @@ def test_words_added_or_lost_in_canary_rows_are_a_defect(staged):
         return part.with_columns(longer.alias("text"))
 
     verdicts = staged({"epsilon": 2.0}, bug)
-    assert verdicts["canaries_native"].counts["misaligned"] == 6
-    assert failed(verdicts) == {"canaries_native", "rows_ledgered"}
+    assert verdicts["canary_words_replaced"].counts["misaligned"] == 6
+    assert failed(verdicts) == {"canary_words_replaced", "rows_ledgered"}
 
 
 def test_a_faithful_run_keeps_unknown_words_in_its_own_column_only(staged):
     verdicts = staged({"epsilon": 2.0, "mode": "faithful"}, publish=False)
     assert not failed(verdicts)
     assert "not applicable, as no words are fixed: 'text'" in verdicts["words_in_output_set"].message
-    assert "keep unknown words in clear" in verdicts["canaries_foreign"].message
+    assert "keep unknown words in clear" in verdicts["canary_text_absent"].message
 
 
 def test_known_words_that_pass_through_a_faithful_run_are_found(staged):
@@ -104,7 +104,7 @@ def test_known_words_that_pass_through_a_faithful_run_are_found(staged):
         return part.with_columns(pl.coalesce(through, "text").alias("text"))
 
     verdicts = staged({"epsilon": 2.0, "mode": "faithful"}, bug, publish=False)
-    assert failed(verdicts) == {"canaries_native", "duplicates_beyond_chance", "rows_ledgered"}
+    assert failed(verdicts) == {"canary_words_replaced", "duplicates_within_chance", "rows_ledgered"}
 
 
 @pytest.mark.parametrize(("mark", "hits"), [(True, 0), (False, 1), (None, 1)])
@@ -114,7 +114,7 @@ def test_where_chance_may_spell_a_word_marked_rows_alone_are_not_searched(small_
     places = {"source": "raw.parquet", "sink": "published", "key": "file:noise.key", "ledger": {"url": "ledger.db"}}
     column = [{"name": "text", "mechanism": mechanism, "allow": ["cluster"]}]
     policy = Policy.parse({"dataset": "d", "release": "r", "id": "id", "unit": "record", "column": column, **places})
-    gate = OutOfVocabularyCanaries(policy, {"text": ["abcdefghijklmnopqrst"]}, planted=1)
+    gate = CanaryTextAbsent(policy, {"text": ["abcdefghijklmnopqrst"]}, planted=1)
     marks = pl.Series(CANARY, [mark], dtype=pl.Boolean)
     gate.feed(pl.DataFrame([pl.Series("id", ["a"]), pl.Series("text", ["some abcdefghijklmnopqrst"]), marks]))
     assert gate.verdict().counts["hits"] == hits

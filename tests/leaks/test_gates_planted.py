@@ -12,11 +12,11 @@ from dptext_etl.errors import GateError
 
 GATES = [
     "raw_column_absent",
-    "canaries_foreign",
-    "canaries_present",
-    "canaries_native",
-    "canaries_recomputed",
-    "duplicates_beyond_chance",
+    "canary_text_absent",
+    "canary_rows_complete",
+    "canary_words_replaced",
+    "canary_rows_reproducible",
+    "duplicates_within_chance",
     "words_in_output_set",
     "rows_ledgered",
     "one_text_per_record",
@@ -32,7 +32,7 @@ def test_a_correct_run_passes_every_gate(bench, tmp_path):
     assert list(verdicts) == GATES
     assert not failed(verdicts)
     require(verdicts.values())
-    assert verdicts["canaries_native"].counts["words"] > 400
+    assert verdicts["canary_words_replaced"].counts["words"] > 400
     assert all(verdict.catches and verdict.message for verdict in verdicts.values())
 
 
@@ -42,13 +42,16 @@ def test_everything_passes_through(bench, tmp_path):
 
     verdicts = bench.judge(bug, tmp_path)
     assert failed(verdicts) == {
-        "canaries_foreign",
-        "canaries_native",
-        "duplicates_beyond_chance",
+        "canary_text_absent",
+        "canary_words_replaced",
+        "duplicates_within_chance",
         "words_in_output_set",
         "rows_ledgered",
     }
-    assert verdicts["canaries_native"].counts["survived"] > verdicts["canaries_native"].counts["allowed review"]
+    assert (
+        verdicts["canary_words_replaced"].counts["survived"]
+        > verdicts["canary_words_replaced"].counts["allowed review"]
+    )
     with pytest.raises(GateError, match="5 of 9 gates failed") as caught:
         require(verdicts.values())
     assert caught.value.exit_code == 4
@@ -65,7 +68,7 @@ def test_unknown_words_pass_through(bench, tmp_path):
             pl.when(foreign.is_not_null()).then(foreign + drawn).otherwise("review").alias("review")
         )
 
-    assert failed(bench.judge(bug, tmp_path)) >= {"canaries_foreign", "words_in_output_set"}
+    assert failed(bench.judge(bug, tmp_path)) >= {"canary_text_absent", "words_in_output_set"}
 
 
 def test_known_words_pass_through(bench, tmp_path):
@@ -77,7 +80,7 @@ def test_known_words_pass_through(bench, tmp_path):
         return part.with_columns(pl.when(known).then(raw).otherwise("review").alias("review"))
 
     verdicts = bench.judge(bug, tmp_path)
-    assert failed(verdicts) == {"canaries_native", "duplicates_beyond_chance", "rows_ledgered"}
+    assert failed(verdicts) == {"canary_words_replaced", "duplicates_within_chance", "rows_ledgered"}
 
 
 def test_known_words_pass_through_in_one_shard(bench, tmp_path):
@@ -89,7 +92,7 @@ def test_known_words_pass_through_in_one_shard(bench, tmp_path):
             pl.when(here).then(bench.raw_texts(part, "review")).otherwise("review").alias("review")
         )
 
-    assert "canaries_native" in failed(bench.judge(bug, tmp_path))
+    assert "canary_words_replaced" in failed(bench.judge(bug, tmp_path))
 
 
 ENCODINGS = {
@@ -113,7 +116,7 @@ def test_raw_text_in_a_column_that_looks_kept(bench, tmp_path, write):
     def bug(part):
         return part.with_columns(bench.raw_texts(part, "review").map_elements(write, pl.String).alias("stars"))
 
-    assert failed(bench.judge(bug, tmp_path)) == {"canaries_foreign", "canaries_present"}
+    assert failed(bench.judge(bug, tmp_path)) == {"canary_text_absent", "canary_rows_complete"}
 
 
 HIDING_PLACES = {
@@ -132,7 +135,7 @@ def test_raw_text_in_other_types(bench, tmp_path, hide):
     def bug(part):
         return part.with_columns(hide(bench.raw_texts(part, "note")).alias("stars"))
 
-    assert "canaries_foreign" in failed(bench.judge(bug, tmp_path))
+    assert "canary_text_absent" in failed(bench.judge(bug, tmp_path))
 
 
 def test_raw_text_split_over_two_columns(bench, tmp_path):
@@ -144,7 +147,7 @@ def test_raw_text_split_over_two_columns(bench, tmp_path):
         )
 
     verdicts = bench.judge(bug, tmp_path)
-    assert verdicts["canaries_foreign"].counts["hits"] > 0
+    assert verdicts["canary_text_absent"].counts["hits"] > 0
     assert "raw_column_absent" in failed(verdicts)
 
 
@@ -153,21 +156,21 @@ def test_a_renamed_raw_column(bench, tmp_path):
         return part.with_columns(bench.raw_texts(part, "review").alias("comment"))
 
     verdicts = bench.judge(bug, tmp_path)
-    assert failed(verdicts) == {"raw_column_absent", "canaries_foreign"}
+    assert failed(verdicts) == {"raw_column_absent", "canary_text_absent"}
     assert "comment" not in verdicts["raw_column_absent"].message  # a pivot makes names of texts
 
 
 def test_raw_text_in_column_names(bench, tmp_path):
     token = min(bench.run.canaries[0].tokens)
     verdicts = bench.judge(lambda part: part.with_columns(pl.lit(1).alias(f"has {token}")), tmp_path)
-    assert failed(verdicts) == {"raw_column_absent", "canaries_foreign"}
+    assert failed(verdicts) == {"raw_column_absent", "canary_text_absent"}
 
 
 def test_a_kept_column_computed_from_the_text(bench, tmp_path):
     def bug(part):
         return part.with_columns(bench.raw_texts(part, "review").str.len_chars().cast(pl.Int64).alias("stars"))
 
-    assert failed(bench.judge(bug, tmp_path)) == {"canaries_present"}
+    assert failed(bench.judge(bug, tmp_path)) == {"canary_rows_complete"}
 
 
 def test_texts_swapped_between_rows(bench, tmp_path):
@@ -177,7 +180,7 @@ def test_texts_swapped_between_rows(bench, tmp_path):
             pl.when(pl.col(CANARY)).then("review").otherwise(pl.col("review").shift(1)).alias("review")
         )
 
-    assert failed(bench.judge(bug, tmp_path)) == {"duplicates_beyond_chance", "rows_ledgered"}
+    assert failed(bench.judge(bug, tmp_path)) == {"duplicates_within_chance", "rows_ledgered"}
 
 
 def test_one_byte_changed_after_the_commit(bench, tmp_path):
@@ -214,7 +217,7 @@ def test_rows_without_ids(bench, tmp_path):
     assert failed(verdicts) == {"rows_ledgered"}
     assert verdicts["rows_ledgered"].counts["uncommitted"] == 2 * 6
     lost = bench.judge(lambda part: part.with_columns(pl.when(~pl.col(CANARY)).then("id").alias("id")), tmp_path)
-    assert failed(lost) == {"canaries_present", "rows_ledgered"}
+    assert failed(lost) == {"canary_rows_complete", "rows_ledgered"}
 
 
 def test_a_column_without_a_registered_release(bench, tmp_path):
@@ -256,24 +259,24 @@ def test_lineage_that_differs_from_the_policy(bench, tmp_path):
 
 
 def test_canaries_that_were_lost_or_would_be_published(bench, tmp_path):
-    assert failed(bench.judge(lambda part: part.filter(~pl.col(CANARY)), tmp_path)) == {"canaries_present"}
+    assert failed(bench.judge(lambda part: part.filter(~pl.col(CANARY)), tmp_path)) == {"canary_rows_complete"}
     unmarked = bench.judge(lambda part: part.with_columns(pl.lit(value=False).alias(CANARY)), tmp_path)
-    assert failed(unmarked) == {"canaries_present", "rows_ledgered"}
+    assert failed(unmarked) == {"canary_rows_complete", "rows_ledgered"}
     doubled = bench.judge(lambda part: pl.concat([part, part.filter(pl.col(CANARY))]), tmp_path)
-    assert "canaries_present" in failed(doubled)
+    assert "canary_rows_complete" in failed(doubled)
     marked = bench.judge(
         lambda part: part.with_columns((pl.col(CANARY) | (pl.col("id") == 1001)).alias(CANARY)), tmp_path
     )
-    assert failed(marked) == {"canaries_present", "rows_ledgered"}
+    assert failed(marked) == {"canary_rows_complete", "rows_ledgered"}
     unplanned = bench.judge(lambda part: part, tmp_path, canaries=())
-    assert failed(unplanned) == {"canaries_present", "canaries_foreign"}
+    assert failed(unplanned) == {"canary_rows_complete", "canary_text_absent"}
 
 
 def test_raw_text_in_other_artefacts(bench, tmp_path):
     token = next(row for row in bench.run.canaries[0].rows if row.kind == "out_of_vocabulary").words["note"][0]
     (tmp_path / "run.log").write_text(f"could not read cell {token.upper()!r}\n")
     verdicts = bench.judge(lambda part: part, tmp_path, texts=(tmp_path / "run.log",))
-    assert failed(verdicts) == {"canaries_foreign"}
+    assert failed(verdicts) == {"canary_text_absent"}
     (tmp_path / "run.log").write_text("250 rows\n")
     assert not failed(bench.judge(lambda part: part, tmp_path, texts=(tmp_path / "run.log",)))
 
@@ -287,7 +290,7 @@ def test_a_part_that_cannot_be_read_stops_everything(bench, tmp_path):
 
 def test_no_part_at_all_fails(bench, tmp_path):
     verdicts = {verdict.name: verdict for verdict in evaluate(bench.candidate(()))}
-    assert failed(verdicts) >= {"raw_column_absent", "canaries_present"}
+    assert failed(verdicts) >= {"raw_column_absent", "canary_rows_complete"}
     with pytest.raises(GateError, match="no gate was evaluated"):
         require([])
 

@@ -12,7 +12,7 @@ from dptext_etl.checks.published import check_published
 from dptext_etl.errors import GateError, InputError, KeyReferenceError
 from dptext_etl.files import sha256
 
-NAMES = ["published_files", "raw_column_absent", "canaries_foreign", "words_in_output_set", "rows_ledgered"]
+NAMES = ["published_files", "raw_column_absent", "canary_text_absent", "words_in_output_set", "rows_ledgered"]
 NAMES += ["one_text_per_record"]
 
 
@@ -132,7 +132,7 @@ def test_a_table_with_raw_text_or_canary_rows(bench, tmp_path):
     token = min(bench.run.canaries[0].tokens)
     text = fine.with_columns(pl.lit(token.upper()).alias("stars"))
     renamed = {item.name: item for item in check_published(text, bench.policy, bench.ledger)}
-    assert failed(renamed) == {"canaries_foreign", "raw_column_absent"}
+    assert failed(renamed) == {"canary_text_absent", "raw_column_absent"}
 
 
 def test_checking_writes_nothing(bench, tmp_path):

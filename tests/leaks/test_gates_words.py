@@ -64,7 +64,7 @@ def test_a_correct_run_passes_and_shared_draws_and_words_that_pass_through_are_f
     verdicts = judge()
     assert not failed(verdicts)
     assert len(natives) == 6
-    native = verdicts["canaries_native"]
+    native = verdicts["canary_words_replaced"]
     assert native.counts["words"] >= 6 * min(24, word_mechanism.n_max)
     assert "suspicious in" not in native.message
 
@@ -74,7 +74,7 @@ def test_a_correct_run_passes_and_shared_draws_and_words_that_pass_through_are_f
         return part.with_columns(pl.when(known).then(original).otherwise("text").alias("text"))
 
     found = failed(judge(through))
-    assert {"canaries_native", "rows_ledgered"} <= found
+    assert {"canary_words_replaced", "rows_ledgered"} <= found
     if word_mechanism.mode == "strict" and set(word_mechanism.input_words()) <= word_mechanism.output_words():
         assert "words_in_output_set" not in found  # nothing else could have seen it
 
@@ -88,10 +88,10 @@ def test_a_correct_run_passes_and_shared_draws_and_words_that_pass_through_are_f
         return part.with_columns(pl.coalesce(told, "text").alias("text"))
 
     shown = judge(shared)
-    if "suspicious in" in shown["duplicates_beyond_chance"].message:
+    if "suspicious in" in shown["duplicates_within_chance"].message:
         assert word_mechanism.hides_length  # and its texts are too short
     else:
-        assert {"duplicates_beyond_chance", "rows_ledgered"} <= failed(shown)
+        assert {"duplicates_within_chance", "rows_ledgered"} <= failed(shown)
 
 
 def test_everything_that_passes_through_is_found(word_mechanism, staged):
@@ -102,9 +102,9 @@ def test_everything_that_passes_through_is_found(word_mechanism, staged):
         return part.with_columns(pl.coalesce(original, "text").alias("text"))
 
     found = failed(judge(through))
-    assert {"canaries_native", "rows_ledgered"} <= found
+    assert {"canary_words_replaced", "rows_ledgered"} <= found
     if word_mechanism.mode == "strict":
-        assert {"canaries_foreign", "words_in_output_set"} <= found
+        assert {"canary_text_absent", "words_in_output_set"} <= found
 
 
 def test_a_word_outside_the_output_set_is_found(word_mechanism, staged):

@@ -263,7 +263,7 @@ def test_a_model_that_fails(modelled, monkeypatch, outcomes, planted):
 @pytest.mark.parametrize(("change", "passes"), [(lambda shard: shard.released, True), (shifted_by_one_row, False)])
 def test_rows_of_a_model_are_not_shifted(modelled, monkeypatch, change, passes):
     plant(monkeypatch, change)
-    gate = next(verdict for verdict in check(stage(modelled)) if verdict.name == "canaries_recomputed")
+    gate = next(verdict for verdict in check(stage(modelled)) if verdict.name == "canary_rows_reproducible")
     assert gate.passed is passes
     assert gate.counts == {"rows": 24, "suspicious_columns": 1 - passes}
 
@@ -366,7 +366,7 @@ the ledger's digests prove nothing.
 How rare or small a bug may be before the gates miss it: how many runs a gate stopped, of so many under different keys,
 with one set of canary rows / with ten. A set is eight rows. A run plants one set per 500 rows, up to ten, and at
 least one per shard. CusText has ε = 2 and `surrogate` ε = 4, over 2,000 rows; DP-MLM has ε = 20 per word over 200 rows
-and a tiny model. The same rows stay raw however often they are computed, so `canaries_recomputed` does not see them.
+and a tiny model. The same rows stay raw in every computation, so `canary_rows_reproducible` does not see them.
 In DP-MLM a word may come back with almost any probability, so single raw words and a larger ε are not seen there.
 `python -m tests.leaks.floors` measures the table. Comparing more would mean to look at real rows, and that is not free.
 

@@ -47,7 +47,7 @@ def load(folder, **attributes):
 
 
 def keys(defs):
-    return defs.resolve_job_def("privatize_notes").partitions_def.get_partition_keys()
+    return defs.resolve_job_def("run_notes").partitions_def.get_partition_keys()
 
 
 def test_the_component_is_registered():

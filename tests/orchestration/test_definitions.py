@@ -63,11 +63,11 @@ def test_a_policy_becomes_assets_blocking_checks_a_job_and_resources(make_policy
     assert all(check.description for check in checks)
     assert {name for (asset, name), check in found.items() if check.blocking and asset == "staged_care_notes"} == {
         "raw_column_absent",
-        "canaries_foreign",
-        "canaries_present",
-        "canaries_native",
-        "canaries_recomputed",
-        "duplicates_beyond_chance",
+        "canary_text_absent",
+        "canary_rows_complete",
+        "canary_words_replaced",
+        "canary_rows_reproducible",
+        "duplicates_within_chance",
         "words_in_output_set",
         "rows_ledgered",
         "one_text_per_record",
@@ -75,7 +75,7 @@ def test_a_policy_becomes_assets_blocking_checks_a_job_and_resources(make_policy
     assert {name for (asset, name), check in found.items() if check.blocking and asset == "published_care_notes"} == {
         "published_files",
         "raw_column_absent",
-        "canaries_foreign",
+        "canary_text_absent",
         "words_in_output_set",
         "rows_ledgered",
         "one_text_per_record",
@@ -91,7 +91,7 @@ def test_definitions_of_several_datasets_can_be_merged(make_policy):
         *(orchestration.build_definitions(make_policy(dataset=name), partitions=["a"]) for name in ("notes", "calls"))
     )
     dg.Definitions.validate_loadable(merged)
-    assert {job.name for job in merged.jobs} == {"privatize_notes", "privatize_calls"}
+    assert {job.name for job in merged.jobs} == {"run_notes", "run_calls"}
     assert {"ledger_notes", "ledger_calls", "key_notes", "key_calls"} <= set(merged.resources)
 
 

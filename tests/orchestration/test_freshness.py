@@ -38,7 +38,7 @@ def test_a_release_is_fresh_from_its_publication_on(make_policy, tmp_path):
     defs = build_definitions(make_policy(), freshness_policy=MONTHLY)
     with dg.DagsterInstance.ephemeral() as instance:
         assert state(defs, instance, timedelta(0)) == FreshnessState.UNKNOWN
-        job = defs.resolve_job_def("privatize_notes")
+        job = defs.resolve_job_def("run_notes")
         assert job.execute_in_process(instance=instance, run_config=QUIET).success
         found = [state(defs, instance, timedelta(days=days)) for days in (1, 29, 40)]
     assert found == [FreshnessState.PASS, FreshnessState.WARN, FreshnessState.FAIL]

@@ -71,7 +71,7 @@ def step_container(launcher, run, job, step):
 
 
 def test_the_run_and_the_staging_step_ask_for_a_gpu_and_no_other_step_does(make_policy, launched):
-    job = build_definitions(make_policy(dagster={"tags": K8S})).resolve_job_def("privatize_notes")
+    job = build_definitions(make_policy(dagster={"tags": K8S})).resolve_job_def("run_notes")
     launcher, run, container = launched(job)
     assert container.resources.limits == GPU
     assert step_container(launcher, run, job, "staged_notes").resources.limits == GPU
@@ -80,5 +80,5 @@ def test_the_run_and_the_staging_step_ask_for_a_gpu_and_no_other_step_does(make_
 
 
 def test_a_policy_without_tags_asks_for_none(make_policy, launched):
-    _, _, container = launched(build_definitions(make_policy()).resolve_job_def("privatize_notes"))
+    _, _, container = launched(build_definitions(make_policy()).resolve_job_def("run_notes"))
     assert not getattr(container.resources, "limits", None)

@@ -61,7 +61,7 @@ def test_two_releases_of_a_dataset_fit_into_a_location_with_an_executor_of_its_o
     dg.Definitions.validate_loadable(check_lineage(merged))
     stages = ("raw_notes", "staged_notes", "published_notes")
     assert keys(merged) == {*stages, *(f"privacy/v2/{stage}" for stage in stages)}
-    jobs = {name: merged.resolve_job_def(name) for name in ("privatize_notes", "privatize_privacy_v2_notes")}
+    jobs = {name: merged.resolve_job_def(name) for name in ("run_notes", "run_privacy_v2_notes")}
     assert {job.executor_def.name for job in jobs.values()} == {"in_process"}
     assert {"ledger_notes", "ledger_privacy_v2_notes"} <= set(merged.resources)
     specs = {spec.key.to_user_string(): spec for spec in merged.resolve_all_asset_specs()}
@@ -117,7 +117,7 @@ def test_an_asset_of_ones_own_takes_the_place_of_the_raw_one(make_policy, tmp_pa
 def test_runs_and_the_staging_step_have_the_tags_of_the_policy(make_policy):
     policy = make_policy(dagster={"tags": K8S})
     for defs in (build_definitions(policy), build_definitions(make_policy(), op_tags=K8S)):
-        job = defs.resolve_job_def("privatize_notes")
+        job = defs.resolve_job_def("run_notes")
         with dg.DagsterInstance.ephemeral() as instance:  # a run launcher is given the run
             run = instance.create_run_for_job(job, tags=job.run_tags)
         assert json.loads(run.tags["dagster-k8s/config"]) == K8S["dagster-k8s/config"]
@@ -129,7 +129,7 @@ def test_runs_and_the_staging_step_have_the_tags_of_the_policy(make_policy):
 
 def test_a_failed_step_is_tried_again(make_policy):
     again = dg.RetryPolicy(max_retries=3)
-    job = build_definitions(make_policy(), retry_policy=again).resolve_job_def("privatize_notes")
+    job = build_definitions(make_policy(), retry_policy=again).resolve_job_def("run_notes")
     assert {job.get_node_named(name).definition.retry_policy for name in ("staged_notes", "gates_notes")} == {again}
 
 

@@ -11,7 +11,7 @@ DOORS = {
         *("SPEND", "DataFrameNamespace", "ExprNamespace", "LazyFrameNamespace"),
         *("guard", "privatize", "released", "run_frame"),
     },
-    "spark": {"guard", "privatize_frame", "published", "register", "register_view"},
+    "spark": {"guard", "run_frame", "published", "register", "register_view"},
 }
 
 
@@ -27,7 +27,7 @@ def test_a_users_own_folder_udfs_stands_in_nobodys_way(tmp_path):
     (tmp_path / "udfs.py").write_text("mine = True\n")
     program = (
         "import udfs, polars, dptext_etl.polars, dptext_etl.spark, dptext_etl.cli; "
-        "from dptext_etl.spark import guard, privatize_frame, register; "
+        "from dptext_etl.spark import guard, run_frame, register; "
         "assert udfs.mine and polars.col('a').dptext and not dptext_etl.polars.__file__ == polars.__file__"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)

@@ -14,7 +14,7 @@ pyspark = pytest.importorskip("pyspark", reason="pyspark is not installed (extra
 
 from pyspark.errors import PySparkRuntimeError  # noqa: E402
 
-from dptext_etl.spark import privatize_frame, register, register_view  # noqa: E402
+from dptext_etl.spark import register, register_view, run_frame  # noqa: E402
 
 HERE = {"host": "node-1", "python": "/opt/python", "version": __version__}
 """Answer of a worker that lacks nothing."""
@@ -47,10 +47,10 @@ def test_a_worker_without_the_package_is_named_before_anything_is_made(bare, pol
     assert not bare.catalog.functionExists("never_review")
     whole = {"id": "id", "sink": str(tmp_path / "published"), "ledger": {"url": url}, "unit": "record"}
     with pytest.raises(PolicyError, match=NOT_THERE):
-        privatize_frame(bare.table("films"), policy, check_workers=True, **whole)
+        run_frame(bare.table("films"), policy, check_workers=True, **whole)
     monkeypatch.setattr(engine, "is_local", lambda spark: False)  # where nobody has to ask for the question
     with pytest.raises(PolicyError, match=NOT_THERE):
-        privatize_frame(bare.table("films"), policy, **whole)
+        run_frame(bare.table("films"), policy, **whole)
     assert {path.name for path in tmp_path.iterdir()} <= {"python", "noise.key"}
 
 

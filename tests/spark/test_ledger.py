@@ -169,7 +169,7 @@ def test_a_ledger_in_postgresql_serves_any_master(postgres, policy, key, monkeyp
 
 def test_models_are_sent_to_a_run(policy, url, monkeypatch):
     monkeypatch.setattr(CusText, "reproducible", False)
-    with pytest.raises(LedgerError, match="privatize_frame"):
+    with pytest.raises(LedgerError, match="run_frame"):
         register_only(policy, url)
 
 

@@ -74,7 +74,7 @@ class PairedCanaries:
             place: The number of its text, the number of its shard, and 0 or 1: which of the two rows of that text in
                 the shard it is.
             words: The words that were planted.
-            text: The released cell. One with another number of words is left out; `canaries_native` counts it.
+            text: The released cell. One with another number of words is left out; `canary_words_replaced` counts it.
         """
         if self._mechanism.hides_length:
             return

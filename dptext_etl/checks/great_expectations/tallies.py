@@ -19,7 +19,7 @@ import polars as pl
 from dptext_etl.checks.canaries.words import policy_tokens
 from dptext_etl.checks.candidate import Candidate, as_released
 from dptext_etl.checks.catalog import load
-from dptext_etl.checks.gates.canaries_foreign import OutOfVocabularyCanaries
+from dptext_etl.checks.gates.canary_text_absent import CanaryTextAbsent
 from dptext_etl.checks.gates.raw_column_absent import RawColumnAbsent
 from dptext_etl.checks.gates.rows_ledgered import RowsLedgered
 from dptext_etl.checks.gates.words_in_output_set import inside_output_set
@@ -113,7 +113,7 @@ class CanaryTally:
 
     def __init__(self, policy: str) -> None:
         read, by_name = known(policy)
-        self._gate = OutOfVocabularyCanaries(read, policy_tokens(read, next(iter(by_name.values())).secret))
+        self._gate = CanaryTextAbsent(read, policy_tokens(read, next(iter(by_name.values())).secret))
         self._rows = 0
 
     def feed(self, table: pl.DataFrame) -> None:

@@ -34,7 +34,7 @@ from dptext_etl.policy import Policy
 
 COPIES = "copies_within_chance"
 COPIES_CATCHES = "Texts that came back as they were more often than the mechanism can make them, anywhere in the run."
-NGRAMS = "runs_within_chance"
+NGRAMS = "ngrams_within_chance"
 NGRAMS_CATCHES = (
     "Stretches of original text inside releases, more often than the mechanism can make them, in the whole run."
 )

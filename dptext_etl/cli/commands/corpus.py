@@ -36,7 +36,7 @@ def build(
     licence: Annotated[str, typer.Option(metavar="WORDS", help="Terms of the texts' licence; required.")] = "",
     provenance: Annotated[str, typer.Option(metavar="WORDS", help="Where the texts come from; required.")] = "",
     name: Annotated[str | None, typer.Option(help="Name for people; by default that of the folder.")] = None,
-    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     texts: Annotated[int, typer.Option(help="Most texts of the corpus, at least 1,000.")] = 20_000,
     words: Annotated[str, typer.Option(metavar="A:B", help="Words of the shortest and of the longest text.")] = "4:40",
     sentences: Annotated[bool, typer.Option("--sentences", help="Cut the texts into sentences first.")] = False,
@@ -103,7 +103,7 @@ def calibrate(
         list[Path], typer.Argument(metavar="PUBLIC...", help="PUBLIC texts like those to privatize: .parquet or .csv.")
     ],
     *,
-    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     label: Annotated[str | None, typer.Option(help="A column of public labels that should survive.")] = None,
     out: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="New folder; by default, the corpus's own.")

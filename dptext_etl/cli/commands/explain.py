@@ -49,7 +49,10 @@ def explain(
     allocation: AllocationScores = None,
     first: FirstRelease = None,
     total: Annotated[float, typer.Option(help="Epsilon of a whole text, with --allocation.")] = 100.0,
-    text: Annotated[str, typer.Option(help="A public sentence for --allocation. Never give real data.")] = TEXT,
+    text: Annotated[
+        str,
+        typer.Option("--public-text", metavar="TEXT", help="A public sentence for --allocation. Never give real data."),
+    ] = TEXT,
     as_json: Json = False,
 ) -> None:
     """State a mechanism's guarantee: the unit of epsilon, the neighbours, the disclosures, and the cost of a release.

@@ -17,7 +17,8 @@ def gx_suite(
     policy: PolicyFile,
     *,
     output: Annotated[
-        Path, typer.Option(metavar="PATH", help="Folder of the suites of a file context, or a .json file.")
+        Path,
+        typer.Option("--out", "-o", metavar="PATH", help="Folder of the suites of a file context, or a .json file."),
     ] = Path("gx/expectations"),
     downstream: Annotated[
         bool, typer.Option("--downstream", help="Write the suite of tables that are made from the release.")

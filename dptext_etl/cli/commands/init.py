@@ -27,7 +27,7 @@ def init(
     texts: Annotated[
         list[str] | None, typer.Option("--text", metavar="COLUMN", help="A text; may be repeated; otherwise guessed.")
     ] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The policy file to write.")] = Path("privacy.toml"),
+    output: Annotated[Path, typer.Option("--out", "-o", help="The policy file to write.")] = Path("privacy.toml"),
     force: Annotated[bool, typer.Option("--force", help="Replace an existing policy file; never a key.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -42,7 +42,7 @@ def init(
     from dptext_etl.errors import PolicyError
 
     if output.exists() and not force:
-        raise PolicyError(f"{output} exists", "replace it with --force, or write another file with --output")
+        raise PolicyError(f"{output} exists", "replace it with --force, or write another file with --out")
     text = runner.init(_seen_from(output, file), id=id, subject=subject, texts=texts or ())
     try:
         output.write_text(text, encoding="utf-8")
@@ -57,7 +57,7 @@ def init(
             terminal.say(f"wrote {key}, a new key: guard it like the raw texts")
         terminal.say(f"wrote {output}: read it; then dptext plan {output}, and dptext run {output}")
         return
-    raise PolicyError(problem, "choose a folder that you can write to with --output")
+    raise PolicyError(problem, "choose a folder that you can write to with --out")
 
 
 def _seen_from(output: Path, file: str) -> str:

@@ -38,7 +38,7 @@ def read_source(spark: SparkSession, policy: Policy, partition: str | None = Non
     files = Files.find(layout)
     if files.version is not None:
         msg = f"a source in the format {files.format} is not read by the command on Spark"
-        raise InputError(msg, f'spark.read.format("{files.format}") reads it: give that frame to privatize_frame')
+        raise InputError(msg, f'spark.read.format("{files.format}") reads it: give that frame to run_frame')
     paths = [path if "://" in path else f"file://{path}" for path in files.paths]
     if files.format == "parquet":
         with seam("opening the source with Spark", InputError, READ_HINT):

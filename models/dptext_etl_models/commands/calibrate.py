@@ -19,7 +19,7 @@ def calibrate(
     corpus: Annotated[
         Path, typer.Option(metavar="FILE", help="Parquet file of PUBLIC texts, never those to privatize.")
     ],
-    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     out: Annotated[
         Path | None,
         typer.Option(

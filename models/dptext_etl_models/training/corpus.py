@@ -96,7 +96,7 @@ class Corpus:
         if self.column not in schema.names:
             raise InputError(
                 f"{self.path.name} has no column {self.column!r}; it has {len(schema.names)} others",
-                "name the column of texts with --column",
+                "name the column of texts with --text",
             )
         kind = schema.field(self.column).type
         if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind)):

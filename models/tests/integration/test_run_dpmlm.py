@@ -39,7 +39,7 @@ def test_a_run_passes_gates_that_could_have_fired(films, decoding):
     summary = films.run(column=column(decoding=decoding))
     found = gates(summary)
     assert all(gate["passed"] for gate in found.values())
-    native, duplicates = found["canaries_native"], found["duplicates_beyond_chance"]
+    native, duplicates = found["canary_words_replaced"], found["duplicates_within_chance"]
     assert native["counts"]["words"] == 2 * 6 * 24
     assert native["counts"]["allowed review"] < 60
     assert duplicates["counts"]["compared"] > 0
@@ -55,7 +55,7 @@ def test_a_run_passes_gates_that_could_have_fired(films, decoding):
 def test_other_variants_are_no_words_for_words(films):
     found = gates(films.run(column=column(variant="plusminus", addition=0.25)))
     assert all(gate["passed"] for gate in found.values())
-    assert "not applicable" in found["canaries_native"]["message"]
+    assert "not applicable" in found["canary_words_replaced"]["message"]
     assert found["words_in_output_set"]["counts"]["words"] > 0
 
 
@@ -74,7 +74,7 @@ def test_known_words_that_come_back_are_found(films, monkeypatch):
         )
 
     monkeypatch.setattr(kind, "release", original)
-    with pytest.raises(GateError, match="canaries_native"):
+    with pytest.raises(GateError, match="canary_words_replaced"):
         films.run(column=column())
 
 
@@ -88,7 +88,7 @@ def test_draws_that_records_share_are_found(films, monkeypatch):
         return real(self, texts, replace(keys, ids=ids))
 
     monkeypatch.setattr(kind, "release", shared)
-    with pytest.raises(GateError, match="duplicates_beyond_chance"):
+    with pytest.raises(GateError, match="duplicates_within_chance"):
         films.run(column=column())
 
 

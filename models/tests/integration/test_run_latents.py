@@ -97,7 +97,7 @@ def test_sentences_in_two_passes_are_one_record_in_ledger_and_manifest(films):
 
 def test_whole_texts_have_no_gate_for_words(films):
     gates = {gate["name"]: gate for gate in films.run(cap=None).gates}
-    for name in ("canaries_native", "duplicates_beyond_chance", "words_in_output_set"):
+    for name in ("canary_words_replaced", "duplicates_within_chance", "words_in_output_set"):
         assert gates[name]["passed"]
         assert "not applicable" in gates[name]["message"]
-    assert "canary rows prove nothing" in gates["canaries_foreign"]["message"]
+    assert "canary rows prove nothing" in gates["canary_text_absent"]["message"]

@@ -161,7 +161,7 @@ def test_gates_judge_the_release_whatever_is_made_of_it(rewriting, monkeypatch):
     monkeypatch.setattr(computing, "release", lambda texts, *rest: real(texts, *rest)._replace(text=texts))
     with pytest.raises(GateError) as caught:
         rewriting.run()
-    assert "canaries_foreign" in str(caught.value)
+    assert "canary_text_absent" in str(caught.value)
     assert not list((rewriting.folder / "published.staging").rglob("*.post"))
 
 
@@ -170,7 +170,7 @@ def test_gates_judge_what_is_made_of_it(rewriting):
     policy = rewriting.policy()
     word = policy_tokens(policy, policy.column_policies()[0].secret)["review"][0]
     rewriting.again.says = staticmethod(lambda text: f"{text} {word}")
-    with pytest.raises(GateError, match="canaries_foreign"):
+    with pytest.raises(GateError, match="canary_text_absent"):
         rewriting.run()
     assert not (rewriting.folder / "published.manifest.json").exists()
 

@@ -34,18 +34,18 @@ def texts(job):
 
 
 def test_models_release_and_rewrite_on_executors_what_they_do_here(spark, films):
-    from dptext_etl.spark import privatize_frame
+    from dptext_etl.spark import run_frame
 
     here, there = films("here", **REWRITTEN), films("there", **REWRITTEN)
     run(here.policy())
     raw = spark.read.parquet(str(there.folder / "raw.parquet")).repartition(2)
-    first = privatize_frame(raw, there.policy())
+    first = run_frame(raw, there.policy())
     assert (first.version, first.rows["released"]) == (1, 24)
     assert_frame_equal(texts(there), texts(here))
     assert texts(there).columns == ["id", "review", "review_intermediate"]
     assert (texts(there)["review"] != texts(there)["review_intermediate"]).any()
     files = there.files()
-    second = privatize_frame(raw, there.policy())
+    second = run_frame(raw, there.policy())
     assert (second.changed, second.rows["replayed"]) == (False, 24)
     assert there.files() == files
     with there.ledger() as ledger:
@@ -65,4 +65,4 @@ def test_a_model_in_sql_is_nondeterministic_and_takes_no_ledger(spark, films):
     assert not function.deterministic
     with pytest.raises(LedgerError, match="is a model") as caught:
         register(spark, "charged_review", policy, ledger=str(job.folder / "ledger.db"))
-    assert "privatize_frame" in caught.value.hint
+    assert "run_frame" in caught.value.hint

@@ -189,7 +189,7 @@ def test_the_command_writes_a_file_that_a_mechanism_takes(corpus, tmp_path):
     again = tmp_path / "again.json"
     invoke("--model", "example-masked", "--corpus", corpus, "--out", again)
     assert again.read_bytes() == out.read_bytes()
-    invoke("--model", "example-masked", "--corpus", corpus, "--column", "body", "--texts", 2, "--out", again)
+    invoke("--model", "example-masked", "--corpus", corpus, "--text", "body", "--texts", 2, "--out", again)
     assert again.read_bytes() != out.read_bytes()
     invoke("--model", "example-masked", "--corpus", corpus, "--deviations", 6, "--out", again)
     assert read_clip(again) == (written["mean"], pytest.approx(written["mean"] + 6 * written["sd"]))
@@ -211,8 +211,8 @@ def test_a_folder_keeps_its_own_range(corpus, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--column", "texts"], "no column 'texts'"),
-        (["--column", "id"], "allowed: strings"),
+        (["--text", "texts"], "no column 'texts'"),
+        (["--text", "id"], "allowed: strings"),
         (["--model", "example-none"], "is not on this machine"),
         ([], "name a file with --out"),
     ],

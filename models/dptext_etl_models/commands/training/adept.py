@@ -22,7 +22,7 @@ def adept(
     scale: Annotated[
         Literal["paper", "small"], typer.Option(help="The paper's sizes and steps, or those for a small machine.")
     ] = "paper",
-    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     texts: Annotated[int, typer.Option(help="Number of short texts to draw from the corpora.")] = 600_000,
     steps: Annotated[int | None, typer.Option(help="Largest number of steps.")] = None,
     minutes: Annotated[

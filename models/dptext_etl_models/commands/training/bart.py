@@ -19,7 +19,7 @@ def bart(
         list[str], typer.Option(metavar="PATH[=SHARE]", help="Parquet file of public texts; repeat as needed.")
     ],
     out: Annotated[Path, typer.Option(help="Folder of the model; a training that was stopped resumes there.")],
-    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     texts: Annotated[int, typer.Option(help="Number of short texts to draw from the corpora.")] = 600_000,
     steps: Annotated[int | None, typer.Option(help="Largest number of steps.")] = None,
     minutes: Annotated[

@@ -23,7 +23,7 @@ def denoiser(
         Literal["seq2seq", "causal"],
         typer.Option(help="For dp_prompt and rewriting again, or for dp_paraphrase."),
     ] = "seq2seq",
-    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     texts: Annotated[int, typer.Option(help="Number of short texts to draw from the corpora.")] = 400_000,
     steps: Annotated[int | None, typer.Option(help="Largest number of steps.")] = None,
     minutes: Annotated[

@@ -31,7 +31,7 @@ def dpbart_noise(
         int | None, typer.Option(help="Epochs of 500 steps; the paper takes 100 (epsilon 2500) to 500 (epsilon 10).")
     ] = None,
     minutes: Annotated[float | None, typer.Option(help="Time limit in minutes.")] = None,
-    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     texts: Annotated[int, typer.Option(help="Number of short texts to draw from the corpora.")] = 200_000,
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 5,
     as_json: Json = False,

@@ -30,7 +30,7 @@ def dpbart_prune(
     stages: Annotated[int | None, typer.Option(help="Stages of pruning and training; a release uses the last but one.")]
     = None,
     steps: Annotated[int | None, typer.Option(help="Steps of each stage.")] = None,
-    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     texts: Annotated[int, typer.Option(help="Number of short texts to draw from the corpora.")] = 200_000,
     seed: Annotated[int, typer.Option(help="Seed of everything that is drawn.")] = 3,
     as_json: Json = False,

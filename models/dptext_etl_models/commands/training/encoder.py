@@ -25,7 +25,7 @@ def encoder(
         typer.Option(metavar="FILE", help="PUBLIC turns of dialogues, one per row and in order; repeat as needed."),
     ] = None,
     group: Annotated[str, typer.Option(help="The column that says which turns belong together.")] = "dialogue",
-    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     base: Annotated[str, typer.Option(metavar="NAME|FILE", help="Word vectors to begin with.")] = "english-20k",
     most: Annotated[int, typer.Option(min=1, help="Pairs of one file, at most.")] = 120_000,
     steps: Annotated[int | None, typer.Option(min=1, help="Number of steps, 512 pairs each.")] = None,

@@ -26,12 +26,13 @@ def masked_lm(
         list[str] | None,
         typer.Option(metavar="FILE", help="Parquet file of texts for evaluation only; repeat as needed."),
     ] = None,
-    column: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     steps: Annotated[int | None, typer.Option(min=1, help="Largest number of steps.")] = None,
     minutes: Annotated[float | None, typer.Option(min=0.01, help="Time limit in minutes.")] = None,
     vocabulary: Annotated[int | None, typer.Option(min=1_000, help="Entries of the tokenizer.")] = None,
     hidden: Annotated[
-        int | None, typer.Option(min=8, help="Width of the model, a multiple of the number of attention heads.")
+        int | None,
+        typer.Option("--width", min=8, help="Width of the model, a multiple of the number of attention heads."),
     ] = None,
     layers: Annotated[int | None, typer.Option(min=1, help="Number of layers.")] = None,
     seed: Annotated[int | None, typer.Option(help="Seed of weights and examples.")] = None,

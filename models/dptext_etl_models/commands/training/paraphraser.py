@@ -23,7 +23,7 @@ def paraphraser(
         Path, typer.Option(metavar="FOLDER", help="Folder of the model; a training that was stopped resumes there.")
     ],
     revision: Annotated[str | None, typer.Option(help="The hub's revision of the base.")] = None,
-    text: Annotated[str, typer.Option(help="The column of texts.")] = "text",
+    text: Annotated[str, typer.Option(metavar="COLUMN", help="The column of texts.")] = "text",
     paraphrase: Annotated[str, typer.Option(help="The column of their paraphrases.")] = "paraphrase",
     template: Annotated[str | None, typer.Option(help='The prompt, with "{text}" in it.')] = None,
     epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the pairs.")] = None,

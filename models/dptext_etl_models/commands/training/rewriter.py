@@ -23,7 +23,7 @@ def rewriter(
     out: Annotated[
         Path, typer.Option(metavar="FOLDER", help="Folder of the model; a training that was stopped resumes there.")
     ],
-    policy_column: Annotated[
+    policy_text: Annotated[
         str | None, typer.Option(help="The policy's column whose mechanism is meant, if it has several.")
     ] = None,
     revision: Annotated[str | None, typer.Option(help="The hub's revision of the base.")] = None,
@@ -35,7 +35,7 @@ def rewriter(
         Literal["public", "disjoint-records"],
         typer.Option(help="Whose the texts of --also are; other records of the same people are not public."),
     ] = "public",
-    column: Annotated[str, typer.Option(help="The column of texts in the corpora.")] = "text",
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
     texts: Annotated[int | None, typer.Option(min=1, help="Number of texts per stage; by default 100,000.")] = None,
     words: Annotated[int | None, typer.Option(min=1, help="Largest number of words of a text.")] = None,
     template: Annotated[str | None, typer.Option(help='The prompt, with "{text}" in it.')] = None,
@@ -69,7 +69,7 @@ def rewriter(
     asked: dict[str, Any] = {"template": template, "epochs": epochs, "steps": steps, "minutes": minutes, "rows": rows}
     asked |= {"longest": longest, "rate": rate, "seed": seed, "texts": texts, "words": words}
     settings = replace(training.Settings(), **{name: value for name, value in asked.items() if value is not None})
-    mechanism = resolve_column(policy, policy_column).mechanism
+    mechanism = resolve_column(policy, policy_text).mechanism
     corpora, _ = report.corpora(corpus, column)
     further, _ = report.corpora(also or (), column)
     facts = training.train(

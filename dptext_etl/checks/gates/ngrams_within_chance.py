@@ -1,4 +1,4 @@
-"""Gate `runs_within_chance` requires that no more texts share words in a row with their originals than chance makes.
+"""Gate `ngrams_within_chance` requires that no more texts share words in a row with their originals than chance makes.
 
 The stored name says "runs" for shared n-grams. It judges only where the policy sets `copy_gate_false_alarm` and pays
 for it (docs/spec/privacy.md#copy-gate).
@@ -14,7 +14,7 @@ from dptext_etl.checks.reports.copy_gate import CopyGate
 from dptext_etl.policy import Policy
 
 
-class RunsWithinChance(CopyGate):
+class NgramsWithinChance(CopyGate):
     """Compares the number of texts of one column that share an n-gram with its bound."""
 
     catches = NGRAMS_CATCHES

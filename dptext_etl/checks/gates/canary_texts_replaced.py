@@ -1,4 +1,4 @@
-"""Gate `canaries_public` requires that planted public texts come back, and agree in pairs, only as chance allows."""
+"""Gate `canary_texts_replaced` requires that planted public texts return, and agree in pairs, only by chance."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class _Planted(NamedTuple):
     texts: dict[str, str]
 
 
-class PublicCanaries(Gate):
+class CanaryTextsReplaced(Gate):
     """Counts planted texts of the corpus that came back, and pairs of planted rows of equal text whose releases agree.
 
     Both are sums of independent trials of known chances, per canary: a text is drawn for itself with W / Z if it is

@@ -1,4 +1,4 @@
-"""Gate `canaries_foreign` requires that no word of an out-of-vocabulary canary is in the release, in any writing.
+"""Gate `canary_text_absent` requires that no word of an out-of-vocabulary canary is in the release, in any writing.
 
 The stored name says "foreign" for out-of-vocabulary.
 """
@@ -25,7 +25,7 @@ FALSE_ALARM = 1e-9
 """Bound of the probability that a correct run fails this gate."""
 
 
-class OutOfVocabularyCanaries(Gate):
+class CanaryTextAbsent(Gate):
     """Searches every cell and file for pseudo-words.
 
     A faithful mechanism keeps unknown words in clear, these included. In its own column they prove nothing, so they are

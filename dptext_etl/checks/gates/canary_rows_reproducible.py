@@ -1,4 +1,4 @@
-"""Gate `canaries_recomputed` requires that canary rows, released once more without other rows, give the same texts."""
+"""Gate `canary_rows_reproducible` requires that canary rows, released again on their own, give the same texts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dptext_etl.checks.verdict import Verdict
 from dptext_etl.policy import Policy
 
 
-class RecomputedCanaries(Gate):
+class CanaryRowsReproducible(Gate):
     """Compares the releases of canary rows with a second computation, in reverse order and without any other row.
 
     A release is a function of the key, the record and its text alone. So the second one must agree in every row. A

@@ -1,4 +1,4 @@
-"""Gate `duplicates_beyond_chance` requires that different records do not share draws; equal releases would show it.
+"""Gate `duplicates_within_chance` requires that different records do not share draws; equal releases would show it.
 
 It looks in two ways, both without a real text: at paired canaries, which are rows of equal text, and at long common
 prefixes of any two released texts. Short equal texts of real records prove nothing, since their originals may be equal.
@@ -33,7 +33,7 @@ class _Planted(NamedTuple):
     words: dict[str, tuple[str, ...]]
 
 
-class DuplicatesBeyondChance(Gate):
+class DuplicatesWithinChance(Gate):
     """Counts agreements that independent draws do not make.
 
     Args:

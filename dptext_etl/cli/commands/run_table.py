@@ -1,4 +1,4 @@
-"""Define `dptext privatize`, which releases one column without a policy file."""
+"""Define `dptext run-table`, which releases one column without a policy file."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from dptext_etl.cli.commands import run
 from dptext_etl.cli.options import Accept, Allow, Device, Dtype, IdKey, Json, LedgerUrl, Parameters
 
 EXAMPLE = (
-    "dptext privatize raw.parquet out --dataset d --column text --id id --release r1 --mechanism custext"
+    "dptext run-table raw.parquet out --dataset d --text text --id id --release r1 --mechanism custext"
     " -p epsilon=2 --allow cluster --ledger ledger.db --key file:noise.key"
 )
 KEYS = run.KEYS
 
 
-def privatize(
+def run_table(
     source: Annotated[str, typer.Argument(help="The raw table: a file, a glob or an object-store URL.")],
     sink: Annotated[str, typer.Argument(help="The folder or object-store URL of the published table.")],
     *,
     dataset: Annotated[str, typer.Option(help="Name of the dataset; part of every key and of the budget's scope.")],
-    column: Annotated[str, typer.Option(help="The text column.")],
+    column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The text column.")],
     record_id: Annotated[str, typer.Option("--id", help="The column of record ids: unique, never null.")],
     release: Annotated[str, typer.Option(help="Name of the release; it pins one configuration.")],
     mechanism: Annotated[str, typer.Option(help="A mechanism; `dptext mechanisms` lists them.")],

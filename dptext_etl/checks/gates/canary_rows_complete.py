@@ -1,4 +1,4 @@
-"""Gate `canaries_present` requires that every planted row is in the release, marked, with other columns empty."""
+"""Gate `canary_rows_complete` requires that every planted row is in the release, marked, with other columns empty."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dptext_etl.keys import canonical_ids
 from dptext_etl.policy import Policy
 
 
-class CanariesPresent(Gate):
+class CanaryRowsComplete(Gate):
     """Compares the marked rows with those that were planted.
 
     Args:

@@ -1,4 +1,4 @@
-"""Gate `canaries_native` requires that vocabulary words do not come back more often than the mechanism allows.
+"""Gate `canary_words_replaced` requires that vocabulary words do not come back more often than the mechanism allows.
 
 The stored name says "native" for in-vocabulary.
 """
@@ -26,7 +26,7 @@ FALSE_ALARM = 1e-9
 """Bound of the probability that a correct run fails this gate, over all its columns and shards."""
 
 
-class InVocabularyCanaries(Gate):
+class CanaryWordsReplaced(Gate):
     """Counts the vocabulary words of canary rows that came back.
 
     Under the mechanism, word i survives with known probability p_i, in a Bernoulli trial independent of all others. So
