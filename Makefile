@@ -1,4 +1,4 @@
-# `make` lists what there is. Each target sets up what it needs, in .venv and target/, and only when its inputs changed.
+# `make` lists what there is; studies/Makefile has benchmarks, studies, and drills. Each target sets up what it needs, in .venv and target/, and only when its inputs changed.
 # Needed on the machine: Python 3.11 or newer and Rust (cargo, see kernel/Cargo.toml). Java 17 or newer is for Spark alone, a
 # PostgreSQL server's programs are for tests and drills of that ledger: what needs one that is missing is skipped and says so.
 
@@ -6,13 +6,12 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-core test-thorough test-lanes test-lanes-all test-spark35 lint bench gpu drills leak-drills frontier latent-utility score-utility surrogate-utility allocation-utility rewriting-again docs wheel develop clean require-python require-cargo require-java
+.PHONY: help demo test test-core test-thorough lint docs wheel develop clean require-python require-cargo require-java
 
 ifndef PYTHON
 PYTHON := $(shell command -v python3 || echo python3)
 endif
 VENV := .venv
-DRILLS := --full
 WORKERS := 3
 BIN := $(VENV)/bin
 DONE := $(VENV)/.done
@@ -42,22 +41,11 @@ test: $(DONE)/kernel $(DEV) ## Run the tests (Rust, then Python), but for those 
 test-core: $(DONE)/kernel $(DEV) ## Run the core's tests alone, as if torch, Spark and the other two packages were not installed
 	@$(BIN)/python -m pytest tests --core --numprocesses $(WORKERS) --dist loadfile -m "not thorough"
 
-test-thorough: $(DONE)/kernel $(DEV) ## Run every test at its longest, then in every lane (hours)
+test-thorough: $(DONE)/kernel $(DEV) ## Run every test at its longest, then as other machines would (hours)
 	@cargo test --quiet --locked --package dptext-kernel --no-default-features --features plugin
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile -m "not alone" --timeout 7200
 	@HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m alone
-	@$(MAKE) --no-print-directory test-lanes-all
-
-test-lanes: $(DONE)/kernel $(DEV) ## Run a small part of the tests as other machines would (.ci/lanes says which machines)
-	@.ci/lanes
-
-test-lanes-all: $(DONE)/kernel $(DEV) ## Run all that make test runs as other machines would (half an hour); LANES="bare" for one alone
-	@.ci/lanes --all $(LANES)
-
-test-spark35: $(DONE)/kernel $(DONE)/spark35 | require-java ## Run the tests of the pandas form and of whole runs on Spark 3.5, in an environment of their own
-	@.venv-spark35/bin/python -m pytest tests/contract/test_engines.py tests/spark/test_functions.py tests/spark/test_ledger.py \
-		tests/integration/test_run_spark.py tests/integration/test_run_spark_refusals.py \
-		-k "spark and not connect and not arrow" -p no:cacheprovider
+	@.ci/lanes --all
 
 lint: $(DONE)/kernel $(DEV) ## Check style, types, import directions and the kernel's lints
 	@$(BIN)/ruff check .
@@ -67,37 +55,8 @@ lint: $(DONE)/kernel $(DEV) ## Check style, types, import directions and the ker
 	@cargo fmt --check
 	@cargo clippy --quiet --locked --all-targets -- -D warnings
 
-bench: $(DONE)/kernel $(DEV) ## Measure, as ratios (half an hour; PART="dpmlm dpbart" for these alone); writes benchmarks/results.json
-	@$(BIN)/python benchmarks/bench.py $(PART)
-
-gpu: ## With a GPU, after make wheel: check and measure models there (ten minutes; no Rust); writes benchmarks/gpu.json
-	@PYTHON="$(PYTHON)" .ci/gpu
-
-drills: $(DONE)/kernel $(DEV) ## Kill, crowd, fill, restart and restore, many times (about half an hour); writes docs/drills.md
-	@$(BIN)/python tests/drills/run.py $(DRILLS)
-
-leak-drills: $(DONE)/kernel $(DEV) ## Plant the peers' bugs one by one and see what stops each; writes docs/leak-drills.md
-	@DPTEXT_WRITE_PAGES=1 $(BIN)/python -m pytest -q tests/leaks/test_leak_drills.py
-
-frontier: $(DONE)/kernel $(DEV) ## Measure all mechanisms on public data; goes on where it was; writes docs/frontier.parquet and its page (MODELS="--only dpmlm …")
-	@PYTHONPATH=docs $(BIN)/python -m frontier $(MODELS)
-
-latent-utility: $(DONE)/kernel $(DEV) ## Train what is missing, measure what latent mechanisms leave of public texts; a part of docs/frontier.md
-	@$(BIN)/python docs/latent_utility.py $(LATENT)
-
-score-utility: $(DONE)/kernel $(DEV) ## Measure what DP-MLM leaves of public texts, one word after the other, in blocks, at once; a part of docs/frontier.md
-	@$(BIN)/python docs/score_utility.py
-
-surrogate-utility: $(DONE)/kernel $(DEV) ## Measure what surrogate leaves of public texts; a part of docs/frontier.md
-	@$(BIN)/python docs/surrogate_utility.py
-
-allocation-utility: $(DONE)/kernel $(DEV) ## Measure what dividing a text's budget by scores brings; writes docs/allocation.md
-	@$(BIN)/python docs/allocation_utility.py
-
-rewriting-again: $(DONE)/kernel $(DEV) ## Measure what writing released texts anew brings; writes docs/rewriting-again.md
-	@$(BIN)/python docs/rewriting_again.py
-
-docs: $(DONE)/kernel $(DEV) ## Build the documentation, strictly, into site/
+docs: $(DONE)/kernel $(DEV) ## Write the generated parts of docs/, and build the documentation into site/
+	@PYTHONPATH=studies $(BIN)/python -m generators
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet --site-dir site
 	@echo "documentation: site/index.html"
 
@@ -148,9 +107,4 @@ $(DONE)/dev-core: pyproject.toml constraints.txt .ci/install | $(DONE)/run
 $(DONE)/kernel: $(KERNEL) pyproject.toml $(DONE)/run | require-cargo
 	@echo "building the kernel (the first time takes a minute or two)"
 	@$(BIN)/maturin develop --quiet --release --locked --uv
-	@touch $@
-
-$(DONE)/spark35: pyproject.toml constraints.txt .ci/spark35 | $(DONE)/venv
-	@echo "installing what Spark 3.5 needs, into .venv-spark35"
-	@.ci/spark35
 	@touch $@

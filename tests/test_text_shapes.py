@@ -130,7 +130,7 @@ def test_a_faithful_release_changes_nothing_but_words(word_mechanism, released):
 
 @pytest.fixture(scope="module")
 def shapes():
-    spec = importlib.util.spec_from_file_location("shapes", ROOT / "docs" / "shapes.py")
+    spec = importlib.util.spec_from_file_location("shapes", ROOT / "studies" / "shapes.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

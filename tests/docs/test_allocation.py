@@ -1,4 +1,4 @@
-"""The figures of `docs/allocation_utility.py` on cells whose figures are known, and the page's own figure."""
+"""The figures of `studies/allocation_utility.py` on cells whose figures are known, and the page's own figure."""
 
 import importlib
 import sys
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def utility(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.syspath_prepend(str(ROOT / "studies"))
     module = importlib.import_module("allocation_utility")
     yield module
     for name in ("utility", "measures", "page", "figure"):

@@ -1,4 +1,4 @@
-"""The tidy file of `make frontier`: a sample of its cells is measured again, and its page is made of nothing else."""
+"""The tidy file of `make -C studies frontier`: a sample of its cells is measured again, and its page is made of nothing else."""
 
 import importlib
 import math
@@ -17,11 +17,11 @@ TAKEN = ("downstream", "nearest_neighbour", "words_kept")
 
 @pytest.fixture(scope="module")
 def frontier():
-    sys.path.insert(0, str(ROOT / "docs"))
+    sys.path.insert(0, str(ROOT / "studies"))
     names = ("cells", "data", "kept", "masked", "of_draws", "of_latents", "of_surrogate", "page", "paper_001", "plan")
     names += ("printed", "tidy")
     yield type("frontier", (), {name: importlib.import_module(f"frontier.{name}") for name in names})
-    sys.path.remove(str(ROOT / "docs"))
+    sys.path.remove(str(ROOT / "studies"))
     for name in [name for name in sys.modules if name.partition(".")[0] in ("frontier", "surrogate_measures")]:
         sys.modules.pop(name)
 
@@ -82,7 +82,7 @@ def test_the_file_has_every_mechanism_that_needs_no_large_model_and_stays_small(
 def test_the_report_is_made_of_the_file_and_loads_nothing(frontier):
     pytest.importorskip("markdown", reason="mkdocs is not installed (extra: dev)")
     report = frontier.page.report()
-    assert report == frontier.page.REPORT.read_text(encoding="utf-8"), "run `make frontier`"
+    assert report == frontier.page.REPORT.read_text(encoding="utf-8"), "run `make -C studies frontier`"
     assert "{{" not in report
     assert not [word for word in ("http:", "https:", "src=", "@import", "url(") if word in report]
 

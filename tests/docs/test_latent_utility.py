@@ -1,4 +1,4 @@
-"""The figures of `docs/latent_utility.py` on texts whose figures are known."""
+"""The figures of `studies/latent_utility.py` on texts whose figures are known."""
 
 import importlib.util
 import math
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def utility():
-    spec = importlib.util.spec_from_file_location("latent_utility", ROOT / "docs" / "latent_utility.py")
+    spec = importlib.util.spec_from_file_location("latent_utility", ROOT / "studies" / "latent_utility.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

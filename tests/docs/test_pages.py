@@ -2,6 +2,7 @@
 
 import doctest
 import importlib
+import os
 import re
 import shutil
 import subprocess
@@ -14,10 +15,16 @@ import pytest
 from dptext_etl import available
 
 ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ((".", "dptext_etl"), (".", "udfs"), ("models", "dptext_etl_models"), ("eval", "dptext_etl_eval"))
 MODULES = sorted(
-    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-    for package in ("dptext_etl", "udfs")
-    for path in (ROOT / package).rglob("*.py")
+    ".".join(path.relative_to(ROOT / base).with_suffix("").parts).removesuffix(".__init__")
+    for base, package in (
+        (".", "dptext_etl"),
+        (".", "udfs"),
+        ("models", "dptext_etl_models"),
+        ("eval", "dptext_etl_eval"),
+    )
+    for path in (ROOT / base / package).rglob("*.py")
     if path.name != "__main__.py"
 )
 OPTIONAL = {"torch", "transformers", "dagster", "great_expectations", "pandas", "pyspark", "matplotlib", "psycopg"}
@@ -55,6 +62,57 @@ def test_every_mechanism_has_a_page_with_its_facts(site):
             assert fact in page
 
 
+def test_the_committed_pages_are_what_the_code_says():
+    pytest.importorskip("transformers", reason="torch and transformers are not installed (extra: models)")
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "studies")}
+    command = [sys.executable, "-m", "generators", "--check"]
+    done = subprocess.run(command, env=env, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_committed_page_has_a_placeholder():
+    pages = [
+        path
+        for path in (ROOT / "docs").rglob("*.md")
+        if re.search(r"^\{\{|\{\{ frontier", path.read_text(), re.MULTILINE)
+    ]
+    assert pages == []
+
+
+def slug(heading):
+    """The anchor of a heading, as GitHub and mkdocs make it."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)|[`*]", r"\1", heading).strip().lower()
+    return re.sub(r"[\s]+", "-", re.sub(r"[^\w\s-]", "", text)).strip("-")
+
+
+def anchors(page):
+    text = page.read_text(encoding="utf-8")
+    found = {slug(re.sub(r"\{#.*?\}", "", line)) for line in re.findall(r"^#+ (.*)$", text, re.MULTILINE)}
+    return found | set(re.findall(r"\{\s?#([\w-]+)", text)) | set(re.findall(r"(?:id|name)=\"([\w-]+)\"", text))
+
+
+def links():
+    listed = subprocess.run(["git", "ls-files", "*.md"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in listed.split():
+        text = (ROOT / name).read_text(encoding="utf-8")
+        prose = re.sub(r"^```.*?^```|`[^`\n]*`", "", text, flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", prose):
+            if not re.match(r"[a-z]+:", target):
+                yield name, target
+
+
+def test_every_relative_link_of_every_page_works():
+    if not (ROOT / ".git").exists():
+        pytest.skip("no git checkout: an unpacked sdist has no list of tracked files")
+    broken = []
+    for name, target in links():
+        path, _, anchor = target.partition("#")
+        page = (ROOT / name).parent.joinpath(path).resolve() if path else ROOT / name
+        if not page.exists() or (anchor and page.suffix == ".md" and anchor not in anchors(page)):
+            broken.append((name, target))
+    assert broken == []
+
+
 def test_the_reference_pages_are_generated(site):
     assert "shard_rows" in (site / "policy.html").read_text()
     assert "dptext ledger verify" in (site / "cli.html").read_text()
@@ -70,7 +128,7 @@ def test_generated_pages_link_to_the_rules(site):
 
 def test_the_design_names_what_exists():
     page = (ROOT / "docs" / "design.md").read_text()
-    named = re.findall(r"`((?:dptext_etl|kernel|udfs|dagster_project|models|docs|tests|benchmarks)/[\w/.]*)`", page)
+    named = re.findall(r"`((?:dptext_etl|kernel|udfs|dagster_project|models|eval|docs|tests|studies)/[\w/.]*)`", page)
     assert len(named) > 25
     assert not [path for path in named if not (ROOT / path).exists()]
 

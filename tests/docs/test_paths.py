@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-NAMED = re.compile(r"`((?:dptext_etl|kernel|tests|docs|benchmarks|udfs|dagster_project|models)/[\w./*-]*)`")
+NAMED = re.compile(r"`((?:dptext_etl|kernel|tests|docs|studies|udfs|dagster_project|models|eval)/[\w./*-]*)`")
 MADE = {"docs/x.md"}
 """Names of files that a text tells its reader to write."""
 

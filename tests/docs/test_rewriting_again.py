@@ -1,4 +1,4 @@
-"""The figures of `docs/rewriting_again.py` on texts whose figures are known, and its page from figures made up here."""
+"""The figures of `studies/rewriting_again.py` on texts whose figures are known, and its page from invented figures."""
 
 import importlib.util
 import itertools
@@ -13,11 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def again():
-    spec = importlib.util.spec_from_file_location("rewriting_again", ROOT / "docs" / "rewriting_again.py")
+    spec = importlib.util.spec_from_file_location("rewriting_again", ROOT / "studies" / "rewriting_again.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(ROOT / "docs")
+        patch.syspath_prepend(ROOT / "studies")
         spec.loader.exec_module(module)
     return module
 

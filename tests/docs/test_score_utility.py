@@ -1,4 +1,4 @@
-"""The figures of `docs/score_utility.py` on texts whose figures are known, and rows of a tiny model."""
+"""The figures of `studies/score_utility.py` on texts whose figures are known, and rows of a tiny model."""
 
 import importlib.util
 import sys
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def score_utility():
-    spec = importlib.util.spec_from_file_location("score_utility", ROOT / "docs" / "score_utility.py")
+    spec = importlib.util.spec_from_file_location("score_utility", ROOT / "studies" / "score_utility.py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)

@@ -1,4 +1,4 @@
-"""The figures of `docs/surrogate_utility.py` on texts whose figures are known, and the examples of its how-to page."""
+"""The figures of `studies/surrogate_utility.py` on texts whose figures are known, and the examples of its guide."""
 
 import importlib
 import re
@@ -19,7 +19,7 @@ TEST = (["a new album by the singer", "rooms of a cheap hotel", "a song"], ["mus
 
 @pytest.fixture
 def utility(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "docs"))
+    monkeypatch.syspath_prepend(str(ROOT / "studies"))
     module = importlib.import_module("surrogate_utility")
     yield module
     sys.modules.pop("surrogate_utility")

@@ -1,6 +1,6 @@
-"""`make drills`: repeat the drills as often as asked, and write what they found into docs/drills.md.
+"""`make -C studies drills`: repeat the drills as often as asked, and write what they found into docs/drills.md.
 
-    python tests/drills/run.py [--only NAME]... [--full | --share 0.5]    (make drills DRILLS="…")
+    python tests/drills/run.py [--only NAME]... [--full | --share 0.5]    (make -C studies drills DRILLS="…")
 
 Every drill is a test of this folder, whose counts the suite keeps small; Spark's are tests beside the other tests of
 Spark. Rows of drills that are not run now stay on the page as they are.

@@ -1,7 +1,7 @@
 """Measure how rare or small a planted bug may be before gates stop noticing it: `python -m tests.leaks.floors`.
 
 Every cell is the number of runs, under different keys, that a gate stopped. It writes `floors.json`, from
-which `make leak-drills` writes the table.
+which `make -C studies leak-drills` writes the table.
 """
 
 import hashlib

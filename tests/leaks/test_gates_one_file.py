@@ -91,11 +91,11 @@ def test_the_catalogue_and_the_documentation_list_it(bench, toy):
     for stage in Stage:
         assert list(catalogue(bench.policy, stage))[-1] == NAME
         assert catalogue(bench.policy, stage)[NAME].startswith("Line ends, NULs")
-    sys.path.insert(0, str(ROOT / "docs"))
+    sys.path.insert(0, str(ROOT / "studies"))
     try:
         from generators.tables import gates as documented
     finally:
-        sys.path.remove(str(ROOT / "docs"))
+        sys.path.remove(str(ROOT / "studies"))
     assert f"| `{NAME}` | staged run, published table | Line ends" in documented()
 
 

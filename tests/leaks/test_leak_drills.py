@@ -1,6 +1,6 @@
 """The peers' bugs, planted one by one: each is stopped by the gates it names, and `docs/leak-drills.md` says so.
 
-`make leak-drills` runs them and writes the page from what stopped them.
+`make -C studies leak-drills` runs them and writes the page from what stopped them.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ SENTINEL = "zqdrillsentinel"
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """What stopped which drill; written as a page where `make leak-drills` asks for it, after the last drill."""
+    """What stopped which drill; written as a page where `make -C studies leak-drills` asks for it, after the last drill."""
     found = {}
     yield found
     if os.environ.get("DPTEXT_WRITE_PAGES") and len(found) == len((*BUGS, *LEAKS, *MODELS, *WAYS, *SAID, *ELSEWHERE)):
@@ -347,7 +347,7 @@ def page(outcomes):
     return INTRODUCTION.format(count=len(outcomes) + more, floors=floors, **tables)
 
 
-INTRODUCTION = """<!-- written by `make leak-drills` from what stopped each drill -->
+INTRODUCTION = """<!-- written by `make -C studies leak-drills` from what stopped each drill -->
 # Leak drills
 
 {count} bugs and leaks, most of them found in public code of other projects, planted one by one: what stopped each is

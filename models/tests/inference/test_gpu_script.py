@@ -1,4 +1,4 @@
-"""`make gpu` runs in full without a GPU, with tiny shapes, and its checks see what they are for."""
+"""`make -C studies gpu` runs in full without a GPU, with tiny shapes, and its checks see what they are for."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,7 @@ from dptext_etl.device import DTYPE_SETTING, SETTING
 from dptext_etl_models.inference.masked.model import MaskedModel
 
 torch = pytest.importorskip("torch")
-BENCHMARKS = Path(__file__).resolve().parents[3] / "benchmarks"
+BENCHMARKS = Path(__file__).resolve().parents[3] / "studies" / "benchmarks"
 
 
 @pytest.fixture

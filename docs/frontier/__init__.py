@@ -1,1 +1,0 @@
-"""Measure what releases keep and what attackers get, over mechanisms, budgets and data sets (`make frontier`)."""

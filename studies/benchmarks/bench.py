@@ -1,0 +1,102 @@
+"""`make -C studies bench`: every benchmark in one go, or those that are named, and `results.json` for the documentation.
+
+    python studies/benchmarks/bench.py                 # all parts
+    python studies/benchmarks/bench.py dpmlm dpbart    # these; the others keep what was measured of them before
+
+Only ratios taken within one run of one part mean anything beyond this machine; see `docs/benchmarks.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import bench_custext
+import bench_diffractor
+import bench_dpbart
+import bench_dpmlm
+import bench_dpmlm_run
+import bench_madlib
+import bench_postgres
+import bench_run
+import bench_santext
+import bench_scale
+import bench_spark
+import bench_sqlite
+import bench_start
+import bench_surrogate
+from measuring import HERE, Row, show
+from results import Results
+
+PARTS: dict[str, Callable[[], list[Row]]] = {
+    "start": bench_start.rows,
+    "custext": bench_custext.rows,
+    "santext": bench_santext.rows,
+    "madlib": bench_madlib.rows,
+    "diffractor": bench_diffractor.rows,
+    "surrogate": bench_surrogate.rows,
+    "dpmlm": bench_dpmlm.rows,
+    "dpmlm-run": bench_dpmlm_run.rows,
+    "dpbart": bench_dpbart.rows,
+    "run": bench_run.rows,
+    "scale": bench_scale.rows,
+    "ledger": bench_sqlite.rows,
+    "postgres": bench_postgres.rows,
+    "spark": bench_spark.rows,
+}
+FILE = HERE / "results.json"
+
+
+def main(asked: list[str] | None = None) -> int:
+    """Measure, print, write after every part; 1 if a part failed, whose older results are kept."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("part", nargs="*", metavar="PART", help=f"what to measure, of: {', '.join(PARTS)}")
+    named = list(dict.fromkeys(parser.parse_args(asked).part)) or list(PARTS)
+    unknown = [name for name in named if name not in PARTS]
+    if unknown:
+        parser.error(f"no such part: {', '.join(unknown)}; there are {', '.join(PARTS)}")
+    began, load = time.perf_counter(), os.getloadavg()[0]
+    results, failed = Results.read(FILE, tuple(PARTS)), []
+    found: dict[str, list[Row]] = {}
+    for name in named:
+        started = time.perf_counter()
+        print(f"-- {name}", flush=True)
+        try:
+            found[name] = PARTS[name]()
+        except (SystemExit, Exception) as exc:  # noqa: BLE001  (hours of the other parts must not be lost)
+            failed.append(name)
+            print(f"the part {name} failed: {exc}", file=sys.stderr, flush=True)
+            continue
+        print(f"{show(found[name])}\n-- {name}: {time.perf_counter() - started:.0f} s", flush=True)
+        for part, rows in found.items():
+            results.put(part, rows, date=datetime.now(UTC).date().isoformat(), machine=machine(load))
+        results.write()
+    print(f"\n{machine(load)}; {time.perf_counter() - began:.0f} s; written to benchmarks/{FILE.name}")
+    if failed:
+        print(f"failed: {', '.join(failed)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+def machine(load: float) -> str:
+    """Say what measures, and how busy it was when this run began and is now."""
+    threads = f"{os.cpu_count()} threads, Python {platform.python_version()}"
+    return f"{processor()}, {threads}, load {load:.1f} at the start, {os.getloadavg()[0]:.1f} at the end"
+
+
+def processor() -> str:
+    """Name the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,140 @@
+"""`make -C studies gpu`: on a machine with a GPU, check what must hold of models there and measure them; within ten minutes.
+
+    python studies/benchmarks/gpu.py                  # writes gpu.json, which the documentation shows
+    python studies/benchmarks/gpu.py --tiny --out x   # the same with tiny shapes, on the CPU where there is no GPU
+
+Nothing is read but the package: texts, models and vectors are made here. Every part is written as soon as it is done.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import gpu_checks
+import gpu_models
+import gpu_speed
+from bench import machine
+from measuring import HERE, Row, show
+from results import Results
+
+FILE = HERE / "gpu.json"
+SECONDS = 540.0
+"""After so many seconds no further part begins."""
+TESTS = (
+    "models/tests/inference/test_masked_rows.py",
+    "models/tests/inference/test_score_masked.py",
+    "models/tests/inference/test_beams.py",
+)
+TESTS_SECONDS = 120
+
+
+def main(asked: list[str] | None = None) -> int:
+    """Run all parts; 1 if a part failed or a check does not hold."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tiny", action="store_true", help="tiny shapes, on any machine")
+    parser.add_argument("--out", type=Path, default=FILE, help="the results file")
+    options = parser.parse_args(asked)
+    if options.tiny and options.out == FILE:
+        parser.error("tiny shapes say nothing about speed: name another file with --out")
+    device = where()
+    if device == "cpu" and not options.tiny:
+        print("torch sees no GPU here: nothing to measure (--tiny runs the script on the CPU)", file=sys.stderr)
+        return 1
+    began, load = time.perf_counter(), os.getloadavg()[0]
+    size = gpu_models.TINY if options.tiny else gpu_models.WHOLE
+    results, bad = Results(options.out, tuple(parts(Path(), device, size))), []
+    with tempfile.TemporaryDirectory(prefix="dptext-gpu-") as folder:
+        gpu_models.build(Path(folder), size)
+        for name, part in parts(Path(folder), device, size).items():
+            found = run(name, part, began)
+            bad += [name] * any(row.met is False for row in found)
+            said = f"{named(device)}; {machine(load)}"
+            results.put(name, found, date=datetime.now(UTC).date().isoformat(), machine=said)
+            results.write()
+    print(f"{time.perf_counter() - began:.0f} s; written to {options.out.name}")
+    if bad:
+        print(f"does not hold, or was not reached: {', '.join(bad)}", file=sys.stderr)
+    return 1 if bad else 0
+
+
+def parts(folder: Path, device: str, size: gpu_models.Size) -> dict[str, Callable[[], list[Row]]]:
+    """Return what is done, in order: first what must hold, then how fast it is."""
+    return {
+        "bits": lambda: in_both(folder, device, size),
+        "draws": lambda: gpu_checks.exact_draws(device),
+        "memory": lambda: gpu_checks.short_of_memory(folder, device, size),
+        "dpmlm": lambda: gpu_speed.dpmlm(folder, device, size),
+        "documents": lambda: gpu_speed.documents(folder, size),
+        "search": lambda: gpu_speed.search(folder, device, size),
+        "tests": lambda: [] if size is gpu_models.TINY else tests(),
+    }
+
+
+def run(name: str, part: Callable[[], list[Row]], began: float) -> list[Row]:
+    """Run one part; one that fails or comes too late is a row that says so."""
+    if time.perf_counter() - began > SECONDS:
+        return [Row(name, "left out: the time was over", met=False, goal="run")]
+    started = time.perf_counter()
+    try:
+        found = part()
+    except (SystemExit, Exception) as exc:  # noqa: BLE001  (the minutes of the other parts must not be lost)
+        found = [Row(name, f"failed: {type(exc).__name__}: {str(exc)[:200]}", met=False, goal="run")]
+    print(f"-- {name}: {time.perf_counter() - started:.0f} s\n{show(found)}", flush=True)
+    return found
+
+
+def in_both(folder: Path, device: str, size: gpu_models.Size) -> list[Row]:
+    """Compare bits in both number types, and leave the setting as it was."""
+    from dptext_etl.device import DTYPE_SETTING
+
+    before, found = os.environ.get(DTYPE_SETTING), []
+    try:
+        for dtype in ("float32", "bfloat16"):
+            os.environ[DTYPE_SETTING] = dtype
+            found += gpu_checks.equal_bits(folder, device, dtype, size)
+    finally:
+        os.environ.pop(DTYPE_SETTING)
+        os.environ |= {} if before is None else {DTYPE_SETTING: before}
+    return found
+
+
+def tests() -> list[Row]:
+    """Run the tests of models, which take the GPU where there is one; left out without pytest."""
+    if importlib.util.find_spec("pytest") is None:
+        return [Row("tests of models", "left out: pytest is not installed")]
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-k", "cuda", "-p", "no:cacheprovider", *TESTS]
+    try:
+        done = subprocess.run(
+            command, cwd=HERE.parent, capture_output=True, text=True, check=False, timeout=TESTS_SECONDS
+        )
+    except subprocess.TimeoutExpired:
+        return [Row("tests of models on CUDA", f"not done after {TESTS_SECONDS} s", goal="pass", met=False)]
+    said = done.stdout.strip().splitlines()[-1:] or [f"exit {done.returncode}"]
+    return [Row("tests of models on CUDA", said[0], goal="pass", met=done.returncode == 0)]
+
+
+def where() -> str:
+    """Return the device of models on this machine."""
+    from dptext_etl.device import device
+
+    return device()
+
+
+def named(device: str) -> str:
+    """Name the device."""
+    import torch
+
+    return f"{torch.cuda.get_device_name()} (torch {torch.__version__})" if device == "cuda" else "no GPU"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

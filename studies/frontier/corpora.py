@@ -1,0 +1,20 @@
+"""Build the corpora of a data set's domain, as `make -C studies surrogate-utility` does; both share them."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import surrogate_measures as measures
+
+from dptext_etl.corpora import Corpus
+from frontier.data import CUTS, DATA, ROOT
+
+ROOM = ROOT / "target" / "surrogate-utility"
+
+
+@cache
+def domain_corpus(data_set: str) -> Corpus:
+    """Return the corpus of public texts of the domain of a data set; it is built once."""
+    found = measures.corpus(CUTS[data_set].domain, DATA, ROOM, {})
+    assert found is not None
+    return found

@@ -1,0 +1,106 @@
+"""Write what `make -C studies surrogate-utility` found: corpora and encoders, what learners gain, what word mechanisms need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import polars as pl
+
+from frontier.tables import amount, figure, folded, table
+
+SETS = " (surrogate)"
+"""How names of its data sets end."""
+F1, PUBLIC, TESTED = "macro-F1 on raw test texts", "public data alone", "raw texts of the test"
+SHOWN = (4.0, 8.0, 16.0)
+"""Budgets of the overview."""
+
+
+def corpora(found: pl.DataFrame) -> str:
+    """Return one row per data set, and below it, folded, all lines of each."""
+    own = found.filter(pl.col("measure") == "surrogate_utility")
+    rows, parts = [], []
+    for name in own.filter(pl.col("dataset").str.ends_with(SETS))["dataset"].unique(maintain_order=True):
+        here = own.filter(pl.col("dataset") == name)
+        lines, title = here.filter(pl.col("figure") == F1), name.removesuffix(SETS)
+        base = {"raw": _first(lines, "raw"), PUBLIC: _value(here, PUBLIC), "guessing": _first(lines, "blind")}
+        best = dict(_means(lines).group_by("epsilon").agg(pl.col("value").max()).rows())
+        rows.append(
+            [
+                title,
+                f"{here['n'].max():,}",
+                *(figure(value) or "–" for value in base.values()),
+                *(figure(best.get(at)) for at in SHOWN),
+                verdict(base, best),
+            ]
+        )
+        tested = f"{_value(here, TESTED):,.0f} raw texts for the test."
+        parts.append(folded(f"{title}: {lines['variant'].n_unique()} lines", f"<p>{tested}</p>{_lines(lines)}"))
+    head = ["data set", "texts", "raw", PUBLIC, "guessing", *(f"best at ε = {at:g}" for at in SHOWN), "what it brings"]
+    return table(head, rows, sorts=True) + "".join(parts)
+
+
+def learners(found: pl.DataFrame) -> str:
+    """Return what features and regularisation gain on released text."""
+    return _lines(found.filter(pl.col("dataset") == "Snips, what learners gain"), "features, regularisation")
+
+
+def words(found: pl.DataFrame) -> str:
+    """Return what word mechanisms need per text for the same task."""
+    here = found.filter(pl.col("dataset") == "Snips, what word mechanisms need")
+    budgets = here.select("epsilon", "epsilon_per_text").unique().sort("epsilon").rows()
+    head = ["mechanism", *(f"{word:g} per word, {amount(round(text, 1))} per text" for word, text in budgets)]
+    rows = [
+        [name, *(figure(_at(here, "mechanism", name, word).get("value")) for word, _ in budgets)]
+        for name in here["mechanism"].unique(maintain_order=True)
+    ]
+    return table(head, rows)
+
+
+def verdict(base: dict[str, float | None], best: dict[float, float]) -> str:
+    """Say what the release brings beyond what is known without it.
+
+    Args:
+        base: Macro-F1 of "raw", of public data alone (None where there is none), and of "guessing".
+        best: Macro-F1 of the best line by epsilon.
+    """
+    name = "guessing" if base[PUBLIC] is None else PUBLIC
+    above = [epsilon for epsilon, value in sorted(best.items()) if value > (base[name] or 0.0)]
+    if not above:
+        return f"<b>nothing</b>: it stays below {name}"
+    return f"more than {name} from ε = {above[0]:g} on"
+
+
+def _lines(lines: pl.DataFrame, title: str = "corpus and encoder") -> str:
+    """Return a table with one row per line and one column per budget: means over keys, half their range."""
+    means = _means(lines)
+    budgets = sorted(means["epsilon"].unique())
+    return table(
+        [title, *(f"ε = {at:g}" for at in budgets)],
+        [[name, *_cells(means, name, budgets)] for name in means["variant"].unique(maintain_order=True)],
+    )
+
+
+def _means(lines: pl.DataFrame) -> pl.DataFrame:
+    """Return the mean over keys and half their range, by line and budget."""
+    half = (pl.col("value").max() - pl.col("value").min()) / 2
+    return lines.group_by("variant", "epsilon", maintain_order=True).agg(pl.col("value").mean(), spread=half)
+
+
+def _cells(means: pl.DataFrame, name: str, budgets: Iterable[float]) -> list[str]:
+    rows = (_at(means, "variant", name, at) for at in budgets)
+    return [figure(row.get("value"), row.get("spread")) for row in rows]
+
+
+def _at(table_: pl.DataFrame, column: str, name: str, epsilon: float) -> dict[str, Any]:
+    rows = table_.filter(pl.col(column) == name, pl.col("epsilon") == epsilon)
+    return rows.row(0, named=True) if len(rows) else {}
+
+
+def _value(here: pl.DataFrame, what: str) -> float | None:
+    rows = here.filter(pl.col("figure") == what)
+    return float(rows["value"][0]) if len(rows) else None
+
+
+def _first(lines: pl.DataFrame, column: str) -> float | None:
+    return float(lines[column][0]) if len(lines) else None

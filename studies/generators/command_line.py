@@ -1,0 +1,53 @@
+"""Write the page of the command line, from the commands themselves."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from generators.markdown import table
+
+if TYPE_CHECKING:
+    import click
+
+
+def command_line() -> str:
+    """Return the page of the command line, from the commands themselves."""
+    import typer
+
+    from dptext_etl.cli.app import app
+
+    top = typer.main.get_command(app)
+    lines = [
+        "# Command line",
+        "`dptext COMMAND --help` says the same. Exit codes: 0 fine, 2 usage or policy, 3 budget, 4 gate.",
+    ]
+    for words, command in commands(top, ("dptext",)):
+        lines += [f"## {' '.join(words)}", inspect.cleandoc(command.help or "").replace("\f", "")]
+        rows = [
+            (f"`{names(item)}`", getattr(item, "help", None) or "") for item in command.params if item.name != "help"
+        ]
+        lines += [table(("argument or option", "meaning"), rows)] if rows else []
+    return "\n\n".join(lines) + "\n"
+
+
+def commands(command: click.Command, words: tuple[str, ...]) -> Iterable[tuple[tuple[str, ...], click.Command]]:
+    """Yield every command below `command` with the words that call it."""
+    if not hasattr(command, "commands"):
+        yield words, command
+        return
+    import click
+
+    context = click.Context(command)
+    for name in command.list_commands(context):
+        yield from commands(command.get_command(context, name), (*words, name))
+
+
+def names(parameter: click.Parameter) -> str:
+    """Write how a parameter is given."""
+    name = parameter.metavar or (parameter.name or "").upper()
+    if parameter.param_type_name == "argument":
+        return name
+    value = "" if getattr(parameter, "is_flag", False) else f" {name}"
+    return ", ".join([*parameter.opts, *parameter.secondary_opts]) + value

@@ -1,0 +1,139 @@
+"""Write the tables of the documentation."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from generators.markdown import linked, said, table
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def mechanisms() -> str:
+    """Return the table of all mechanisms and variants, as `dptext mechanisms` knows them."""
+    found = said("mechanisms")["mechanisms"]
+    rows = []
+    for item in found:
+        name = item["name"]
+        for variant in item["variants"]:
+            disclosed = ", ".join(f"`{one}`" for one in variant["disclosures"])
+            called = f"[{name}]({name}.md)" + (f" {variant['variant']}" if variant["variant"] else "")
+            rows.append((called, item["summary"], f"`{variant['class']}`", variant["epsilon_per"], disclosed))
+    return table(("name", "what it does", "class", "ε is per", "discloses"), rows)
+
+
+def costs() -> str:
+    """Return what one text costs under each mechanism and variant, as the mechanisms themselves say."""
+    from dptext_etl import available, load
+    from dptext_etl.cli.render import mechanism_facts
+    from dptext_etl.families.words import WordMechanism
+
+    rows = []
+    for name in available():
+        for variant, example in mechanism_facts.examples(load(name)).items():
+            claim = example.guarantee
+            told = ", ".join(sorted(item.value for item in claim.disclosures - {"nullness"})) or "nothing"
+            metric = example.metric_claim if isinstance(example, WordMechanism) else None
+            rows.append(
+                (
+                    f"[{name}]({name}.md)" + (f" {variant}" if variant else ""),
+                    claim.unit,
+                    f"`{claim.guarantee_class.value}`",
+                    told,
+                    f"`{metric.metric}`" if metric else "none",
+                    "·".join(example.cost_factors(1)),
+                )
+            )
+    header = (
+        "mechanism",
+        "ε is per",
+        "class",
+        "released exactly, beside nullness",
+        "by distance (METRIC)",
+        "ε of a text",
+    )
+    return table(header, rows)
+
+
+def disclosures() -> str:
+    """Return all disclosures and their meanings."""
+    from dptext_etl.guarantee import Disclosure
+
+    return table(
+        ("disclosure", "what is released in clear"), ((f"`{item.value}`", item.meaning) for item in Disclosure)
+    )
+
+
+def classes() -> str:
+    """Return all guarantee classes and their meanings."""
+    from dptext_etl.guarantee import GuaranteeClass
+
+    return table(("class", "meaning"), ((f"`{item.value}`", item.meaning) for item in GuaranteeClass))
+
+
+def gates() -> str:
+    """Return all gates, when they judge, and what each catches."""
+    from dptext_etl.checks import Stage
+    from dptext_etl.checks.catalog import every
+
+    said = {Stage.STAGED: "staged run", Stage.PUBLISHED: "published table"}
+    rows = (
+        (f"`{gate.name}`", ", ".join(said[stage] for stage in Stage if stage in gate.stages), gate.catches)
+        for gate in every()
+    )
+    return table(("gate", "judges", "what it catches"), rows)
+
+
+def text_shapes() -> str:
+    """Return what becomes of unusual texts."""
+    import shapes
+
+    header = ("shape", "text", "words", "strict", "strict, unknown words vanish", "faithful")
+    return table(header, shapes.rows())
+
+
+def rooms() -> str:
+    """Return the rooms by layer, as the import contract has them, each in the words of its own docstring."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["importlinter"]
+    rows = []
+    for layer in contracts["contracts"][0]["layers"]:
+        for room in layer.split("|"):
+            path = ROOT.joinpath(*room.strip(" ()").split("."))
+            file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+            if file.exists():
+                said = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
+                rows.append((f"`{room.strip(' ()')}`", linked(said.partition("\n\n")[0]).replace("](../", "](")))
+    return table(("room", "what it holds"), rows)
+
+
+def benchmarks() -> str:
+    """Return the last measured figures, parts of one run under one line that says when and where."""
+    return measured(json.loads((ROOT / "studies" / "benchmarks" / "results.json").read_text(encoding="utf-8")))
+
+
+def gpu() -> str:
+    """Return what `make -C studies gpu` measured; a sentence as long as nobody ran it on a GPU."""
+    file = ROOT / "studies" / "benchmarks" / "gpu.json"
+    if not file.exists():
+        return "**Not yet run on a GPU**: all figures above are from CPUs."
+    return measured(json.loads(file.read_text(encoding="utf-8")))
+
+
+def measured(results: dict[str, Any]) -> str:
+    """Return the tables of a results file."""
+    written = []
+    for (machine, date), parts in itertools.groupby(
+        results["parts"].values(), key=lambda part: (part["machine"], part["date"])
+    ):
+        rows = [
+            [item[cell] for cell in ("work", "measured", "against", "ratio", "goal")]
+            for part in parts
+            for item in part["rows"]
+        ]
+        written += [f"{machine}, {date}.", table(("work", "measured", "against", "ratio", "goal"), rows)]
+    return "\n\n".join(written)

@@ -1,0 +1,215 @@
+"""`make -C studies surrogate-utility`: what surrogate leaves of public data sets, as rows of `docs/frontier.parquet`.
+
+A run that was stopped goes on where it was: figures are kept in `target/surrogate-utility/`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import surrogate_measures as measures
+from surrogate_measures import EVERYDAY, FEWER, DataSet, Kept
+
+from dptext_etl import load
+from dptext_etl.corpora import Corpus
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT.parent / "shared" / "data"
+ROOM = ROOT / "target" / "surrogate-utility"
+EPSILONS = (1.0, 2.0, 4.0, 6.0, 8.0, 10.0, 16.0)
+FEW = (4.0, 8.0)
+SEEDS = (0, 1, 2)
+F1, PUBLIC, TESTED = "macro-F1 on raw test texts", "public data alone", "raw texts of the test"
+FIXED = {"reading": "per text", "delta": 0.0, "guarantee": "PURE_LDP", "discloses": "nullness", "kind": "kept"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a table: a corpus with its encoder, and parts of a text."""
+
+    corpus: str
+    parts: int = 1
+
+    @property
+    def title(self) -> str:
+        """As the page calls it."""
+        return self.corpus + (f", {self.parts} parts" if self.parts > 1 else "")
+
+
+CONTRAST = "contrastive vectors"
+
+
+def _variants(of: str) -> list[Line]:
+    return [Line(f"{of}, {what}") for what in ("not whitened", "sgns vectors", "counter-fitted vectors", CONTRAST)]
+
+
+PLAN: dict[str, list[Line]] = {
+    "Snips": [Line("dialogue turns"), Line(EVERYDAY), Line("film reviews")],
+    FEWER: [
+        Line("dialogue turns"),
+        Line("dialogue turns, task"),
+        *_variants("dialogue turns"),
+    ],
+    "ATIS": [Line("dialogue turns"), Line(f"dialogue turns, {CONTRAST}"), Line(EVERYDAY), Line("film reviews")],
+    "Banking77": [Line("dialogue turns"), Line(f"dialogue turns, {CONTRAST}"), Line(EVERYDAY)],
+    "SST-2": [
+        Line("film reviews"),
+        Line("film reviews, task of SST-2"),
+        Line(EVERYDAY),
+    ],
+    "UCI sentences": [
+        Line("film reviews"),
+        Line("film reviews, task of UCI"),
+        Line(EVERYDAY),
+    ],
+    "IMDb": [
+        Line("film reviews"),
+        Line("film reviews, task of IMDb"),
+        Line("film reviews, task of IMDb", parts=4),
+    ],
+    "DrugLib, condition": [
+        Line("encyclopedia"),
+        Line("encyclopedia", parts=4),
+        Line(EVERYDAY),
+    ],
+    "Blogs, gender": [Line("film reviews"), Line("film reviews", parts=4)],
+}
+
+
+def scores(kept: Kept, data: DataSet, place: Corpus, line: Line, epsilon: float) -> list[float]:
+    """Release the training texts under a new key per seed; train on each release, test on raw texts."""
+    texts, labels = data.train
+
+    def once() -> float:
+        out = measures.released(measures.surrogate(place, epsilon, line.parts), texts)
+        return measures.f1((out, labels), data.test, place)
+
+    key = ("surrogate", data.name, len(texts), place.sha256, line.parts, epsilon)
+    return [kept.figure((*key, seed), once) for seed in SEEDS]
+
+
+def baselines(kept: Kept, data: DataSet, place: Corpus) -> dict[str, float]:
+    """Return the F1 of raw training texts, of public data alone (where there is any), and of guessing."""
+
+    def best(name: str, train: measures.Rows) -> float:
+        def by(strength: float) -> float:
+            key = (name, data.name, len(train[0]), place.sha256, strength)
+            return kept.figure(key, lambda: measures.f1(train, data.test, place, strength=strength))
+
+        return max(map(by, (1.0, 10.0)))
+
+    found = {"raw": best("raw", data.train)}
+    if data.public[0]:
+        found[PUBLIC] = best("public", data.public)
+    found = {**found, "guessing": measures.guessing(data.test, data.train)}
+    return {name: value for name, value in found.items() if not math.isnan(value)}
+
+
+def section(kept: Kept, data: DataSet, sets: dict[str, DataSet], room: Path) -> Iterator[dict[str, Any]]:
+    """Measure a data set, and yield its rows of the tidy file."""
+    first = measures.corpus(PLAN[data.name][0].corpus, DATA, room, sets, builds=kept.measures)
+    base = {} if first is None else baselines(kept, data, first)
+    if not base:
+        return
+    common = {"dataset": f"{data.name} (surrogate)", "mechanism": "surrogate", "n": len(data.train[0]), **FIXED}
+    yield {**common, "figure": TESTED, "value": float(len(data.test[0]))}
+    if PUBLIC in base:
+        yield {**common, "figure": PUBLIC, "value": round(base[PUBLIC], 5)}
+    beside = {"raw": base["raw"], "blind": base["guessing"]}
+    for line in PLAN[data.name]:
+        place = measures.corpus(line.corpus, DATA, room, sets, builds=kept.measures)
+        if place is None:
+            continue
+        for epsilon in EPSILONS:
+            found = scores(kept, data, place, line, epsilon)
+            print(data.name, line.title, f"{epsilon:g}", *(f"{value:.3f}" for value in found), sep=" | ", flush=True)
+            at = {"variant": line.title, "epsilon": epsilon, "epsilon_per_text": epsilon}
+            yield from _by_key({**common, **at, "figure": F1}, found, **beside)
+
+
+def _by_key(common: dict[str, Any], found: Sequence[float], **beside: float) -> Iterator[dict[str, Any]]:
+    """Yield one row per key, where all were measured."""
+    rounded = {name: round(value, 5) for name, value in beside.items()}
+    if not any(map(math.isnan, found)):
+        yield from ({**common, **rounded, "key": key, "value": round(value, 5)} for key, value in enumerate(found))
+
+
+LEARNED: dict[str, dict[str, Any]] = {
+    "words, C = 10": {"place": False, "strength": 10.0},
+    "words, C = 1": {"place": False, "strength": 1.0},
+    "vectors, C = 1": {"place": True, "words": False, "strength": 1.0},
+    "words and vectors, C = 1": {"place": True, "strength": 1.0},
+}
+
+
+def learners(kept: Kept, data: DataSet, place: Corpus) -> Iterator[dict[str, Any]]:
+    """Measure what features and regularisation gain on released text."""
+    texts, labels = data.train
+    common = {"dataset": "Snips, what learners gain", "mechanism": "surrogate", "n": len(texts), **FIXED}
+    for title, settings in LEARNED.items():
+        for epsilon in FEW:
+
+            def once(epsilon: float = epsilon, settings: dict[str, Any] = settings) -> float:
+                out = measures.released(measures.surrogate(place, epsilon), texts)
+                by = {**settings, "place": place if settings["place"] else None}
+                return measures.f1((out, labels), data.test, **by)
+
+            key = ("learner", title, data.name, len(texts), place.sha256, epsilon)
+            found = [kept.figure((*key, seed), once) for seed in SEEDS]
+            at = {"variant": title, "epsilon": epsilon, "epsilon_per_text": epsilon}
+            yield from _by_key({**common, **at, "figure": F1}, found)
+
+
+WORDS = (4.0, 8.0, 12.0)
+
+
+def word_mechanisms(kept: Kept, data: DataSet) -> Iterator[dict[str, Any]]:
+    """Measure what word mechanisms need per text: their epsilon per word times the mean number of words."""
+    mean = statistics.mean(len(measures.plain(text).split()) for text in data.train[0])
+    common = {"dataset": "Snips, what word mechanisms need", "variant": "", "n": len(data.train[0]), "kind": "kept"}
+    for name in ("custext", "madlib", "diffractor"):
+        for epsilon in WORDS:
+
+            def once(name: str = name, epsilon: float = epsilon) -> float:
+                kind = load(name)
+                make = getattr(kind, "aligned", None)
+                mechanism = make(epsilon) if make is not None else kind(epsilon=epsilon)  # type: ignore[call-arg]
+                return measures.f1((measures.released(mechanism, data.train[0]), data.train[1]), data.test)
+
+            found = kept.figure(("word", name, data.name, len(data.train[0]), epsilon), once)
+            at = {"mechanism": name, "reading": "per word", "epsilon": epsilon, "epsilon_per_text": epsilon * mean}
+            yield from _by_key({**common, **at, "figure": F1}, [found])
+
+
+def main(asked: Sequence[str] | None = None) -> None:
+    """Measure, and write the figures and the page."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--kept", action="store_true", help="write from figures at hand, measure nothing")
+    parser.add_argument(
+        "--only", nargs="*", default=list(PLAN), help="data sets to measure; nothing is written unless all are"
+    )
+    given = parser.parse_args(asked)
+    if not DATA.exists():
+        sys.exit("left out: shared/data does not lie beside this checkout")
+    ROOM.mkdir(parents=True, exist_ok=True)
+    kept, sets = Kept(ROOM / "figures.jsonl", measures=not given.kept), measures.data_sets(DATA)
+    found = [row for name in given.only for row in section(kept, sets[name], sets, ROOM)]
+    few, turns = sets[FEWER], measures.corpus("dialogue turns", DATA, ROOM, sets)
+    if turns is not None and given.only == list(PLAN):
+        found += [*learners(kept, few, turns), *word_mechanisms(kept, few)]
+        from frontier import page, tidy
+
+        tidy.put("surrogate_utility", found)
+        page.write()
+        print(f"written to {tidy.FILE.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
