@@ -1,4 +1,4 @@
-"""`make -C studies latent-utility`: what ADePT and DP-BART leave of two public data sets, as rows of `docs/frontier.parquet`.
+"""`make -C studies latent-utility`: measure ADePT and DP-BART on two public data sets, as rows of the tidy file.
 
 The small BART of `models/` is pruned (PR) and trained under noise (PR+) on public text, ADePT's autoencoder is trained
 on the same text; what was trained before is taken as it is. Releases are made by the library's own column path under

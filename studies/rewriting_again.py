@@ -1,4 +1,4 @@
-"""`make -C studies rewriting-again`: does writing released texts anew help? Fluency, likeness, attackers, on three public sets.
+"""`make -C studies rewriting-again`: measure what rewriting released texts brings, on three public data sets.
 
 A word mechanism and DP-MLM release rows of each set under throw-away keys; a small model writes them anew. It is the
 one that ships (a denoiser that never saw the mechanism), and the same one tuned on public texts that the mechanism

@@ -1,4 +1,4 @@
-"""`make -C studies score-utility`: what DP-MLM leaves of two public data sets, one word after the other, in blocks, at once.
+"""`make -C studies score-utility`: measure DP-MLM on two public data sets: word by word, in blocks, at once.
 
 Its figures are rows of `docs/frontier.parquet`.
 

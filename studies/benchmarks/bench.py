@@ -1,4 +1,4 @@
-"""`make -C studies bench`: every benchmark in one go, or those that are named, and `results.json` for the documentation.
+"""`make -C studies bench`: run every benchmark, or those that are named, and write `results.json`.
 
     python studies/benchmarks/bench.py                 # all parts
     python studies/benchmarks/bench.py dpmlm dpbart    # these; the others keep what was measured of them before

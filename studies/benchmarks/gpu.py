@@ -1,4 +1,4 @@
-"""`make -C studies gpu`: on a machine with a GPU, check what must hold of models there and measure them; within ten minutes.
+"""`make -C studies gpu`: check and measure models on a machine with a GPU, within ten minutes.
 
     python studies/benchmarks/gpu.py                  # writes gpu.json, which the documentation shows
     python studies/benchmarks/gpu.py --tiny --out x   # the same with tiny shapes, on the CPU where there is no GPU

@@ -1,1 +1,1 @@
-"""Measure what releases keep and what attackers get, over mechanisms, budgets and data sets (`make -C studies frontier`)."""
+"""Measure what releases keep and what attackers get, over mechanisms, budgets and data sets."""

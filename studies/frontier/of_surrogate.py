@@ -1,4 +1,4 @@
-"""Write what `make -C studies surrogate-utility` found: corpora and encoders, what learners gain, what word mechanisms need."""
+"""Write what `surrogate_utility` found: corpora and encoders, what learners gain, what word mechanisms need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""List what `make -C studies frontier` measures: mechanisms with their variants and budgets. What the library has is found."""
+"""List what `make -C studies frontier` measures: the mechanisms with their variants and budgets."""
 
 from __future__ import annotations
 

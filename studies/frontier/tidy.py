@@ -34,7 +34,7 @@ SCHEMA: dict[str, Any] = {
     "raw": pl.Float64,
 }
 FAMILIES = ("latent_utility", "score_utility", "surrogate_utility")
-"""Measures of `make -C studies latent-utility`, `make -C studies score-utility` and `make -C studies surrogate-utility`, by the same names."""
+"""Measures of the studies of latent, score, and surrogate mechanisms, by the same names."""
 IN_PLACE = "words that stand where they stood"
 """A figure that every cell has once."""
 BY = ("dataset", "mechanism", "variant", "epsilon")

@@ -1,4 +1,4 @@
-"""The tidy file of `make -C studies frontier`: a sample of its cells is measured again, and its page is made of nothing else."""
+"""The tidy file of `make -C studies frontier`: a sample of its cells is measured again; its page follows from it."""
 
 import importlib
 import math

@@ -36,7 +36,7 @@ SENTINEL = "zqdrillsentinel"
 
 @pytest.fixture(scope="module")
 def outcomes():
-    """What stopped which drill; written as a page where `make -C studies leak-drills` asks for it, after the last drill."""
+    """What stopped which drill; `make -C studies leak-drills` writes it as a page."""
     found = {}
     yield found
     if os.environ.get("DPTEXT_WRITE_PAGES") and len(found) == len((*BUGS, *LEAKS, *MODELS, *WAYS, *SAID, *ELSEWHERE)):
