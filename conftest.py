@@ -158,7 +158,7 @@ def computing(request, monkeypatch):
 def shared_data():
     """`../shared/data`, or a skip that says so."""
     if not (SHARED / "data").is_dir():
-        pytest.skip("the shared data does not lie beside this checkout")
+        pytest.skip("the shared data does not lie next to this checkout")
     return SHARED / "data"
 
 

@@ -30,7 +30,7 @@ _WHAT = (
     "received the wrong size and asks for another",
     "moved house and did not get the last letter",
 )
-_MOOD = ("sounded tired", "was very kind", "was angry at first", "laughed about it", "asked to speak to somebody else")
+_MOOD = ("sounded tired", "was very kind", "was angry at first", "laughed about it", "asked to speak to someone else")
 _NEXT = (
     "We promised to call back before noon.",
     "A refund of 40 euros was agreed.",
@@ -42,7 +42,7 @@ _NEXT = (
 
 _COMMENTS = (
     "the call was short and kind",
-    "nobody could help me",
+    "no one could help me",
     "I had to wait for an hour!",
     "very good, thank you",
     "they sent the wrong part again",

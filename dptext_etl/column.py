@@ -228,7 +228,7 @@ def distinct(ids: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array, hint: str) -> None:
-    """Refuse an id that stands beside several texts; a row that is repeated as it is passes.
+    """Refuse an id that belongs to several texts; a row that is repeated as it is passes.
 
     Args:
         texts: Strings, shape (rows,).
@@ -243,7 +243,7 @@ def require_one_text(texts: pa.Array, first: pa.Array, where: pa.Array, hint: st
         return
     texts = texts.cast(pa.large_string())
     if not texts.equals(texts.take(first).take(where)):
-        raise InputError("a record id of a batch stands beside several texts; each record has one text", hint)
+        raise InputError("a record id of a batch belongs to several texts; each record has one text", hint)
 
 
 def _distinct(counts: npt.NDArray[np.integer[Any]]) -> tuple[npt.NDArray[np.integer[Any]], npt.NDArray[np.intp]]:

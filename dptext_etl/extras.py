@@ -1,6 +1,6 @@
 """Name the command that installs the libraries of an extra.
 
-The command names the libraries and not our own distribution, because its name may belong to somebody else on an index.
+The command names the libraries and not our own distribution, because its name may belong to someone else on an index.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 UNIQUE_IDS = "UNIQUE_IDS"
-"""Assumption of what is released without a ledger: nobody checks that record ids are unique, and two rows of one id and
+"""Assumption of what is released without a ledger: no one checks that record ids are unique, and two rows of one id and
 text are one release (docs/spec/privacy.md#unique-ids)."""
 SCORES_LOCAL = "SCORES_LOCAL"
 """Assumption: the model computes a row of a batch from its own numbers alone, whatever the other rows hold.
@@ -153,7 +153,7 @@ def _written(amount: float) -> Fraction:
 
 @dataclass(frozen=True)
 class Guarantee:
-    """The claim of a mechanism: its class, disclosures, neighbours, unit of epsilon, and assumptions.
+    """The claim of a mechanism: its class, disclosures, neighbors, unit of epsilon, and assumptions.
 
     Attributes:
         guarantee_class: The kind of theorem.

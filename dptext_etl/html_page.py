@@ -26,7 +26,7 @@ def document(title: str, body: str, style: str = "") -> str:
     Args:
         title: Plain text.
         body: HTML.
-        style: Rules beside the common ones.
+        style: Rules next to the common ones.
     """
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'

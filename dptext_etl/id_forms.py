@@ -28,7 +28,7 @@ class IdForm:
     Attributes:
         kind: The type, as `keys.id_type` names it.
         fields: Of a composite, the name and form of every field, in the order of its canonical form; empty otherwise,
-            and where nobody said which fields there are.
+            and where no one said which fields there are.
         normalize: How strings were normalized.
     """
 

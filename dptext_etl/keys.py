@@ -39,7 +39,7 @@ def reference(value: Any) -> str:
         raise KeyReferenceError(msg, _HOW)
     if _MAY_BE_A_KEY.search(value):
         msg = "a key reference names a variable or a file; got 64 hex digits, which may be a key itself"
-        raise KeyReferenceError(msg, f"take that key as known to whoever saw it; {_HOW}")
+        raise KeyReferenceError(msg, f"take that key as known to anyone who saw it; {_HOW}")
     kind, _, name = value.partition(":")
     if kind == "env" and _VARIABLE.fullmatch(name):
         if "SECRET" not in name.upper():
@@ -67,7 +67,7 @@ def resolve(name: str) -> _kernel.Secret:
 
 
 def throwaway(cfg: str) -> _kernel.ReleaseKey:
-    """Return a release key that is stored nowhere, for previews and measurements; nobody can repeat its draws.
+    """Return a release key that is stored nowhere, for previews and measurements; no one can repeat its draws.
 
     Args:
         cfg: The configuration hash of the mechanism.

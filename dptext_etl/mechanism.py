@@ -163,7 +163,7 @@ class Mechanism(BaseModel, ABC):
         return self.mode == "strict"
 
     def configuration(self) -> dict[str, Any]:
-        """Return everything that determines the output beside key, record and text; its hash is `cfg`.
+        """Return everything that determines the output next to key, record and text; its hash is `cfg`.
 
         Specification: docs/spec/stream.md#configuration.
         """
@@ -278,7 +278,7 @@ class Mechanism(BaseModel, ABC):
     def probe(self) -> None:
         """Compute on public texts, and refuse to go on where that fails; nothing where there is no model.
 
-        Whoever releases probes on a fixed schedule, before and after each part, whatever became of the texts: what
+        Anyone who releases probes on a fixed schedule, before and after each part, whatever became of the texts: what
         fails on those is drawn uniformly and decides nothing (docs/spec/privacy.md#probe).
 
         Raises:

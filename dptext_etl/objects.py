@@ -1,4 +1,4 @@
-"""Read and write an object store so that nobody overwrites what somebody else has written.
+"""Read and write an object store so that no one overwrites what someone else has written.
 
 A manifest and a lease are written under a condition (`If-None-Match`, `If-Match`): the store itself lets one of several
 writers through. Everything else is written under a name of its own.
@@ -126,7 +126,7 @@ class Objects:
             tag: What names its state; None if there is no such object yet.
 
         Returns:
-            What names its new state; None if somebody else has written it meanwhile.
+            What names its new state; None if someone else has written it meanwhile.
 
         Raises:
             InputError: The store refuses.

@@ -91,7 +91,7 @@ def epsilon_star(epsilon: float, m: int) -> float:
 
 
 def epsilon_implemented(epsilon: float, m: int) -> float:
-    """Return the exact pure parameter that the integer weights realise, <= epsilon_star.
+    """Return the exact pure parameter that the integer weights realize, <= epsilon_star.
 
     Specification: docs/spec/privacy.md#epsilon-implemented.
 

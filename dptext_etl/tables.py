@@ -35,7 +35,7 @@ def privatize_table(table: Given, policy: PolicyLike, *, id: str | None = None) 
 
     Raises:
         InputError: The table is of no such kind, a column is missing or of a wrong type, or an id is null or stands
-            beside several texts.
+            next to several texts.
         PolicyError: The policy names no column or no id column, or a model fails on public texts.
     """
     columns, ids = _told(policy, id)

@@ -39,7 +39,7 @@ SHARE = 0.75
 SEEDS = (0, 1, 2)
 TITLES = {
     "kept": "words kept",
-    "learnt": "label learnt",
+    "learnt": "label learned",
     "read": "label read",
     "secret": "secret found",
     "found": "text found",
@@ -165,7 +165,7 @@ def verdict(found: dict[str, Cells]) -> str:
     """Say in how many cells scores help, and in how many they cost."""
     said = []
     for title, (good, bad, every) in counts(found).items():
-        rest = f", {every - good - bad} not told apart" if "equal" not in title else ""
+        rest = f", {every - good - bad} not distinguished" if "equal" not in title else ""
         said.append(f"* **{title}**: better in {good} of {every} cells, worse in {bad}{rest}.")
     said[-1] += " (*Label read* is equal; the even division then has another budget. Differences may be noise.)"
     return "\n".join(said)
@@ -205,7 +205,7 @@ def main(asked: Sequence[str] | None = None) -> None:
     parser.add_argument("--kept", action="store_true", help="write the page from figures at hand, measure nothing")
     given = parser.parse_args(asked)
     if not DATA.exists():
-        sys.exit("left out: shared/data does not lie beside this checkout")
+        sys.exit("left out: shared/data does not lie next to this checkout")
     ROOM.mkdir(parents=True, exist_ok=True)
     kept = Kept(ROOM / "figures.jsonl", measures=not given.kept)
     parts, found, alone = {"figure": figure(DATA / "nltk_data")}, {}, []

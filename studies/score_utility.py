@@ -247,7 +247,7 @@ def main(asked: Sequence[str] | None = None) -> None:
     parser.add_argument("--rows", type=int, default=ROWS, help="texts of each data set")
     given = parser.parse_args(asked)
     if not DATA.exists():
-        sys.exit("left out: shared/data does not lie beside this checkout")
+        sys.exit("left out: shared/data does not lie next to this checkout")
     began = time.process_time()
     vectors = WordVectors.load()
     found = [

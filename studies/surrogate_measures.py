@@ -55,7 +55,7 @@ class DataSet:
         name: As the page calls it.
         train: Texts that are released, and their labels.
         test: Raw texts and labels of the test.
-        public: Public labelled texts for the baseline without private data; empty where there are none.
+        public: Public labeled texts for the baseline without private data; empty where there are none.
     """
 
     name: str
@@ -123,7 +123,7 @@ class Made:
     Attributes:
         source: File of public texts.
         sentences: Whether they are cut.
-        task: Name of the data set whose public labelled texts teach the task's directions; None for `words`.
+        task: Name of the data set whose public labeled texts teach the task's directions; None for `words`.
         vectors: Word vectors.
         half_whitening: Whether strong directions are weakened.
     """
@@ -175,7 +175,7 @@ def corpus(name: str, data: Path, room: Path, sets: Mapping[str, DataSet], *, bu
         options = Options(
             name=name,
             licence="that of the source: for measuring",
-            provenance=f"{made.source}, see DATA.md beside it",
+            provenance=f"{made.source}, see DATA.md next to it",
             cleaning=Cleaning(5, 25, made.sentences),
             encoder="task" if task else "words",
             vectors=str(data / "word_vectors" / f"{vectors}.npz") if vectors else made.vectors,
@@ -212,13 +212,13 @@ def grams(text: str) -> tuple[str, ...]:
 
 
 def f1(train: Rows, test: Rows, place: Corpus | None = None, *, strength: float = 1.0, words: bool = True) -> float:
-    """Return the macro-F1 of a regularised logistic regression.
+    """Return the macro-F1 of a regularized logistic regression.
 
     Args:
         train: Texts and labels that it learns from.
         test: Raw texts and labels.
         place: A corpus whose public encoder gives further features; None for words alone.
-        strength: C, the inverse of the regularisation.
+        strength: C, the inverse of the regularization.
         words: Whether TF-IDF of one and two words are features.
     """
     from scipy.sparse import csr_array, hstack

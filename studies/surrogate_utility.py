@@ -197,7 +197,7 @@ def main(asked: Sequence[str] | None = None) -> None:
     )
     given = parser.parse_args(asked)
     if not DATA.exists():
-        sys.exit("left out: shared/data does not lie beside this checkout")
+        sys.exit("left out: shared/data does not lie next to this checkout")
     ROOM.mkdir(parents=True, exist_ok=True)
     kept, sets = Kept(ROOM / "figures.jsonl", measures=not given.kept), measures.data_sets(DATA)
     found = [row for name in given.only for row in section(kept, sets[name], sets, ROOM)]

@@ -28,7 +28,7 @@ class PostgresServer:
             try:
                 self.start()
                 break
-            except AssertionError:  # somebody else may have taken the port meanwhile
+            except AssertionError:  # someone else may have taken the port meanwhile
                 if not left:
                     raise
 

@@ -17,7 +17,7 @@ def test_results_come_in_order_and_few_items_are_under_way():
         with lock:
             under_way.add(item)
             most[0] = max(most[0], len(under_way))
-        meeting.wait(timeout=20)  # two items are under way at once, or nobody ever passes
+        meeting.wait(timeout=20)  # two items are under way at once, or no one ever passes
         with lock:
             under_way.discard(item)
         return item * item

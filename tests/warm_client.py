@@ -19,7 +19,7 @@ def main(place, *arguments):
                 signal.signal(number, lambda number, _: os.kill(child, number))
             status = int(said.readline())
     if status < 0:
-        if -status not in {signal.SIGKILL, signal.SIGSTOP}:  # nobody handles these
+        if -status not in {signal.SIGKILL, signal.SIGSTOP}:  # no one handles these
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     return status

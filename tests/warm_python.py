@@ -64,7 +64,7 @@ def serve(place: str) -> Order | None:
     listener.bind(place)
     listener.listen(64)
     ready.register(listener, selectors.EVENT_READ)
-    ready.register(sys.stdin, selectors.EVENT_READ)  # the end of it is the end of whoever started this
+    ready.register(sys.stdin, selectors.EVENT_READ)  # the end of it is the end of anyone who started this
     children: dict[int, tuple[int, socket.socket]] = {}  # by the descriptor of the process
 
     def buried(watched: int) -> None:
@@ -111,7 +111,7 @@ def serve(place: str) -> Order | None:
             children[watched] = child, connection
             ready.register(watched, selectors.EVENT_READ)
             ready.register(connection, selectors.EVENT_READ)
-            with suppress(OSError):  # whoever asked was killed meanwhile: the others go on
+            with suppress(OSError):  # anyone who asked was killed meanwhile: the others go on
                 connection.sendall(f"{child}\n".encode())
 
 

@@ -102,7 +102,7 @@ def v3b_theorem_a_with_integers() -> str:
         high, low = realised(float(epsilon), m)
         assert high <= f(epsilon, m) + 1e-12
         assert low <= g(epsilon, m) + 1e-12
-    return "at m = 4, n = 2, E = 140 integers realise 65.97; f_int and g_int in the formula say 34.37"
+    return "at m = 4, n = 2, E = 140 integers realize 65.97; f_int and g_int in the formula say 34.37"
 
 
 def v4a_geometric_allocation() -> str:

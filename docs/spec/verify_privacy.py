@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Check the claims of `privacy.md` that are marked [V]: every function asserts, and says in a sentence what held.
 
-Needs numpy and scipy; `dp-accounting` for V7c. Nothing of dptext_etl is imported: this is evidence beside the code.
+Needs numpy and scipy; `dp-accounting` for V7c. Nothing of dptext_etl is imported: this is evidence next to the code.
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ def v17_rounded_tails() -> str:
     weights = np.maximum(np.floor(exact / exact.max(axis=1, keepdims=True) * 2**BITS), 1.0)
     worst = ratios(weights / weights.sum(axis=1, keepdims=True))[gaps == 1].max()
     assert abs(worst - 1.333) < 0.001
-    return f"geometric, N = 100, epsilon 1, one place apart: rounded weights realise {worst:.3f}"
+    return f"geometric, N = 100, epsilon 1, one place apart: rounded weights realize {worst:.3f}"
 
 
 def v18_noisy_length() -> str:

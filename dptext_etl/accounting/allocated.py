@@ -15,7 +15,7 @@ from dptext_etl.guarantee import exact
 
 
 def allocated_epsilon(total: float, draws: int, outputs: int, bits: int) -> float:
-    """Return the pure parameter that integer weights realise, over all divisions of a budget among draws.
+    """Return the pure parameter that integer weights realize, over all divisions of a budget among draws.
 
     Args:
         total: The budget of all draws together, above 0.

@@ -1,6 +1,6 @@
 """State what holds about a spend, and pick the statement with the least epsilon.
 
-Amounts are millionths (`dptext_etl.guarantee`). A cap is a *filter*: nobody may be charged more than a sum that was
+Amounts are millionths (`dptext_etl.guarantee`). A cap is a *filter*: no one may be charged more than a sum that was
 fixed in advance, and this holds for releases that are chosen after earlier outputs were seen. The ledger shows running
 sums of additive measures alone. A converted epsilon that is read at a time which depends on outputs is an odometer, and
 the conversions here do not cover it (Rogers et al. 2016; docs/spec/privacy.md#filters).

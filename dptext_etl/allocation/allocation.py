@@ -245,7 +245,7 @@ class Allocation(Tools):
             return [1.0] * len(tokens)
 
     def probe(self) -> None:
-        """Score public words, and refuse to go on where a tool is missing or broken: nobody would see the even split.
+        """Score public words, and refuse to go on where a tool is missing or broken: no one would see the even split.
 
         Raises:
             PolicyError: A tool is not here, or fails.

@@ -1,4 +1,4 @@
-"""Say how much a word tells: -log of its share of public text, from our own table or from WordNet's counts.
+"""Say how much a word reveals: -log of its share of public text, from our own table or from WordNet's counts.
 
 Sources, as `Tools.information` names them:
 

@@ -1,4 +1,4 @@
-"""Show the text of a table that stands beside its cells, as columns, so that every check of cells sees it.
+"""Show the text of a table that is next to its cells, as columns, so that every check of cells sees it.
 
 A written Parquet file holds more than cells: the index of a pandas frame and the names of its levels, `attrs`, the name
 of the columns' own index, categories that no row has, metadata of fields, parameters of types. Data frames drop most of
@@ -32,7 +32,7 @@ _OFFSET = re.compile(r"[+-]\d\d:\d\d")
 
 
 def shown(frame: Any) -> pl.DataFrame:
-    """Return a table with more columns, of lists of texts, for the texts that stand beside its cells.
+    """Return a table with more columns, of lists of texts, for the texts that is next to its cells.
 
     An index of pandas becomes columns, unless it is unnamed and holds whole numbers that name each row once.
 

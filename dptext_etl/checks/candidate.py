@@ -54,8 +54,8 @@ class Candidate:
         scratch: Folder where gates may keep digests that do not fit into memory; None for the system's folder of
             temporary files.
         rewritten: Files of what post-processing made of the parts, as it is to be published, canary rows included.
-        counted: Rows of all parts, where somebody has counted them; None counts them in the files.
-        looked_up_elsewhere: Gates look nothing up in the ledger: whoever runs them does that (`Gate.lookups`).
+        counted: Rows of all parts, where someone has counted them; None counts them in the files.
+        looked_up_elsewhere: Gates look nothing up in the ledger: anyone who runs them does that (`Gate.lookups`).
     """
 
     policy: Policy

@@ -29,7 +29,7 @@ class Gate(ABC):
 
     A gate is a fold over the rows. What it has seen is small (`state`), and adds up with what an equal gate has seen of
     other rows (`merge`), in any order of rows, in one process or on many machines. Digests that must be compared with
-    those of all other rows stand in `repeats`, and cells that must be compared with the ledger in `lookups`; whoever
+    those of all other rows stand in `repeats`, and cells that must be compared with the ledger in `lookups`; anyone who
     runs the gate may count both elsewhere.
 
     Attributes:

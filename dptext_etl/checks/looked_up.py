@@ -112,7 +112,7 @@ class Cellwise:
     Args:
         lookup: The release.
         scratch: Folder for cells that do not fit into memory; None for the system's folder of temporary files.
-        elsewhere: Look nothing up here: `drain` gives the cells to whoever does.
+        elsewhere: Look nothing up here: `drain` gives the cells to anyone who does.
     """
 
     def __init__(self, lookup: Lookup, scratch: Path | None = None, *, elsewhere: bool = False) -> None:

@@ -29,7 +29,7 @@ class PublishedManifest:
         sink: The folder.
         content: The bytes of the manifest.
         facts: The manifest, as it was read.
-        copied: Whether the folder is a copy of an object store, which shows nobody a folder of current files.
+        copied: Whether the folder is a copy of an object store, which shows no one a folder of current files.
     """
 
     sink: LocalSink
@@ -82,7 +82,7 @@ class PublishedManifest:
 
 
 def fetched(store: Objects, folder: Path) -> PublishedManifest:
-    """Copy a table that is published in an object store, what nobody listed in its versions included, and read it.
+    """Copy a table that is published in an object store, what no one listed in its versions included, and read it.
 
     Args:
         store: The sink.

@@ -1,6 +1,6 @@
 """Record a validation's outcome, positively: if the record is missing, the validation failed.
 
-Importing Great Expectations beside a bare pyspark can end the interpreter with exit code 0. So a gate asks for the
+Importing Great Expectations next to a bare pyspark can end the interpreter with exit code 0. So a gate asks for the
 record (`VerdictRecord.read`), and never trusts an exit code alone.
 """
 

@@ -4,8 +4,8 @@
     published.versions/       the files of every version (v1, v2, …), and the folders that the link points at
     published.manifest.json   which files are current, and what is claimed of them
 
-Whoever globs `published` meets one version. An older layout held manifest and versions inside the folder itself. It is
-read as it is, and the next publication moves it (`runner.publish.showing`).
+Anyone who globs `published` meets one version. An older layout held manifest and versions inside the folder itself. It
+is read as it is, and the next publication moves it (`runner.publish.showing`).
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ def require_confirmation(question: str, *, yes: bool) -> None:
         yes: The answer, given beforehand.
 
     Raises:
-        PolicyError: The answer is no, or nobody is there to answer.
+        PolicyError: The answer is no, or no one is there to answer.
     """
     from dptext_etl.errors import PolicyError
 

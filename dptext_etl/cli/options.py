@@ -51,7 +51,7 @@ LedgerUrl = Annotated[
 IdKey = Annotated[
     str | None,
     typer.Option(
-        metavar="REF", help="Key of the ledger's ids (env:NAME or file:PATH); by default the file beside the ledger."
+        metavar="REF", help="Key of the ledger's ids (env:NAME or file:PATH); by default the file next to the ledger."
     ),
 ]
 AllocationScores = Annotated[

@@ -26,7 +26,7 @@ EncoderKind = Literal["words", "task", "sentence-transformers"]
 
 FEWEST_TEXTS = 1_000
 TEXTS = 20_000
-_HINT = "a corpus is published text by definition: whoever uses it must know where it comes from and may use it"
+_HINT = "a corpus is published text by definition: anyone who uses it must know where it comes from and may use it"
 
 
 @dataclass(frozen=True)
@@ -35,14 +35,14 @@ class Options:
 
     Attributes:
         name: Name for people.
-        licence: Terms of the texts' licence.
+        licence: Terms of the texts' license.
         provenance: Where the texts come from.
         cleaning: Which texts stay.
         texts: Most texts; of more, those with the smallest hashes are taken.
         encoder: Kind of encoder.
         vectors: Word vectors of `words` and `task`: "english-20k" or a path.
         model: Model of `sentence-transformers`.
-        task: Public labelled texts of `task`.
+        task: Public labeled texts of `task`.
         share: Share of the task's directions.
         smoothing: Of word weights (`learning.learn`).
         half_whitening: Whether strong directions are weakened.
@@ -70,7 +70,7 @@ class Options:
         if (self.encoder == "sentence-transformers") != (self.model is not None):
             raise PolicyError("a model belongs to the encoder sentence-transformers, and that encoder needs one")
         if (self.encoder == "task") != bool(self.task):
-            raise PolicyError("labelled texts belong to the encoder task, and that encoder needs some")
+            raise PolicyError("labeled texts belong to the encoder task, and that encoder needs some")
         if not 0.0 < self.share < 1.0 or not self.smoothing > 0.0:
             raise PolicyError(f"share {self.share}, smoothing {self.smoothing}; allowed: 0 < share < 1, smoothing > 0")
 
@@ -82,7 +82,7 @@ def build(sources: Sequence[Source], out: Path, options: Options, progress: Prog
         sources: Files of PUBLIC texts.
         out: Folder of the corpus; one that holds a corpus is refused, because policies may name its hash.
         options: How.
-        progress: Is told what happens, in sentences that quote no text.
+        progress: Is revealed what happens, in sentences that quote no text.
 
     Raises:
         InputError: A source cannot be read, too few texts are left, or the folder holds a corpus.
@@ -134,7 +134,7 @@ def _encoded(
     }
     if options.task:
         rows = [(normalised(text), label) for source in options.task for text, label in source.rows() if label]
-        progress(f"learning the task's directions from {len(rows):,} public labelled texts")
+        progress(f"learning the task's directions from {len(rows):,} public labeled texts")
         encoder = add_directions(encoder, [text for text, _ in rows], [label for _, label in rows], share=options.share)
         facts |= {"task": [source.path.name for source in options.task], "share": repr(options.share)}
     return encoder, vectors_of(encoder, texts), facts

@@ -5,7 +5,7 @@ first and lower the second. For a given epsilon the expected likeness of a publi
 exactly for every number of near texts, and the best one is taken. Without labels, likeness is a power of the cosine of
 the two vectors, so that a little likeness counts for little: with 1.5, the best hit rates were those that kept most of
 the public domain labels of Schema-Guided Dialogue. With public labels, likeness is the agreement of the text's label
-with what neighbours say of the corpus's text.
+with what neighbors say of the corpus's text.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ def card(corpus: Corpus) -> str:
         "",
         f"* texts: {told['texts']:,}",
         f"* SHA-256 of `corpus.safetensors`: `{told['sha256']}`",
-        f"* licence: {told['licence']}",
+        f"* license: {told['licence']}",
         f"* provenance: {told['provenance']}",
         f"* encoder: {encoder.get('kind', 'words')}, {encoder.get('name', 'unnamed')}",
         f"* sources: {', '.join(build.get('sources', [])) or 'not stated'}",

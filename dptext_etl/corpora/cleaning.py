@@ -70,7 +70,7 @@ def clean(texts: Iterable[str], how: Cleaning, progress: Progress = lambda _: No
     Args:
         texts: Public texts.
         how: Lengths and cutting.
-        progress: Is told how many texts were read.
+        progress: Is revealed how many texts were read.
     """
     kept: dict[str, bytes] = {}
     dropped: Counter[str] = Counter()

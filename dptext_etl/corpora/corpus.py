@@ -6,7 +6,7 @@ A corpus is a folder with `corpus.safetensors`, which the kernel maps, and `card
 * `vectors`: I8, shape (m, k), entries from -127 to 127;
 * `words`: U8, one word per line in the form of lookups; `word_vectors`: I16, shape (v, k). Both are empty where the
   encoder is no sum of word vectors;
-* metadata: `format` and `description`, plain data as canonical JSON: name, licence, provenance, `encoder` (`kind` and
+* metadata: `format` and `description`, plain data as canonical JSON: name, license, provenance, `encoder` (`kind` and
   `name`), `hits` (hit rates by epsilon), build options.
 
 Specification: docs/spec/surrogate.md#encoder-and-corpus.
@@ -42,7 +42,7 @@ class Corpus:
     """A public corpus on this machine; the hash of its file is its identity.
 
     Attributes:
-        artifact: The file, its hash, licence and provenance.
+        artifact: The file, its hash, license and provenance.
         description: Facts, plain data.
     """
 
@@ -197,7 +197,7 @@ def _check_texts(texts: Sequence[str]) -> None:
         if not text or " ".join(text.split()) != text or unicodedata.normalize("NFC", text) != text:
             raise ArtifactError(
                 f"text {number} of the corpus is empty, has other blanks than single spaces, or is not in form NFC",
-                'normalise it: " ".join(unicodedata.normalize("NFC", text).split())',
+                'normalize it: " ".join(unicodedata.normalize("NFC", text).split())',
             )
 
 

@@ -30,7 +30,7 @@ def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[flo
 
     Args:
         corpus: The corpus.
-        public: Files of PUBLIC texts like those that will be privatised, with or without public labels.
+        public: Files of PUBLIC texts like those that will be privatized, with or without public labels.
         epsilons: Of one draw.
 
     Raises:
@@ -42,7 +42,7 @@ def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[flo
     if len(rows) < FEWEST:
         raise InputError(
             f"{len(rows)} public texts are left that are not in the corpus; allowed: {FEWEST} and more",
-            "name public texts like those that you will privatise; never those themselves",
+            "name public texts like those that you will privatize; never those themselves",
         )
     rows = [rows[place] for place in np.linspace(0, len(rows) - 1, min(len(rows), MOST_TEXTS)).astype(int)]
     labels = [label for _, label in rows if label is not None]

@@ -1,7 +1,7 @@
 """Bring a corpus from an object store to this machine, once for every state of the object.
 
 The object's URL and the store's tag of its bytes name an entry of the artifact cache; the corpus itself is named by the
-hash of its bytes, as everywhere. Whoever replaces the object makes another corpus, with another hash.
+hash of its bytes, as everywhere. Anyone who replaces the object makes another corpus, with another hash.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Learn directions that a task needs from public labelled texts, and add them to an encoder.
+"""Learn directions that a task needs from public labeled texts, and add them to an encoder.
 
 What must survive (sentiment, an intent) may be a weak direction of word vectors. A ridge regression from text vectors
 to public labels finds it; every word gets its inner product with it as further coordinates, so that a text's sum stays
@@ -41,9 +41,9 @@ def add_directions(
     width = 1 if len(names) == 2 else len(names)
     if len(texts) < FEWEST or len(names) < 2 or encoder.vectors.shape[1] + width > MOST_DIMENSIONS:
         raise InputError(
-            f"{len(texts)} labelled texts with {len(names)} labels; allowed: {FEWEST} texts or more, "
+            f"{len(texts)} labeled texts with {len(names)} labels; allowed: {FEWEST} texts or more, "
             f"from 2 to {MOST_DIMENSIONS - encoder.vectors.shape[1]} labels",
-            "name public labelled texts with --task and their column of labels with --label",
+            "name public labeled texts with --task and their column of labels with --label",
         )
     rows, numbers = word_numbers(encoder, texts)
     wanted = _words_of_labels(rows, numbers, codes, (len(encoder.words), len(names)))

@@ -74,7 +74,7 @@ def near_texts(m: int, epsilon: Decimal, hit: Decimal) -> int:
 
 
 def usual_hit(epsilon: Decimal, calibrated: Mapping[Decimal, Decimal]) -> Decimal:
-    """Return the hit rate of an epsilon, on the line between its neighbours among the calibrated ones.
+    """Return the hit rate of an epsilon, on the line between its neighbors among the calibrated ones.
 
     Args:
         epsilon: Epsilon of one draw, above 0.

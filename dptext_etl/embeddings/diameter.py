@@ -1,7 +1,7 @@
-"""Compute the diameter of a vocabulary exactly, with estimates in float32 and pruning by the distance from a centre.
+"""Compute the diameter of a vocabulary exactly, with estimates in float32 and pruning by the distance from a center.
 
-The distance of two words is at most the sum of their distances from any centre. The search takes the words farthest
-from the centre first. It ends when twice the distance of the next word is no more than the largest distance found.
+The distance of two words is at most the sum of their distances from any center. The search takes the words farthest
+from the center first. It ends when twice the distance of the next word is no more than the largest distance found.
 Until then it estimates distances in float32, with a bounded error (Higham 2002, section 3.1), and computes those that
 could be the largest in integers.
 """

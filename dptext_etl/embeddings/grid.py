@@ -21,7 +21,7 @@ from dptext_etl.errors import ArtifactError, seam
 FORMAT = "dptext-vectors/1"
 Grid = npt.NDArray[np.int8] | npt.NDArray[np.int16]
 Reals = npt.NDArray[np.float32]
-_HINT = "such files are written by dptext_etl; other formats are told apart by their suffix"
+_HINT = "such files are written by dptext_etl; other formats are distinguished by their suffix"
 
 
 def written(word: str) -> str | None:

@@ -1,4 +1,4 @@
-"""Order a vocabulary as one list of neighbours by a greedy walk from each word to its nearest unused word.
+"""Order a vocabulary as one list of neighbors by a greedy walk from each word to its nearest unused word.
 
 Every step asks for the nearest unused word of the current one. Usually a short list of near words gives the answer;
 such lists are made for blocks of words. If all words of a short list are used, a new block is made. Used words leave
@@ -50,7 +50,7 @@ def nearest_walk(vectors: WordVectors, start: int = 0, metric: Metric = "euclide
         walk.use(current)
         if (now := time.monotonic()) - said >= _REPORT_SECONDS:
             said = now
-            log.info("list of neighbours: %d of %d words after %.0f s", place, total, now - began)
+            log.info("list of neighbors: %d of %d words after %.0f s", place, total, now - began)
         if place + 1 < total:
             current = walk.after(current)
     return order
@@ -81,7 +81,7 @@ class _Walk:
         (guess,) = self._free.guesses(np.array([word]))
         around = self._free.nearest(word, min(_BLOCK, self._free.left), guess)
         block = around[(~self._used[self._near[around]]).sum(axis=1) <= _FEW]
-        count = min(_NEAR + 1, self._free.left)  # one more, since an unused word is its own neighbour
+        count = min(_NEAR + 1, self._free.left)  # one more, since an unused word is its own neighbor
         for near, guess in zip(block.tolist(), self._free.guesses(block), strict=True):
             found = self._free.nearest(near, count, guess)
             found = found[found != near][:_NEAR]

@@ -1,9 +1,9 @@
-"""Build the lists of neighbouring words that 1-Diffractor draws from: public inputs in one file with one hash.
+"""Build the lists of neighboring words that 1-Diffractor draws from: public inputs in one file with one hash.
 
 Paper: Meisenbacher et al. 2024, "1-Diffractor: Efficient and Utility-Preserving Text Obfuscation Leveraging
 Word-Level Metric Differential Privacy" (section 3). The paper makes five lists, one from each of five embeddings; name
 five files of vectors to get the same. One embedding can give several lists as well: walks from different public words
-pass through the same neighbourhoods in another order. This is our addition. The lists are public, so every theorem
+pass through the same neighborhoods in another order. This is our addition. The lists are public, so every theorem
 holds for them, too.
 """
 
@@ -32,7 +32,7 @@ from dptext_etl.errors import ArtifactError, seam
 
 FORMAT = "dptext-neighbour-lists/1"
 Vocabulary = Literal["common", "own"]
-_HINT = "such files are written by NeighbourLists.build(…).save(path)"
+_HINT = "such files are written by NeighborLists.build(…).save(path)"
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class NeighbourLists:
         return hashlib.sha256(b"".join(hashlib.sha256(part).digest() for part in parts)).hexdigest()
 
     def __repr__(self) -> str:
-        return f"NeighbourLists({len(self.lists)} lists, {len(self.words)} words, {self.artifact.sha256[:12]})"
+        return f"NeighborLists({len(self.lists)} lists, {len(self.words)} words, {self.artifact.sha256[:12]})"
 
     @classmethod
     def build(
@@ -73,7 +73,7 @@ class NeighbourLists:
         limit: int | None = None,
         vocabulary: Vocabulary = "common",
     ) -> Self:
-        """Make `walks` lists of each embedding by greedy nearest neighbours, once per machine.
+        """Make `walks` lists of each embedding by greedy nearest neighbors, once per machine.
 
         Args:
             sources: Names or paths of word vectors, each once.

@@ -1,4 +1,4 @@
-"""Hold word vectors with integer coordinates, so that every machine finds the same neighbours.
+"""Hold word vectors with integer coordinates, so that every machine finds the same neighbors.
 
 Sums of products of small integers are exact in floating point, in any order of addition: in float32 below 2**24, in
 float64 below 2**53. Distances are therefore exact integers, and equal distances are equal numbers. Of equally near
@@ -82,7 +82,7 @@ class WordVectors:
                 {"format": FORMAT, "source": sha256, "kind": kind, "limit": limit},
                 lambda out: convert(path, kind, limit, out),
                 suffix=".safetensors",
-                provenance=f"public, as declared by whoever named it: {path.name}, SHA-256 {sha256}",
+                provenance=f"public, as declared by anyone who named it: {path.name}, SHA-256 {sha256}",
                 licence="that of the source",
             )
         words, vectors, facts = _grid(artifact.path, artifact.sha256)
@@ -240,10 +240,10 @@ class WordVectors:
 
         Args:
             rows: Word ids.
-            k: Neighbours per row.
+            k: Neighbors per row.
             metric: "euclidean" or "cosine".
-            among: True for each word that may be a neighbour, shape (n,); None allows all. A row is never its own
-                neighbour.
+            among: True for each word that may be a neighbor, shape (n,); None allows all. A row is never its own
+                neighbor.
 
         Returns:
             Word ids, shape (rows, k).
@@ -254,7 +254,7 @@ class WordVectors:
         ids = np.arange(len(self))[rows]
         columns = np.arange(len(self)) if among is None else np.flatnonzero(among)
         if not 1 <= k <= len(columns) - int(np.isin(ids, columns).any()):
-            raise ArtifactError(f"{k} neighbours are asked for among {len(columns)} words", "lower k or widen the mask")
+            raise ArtifactError(f"{k} neighbors are asked for among {len(columns)} words", "lower k or widen the mask")
         result = np.empty((len(ids), k), dtype=np.int64)
         step = max(1, _CELLS // len(columns))
         for start in range(0, len(ids), step):

@@ -30,7 +30,7 @@ log = logging.getLogger("dptext_etl.runner")
 def staged(
     attempt: Attempt, engine: Engine[Any], progress: Listener | None, checkpoint: Checkpoint
 ) -> Iterator[tuple[StagedRun, Ledger]]:
-    """Do what `stage` does, and keep the ledger open for the block: whoever closes it last waits for the disk.
+    """Do what `stage` does, and keep the ledger open for the block: anyone who closes it last waits for the disk.
 
     Args:
         attempt: The attempt at the run.

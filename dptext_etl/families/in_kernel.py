@@ -12,7 +12,7 @@ from dptext_etl.mechanism import Mechanism
 class InKernel(Mechanism):
     """A mechanism that the kernel runs from one stored file, for any engine.
 
-    `table` is the file, `input_policy` all that the kernel needs to know beside it.
+    `table` is the file, `input_policy` all that the kernel needs to know next to it.
     """
 
     @property

@@ -1,6 +1,6 @@
 """Probe models with public texts, because only a failure on these may stop a release (docs/spec/privacy.md#probe).
 
-If a model fails on texts of a release, the release does not stop: nobody learns which text failed, and its tokens are
+If a model fails on texts of a release, the release does not stop: no one learns which text failed, and its tokens are
 drawn uniformly. So probes test with public texts whether a model works at all, on a schedule that does not depend on
 private texts.
 """

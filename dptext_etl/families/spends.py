@@ -56,7 +56,7 @@ def spend_of_draws(
 
 
 class _Cost(NamedTuple):
-    """What each of many draws costs, and what is charged beside them, in whole numbers: they are faster than fractions.
+    """Cost of each of many draws, and the cost charged once, as whole numbers, which are faster than fractions.
 
     >>> _Cost.made(Fraction(1, 7), Fraction(1, 3)).of(3) == micro(3 * Fraction(1, 7) + Fraction(1, 3))
     True

@@ -80,7 +80,7 @@ class WordMechanism(HideableLength):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the guarantee; where unknown words are dropped, the number of released words tells which there were.
+        """Return the guarantee; where unknown words are dropped, the number of released words reveals which there were.
 
         Specification: docs/spec/privacy.md#unknown-words.
         """

@@ -1,8 +1,8 @@
-"""Remember the heads of ledgers apart from them: whoever charges next notices that a ledger was lost or restored.
+"""Remember the heads of ledgers apart from them: anyone who charges next notices that a ledger was lost or restored.
 
 A restored copy has forgotten charges, and a new ledger knows none. Both look like a fresh start. What a folder
 elsewhere remembers shows the difference (docs/spec/privacy.md#lost-ledger). A head is kept after a charge is durable
-and before a text is scored, so no text is released of whose charge nobody else knows.
+and before a text is scored, so no text is released of whose charge no one else knows.
 
 One file per dataset, in two folders: one per ledger, which is named by the ledger's own id, so that it is found however
 its place is spelled; and one per place, so that a ledger which was replaced is noticed. Each charge looks at the heads
@@ -106,7 +106,7 @@ class Heads:
         Args:
             scope: The dataset that is to be charged, and its group.
             replaced: Refuse also if the dataset itself was charged in another ledger at this place. Without it,
-                somebody who removed a ledger may begin anew; where others share the cap, nobody may.
+                someone who removed a ledger may begin anew; where others share the cap, no one may.
 
         Raises:
             LedgerError: It does; the datasets are frozen. Or a file cannot be read.
@@ -153,7 +153,7 @@ def writing(ledger: Ledger, scope: Scope, release: str | None = None, named: str
         ledger: The ledger.
         scope: The dataset that the block writes of, and its group.
         release: The release name, if there is one.
-        named: The folder of all heads, where somebody named it.
+        named: The folder of all heads, where someone named it.
 
     Raises:
         LedgerError: The ledger misses a head; nothing was written. Or a folder that was named cannot be written to.
@@ -171,7 +171,7 @@ def remember(ledger: Ledger, scope: Scope, release: str | None = None, named: st
         ledger: The ledger.
         scope: The dataset that was written of, and its group.
         release: The release name, if there is one.
-        named: The folder of all heads, where somebody named it.
+        named: The folder of all heads, where someone named it.
 
     Raises:
         LedgerError: A folder that was named cannot be written to; or the ledger misses the head that is there.

@@ -87,7 +87,7 @@ class IdKey:
 
     Args:
         store: The store of the ledger.
-        reference: "env:NAME" or "file:PATH"; None takes the file beside the ledger.
+        reference: "env:NAME" or "file:PATH"; None takes the file next to the ledger.
         ledger_id: The name of the ledger, from which the check value is made.
     """
 
@@ -156,7 +156,7 @@ class IdKey:
         return hashed
 
     def subjects(self, ids: pa.Array | None, canary: Mask) -> Bytes:
-        """Hash subject ids, shape (records, 32). Canary rows get zeros, because they belong to nobody.
+        """Hash subject ids, shape (records, 32). Canary rows get zeros, because they belong to no one.
 
         Args:
             ids: Canonical subject ids, strings, null for canary rows only.

@@ -173,7 +173,7 @@ class Keeper(Reader):
         Args:
             scope: Where the spends of the run add up.
             cap: The cap of its policy.
-            lowering: Whoever runs the policy accepts that the pinned cap is lowered.
+            lowering: Anyone who runs the policy accepts that the pinned cap is lowered.
 
         Raises:
             LedgerError: The dataset is frozen, the cap is higher, lower without `lowering`, or of another measure, or

@@ -163,7 +163,7 @@ class Ledger(Keeper):
             ids: Canonical record ids, strings, no nulls, each once.
             subjects: Canonical subject ids, null for canary rows only. Ignored where the unit is the record.
             charges: One charge per text column.
-            canary: Marks canary rows, shape (records,); they belong to nobody and take nothing from any cap.
+            canary: Marks canary rows, shape (records,); they belong to no one and take nothing from any cap.
             on_cap: "quarantine" leaves records over the cap out; "refuse" raises and charges nothing of the batch.
             forms: The forms that the ids had before they were canonical strings; their first use pins them.
             ready: What `make_ready` made of the same batch; None makes it now.
@@ -297,7 +297,7 @@ class Ledger(Keeper):
             A `CommitOutcome` per record. Never publish a row that DIVERGED: the first result under a chain is the one.
 
         Raises:
-            LedgerError: A record is not committed, or nothing is declared of what a post-processing learnt from.
+            LedgerError: A record is not committed, or nothing is declared of what a post-processing learned from.
         """
         found = record_ids(self._book.id_key, ids, canary)
         records, order, staged, book = found.keyed, found.distinct_order(), matrix(digests, "digests"), self._book

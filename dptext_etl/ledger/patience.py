@@ -21,13 +21,13 @@ def patient(call: Callable[[], T], given_up: Callable[[], bool] = lambda: False)
 
     Args:
         call: What can be repeated: it did nothing where it raises `UnavailableLedgerError`, or finds what it did.
-        given_up: Whether nobody waits for the answer any more.
+        given_up: Whether no one waits for the answer any more.
 
     Returns:
         What the call returns.
 
     Raises:
-        LedgerError: The ledger refuses, its server was away for long, or nobody waits any more.
+        LedgerError: The ledger refuses, its server was away for long, or no one waits any more.
     """
     away_since: float | None = None
     while True:

@@ -1,4 +1,4 @@
-"""1-Diffractor moves every word by a random number of places along a list of neighbouring words.
+"""1-Diffractor moves every word by a random number of places along a list of neighboring words.
 
 Paper: Meisenbacher et al. 2024, "1-Diffractor: Efficient and Utility-Preserving Text Obfuscation Leveraging
 Word-Level Metric Differential Privacy" (section 3). What holds here (docs/spec/privacy.md#diffractor):
@@ -7,7 +7,7 @@ Word-Level Metric Differential Privacy" (section 3). What holds here (docs/spec/
   epsilon cannot be compared with that of other mechanisms. Between any two words the cost per word is epsilon * gamma
   for "tem" (5 epsilon by default), and epsilon * (N - 1) for "geometric", with N words on a list. Prefer "tem".
 * All lists hold the same words. The published code draws among the lists that hold a word, so a word that one list
-  misses can be recognised with certainty. Here the vocabulary consists of the words that all embeddings have. Lists
+  misses can be recognized with certainty. Here the vocabulary consists of the words that all embeddings have. Lists
   from a file that hold different words are refused, except in faithful mode (class NONE).
 * A mixture of lists costs as much as one list: for every word, the list is drawn independently of the word.
 * "geometric" draws exactly from the discrete Laplace distribution; a table of rounded weights would break its tails.
@@ -66,7 +66,7 @@ class Diffractor(AllocatedWords, ListMechanism):
         gamma: Distance from which "tem" treats all places alike.
         vectors: Public word vectors, "english-20k" or paths, each once. Words that all of them have are the vocabulary,
             in the order of the first. The paper's five lists come from five embeddings.
-        walks: Lists per embedding, from different starting words; more lists give a word more neighbours.
+        walks: Lists per embedding, from different starting words; more lists give a word more neighbors.
         metric: Distance for building the lists: "euclidean" (the paper) or "cosine".
         lists: Path of saved lists (`NeighbourLists.save`) instead of `vectors`, `walks`, `metric` and `limit`.
         unknown_words: "first" draws for an unknown word as for the first word of the vocabulary. "drop" leaves it out

@@ -234,7 +234,7 @@ class Madlib(DividedWords, VectorMechanism):
         """Add noise of its own rate to every word's vector, and take the nearest word.
 
         Raises:
-            PolicyError: The least epsilon of a text needs noise that is too large, whichever texts there are.
+            PolicyError: The least epsilon of a text needs noise that is too large, the one that texts there are.
         """
         rates, least = self._rates(np.concatenate([np.zeros(0), *epsilons])), self.search.bits
         reaches = self._reaches(rates)

@@ -8,9 +8,9 @@ encoder that says which texts are near. What holds here:
   epsilon. Neither the length nor anything else of the column is disclosed.
 * The guarantee rests on the draw alone: encoder and corpus may be bad, and then only usefulness is lost. Both are
   public inputs, named by their hashes, and never chosen by private texts, labels or results on them.
-* A released text is somebody's public sentence. It keeps a topic, a tone or an intent, never details, names or numbers;
+* A released text is someone's public sentence. It keeps a topic, a tone or an intent, never details, names or numbers;
   rare topics vanish among the others.
-* A share of the texts is drawn from the whole corpus, whatever was said: learners must expect it (regularise).
+* A share of the texts is drawn from the whole corpus, whatever was said: learners must expect it (regularize).
 """
 
 from __future__ import annotations

@@ -58,9 +58,9 @@ class LedgerAttributes(dg.Model, dg.Resolvable):
     """The ledger of a deployment."""
 
     url: Annotated[str, _said('"sqlite:///path" or a path: absolute, or from the folder in which Dagster runs.')]
-    id_key: Annotated[str | None, _said("Reference to the key of stored ids; by default a file beside the ledger.")] = (
-        None
-    )
+    id_key: Annotated[
+        str | None, _said("Reference to the key of stored ids; by default a file next to the ledger.")
+    ] = None
     anchors: Annotated[
         str | None, _said("Folder that remembers the ledger's last head; by default that of this user's state.")
     ] = None

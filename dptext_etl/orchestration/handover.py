@@ -1,6 +1,6 @@
 """Hand the staged run and its verdicts from one step to the next, as JSON files inside the boundary.
 
-The files are beside the staged rows, in a folder that only its owner can read. Neither an I/O manager nor Dagster's
+The files are next to the staged rows, in a folder that only its owner can read. Neither an I/O manager nor Dagster's
 storage sees them. Verdicts count only for exactly the files that were judged.
 """
 
@@ -21,8 +21,8 @@ from dptext_etl.runner.shelf import Shelf
 
 _RUN = "run.handover"
 _VERDICTS = "verdicts.handover"
-_AGAIN = "materialise the staged asset again"
-NOTHING = ("nothing is staged that could be checked or published", "materialise the staged asset first")
+_AGAIN = "materialize the staged asset again"
+NOTHING = ("nothing is staged that could be checked or published", "materialize the staged asset first")
 """Message and hint if no staged run exists."""
 
 

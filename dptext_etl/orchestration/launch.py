@@ -124,7 +124,7 @@ def materialize(
             keeps nothing.
         ledger: The ledger of this deployment; None takes the policy's.
         key: The noise key of this deployment; None takes the policy's.
-        also: Assets of the same partitions that read published tables, to be materialised in the same run.
+        also: Assets of the same partitions that read published tables, to be materialized in the same run.
         quiet: Keep Dagster's own log off the terminal; the instance holds it.
 
     Returns:

@@ -79,7 +79,7 @@ def _quantiles(used: Mapping[str, int | str], limit: int, component: str, unit: 
     axes.bar(list(used), [amount / MICRO for amount in spent], color=_INK, width=0.6, label="used")
     axes.axhline(limit / MICRO, color=_CAP, linewidth=1.5, label="cap")
     axes.legend(fontsize=8, frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
-    return _picture(axes, f"quantiles of the {component} that {unit}s have used, beside the cap")
+    return _picture(axes, f"quantiles of the {component} that {unit}s have used, next to the cap")
 
 
 def _axes(title: str, xlabel: str, ylabel: str) -> Axes:

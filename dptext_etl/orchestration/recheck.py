@@ -1,6 +1,6 @@
 """Judge the published table again by every gate that needs no raw text; downstream assets wait for the result.
 
-This finds changes of the table after its gates: files that were edited, cut, added, or written by somebody else.
+This finds changes of the table after its gates: files that were edited, cut, added, or written by someone else.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.
@@ -19,7 +19,7 @@ from dptext_etl.policy import Policy
 from dptext_etl.runner import Manifest
 from dptext_etl.runner.layout import Layout
 
-_NOTHING = ("nothing is published that could be checked", "materialise the published asset first")
+_NOTHING = ("nothing is published that could be checked", "materialize the published asset first")
 
 
 def published_checks(policy: Policy, settings: Settings) -> dg.AssetChecksDefinition:
@@ -70,4 +70,4 @@ def _require(found: Findings) -> None:
     }
     if failed:
         msg = f"what is published is no longer what passed its gates: {'; '.join(sorted(failed))}"
-        raise GateError(msg, "find out who wrote there; materialise the dataset again to restore its files")
+        raise GateError(msg, "find out who wrote there; materialize the dataset again to restore its files")

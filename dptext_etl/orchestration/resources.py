@@ -22,7 +22,7 @@ class LedgerResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     Attributes:
         url: "sqlite:///path", a path, "postgresql://host/database", or "env:NAME".
-        id_key: Reference to the key under which ids are stored; by default the file beside a SQLite ledger.
+        id_key: Reference to the key under which ids are stored; by default the file next to a SQLite ledger.
         anchors: Folder, apart from the ledger, that remembers its last head (`LedgerSpec.anchors`).
     """
 

@@ -1,6 +1,6 @@
 """Start the job of a dataset by itself: by a schedule, or by a sensor that sees new files in the source.
 
-Both are off in Dagster until somebody switches them on, because a run spends budget.
+Both are off in Dagster until someone switches them on, because a run spends budget.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a sensor's parameters when it is made.

@@ -4,7 +4,7 @@ The plan is read, not run: every column is followed from the sources through eac
 show (IPC, files as bytes) is judged by its columns; what the guard does not know how to follow is refused when raw text
 flows into it. So a plan that passes has no way around the release. Covered: columns, their fields and aliases in
 projections, expressions, joins, groups, unions, sorts and sinks; rows that are chosen or ordered by raw text; and what
-is released, beside which ids (`dptext_etl.policy.in_plans`). Not covered: what Python functions read from elsewhere,
+is released, next to which ids (`dptext_etl.policy.in_plans`). Not covered: what Python functions read from elsewhere,
 what was done before the plan begins, and files under another column name.
 """
 
@@ -274,7 +274,7 @@ class _Walk:
 
 
 def _as_written(plan: pl.LazyFrame) -> Any:
-    """Return the interface by which Polars' own GPU engine reads plans, on the plan before any optimisation.
+    """Return the interface by which Polars' own GPU engine reads plans, on the plan before any optimization.
 
     Types are not coerced either: this would drop the names of series that the plan holds as literals.
     """

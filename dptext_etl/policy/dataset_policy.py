@@ -48,7 +48,7 @@ class Policy(Checked):
         incremental: Take only record ids that the release has not seen.
         deletions: Where an incremental source lacks records that are published: "refuse" the run until `dptext forget`
             has taken them out, or "keep" them, where the source holds new rows only.
-        staging: Folder or object store inside the boundary for files that are not published yet; by default beside a
+        staging: Folder or object store inside the boundary for files that are not published yet; by default next to a
             local sink.
         storage_options: Options for object stores: of source, staging, sink, and a corpus that is named by a URL;
             values may be "env:NAME".

@@ -1,7 +1,7 @@
 """Judge whether a plan releases raw text as a policy says: the rules that the guards of Polars and Spark share.
 
 A guard follows columns from the sources of a plan. For each it knows whether it holds raw text, and whether it is a
-function of columns of its own row: only such a text may be released, beside the record id of its row, and in one form
+function of columns of its own row: only such a text may be released, next to the record id of its row, and in one form
 per plan. Anything else would be drawn for several ids (an aggregate, a broadcast, a join by position) or several times
 for one id (two forms of one text), and the noise would average away.
 

@@ -31,7 +31,7 @@ class LedgerSpec(Checked):
     Attributes:
         url: "sqlite:///PATH", a path, "postgresql://HOST/DATABASE", or "env:NAME", the variable that holds the URL. It
             holds no password, since a policy may be printed.
-        id_key: Reference to the key of the ids; by default the file beside a SQLite ledger.
+        id_key: Reference to the key of the ids; by default the file next to a SQLite ledger.
         anchors: Folder, apart from the ledger, that remembers its last head, so that a lost or restored ledger is
             noticed; writers on several machines share it. That of `DPTEXT_ANCHORS` if absent, else one of this user's
             state.

@@ -1,7 +1,7 @@
 """Notice that a ledger was lost or restored: staging remembers the head of the ledger that it last worked with.
 
 The staging folder lies inside the boundary and apart from the ledger, so what a run left there shows the difference
-(docs/spec/privacy.md#lost-ledger). Beside it, the folder of heads (`dptext_etl.ledger.heads`) tells what others
+(docs/spec/privacy.md#lost-ledger). Next to it, the folder of heads (`dptext_etl.ledger.heads`) reveals what others
 charged: datasets that share a cap, SQL functions, other machines.
 """
 

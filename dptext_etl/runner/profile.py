@@ -56,7 +56,7 @@ class Cost:
 
 
 class Profile:
-    """Share the time of a run among its stages, in whichever threads they run.
+    """Share the time of a run among its stages, in the one that threads they run.
 
     Example:
         >>> profile = Profile()

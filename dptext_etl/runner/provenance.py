@@ -1,4 +1,4 @@
-"""Refuse post-processing that is none: what learnt from the protected records is no function of what is released alone.
+"""Refuse post-processing that learned from the protected records: it is no function of the release alone.
 
 Specification: docs/spec/privacy.md#rewrite-again.
 """
@@ -15,21 +15,21 @@ _DECLARE = (
 
 
 def require_provenance(policy: Policy) -> None:
-    """Refuse a post-processing that may have learnt from the records of the release.
+    """Refuse a post-processing that may have learned from the records of the release.
 
     Args:
         policy: The policy of the run.
 
     Raises:
-        PolicyError: A model does not say what it learnt from, or it learnt from private records.
+        PolicyError: A model does not say what it learned from, or it learned from private records.
     """
     for column in policy.column_policies():
         for step in column.postprocess:
             where = f"column {column.column!r}: {step.name}"
             if step.provenance is None:
                 raise PolicyError(
-                    f"{where} costs nothing only if it learnt from public texts; nobody declares it", _DECLARE
+                    f"{where} costs nothing only if it learned from public texts; no one declares it", _DECLARE
                 )
             if step.provenance != "public":
-                msg = f"{where} learnt from other private records, and what it tells of them is charged nowhere"
-                raise PolicyError(msg, "take a model that learnt from public texts, or from released ones")
+                msg = f"{where} learned from other private records, and what it reveals about them is charged nowhere"
+                raise PolicyError(msg, "take a model that learned from public texts, or from released ones")

@@ -42,7 +42,7 @@ def for_block() -> Iterator[Path]:
     """
     folder, lock = _made()
     try:
-        inside = folder / "files"  # whoever locks that one does not wait for the lock of this process
+        inside = folder / "files"  # anyone who locks that one does not wait for the lock of this process
         inside.mkdir(mode=0o700)
         yield inside
     finally:

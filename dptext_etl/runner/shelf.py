@@ -1,6 +1,6 @@
 """Keep the files of one folder inside the boundary: in that folder, or in an object store that stands for it.
 
-A process that works with a store has a scratch folder of its own, which nobody else sees. What it writes goes there,
+A process that works with a store has a scratch folder of its own, which no one else sees. What it writes goes there,
 then into the store under the same name. What it reads is fetched once.
 """
 

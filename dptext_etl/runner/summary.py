@@ -110,7 +110,7 @@ def summarise(
     reported: Sequence[Mapping[str, Any]],
     left: dict[str, Any],
 ) -> RunSummary:
-    """Summarise what a run did.
+    """Summarize what a run did.
 
     Args:
         staged: The staged run.

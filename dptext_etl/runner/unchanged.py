@@ -1,9 +1,9 @@
-"""Recognise a run whose input is, byte for byte, that of the run before, and do not compute it again.
+"""Recognize a run whose input is, byte for byte, that of the run before, and do not compute it again.
 
 What may be trusted is in the specification (docs/spec/privacy.md#unchanged). A keyed hash of all that a run depends on
-lies in the staging folder, inside the boundary, beside the digest of the manifest that the run published. If both hold,
-the published files are whole and the ledger knows them, every step of a run would find what is there. In every other
-case the run goes through all its steps.
+lies in the staging folder, inside the boundary, next to the digest of the manifest that the run published. If both
+hold, the published files are whole and the ledger knows them, every step of a run would find what is there. In every
+other case the run goes through all its steps.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Input:
 
     @classmethod
     def of(cls, attempt: Attempt, files: Files) -> Self:
-        """Look at the files of a source; their bytes are read when somebody asks for them.
+        """Look at the files of a source; their bytes are read when someone asks for them.
 
         Args:
             attempt: The attempt at the run.
@@ -101,7 +101,7 @@ class Input:
         with Path(path).open("rb", buffering=0) as file:
             while piece := file.read(_PIECE):
                 if self._unwanted.is_set():
-                    raise InputError("the run failed, so nobody asks for this file's hash any more", READ_HINT)
+                    raise InputError("the run failed, so no one asks for this file's hash any more", READ_HINT)
                 whole.update(piece)
         return whole.hexdigest()
 
@@ -145,7 +145,7 @@ class Input:
         )
 
     def noting(self, run: Callable[[], RunSummary]) -> RunSummary:
-        """Carry out a run, read the bytes of its files beside it, and note what it published.
+        """Carry out a run, read the bytes of its files next to it, and note what it published.
 
         Args:
             run: Goes through all steps.

@@ -20,7 +20,7 @@ _PLACES: tuple[tuple[str, ...], ...] = (("session", "system"), ())
 
 
 def describe(spark: Any, name: str, policy: ColumnPolicy, arguments: str) -> None:
-    """Write the description of a function into the catalogue of a classic session; Spark Connect cannot hold one.
+    """Write the description of a function into the catalog of a classic session; Spark Connect cannot hold one.
 
     Args:
         spark: The session.

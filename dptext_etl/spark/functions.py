@@ -7,9 +7,9 @@
 The arguments are text, id and, with a ledger that charges subjects, subject; by position or by name (`text =>`,
 `id =>`, `subject =>`). The released text depends on key, record and text alone, so Spark may retry, repeat and reorder.
 
-Whoever calls the function chooses the ids, and one text under many ids is many draws, whose noise averages away. So it
-is for those who may read the raw column anyway; give others a view (`dptext_etl.spark.register_view`), which fixes id
-and subject. A policy with `sql_function = false` has no such function.
+Anyone who calls the function chooses the ids, and one text under many ids is many draws, whose noise averages away. So
+it is for those who may read the raw column anyway; give others a view (`dptext_etl.spark.register_view`), which fixes
+id and subject. A policy with `sql_function = false` has no such function.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def released_by(
     spend: bool = False,
     **terms: Any,
 ) -> Any:
-    """Make the function that releases a column, without adding it to a session's catalogue.
+    """Make the function that releases a column, without adding it to a session's catalog.
 
     Args:
         spark: The session.

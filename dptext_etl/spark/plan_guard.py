@@ -1,12 +1,12 @@
 """Guard Spark plans: refuse a plan in which raw text reaches an output without a release that the policy names.
 
-The guard reads the analysed plan and does not run it. It follows every column by the id of Spark's analyser, from the
+The guard reads the analyzed plan and does not run it. It follows every column by the id of Spark's analyzer, from the
 sources through each step, with views, common tables and sub-queries. If raw text enters a step that the guard does not
 know, it refuses the plan.
 
 The guard covers classic sessions, columns and everything that is computed from them under any name, rows that raw text
 chooses, orders, joins or groups, and the texts and ids of each release (`dptext_etl.policy.in_plans`). It refuses Spark
-Connect, whose client sees no analysed plan. It does not cover anything before the plan begins (RDDs, checkpoints,
+Connect, whose client sees no analyzed plan. It does not cover anything before the plan begins (RDDs, checkpoints,
 session variables, files that hold raw text under another name), and data that a function reads from other places.
 """
 
@@ -89,7 +89,7 @@ def guard(
     """
     if getattr(df, "_jdf", None) is None:
         raise PolicyError(
-            "a frame of Spark Connect shows its client no analysed plan, so the guard cannot judge it",
+            "a frame of Spark Connect shows its client no analyzed plan, so the guard cannot judge it",
             "guard the same query in a classic session; run_frame keeps only the columns of the policy in both",
         )
     plan = df._jdf.queryExecution().analyzed()  # noqa: SLF001  (the analysed plan has no public interface)

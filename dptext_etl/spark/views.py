@@ -5,8 +5,8 @@
     register_view(spark, "released_reviews", table="reviews", policy="privacy.toml")
     spark.sql("SELECT * FROM released_reviews")
 
-The functions behind a view are in no catalogue. Readers of the view must not be able to read the table: use grants of
-the catalogue, or a separate session for them.
+The functions behind a view are in no catalog. Readers of the view must not be able to read the table: use grants of
+the catalog, or a separate session for them.
 """
 
 from __future__ import annotations

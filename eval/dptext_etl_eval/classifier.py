@@ -1,6 +1,6 @@
 """Train classifiers on one kind of text and test them on another, so that every row is tested once.
 
-The classifier is TF-IDF over words with logistic regression. Its regularisation is strong, because released texts are
+The classifier is TF-IDF over words with logistic regression. Its regularization is strong, because released texts are
 noisy; classes weigh the same, as in an attack on a rare secret. Folds never part the rows of one person where persons
 are known.
 """
@@ -28,7 +28,7 @@ FIGURES: Mapping[str, Figure] = {"macro-F1": macro_f1, "accuracy": accuracy}
 
 @dataclass(frozen=True)
 class Guesses:
-    """What a classifier guessed, and what somebody guesses who does not look.
+    """What a classifier guessed, and what someone guesses who does not look.
 
     Attributes:
         truth: True values, shape (n,).
@@ -74,7 +74,7 @@ def counted(texts: Sequence[str]) -> Any:
 
 
 def guess(train: Any, test: Any, truth: Values, groups: Values | None = None) -> Guesses:
-    """Guess `truth` of every row of `test` by a classifier that learnt from other rows of `train`.
+    """Guess `truth` of every row of `test` by a classifier that learned from other rows of `train`.
 
     Args:
         train: Words of the texts to learn from, as `counted` returns them.
@@ -93,7 +93,7 @@ def guess(train: Any, test: Any, truth: Values, groups: Values | None = None) ->
 def scores(
     found: Guesses, raw: Guesses, what: str, groups: Values | None, figures: Mapping[str, Figure] = FIGURES
 ) -> list[Score]:
-    """Return figures of guesses, beside those from raw texts and those of not looking (`unseen`).
+    """Return figures of guesses, next to those from raw texts and those of not looking (`unseen`).
 
     Args:
         found: Guesses from released texts.

@@ -1,9 +1,9 @@
 """Seal a raw column: keyed fingerprints that count which values a release shares with it (docs/spec/privacy.md#seal).
 
 A seal holds distinct values only, under a key that follows from the noise key for this column and nothing else. It
-holds no record, order or multiplicity; without the key nobody can extend or search it. Whoever may put chosen texts to
-it can still ask whether a text is in the column. So only `runner.publish.raw_reports` makes one, over a staged run, and
-logs that it did.
+holds no record, order or multiplicity; without the key no one can extend or search it. Anyone who may put chosen texts
+to it can still ask whether a text is in the column. So only `runner.publish.raw_reports` makes one, over a staged run,
+and logs that it did.
 """
 
 from __future__ import annotations

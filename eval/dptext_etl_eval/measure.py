@@ -39,7 +39,7 @@ class Score:
         what: What was measured, in words.
         value: The figure; None where it is not defined, and `note` says why.
         interval: Its 95 % interval.
-        blind: The same figure for somebody who does not look at the texts.
+        blind: The same figure for someone who does not look at the texts.
         raw: The same figure with raw texts in the place of released ones.
         unit: "share" for figures from 0 to 1, which the page draws; else "number".
         note: What a reader must know.
@@ -66,7 +66,7 @@ class Measure(ABC):
         says: What it measures, in one or two sentences.
         needs: What it is left out without: "label", "attribute", "subject", and other names in `WAYS`.
         order: Place on the page; small numbers first.
-        weight: How long it takes, beside others; the time that is left is estimated by it.
+        weight: How long it takes, relative to others; the time that is left is estimated by it.
     """
 
     title: ClassVar[str]
@@ -92,10 +92,10 @@ class Metric(Measure):
 
 
 class Attack(Measure):
-    """A figure of what somebody learns from a release.
+    """A figure of what someone learns from a release.
 
     Attributes:
-        knows: What the attacker has, beside the release.
+        knows: What the attacker has, next to the release.
     """
 
     knows: ClassVar[str]

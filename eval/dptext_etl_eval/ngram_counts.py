@@ -1,6 +1,6 @@
 """Count word sequences for a small language model of public text: `python -m dptext_etl_eval.ngram_counts --help`.
 
-The model tells how usual a text is, for perplexity and for attacks (`dptext_etl_eval.ngrams` reads it). No
+The model reveals how usual a text is, for perplexity and for attacks (`dptext_etl_eval.ngrams` reads it). No
 mechanism uses it. Its words are those of word vectors that ship, so the file holds numbers alone.
 """
 
@@ -56,7 +56,9 @@ def count(texts: Iterable[str], vocabulary: Sequence[str], settings: Settings) -
         Columns `sequence` (numbers of the words, 16 bits each, the last word lowest; a word's number is its place in
         the vocabulary plus 1, "other" comes after them, and 0 is the start of a text), `order` (1 to 3) and `count`.
     """
-    from dptext_etl_models.training.words.vectors import read_words  # needs scipy, and whoever reads the file does not
+    from dptext_etl_models.training.words.vectors import (
+        read_words,  # needs scipy, and anyone who reads the file does not
+    )
 
     known = list(vocabulary)[: settings.words]
     place = {word: number for number, word in enumerate(known, 1)}
@@ -109,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m dptext_etl_eval.ngram_counts", description=main.__doc__)
     parser.add_argument("--corpus", type=Path, action="append", required=True, help="Parquet file with a column `text`")
     parser.add_argument("--out", type=Path, required=True, help="the file to write")
-    parser.add_argument("--licence", default="that of the corpus", help="what the corpora's licences ask")
+    parser.add_argument("--licence", default="that of the corpus", help="what the corpora's licenses ask")
     parser.add_argument("--pairs", type=int, default=Settings.pairs)
     parser.add_argument("--triples", type=int, default=Settings.triples)
     given = parser.parse_args(arguments)

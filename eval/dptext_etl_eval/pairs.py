@@ -1,4 +1,4 @@
-"""Hold raw texts beside their releases, joined by id: the input of every metric and attack.
+"""Hold raw texts next to their releases, joined by id: the input of every metric and attack.
 
 What is computed from pairs of rows is an exact statistic of raw text. It stays inside the boundary and decides nothing
 (docs/spec/privacy.md#no-row-decision).

@@ -2,7 +2,7 @@
 
 The counts are exact statistics of raw text. They decide nothing, filter nothing, and never leave the boundary
 (docs/spec/privacy.md#gates, docs/spec/privacy.md#seal). A find survives where its words stand in the release in the
-same order without a word between them; case and punctuation do not count. Nobody counts what no pattern finds, so no
+same order without a word between them; case and punctuation do not count. No one counts what no pattern finds, so no
 find is no proof of anything.
 """
 
@@ -88,7 +88,7 @@ def by_patterns(text: str) -> list[Span]:
 
 
 def by_presidio(text: str) -> list[Span]:
-    """Find what presidio-analyzer recognises, names included; it needs a language model of its own.
+    """Find what presidio-analyzer recognizes, names included; it needs a language model of its own.
 
     Raises:
         InputError: It is not installed, or cannot read the text; the message does not quote it.

@@ -18,7 +18,7 @@ from dptext_etl_eval.report.folder import refuse_published
 def columns_of(
     policy: Policy, out: Path, *, released: str | None = None, partition: str | None = None, **given: Any
 ) -> Iterator[tuple[str, Pairs, dict[str, Any]]]:
-    """Yield name, pairs and cost of every text column of a policy, and of what is published beside a rewritten one.
+    """Yield name, pairs and cost of every text column of a policy, and of what is published next to a rewritten one.
 
     What post-processing made of a release follows no law of its mechanism, so measures that take the mechanism's law
     look at the column of `keep_intermediate` alone.

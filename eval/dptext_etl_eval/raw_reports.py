@@ -84,13 +84,13 @@ def sealed(staged: StagedRun) -> dict[str, dict[str, int]]:
 def in_corpus(staged: StagedRun) -> dict[str, dict[str, int]]:
     """Count the texts that stand both in the raw table and in the public corpus that a column is released from.
 
-    A text of the corpus is public whoever else wrote it, so a find refuses nothing. Many finds say that the corpus was
+    A text of the corpus is public no matter who wrote it, so a find refuses nothing. Many finds say that the corpus was
     made from the table, or both from one source: then it must not be called public. Releases are not looked at, so it
     is the same whatever post-processing makes of them.
 
     Returns:
         By text column that is released from a corpus: `corpus`, its texts; `standing`, those of them that stand in the
-        raw table; `rows`, raw texts that are texts of the corpus. Forms are compared after normalisation.
+        raw table; `rows`, raw texts that are texts of the corpus. Forms are compared after normalization.
 
     Raises:
         InputError: As `survivors`.
@@ -117,7 +117,7 @@ def _beside(staged: StagedRun) -> Iterator[pl.DataFrame]:
     named = raw.rename({item.name: f"raw {item.name}" for item in policy.columns})
     for shard in staged.shards:
         released = _released(staged, shard)
-        with seam("reading raw texts beside their releases", InputError, "the source must be there for its report"):
+        with seam("reading raw texts next to their releases", InputError, "the source must be there for its report"):
             yield named.join(released.lazy(), on=policy.id, how="inner").collect(engine="streaming")
 
 

@@ -51,7 +51,7 @@ def macro_f1(truth: Values | Codes, guessed: Values | Codes) -> float:
 
 
 def unseen(figure: Callable[[Any, Any], float], truth: Values, most_frequent: Values) -> float:
-    """Return what somebody gets by a figure who does not look at the texts: the better of two ways to guess.
+    """Return what someone gets by a figure who does not look at the texts: the better of two ways to guess.
 
     One always says the most frequent value. The other says every value as often as it occurs: its F1 of a value is the
     value's share, so that its macro-F1 is 1 / values, more than the first way gets.
@@ -59,7 +59,7 @@ def unseen(figure: Callable[[Any, Any], float], truth: Values, most_frequent: Va
     Args:
         figure: `macro_f1` or another function of truth and guesses.
         truth: True values, shape (n,).
-        most_frequent: The most frequent value of the rows that were learnt from, shape (n,).
+        most_frequent: The most frequent value of the rows that were learned from, shape (n,).
 
     >>> truth = np.array(["a"] * 6 + ["b"] * 4)
     >>> round(unseen(macro_f1, truth, np.array(["a"] * 10)), 3), unseen(accuracy, truth, np.array(["a"] * 10))

@@ -76,7 +76,7 @@ def test_a_release_that_says_nothing_gives_nothing():
     for what in ("macro-F1", "accuracy", "F1 of the most frequent label, as paper 000 takes it"):
         points = found["PointsAboveGuessing", what]
         assert points.value <= 0 < points.raw
-    use = found["Downstream", "macro-F1, learnt from released texts, tested on raw texts"]
+    use = found["Downstream", "macro-F1, learned from released texts, tested on raw texts"]
     secret = found["Attribute", "adaptive attacker, macro-F1"]
     assert (use.blind, secret.blind) == (pytest.approx(1 / 2), pytest.approx(1 / 3))
     assert found["PointsAboveGuessing", "macro-F1"].raw == pytest.approx(100 * (use.raw - use.blind))
@@ -87,7 +87,7 @@ def test_a_release_that_says_nothing_gives_nothing():
 def test_a_release_that_drops_the_city_keeps_its_use_and_stops_the_attacker():
     evidence = evaluate(pairs(lambda text: re.sub("paris|oslo|rome|only\\d+", "", text)))
     found = figures(evidence)
-    use = found["Downstream", "macro-F1, learnt from released texts, tested on raw texts"]
+    use = found["Downstream", "macro-F1, learned from released texts, tested on raw texts"]
     learnt = found["Attribute", "adaptive attacker, macro-F1"]
     assert use.value > 0.95 > 0.6 > learnt.value
     assert use.interval[0] <= use.value <= use.interval[1]
@@ -97,7 +97,7 @@ def test_a_release_that_drops_the_city_keeps_its_use_and_stops_the_attacker():
 
 
 def test_records_of_one_person_add_up():
-    def half(text):  # every other release tells the city
+    def half(text):  # every other release reveals the city
         return text if hash_of(text) % 2 else text.replace("paris", "").replace("oslo", "").replace("rome", "")
 
     def hash_of(text):
@@ -264,6 +264,6 @@ def test_empty_texts_are_measured():
     empty = evaluate(
         Pairs(raw=tuple(table()["text"]), released=("",) * ROWS, label=table()["stars"].to_numpy().astype(str))
     )
-    assert figures(empty)["Downstream", "accuracy, learnt from released texts, tested on raw texts"].value <= 0.7
+    assert figures(empty)["Downstream", "accuracy, learned from released texts, tested on raw texts"].value <= 0.7
     with pytest.raises(InputError, match="20 are the fewest"):
         Pairs(raw=("a",) * 3, released=("a",) * 3)

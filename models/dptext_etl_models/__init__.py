@@ -1,4 +1,4 @@
-"""Small language models for dptext_etl: folders of weights, tokenisers and cards, and where they are.
+"""Small language models for dptext_etl: folders of weights, tokenizers and cards, and where they are.
 
 The models were trained on public text by commands of dptext_etl (`dptext train`). They are named in a policy by their
 names alone: `model = "english-small"`.

@@ -1,7 +1,7 @@
 """Make assets of the trainings of latent models: pruned, trained under noise, and the autoencoder of ADePT.
 
 The trainings read only public corpora, so they need no policy, key or ledger. A step that was stopped resumes from its
-checkpoint when it is materialised again.
+checkpoint when it is materialized again.
 """
 
 # No `from __future__ import annotations`: Dagster reads the annotations of a step's parameters when it is made.

@@ -1,4 +1,4 @@
-"""Rewrite released texts again with an encoder-decoder that learnt, from public texts, to undo a mechanism's damage.
+"""Rewrite released texts again with an encoder-decoder that learned, from public texts, to undo a mechanism's damage.
 
 Paper 002: Meisenbacher and Matthes 2024, "Just Rewrite It Again: A Post-Processing Method for Enhanced Semantic
 Similarity and Privacy Preservation of Differentially Private Rewritten Text". The model learns from pairs of a public
@@ -55,7 +55,7 @@ class RewriteAgain(PostProcess):
         template: The prompt, which holds "{text}" once; None takes that of training.json, else the text alone.
         input_limit: Largest number of tokens of a prompt; longer texts are cut. None takes that of training.json, else
             512, or what the model has places for.
-        training_provenance: What the model learnt from, where no training.json beside it says so: "public", or
+        training_provenance: What the model learned from, where no training.json next to it says so: "public", or
             "disjoint-records".
 
     Example:
@@ -145,7 +145,7 @@ class RewriteAgain(PostProcess):
         except (OSError, ValueError):
             found = None
         if not isinstance(found, dict):
-            raise PolicyError(f"{FACTS} beside the model cannot be read", "train the model again")
+            raise PolicyError(f"{FACTS} next to the model cannot be read", "train the model again")
         return found
 
     def _setting(self, name: str, default: Any) -> Any:

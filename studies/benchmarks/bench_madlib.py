@@ -76,7 +76,7 @@ def vocabularies() -> list[Row]:
         Row(
             "MADLIB, vocabularies of 5 k, 20 k, 65 k words of 300 dimensions",
             ", ".join(amount(rate) for rate in rates.values()) + " words/CPU-s",
-            "time per word, beside the growth of the vocabulary",
+            "time per word, next to the growth of the vocabulary",
             grown,
             "<= 1.2: linear",
             grown <= 1.2,

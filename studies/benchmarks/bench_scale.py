@@ -1,4 +1,4 @@
-"""Scale: whole runs over short rows, at two sizes; the same run again; a thousand new rows beside what is published.
+"""Scale: whole runs over short rows, at two sizes; the same run again; a thousand new rows next to what is published.
 
 python studies/benchmarks/bench_scale.py          # a table
 python studies/benchmarks/bench_scale.py --json   # the same rows as JSON
@@ -60,7 +60,7 @@ def rows() -> list[Row]:
             again["cpu"] <= AGAIN,
         ),
         Row(
-            f"a thousand new rows beside {power(large)} published ones",
+            f"a thousand new rows next to {power(large)} published ones",
             f"{new['cpu']:.1f} CPU-s, {new['whole'] / 2**20:,.0f} MiB at the peak",
             f"the first run: {first['cpu']:.1f} CPU-s",
             new["cpu"] / first["cpu"],

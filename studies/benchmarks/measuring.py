@@ -129,7 +129,7 @@ def amount(number: float) -> str:
 
 
 def growing(name: str, found: dict[int, Run], base: int) -> list[Row]:
-    """Compare a column's rate at the most words with that at `base` words; give its memory beside the text's bytes.
+    """Compare a column's rate at the most words with that at `base` words; give its memory next to the text's bytes.
 
     Args:
         name: Of the column.

@@ -23,7 +23,7 @@ PUBLISHED = {
     "madlib_words_per_second": 125.0,  # at a vocabulary of 20,000 words of 300 dimensions
     "dpmlm_words_per_minute": 1_090.0,  # roberta-base shape, SST-2; with products in bfloat16, stopwords kept
     "dpmlm_draws_per_minute": 609.0,  # of these words those that took a draw
-    "dpmlm_sequences_per_draw": 1.56,  # a draw beside a sequence of a 16 x 50 batch of the same model, at most
+    "dpmlm_sequences_per_draw": 1.56,  # a draw next to a sequence of a 16 x 50 batch of the same model, at most
     "dpbart_documents_per_minute": 98.0,  # bart-base shape, 20 tokens
 }
 ENOUGH = 0.8

@@ -36,7 +36,7 @@ def main(asked: Sequence[str] | None = None) -> None:
     parser.add_argument("--kept", action="store_true", help="write from figures at hand, measure nothing")
     given = parser.parse_args(asked)
     if not data.DATA.exists():
-        sys.exit("left out: shared/data does not lie beside this checkout")
+        sys.exit("left out: shared/data does not lie next to this checkout")
     models = dict(item.split("=", 1) for item in given.model)
     if not given.kept:
         _measure(list(cells(given.sets, given.only, models, given.keys)), given.again)

@@ -68,7 +68,7 @@ def _topics(found: Found) -> Any:
     cells = found.cells(("Snips", "surrogate", "everyday-30k", 4.0), ("Snips", "surrogate", "everyday-30k", 8.0))
     said = " and ".join(f"{cell['use']:.2f} at ε = {cell['epsilon']:g}" for cell in cells)
     return cells and (
-        f"<b>Topic or intent: surrogate.</b> On Snips the labels are learnt with macro-F1 {said} per text "
+        f"<b>Topic or intent: surrogate.</b> On Snips the labels are learned with macro-F1 {said} per text "
         f"(raw {cells[0]['raw']:.2f})."
     )
 

@@ -9,7 +9,7 @@ import polars as pl
 from frontier.data import CUTS
 from frontier.tidy import BY, means
 
-USE = ("downstream", "macro-F1, learnt from released texts, tested on raw texts")
+USE = ("downstream", "macro-F1, learned from released texts, tested on raw texts")
 MEANING = ("cosine", "mean cosine")
 SECRET = ("attribute", "adaptive attacker, macro-F1")
 AGAIN = ("nearest_neighbour", "own raw text found first")
@@ -49,7 +49,7 @@ def axes(data_set: str) -> Axes:
 def points(table: pl.DataFrame) -> pl.DataFrame:
     """Return one row per cell, with `use`, `attack` and the shares of both that are kept.
 
-    A share is 0 where a release does no better than somebody who does not look, and 1 where it does as well as raw
+    A share is 0 where a release does no better than someone who does not look, and 1 where it does as well as raw
     texts. A cell without one of the two figures is left out.
     """
     found = means(table)

@@ -43,7 +43,7 @@ def cells() -> Iterator[Cell]:
 
 
 def attacked(cell: Cell, memory: dict[Any, Any]) -> bool:
-    """Attack the kept release of a cell, once, and keep the figures beside the others; say whether that was new.
+    """Attack the kept release of a cell, once, and keep the figures next to the others; say whether that was new.
 
     Args:
         cell: The cell; it was measured before.

@@ -42,7 +42,7 @@ def corpora(found: pl.DataFrame) -> str:
 
 def learners(found: pl.DataFrame) -> str:
     """Return what features and regularisation gain on released text."""
-    return _lines(found.filter(pl.col("dataset") == "Snips, what learners gain"), "features, regularisation")
+    return _lines(found.filter(pl.col("dataset") == "Snips, what learners gain"), "features, regularization")
 
 
 def words(found: pl.DataFrame) -> str:

@@ -65,7 +65,7 @@ def style(dark: str = "@media (prefers-color-scheme: dark) {{ {} }}") -> str:
     """Return the style of plots and tables.
 
     Args:
-        dark: Where the colours of a dark page are put, around `{}`.
+        dark: Where the colors of a dark page are put, around `{}`.
     """
     light, other = (
         "".join(f".m{at} {{ stroke: {one} }} .mark.m{at} {{ fill: {one} }}\n" for at, one in enumerate(colours))

@@ -10,7 +10,7 @@ import polars as pl
 
 from frontier.tables import figure
 
-RELEASED = ("downstream", "accuracy, learnt from released texts, tested on released texts")
+RELEASED = ("downstream", "accuracy, learned from released texts, tested on released texts")
 STATIC = ("attribute", "static attacker, macro-F1")
 LEVEL = 0.02
 """Smaller differences count as none: about one standard error of a share of 600 texts."""
@@ -58,7 +58,7 @@ def rows_of(
 
 
 def one(found: pl.DataFrame, *asked: Any, column: str = "value") -> float | None:
-    """Return one figure of a cell, or what stands beside it; None where it was not measured.
+    """Return one figure of a cell, or what is next to it; None where it was not measured.
 
     Args:
         found: Means over keys.

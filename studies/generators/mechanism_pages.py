@@ -133,7 +133,7 @@ def law(facts: dict[str, Any]) -> list[str]:
         ),
         (f"worst case of one draw ({kind})", shown(found["epsilon_worst"])),
         ("by distance (METRIC)", by_distance),
-        ("disclosed beside the draw", f"{found['disclosed_bits_per_token']:.2f} bits per word"),
+        ("disclosed next to the draw", f"{found['disclosed_bits_per_token']:.2f} bits per word"),
         ("unknown words and numbers", found["unknown_words"]),
         ("output words", outputs),
     ]

@@ -53,7 +53,7 @@ def costs() -> str:
         "mechanism",
         "ε is per",
         "class",
-        "released exactly, beside nullness",
+        "released exactly, next to nullness",
         "by distance (METRIC)",
         "ε of a text",
     )

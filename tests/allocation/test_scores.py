@@ -158,7 +158,7 @@ def test_the_printed_variants_add_up_to_one():
 
 
 @pytest.mark.thorough  # NLTK reads all of WordNet
-@pytest.mark.skipif(not SHARED.exists(), reason="NLTK's data lie not beside this checkout")
+@pytest.mark.skipif(not SHARED.exists(), reason="NLTK's data lie not next to this checkout")
 def test_wordnet_says_how_much_a_word_tells_and_the_papers_counts_say_the_opposite():
     pytest.importorskip("nltk")
     place = f"wordnet:{SHARED}"
@@ -172,7 +172,7 @@ def test_wordnet_says_how_much_a_word_tells_and_the_papers_counts_say_the_opposi
     assert set(files) == {"word_counts", "wordnet", "wordnet_counts"}
 
 
-@pytest.mark.skipif(not SHARED.exists(), reason="NLTK's data lie not beside this checkout")
+@pytest.mark.skipif(not SHARED.exists(), reason="NLTK's data lie not next to this checkout")
 def test_nltks_own_tagger_is_read_from_a_folder():
     found = of("pos", FOX, tagger=f"nltk:{SHARED}")
     assert round(15 * found["jumps"]) == 15

@@ -40,7 +40,7 @@ class Asking(Watching):
 @pytest.mark.parametrize("threads", [1, 2])
 def test_every_gate_sees_every_batch_in_order_in_the_right_thread(monkeypatch, threads):
     monkeypatch.setattr(judging, "threads", lambda: threads)
-    together = threading.Barrier(2) if threads == 2 else None  # two gates look at a batch at once, or nobody passes
+    together = threading.Barrier(2) if threads == 2 else None  # two gates look at a batch at once, or no one passes
     others, asking, rows = [Watching(together), Watching(together)], Asking(), []
     judging.feed([others[0], asking, others[1]], iter(BATCHES), rows.append)
     assert [gate.seen_batches for gate in (*others, asking)] == [[0, 1, 2, 3, 4]] * 3

@@ -77,7 +77,7 @@ def test_colours_go_from_the_least_epsilon_to_the_most(monkeypatch, capsys):
     said = capsys.readouterr().out
     assert "\x1b[32mThe" in said
     assert "\x1b[31mAnna's" in said
-    assert "[" not in said.replace("\x1b[", ""), "on a terminal colours say it, not numbers"
+    assert "[" not in said.replace("\x1b[", ""), "on a terminal colors say it, not numbers"
 
 
 def shown(mechanism, text=TEXT):

@@ -244,7 +244,7 @@ def variants(mechanism):
 def test_texts_that_agree_on_what_is_disclosed_have_releases_of_equal_support(mechanism, policy):
     """Number of draws, worst case and spend are theirs in common, and so is each word's set of possible outputs.
 
-    Output sets and kept words are told by name, where a mechanism discloses them
+    Output sets and kept words are revealed by name, where a mechanism discloses them
     (docs/spec/privacy.md#disclosures).
     """
     for one in variants(mechanism):

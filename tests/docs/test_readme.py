@@ -69,7 +69,7 @@ for line in sys.stdin:
 
 
 class Reader:
-    """Somebody who follows a page: a folder, an environment, one Python for all of its blocks.
+    """Someone who follows a page: a folder, an environment, one Python for all of its blocks.
 
     Every command is a process of its own, as for a reader, and begins at once (`warm_python.py`).
     """
@@ -96,7 +96,7 @@ class Reader:
         return done.stdout, f"{done.stderr}\nexit {done.returncode}" if done.returncode else ""
 
     def _python_says(self, code: str) -> tuple[str, str]:
-        if ".remote(" in code:  # Spark Connect is refused beside a classic session
+        if ".remote(" in code:  # Spark Connect is refused next to a classic session
             self.leave()
         if self._python is None:
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}

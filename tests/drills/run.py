@@ -2,7 +2,7 @@
 
     python tests/drills/run.py [--only NAME]... [--full | --share 0.5]    (make -C studies drills DRILLS="…")
 
-Every drill is a test of this folder, whose counts the suite keeps small; Spark's are tests beside the other tests of
+Every drill is a test of this folder, whose counts the suite keeps small; Spark's are tests next to the other tests of
 Spark. Rows of drills that are not run now stay on the page as they are.
 """
 

@@ -29,7 +29,7 @@ def test_a_full_disk(drill, make_job, zygotes, books, tmp_path):
     mount = ("unshare", "--user", "--map-root-user", "--mount", "sh", "-c")
     mount += (f'mount -t tmpfs -o size={SIZE} none "{disk}" && exec "$0" "$@"',)
     if shutil.which("unshare") is None or subprocess.run([*mount, "true"], check=False, capture_output=True).returncode:
-        pytest.skip("this machine lets nobody mount a small file system (unshare --user --mount)")
+        pytest.skip("this machine lets no one mount a small file system (unshare --user --mount)")
     zygote = zygotes(*mount)
     seen = Path(f"/proc/{zygote.pid}/root{disk}")  # the same file system, from outside
 

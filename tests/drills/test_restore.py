@@ -127,7 +127,7 @@ def test_a_ledger_whose_datasets_share_a_cap_restored_from_a_copy(drill, make_jo
         "restore, a shared cap",
         f"{times} ledgers of two datasets with one cap per period replaced by an older copy, {unseen} periods that the "
         "copy never saw",
-        f"all {refused} runs of both before thawing were refused, whichever ran first; one `thaw` settled both; "
+        f"all {refused} runs of both before thawing were refused, the one that ran first; one `thaw` settled both; "
         "after it, releases of both until caps were met took no subject past the old cap in any period, forgotten "
         "charges included; the ledgers verify",
     )

@@ -253,7 +253,7 @@ def test_parallel_vectors_tie_in_cosine_whatever_their_length():
 
 def test_nearest_refuses_more_neighbours_than_there_are(small_vectors):
     vectors = WordVectors.load(small_vectors)
-    with pytest.raises(ArtifactError, match="neighbours are asked for"):
+    with pytest.raises(ArtifactError, match="neighbors are asked for"):
         vectors.nearest([0], len(vectors))
 
 

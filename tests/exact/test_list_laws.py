@@ -212,7 +212,7 @@ def test_planted_lists_of_unequal_vocabularies():
 def test_planted_the_list_is_chosen_by_the_word():
     """A list that depends on the word: two words side by side in every list are told apart far beyond epsilon."""
     orders = permuted(9, 3)
-    orders = [np.concatenate([order[order > 1], [0, 1]]) for order in orders]  # words 0 and 1 are neighbours everywhere
+    orders = [np.concatenate([order[order > 1], [0, 1]]) for order in orders]  # words 0 and 1 are neighbors everywhere
     tables = [on_words(geometric(1.0, 9), [order]) for order in orders]
     by_word = np.stack([tables[word % 3][word] for word in range(9)])
     assert distances(orders)[0, 1] == 1

@@ -158,7 +158,7 @@ def test_draws_side_by_side_are_those_of_one_thread(small_vectors, monkeypatch):
 
     def met(*draws):
         if next(begun, None) is not None:
-            meeting.wait(timeout=60)  # two blocks are under way at once, or nobody ever passes
+            meeting.wait(timeout=60)  # two blocks are under way at once, or no one ever passes
         return noise(*draws)
 
     monkeypatch.setattr(search, "_ROWS", 16)
@@ -324,4 +324,4 @@ def test_faithful_keeps_punctuation_and_drops_unknown_words(small_vectors):
     assert text.startswith("good,")
     assert not mechanism.publishable
     assert Disclosure.OOV not in mechanism.guarantee.disclosures
-    assert Disclosure.OOV_FLAG in mechanism.guarantee.disclosures, "the number of words tells it"
+    assert Disclosure.OOV_FLAG in mechanism.guarantee.disclosures, "the number of words reveals it"

@@ -1,4 +1,4 @@
-"""Every word mechanism: where epsilon says that nothing is told, nothing is told (docs/spec/privacy.md#ni).
+"""Every word mechanism: where epsilon says that nothing is revealed, nothing is revealed (docs/spec/privacy.md#ni).
 
 At epsilon 10^-12 the scores of a word no longer reach its draw: laws differ by 10^-12. Under fixed record keys two
 texts that agree on the disclosures must then be released as the same bytes, in text and positions. Whatever reaches the

@@ -106,7 +106,7 @@ class Job:
         return Ledger.open(str(self.folder / "ledger.db"), read_only=True, create=False)
 
     def files(self, below: str = "published") -> dict[str, bytes]:
-        """Every file of a folder and of what a publication puts beside it, by its path.
+        """Every file of a folder and of what a publication puts next to it, by its path.
 
         Not what staging remembers: its ledger, which no two jobs share, and the run before, which `run` alone writes.
         """

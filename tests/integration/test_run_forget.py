@@ -72,7 +72,7 @@ def test_a_subject_is_forgotten(make_job, reviews, save, suffix):
     assert not failing(job)
     again = job.run()
     assert (again.rows["new"], again.published_rows) == (0, 234)
-    (job.folder / "published.manifest.json").write_bytes(old)  # somebody puts the older version back
+    (job.folder / "published.manifest.json").write_bytes(old)  # someone puts the older version back
     (job.folder / "published.versions" / "v2").mkdir()
     for path, content in files.items():
         path.write_bytes(content)
@@ -180,7 +180,7 @@ def test_what_cannot_be_forgotten_is_said(job, reviews, save):
     with pytest.raises(InputError, match="nothing is published"):
         forget(job.policy(), subjects=["u007"])
     job.run()
-    with pytest.raises(PolicyError, match="nobody is named"):
+    with pytest.raises(PolicyError, match="no one is named"):
         forget(job.policy())
     with pytest.raises(LedgerError, match="no release of this policy"):
         forget(job.policy(release="2026-12"), subjects=["u007"])

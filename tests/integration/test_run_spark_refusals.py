@@ -34,7 +34,7 @@ BAD = {
     "none of the columns": (lambda raw: raw.select("secret"), {}),
     "ids that are floats": (lambda raw: raw.with_columns(id=pl.int_range(240) / 3), {}),
     "texts that are numbers": (lambda raw: raw.with_columns(review=pl.col("stars")), {}),
-    "columns that nobody names": (lambda raw: raw, {"strict_columns": True}),
+    "columns that no one names": (lambda raw: raw, {"strict_columns": True}),
     "a key that was printed": (lambda raw: raw, {"key": "printed"}),
 }
 

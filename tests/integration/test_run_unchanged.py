@@ -175,7 +175,7 @@ def test_a_file_that_nobody_asks_for_any_more_has_no_hash(job):
     attempt = Attempt.of(job.policy(), None)
     source = unchanged.Input.of(attempt, engine.LocalEngine().files(attempt.layout))
     source._unwanted.set()
-    with pytest.raises(InputError, match="nobody asks"):
+    with pytest.raises(InputError, match="no one asks"):
         _ = source.seal
 
 

@@ -64,7 +64,7 @@ def test_a_subject_is_another_column_than_id_and_text(job):
 
 def test_normalize_takes_known_steps_in_one_order(job):
     assert job.policy(normalize=["strip", "nfc"]).normalize == ("nfc", "strip")
-    assert "normalize" not in job.policy().model_dump(), "what a run is recognised by stays what it is"
+    assert "normalize" not in job.policy().model_dump(), "what a run is recognized by stays what it is"
     with pytest.raises(PolicyError, match="normalize"):
         job.policy(normalize=["lower"])
     with pytest.raises(PolicyError, match="normalize spells subjects"):

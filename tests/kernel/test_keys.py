@@ -96,7 +96,7 @@ else:
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be someone else")
 @pytest.mark.parametrize(
     ("owner", "group", "mode", "said"),
     [

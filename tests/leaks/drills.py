@@ -1,4 +1,4 @@
-"""The peers' bugs, planted one by one: what a release, or what is said about it, becomes when somebody has that bug.
+"""The peers' bugs, planted one by one: what a release, or what is said about it, becomes when someone has that bug.
 
 `BUGS` change what a mechanism returns, inside a real run: it is charged, staged and committed as if it were right.
 `LEAKS` change the table that would be published. `WORDS` says of both where the bug was seen.
@@ -219,7 +219,7 @@ BUGS = [
     drill("one generator copied into all workers", "numpy's generator after a fork", one_generator_per_worker, TWINS),
     drill("samples kept by word", '"same token, same replacement"', memoised_words, TWINS),
     drill("samples kept by word inside a record", "consistent replacement", memoised_inside_a_record, TWINS),
-    drill("duplicates dropped, privatised, joined back", "`dropDuplicates`", duplicates_dropped_before, TWINS),
+    drill("duplicates dropped, privatized, joined back", "`dropDuplicates`", duplicates_dropped_before, TWINS),
     drill("a key without the record id", "a hash of the text as seed", key_without_the_record, TWINS),
     drill("epsilon in another unit", "ε per list place or per distance", noise_of_no_size, NATIVE),
     drill("padding left in the release", "decoders that keep special tokens", padding_left_in, INSIDE),
@@ -235,7 +235,7 @@ BUGS = [
         empty_where_a_text_begins_with_a_capital,
         LEDGERED,
     ),
-    drill("cut to a number that the text tells", "summaries by importance", cut_to_what_the_text_says, LEDGERED),
+    drill("cut to a number that the text reveals", "summaries by importance", cut_to_what_the_text_says, LEDGERED),
     drill("one word more where the text begins with a capital", "a marker for links", one_word_more, LEDGERED),
     drill("releases shifted by one row", "a batch that is sorted, and sorted back", shifted_by_one_row, AGAIN),
     drill("one draw for two rows", "a generator per pair of rows", one_draw_for_two_rows, AGAIN),
@@ -305,7 +305,7 @@ LEAKS = [
     drill("raw text reversed", "a debug column", written(lambda text: text[::-1]), FOREIGN, PRESENT),
     drill(
         "raw text in base64",
-        "a serialised payload",
+        "a serialized payload",
         written(lambda text: base64.b64encode(text.encode()).decode()),
         FOREIGN,
         PRESENT,
@@ -319,7 +319,7 @@ LEAKS = [
         PRESENT,
     ),
     drill("the released column left raw", "a mechanism that never ran", instead, FOREIGN, NATIVE, INSIDE, LEDGERED),
-    drill("a number computed from the text", "its length beside the release", derived, PRESENT),
+    drill("a number computed from the text", "its length next to the release", derived, PRESENT),
     drill("two attempts published side by side", "a retried task that appends", both_attempts, ONCE, LEDGERED),
     drill("a batch appended twice", "a backfill without a key", appended_twice, ONCE),
     drill("canary rows filtered away", "a filter before the release", canaries_lost, PRESENT),

@@ -122,7 +122,7 @@ ERASURE = [
         "integration/test_run_forgotten.py::test_a_run_under_way_does_not_publish_whom_another_call_forgets",
     ),
     (
-        "`forget` of somebody who is not there",
+        "`forget` of someone who is not there",
         "a typing error in the id",
         "exit code 3",
         "integration/test_run_forgotten.py::test_people_who_are_not_there_are_said_and_exit_with_3",

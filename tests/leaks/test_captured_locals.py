@@ -105,7 +105,7 @@ def test_a_run_that_fails_leaves_no_rows_in_its_frames(policy, monkeypatch, way,
     while step is not None:
         names.append(step.tb_frame.f_code.co_name)
         step = step.tb_next
-    assert "staged" in names, "where it happened is still told"
+    assert "staged" in names, "where it happened is still revealed"
 
 
 def test_changed_texts_and_other_refusals_in_the_middle(policy, tmp_path):

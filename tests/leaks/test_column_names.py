@@ -74,7 +74,7 @@ def test_plans_runs_and_everything_published_name_places(pivoted, tmp_path, capl
 FIRST_LINES = {
     "no header": "1,zzqone of my reviews is that it is long,zzqtwo\n2,another,more\n",
     "no header, one text": "7,zzqshort\n8,other\n",
-    "ids of letters": "r1,zzqone review,zzqtwo id of it that nobody reads\nr2,second,more\n",
+    "ids of letters": "r1,zzqone review,zzqtwo id of it that no one reads\nr2,second,more\n",
     "a pivot": "stars,zzqone of the reviews which is long,my user zzqtwo says it\n1,a,b\n",
 }
 

@@ -60,7 +60,7 @@ FAILS = {
     "other ids": lambda table, _: table.with_columns(col("id") + 5000),
     "no ids": lambda table, _: table.drop("id"),
     "ids that are texts": lambda table, bench: table.select(id=bench.raw["review"].drop_nulls().head(table.height)),
-    "a city that nobody declared": lambda table, _: table.with_columns(city=pl.lit("Graz")),
+    "a city that no one declared": lambda table, _: table.with_columns(city=pl.lit("Graz")),
     "one cell": lambda table, _: table.with_columns(
         pl.when(col("id") == col("id").max()).then(pl.lit("my name is")).otherwise("note").alias("note")
     ),

@@ -207,7 +207,7 @@ def test_text_in_dagster_metadata(policy, monkeypatch, outcomes, tmp_path):
     assert not outcome.success
     kept = [path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file()]
     assert not any(SENTINEL.encode() in content for content in kept)
-    own = "the assets hand on places and counts, never rows; failures are told again without their cause"
+    own = "the assets hand on places and counts, never rows; failures are revealed again without their cause"
     said(outcomes, "Dagster's events", "an I/O manager's table of sampled rows", own, str(outcome.as_dict()))
 
 
@@ -293,13 +293,13 @@ AROUND = {
         "a second function in the session",
         "`guard(policy=…)` compares what the function carries; `tests/spark/test_guard.py`",
     ),
-    "raw text beside the cells of a table": (
+    "raw text next to the cells of a table": (
         "an index, `attrs`, unused categories, metadata, an extension type: Parquet keeps them",
         "`ExpectOnlyReleasedText`, gate `raw_column_absent`; `tests/leaks/test_gates_beside.py`",
     ),
     "a Dagster asset that reads what the raw asset is made from": (
         "the dump two steps above, or a twin of one `multi_asset`",
-        "`check_lineage`: raw is closed upwards and over siblings; `tests/orchestration/test_lineage.py`",
+        "`check_lineage`: raw is closed upward and over siblings; `tests/orchestration/test_lineage.py`",
     ),
 }
 ELSEWHERE |= AROUND

@@ -1,6 +1,6 @@
 """Ways around the guard of Polars plans: each a plan that once passed, and that gives its reader raw texts.
 
-`source` is the raw table of a policy; every plan is one that somebody might write.
+`source` is the raw table of a policy; every plan is one that someone might write.
 """
 
 import io
@@ -90,7 +90,7 @@ WAYS = [
     ),
     Way(
         "raw text below a proper release",
-        "old rows kept beside new ones",
+        "old rows kept next to new ones",
         lambda p: pl.concat([parquet(p).select("id", released(p)), ipc(p).select("id", "text")]),
     ),
     Way(

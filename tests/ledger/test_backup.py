@@ -32,7 +32,7 @@ def test_a_copy_holds_everything_and_can_go_on(kit, goal, new_kit, tmp_path):
     done = CliRunner().invoke(app, ["ledger", "backup", str(goal), "--ledger", kit.place, "--json"])
     assert done.exit_code == 0, done.output
     assert json.loads(done.stdout) == {"copy": str(goal), "anchor": str(kit.ledger.anchor())}
-    if "://" not in kit.place:  # a SQLite ledger has its key beside it, which is copied apart
+    if "://" not in kit.place:  # a SQLite ledger has its key next to it, which is copied apart
         shutil.copy(f"{kit.place}.id.key", tmp_path / "key")
     key = f"env:{ID_KEY}" if "://" in kit.place else f"file:{tmp_path / 'key'}"
     with Ledger.open(str(goal), key, create=False) as copy:

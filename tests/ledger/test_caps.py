@@ -28,7 +28,7 @@ def test_a_cap_is_rounded_down_and_a_charge_up():
     assert limits(Cap(measure="approx", epsilon=2, delta=1e-6)) == (2_000_000, 10**9)
     assert limits(Cap(measure="approx", epsilon=2, delta=5e-7)) == (2_000_000, 5 * 10**8)
     assert limits(Cap(measure="approx", epsilon=2, delta=1e-15)) == (2_000_000, 1)
-    with pytest.raises(LedgerError, match="protects nobody"):
+    with pytest.raises(LedgerError, match="protects no one"):
         limits(Cap(epsilon=1e11))
 
 

@@ -273,7 +273,7 @@ def test_a_loss_that_was_settled_covers_anchors_from_before(kit):
     kit.ledger.thaw("a", {"eps_pure": 1})
     assert kit.ledger.settled("b", mine)
     assert kit.ledger.settled("b", other, 0), "what b kept before the loss was lost with it"
-    assert not kit.ledger.settled("b", other), "nobody knows when it was kept"
+    assert not kit.ledger.settled("b", other), "no one knows when it was kept"
     assert not kit.ledger.settled("b", later, 1), "kept after the loss: another loss"
     assert not kit.ledger.settled("d", other, 0)
 

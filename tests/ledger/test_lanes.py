@@ -1,4 +1,4 @@
-"""Writers beside each other in PostgreSQL: who waits for whom, what is charged, and what an anchor holds.
+"""Concurrent writers in PostgreSQL: who waits for whom, what is charged, and what an anchor holds.
 
 Specification: docs/spec/privacy.md#lanes.
 """
@@ -49,7 +49,7 @@ def until_waiting(kit, sessions=1):
     waiting = "select count(*) from pg_locks where locktype='advisory' and not granted"
     until = time.monotonic() + 60
     while kit.ledger._book.store.rows(waiting)[0][0] < sessions:
-        assert time.monotonic() < until, "nobody waits"
+        assert time.monotonic() < until, "no one waits"
         time.sleep(0.01)
 
 

@@ -89,7 +89,7 @@ def test_the_end_of_a_lane_that_others_saw_may_not_be_lost(braided):
         before = max(seq for seq, where in lanes(braided).items() if where == lane and seq < ends[lane])
         found = problems(braided, *cut(braided, lane, before))
         seen = any(f"of lane {lane}, which is missing" in item for item in found)
-        assert seen or ends[lane] == max(ends.values()), "the others name it; nobody saw the last event of all"
+        assert seen or ends[lane] == max(ends.values()), "the others name it; no one saw the last event of all"
         assert found, "and tables tell"
 
 
@@ -190,7 +190,7 @@ def test_many_writers_charge_what_one_does(new_place, new_kit, warm, scopes):
             used[group or dataset] = kit.used(*people, scope=Scope(dataset, "2026", group or None))
         found.append(({name: counts[name] for name in ("records", "committed", "pending")}, used))
         if writers > 1:
-            assert len(Counter(lanes(kit).values())) > 2, "they went beside each other"
+            assert len(Counter(lanes(kit).values())) > 2, "they went in parallel"
     assert found[0] == found[1]
 
 

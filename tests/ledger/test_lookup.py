@@ -87,7 +87,7 @@ def test_counts_of_ranges_and_batches_add_up_to_those_of_all_cells(kit):
     )
     (drained,) = elsewhere.drain()
     assert (drained == cells).all()
-    assert elsewhere.counts() == LookedUp(), "whoever took the cells counts them"
+    assert elsewhere.counts() == LookedUp(), "anyone who took the cells counts them"
 
 
 def test_positions_outside_the_bounds_of_a_cell_are_counted(kit):

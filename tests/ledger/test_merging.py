@@ -1,4 +1,4 @@
-"""Runs that are merged between the writes of several writers: nobody waits, and no answer changes.
+"""Runs that are merged between the writes of several writers: no one waits, and no answer changes.
 
 Specification: docs/spec/privacy.md#concurrency.
 """

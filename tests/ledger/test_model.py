@@ -247,7 +247,7 @@ def test_interleavings_in_postgresql(postgres, monkeypatch):
             commits = data.draw(st.none() | st.tuples(records, releases, st.sampled_from(["review", "title"]), outputs))
             for kit in self.kits.values():
                 for column, release in itertools.product(["review", "title"], ["x", "y"]):
-                    kit.ref(column, release)  # a name is pinned alone, and both are to go beside each other
+                    kit.ref(column, release)  # a name is pinned alone, and both are to go in parallel
             store = self.kits[writer].ledger._book.store
             real, todo = store.turn, [True]
 

@@ -128,7 +128,7 @@ def test_damage_is_noticed(store):
     keys = np.array([1, 2, 3], np.uint64)
     with store.transaction():
         runs.insert(Part(KeyedIds(keys, keys), np.ones((1, 3), np.int64)))
-        runs = SortedRuns(store, PartCache(), "damaged", 1, Fold.SUM)  # whoever wrote them knows what he wrote
+        runs = SortedRuns(store, PartCache(), "damaged", 1, Fold.SUM)  # anyone who wrote them knows what he wrote
         store.execute("update run_part set data=? where piece=0", (keys[::-1].tobytes(),))
         assert not runs.sound()
         store.execute("update run_part set data=? where piece=0", (keys.tobytes(),))

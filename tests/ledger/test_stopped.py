@@ -153,7 +153,7 @@ def test_a_writer_of_many_records_may_compute_for_longer(kit):
         with store.transaction(rows):
             assert store.rows("show idle_in_transaction_session_timeout") == [(said,)]
             assert store.rows("show statement_timeout") == [("10min",)]
-    assert store.rows("show idle_in_transaction_session_timeout") == [("0",)], "readers hold nobody up"
+    assert store.rows("show idle_in_transaction_session_timeout") == [("0",)], "readers hold no one up"
 
 
 def test_sessions_do_not_go_by_the_defaults_of_the_server(kit):

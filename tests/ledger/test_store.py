@@ -166,5 +166,5 @@ def test_a_log_is_folded_into_the_file_while_the_ledger_is_open(kit, tmp_path):
     kit.commit(["a"])
     kit.sound()
     kit.ledger.close()
-    kit.ledger.fold_log()  # it cannot: that is left to whoever closes the ledger
+    kit.ledger.fold_log()  # it cannot: that is left to anyone who closes the ledger
     assert in_file() == [1]

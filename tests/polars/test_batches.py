@@ -96,7 +96,7 @@ def test_an_id_that_stands_beside_several_texts_is_refused(policy, mechanism):
     assert again.select(release)["text"].to_list()[0] == again.select(release)["text"].to_list()[2]
     for other in ("sentinel two", None):
         changed = again.with_columns(text=pl.Series(["sentinel one", None, other]))
-        with pytest.raises(Exception, match="stands beside several texts") as caught:
+        with pytest.raises(Exception, match="belongs to several texts") as caught:
             changed.select(release)
         assert "sentinel" not in str(caught.value)
 
@@ -108,10 +108,10 @@ def test_an_eager_frame_is_one_batch_however_long(policy, mechanism):
     ids = [*range(1000), 0]
     frame = pl.DataFrame({"id": ids, "text": ["sentinel one"] * 1000 + ["sentinel two"]})
     named = policy.model_copy(update={"column": "text"})
-    with pytest.raises(Exception, match="stands beside several texts") as caught:
+    with pytest.raises(Exception, match="belongs to several texts") as caught:
         frame.select(pl.col("text").dptext.privatize(policy, id="id"))
     assert "sentinel" not in str(caught.value)
-    with pytest.raises(InputError, match="stands beside several texts") as caught:
+    with pytest.raises(InputError, match="belongs to several texts") as caught:
         privatize(pa.array(frame["text"].to_list()), pa.array(ids), named)
     assert "sentinel" not in str(caught.value)
     same = pa.array(["sentinel one"] * 1001, pa.string_view())

@@ -18,13 +18,13 @@ CLEAN = {
         lf.with_columns(twice=col("stars") * 2).filter(col("stars") > 1).sort("id").drop("review")
     ),
     "counted": lambda lf: lf.group_by("stars").agg(pl.len()),
-    "joined beside": lambda lf: lf.join(lf.select("id", other="stars"), on="id").select("id", "other"),
+    "joined next to": lambda lf: lf.join(lf.select("id", other="stars"), on="id").select("id", "other"),
     "overwritten": lambda lf: lf.with_columns(review=pl.lit("gone")),
-    "unpivoted beside": lambda lf: lf.drop("review", "tags").unpivot(index="id"),
+    "unpivoted next to": lambda lf: lf.drop("review", "tags").unpivot(index="id"),
     "numbered": lambda lf: lf.drop("review").with_row_index(),
     "merged": lambda lf: lf.sort("id").merge_sorted(lf.sort("id"), key="id").select("id", "stars"),
     "joined to the nearest": lambda lf: lf.sort("stars").join_asof(lf.sort("stars"), on="stars").select("id"),
-    "exploded beside": lambda lf: lf.drop("review").explode("tags"),
+    "exploded next to": lambda lf: lf.drop("review").explode("tags"),
 }
 
 

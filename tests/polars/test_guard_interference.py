@@ -115,6 +115,6 @@ def test_what_passes_the_guard_tells_nothing_of_raw_texts(tables):
             refused += 1
         else:
             passed += 1
-            assert not differs, f"the plan of seed {seed} passed, and tells texts apart"
+            assert not differs, f"the plan of seed {seed} passed, and distinguishes texts"
     assert passed > 20
     assert refused > differed > 50

@@ -39,7 +39,7 @@ OWN_ROWS = {
     ),
     "repeated": lambda lf, p: lf.join(lf.select(k="stars"), how="cross").select(release(p)),
     "below each other": lambda lf, p: pl.concat([lf, lf]).select(release(p)),
-    "exploded beside": lambda lf, p: lf.explode("tags").select(release(p)),
+    "exploded next to": lambda lf, p: lf.explode("tags").select(release(p)),
     "grouped": lambda lf, p: lf.group_by("stars").agg(release(p)),
     "by SQL": lambda lf, p: pl.SQLContext(t=lf).execute("select id, trim(review) as review from t").select(release(p)),
 }
@@ -64,7 +64,7 @@ OTHER_ROWS = {
     "another table's column": lambda lf, p: lf.join(lf.select("stars", k="id"), on="stars").select(
         release(p, pl.concat_str("review", "k"))
     ),
-    "exploded beside it": lambda lf, p: lf.explode("tags").select(release(p, pl.concat_str("review", "tags"))),
+    "exploded next to it": lambda lf, p: lf.explode("tags").select(release(p, pl.concat_str("review", "tags"))),
     "numbered text": lambda lf, p: (
         lf.filter(col("stars") > 0).with_row_index("n").select(release(p, pl.concat_str("review", "n")))
     ),

@@ -88,7 +88,7 @@ def test_both_policies_refuse_with_the_same_error_and_sentence(kind, said):
         with pytest.raises(PolicyError) as caught:
             make(colour="red") if make is kind else make({"colour": "red"})
         assert caught.value.message.startswith(f"{said}: dataset: Field required; ")
-        assert caught.value.message.endswith("colour: Extra inputs are not permitted")
+        assert caught.value.message.endswith("color: Extra inputs are not permitted")
         assert caught.value.hint.startswith("entries: dataset, ")
         assert caught.value.__context__ is None
 

@@ -48,7 +48,7 @@ def test_a_worker_without_the_package_is_named_before_anything_is_made(bare, pol
     whole = {"id": "id", "sink": str(tmp_path / "published"), "ledger": {"url": url}, "unit": "record"}
     with pytest.raises(PolicyError, match=NOT_THERE):
         run_frame(bare.table("films"), policy, check_workers=True, **whole)
-    monkeypatch.setattr(engine, "is_local", lambda spark: False)  # where nobody has to ask for the question
+    monkeypatch.setattr(engine, "is_local", lambda spark: False)  # where no one has to ask for the question
     with pytest.raises(PolicyError, match=NOT_THERE):
         run_frame(bare.table("films"), policy, **whole)
     assert {path.name for path in tmp_path.iterdir()} <= {"python", "noise.key"}

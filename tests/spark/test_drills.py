@@ -88,7 +88,7 @@ def test_the_logs_of_failing_queries_quote_no_text_and_no_secret(asked, tmp_path
     )
     assert "releasing the column failed (ValueError)" in said[0]
     assert "the first argument is the text column" in said[1]
-    assert "stands beside several texts" in said[2]
+    assert "belongs to several texts" in said[2]
     events = "".join(path.read_text() for path in (tmp_path / "events").rglob("*") if path.is_file())
     assert "private_review" in events
     for place in (*said, printed, events):

@@ -138,8 +138,8 @@ TEXTS, NAMES, NUMBERS = pa.array(["fine", "fine", None]), pa.array(["a", "b", "c
     [
         ([NUMBERS, TEXTS], "the first argument is the text column and holds strings, got int64"),
         ([NAMES, TEXTS], "1 record ids of a batch are null"),
-        ([NAMES, pa.array(["fine", "fine", "bad"])], "stands beside several texts"),
-        ([TEXTS, pa.array(["constant"] * 3)], "stands beside several texts"),
+        ([NAMES, pa.array(["fine", "fine", "bad"])], "belongs to several texts"),
+        ([TEXTS, pa.array(["constant"] * 3)], "belongs to several texts"),
         ([TEXTS, NUMBERS.cast(pa.float64())], "double"),
         ([TEXTS, NAMES, NAMES], "charges no subjects"),
     ],

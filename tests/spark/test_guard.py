@@ -178,7 +178,7 @@ REFUSED = {
     "alias": ("SELECT review AS r FROM films", "unreleased, in column"),
     "other case": ("SELECT REVIEW AS r FROM FILMS", "unreleased, in column"),
     "concat": ("SELECT concat(id, ':', reverse(review)) AS x FROM films", "unreleased, in column"),
-    "released beside raw": (
+    "released next to raw": (
         "SELECT private_review(review, id) AS a, length(review) AS b FROM films",
         "unreleased, in column",
     ),
@@ -283,5 +283,5 @@ def test_spark_connect_is_refused():
         def __getattr__(self, name):
             raise AttributeError(name)
 
-    with pytest.raises(PolicyError, match="Spark Connect shows its client no analysed plan"):
+    with pytest.raises(PolicyError, match="Spark Connect shows its client no analyzed plan"):
         guard(ConnectFrame(), raw=["review"])

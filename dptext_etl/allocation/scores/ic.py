@@ -15,7 +15,7 @@ class InformationContent(Score):
 
     Where the paper is wrong: what it calls IC ("IC('dog') = 235") are counts, so that frequent words seem to tell most,
     and every word but nouns and verbs, and every unknown name, counts as the most harmless. Here counts become -log p,
-    all classes of words have one, and a word that no count knows tells most.
+    all classes of words have one, and a word that no count knows reveals most.
     """
 
     title: ClassVar[str] = "Information Content"

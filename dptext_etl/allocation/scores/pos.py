@@ -18,7 +18,7 @@ OTHERS = 0.1
 class WordClass(Score):
     """The weight of a word's class, divided by the largest weight.
 
-    Where the paper is odd: the weights are how often classes occur in tweets. So a number, which often tells who is
+    Where the paper is odd: the weights are how often classes occur in tweets. So a number, which often reveals who is
     meant, gets 2, less than any adverb.
     """
 

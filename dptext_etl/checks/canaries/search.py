@@ -2,7 +2,7 @@
 
 Tokens are searched as written, in other case, reversed, in base64 (at all three alignments), percent-encoded, in
 hexadecimal and in UTF-16. In tables, every column is searched (nested, binary and categorical ones included), and texts
-that are split over neighbouring columns. In folders, file names are searched, too; in Parquet files also the footers,
+that are split over neighboring columns. In folders, file names are searched, too; in Parquet files also the footers,
 whose statistics may hold values that no column shows any more.
 """
 

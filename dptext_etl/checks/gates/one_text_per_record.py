@@ -33,7 +33,7 @@ class OneTextPerRecord(Gate):
     """
 
     catches = (
-        "Two releases of one record side by side: the files of a retried or speculative task beside those of the "
+        "Two releases of one record side by side: the files of a retried or speculative task next to those of the "
         "first attempt, a backfill appended to what it replaces, a join that multiplies rows. Two draws of a text "
         "average out its noise."
     )

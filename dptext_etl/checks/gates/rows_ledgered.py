@@ -47,11 +47,11 @@ class RowsLedgered(Gate):
         ledger: The ledger, open.
         refs: Registered release of each text column.
         scratch: Where cells go that do not fit into memory; None for the system's folder of temporary files.
-        elsewhere: Leave the looking up to whoever runs the gate.
+        elsewhere: Leave the looking up to anyone who runs the gate.
     """
 
     catches = (
-        "Text that nobody paid for: rows that skipped the ledger, a second draw of a record by a retry or another "
+        "Text that no one paid for: rows that skipped the ledger, a second draw of a record by a retry or another "
         "machine, bytes edited after the commit, texts moved to other rows, raw text in the released column's place; "
         "and cells that are null, empty, cut or longer because of what the raw text says."
     )

@@ -98,7 +98,7 @@ class ExpectOnlyReleasedText(_TableExpectation):
     This is THE check to put downstream, on every table that was made from a release: joined, renamed, exploded, with
     more columns. Every cell that may hold text is looked up by the record id of its row, under whatever name its column
     has; the policy's kept columns, and those that `public` names, may hold other text, and ids of text are ids that the
-    ledger knows. Bytes and objects are text that nobody released, and so is all text of a table without the id column.
+    ledger knows. Bytes and objects are text that no one released, and so is all text of a table without the id column.
 
     Not seen: text in a public column, in numbers or dates, in column names; what was computed from raw text and is no
     text; a release of another policy.

@@ -1,4 +1,4 @@
-"""Count the cells of text in a wider table that the ledger did not commit and nobody declared public.
+"""Count the cells of text in a wider table that the ledger did not commit and no one declared public.
 
 The table may be made from a release by joins, renames, nesting or explosion. Every cell of text is looked up by the
 record id of its row. A text that any column of the policy released for that record passes, under any name.
@@ -27,11 +27,11 @@ _READABLE = (pl.String, pl.Categorical, pl.Enum)
 
 
 class ReleasedTextTally:
-    """Count cells of text that nobody released.
+    """Count cells of text that no one released.
 
     Args:
         policy: The policy, written out.
-        public: Columns that may hold other text, as paths ("city", "address.city"), beside the policy's kept columns.
+        public: Columns that may hold other text, as paths ("city", "address.city"), next to the policy's kept columns.
         refs: Registered release of each text column.
         types: Published types of the columns, to which kept columns are held.
     """

@@ -5,10 +5,11 @@ A count against raw texts must not decide about a publication, unless its false-
 n_r draws were made for it and p_max is the largest probability of the output distribution. Take a threshold t such that
 the Bernoulli trials q_r have more than t successes with probability at most beta. Then the decision costs 2 * beta of
 delta on every row, and the class becomes approximate. It is taken only where the policy sets beta, its entry
-`copy_gate_false_alarm`, beside a cap of measure "approx" (`checks/gates/`); otherwise the counts are a report. Nothing
+`copy_gate_false_alarm`, next to a cap of measure "approx" (`checks/gates/`); otherwise the counts are a report. Nothing
 here drops, redraws or marks a row.
 
-Beside whole copies, rows are counted that share an n-gram with their originals (`shared_ngrams`); the two share beta.
+In addition to whole copies, rows are counted that share an n-gram with their originals (`shared_ngrams`); the two share
+beta.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ SAMPLE_ROWS = 512
 
 @dataclass(frozen=True)
 class CopyCount:
-    """Counts the texts of one column that equal their normalised originals.
+    """Counts the texts of one column that equal their normalized originals.
 
     It adds up over shards and stays inside the boundary.
 
@@ -134,7 +135,7 @@ def count_copies(raw: pl.Series, released: pl.Series, draws: pl.Series, ngram: i
 
 @dataclass(frozen=True)
 class CopyReport:
-    """Holds a whole-run count beside its bound.
+    """Holds a whole-run count next to its bound.
 
     Attributes:
         name: What is counted: `COPIES`, texts that equal their originals; `NGRAMS`, that share an n-gram.

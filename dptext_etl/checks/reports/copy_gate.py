@@ -20,7 +20,7 @@ class CopyGate(Gate):
 
     Args:
         policy: The policy of the release.
-        found: The column's count beside its bound.
+        found: The column's count next to its bound.
     """
 
     needs_markers = False

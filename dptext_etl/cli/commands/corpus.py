@@ -33,7 +33,7 @@ def build(
     ],
     *,
     out: Annotated[Path, typer.Option(metavar="FOLDER", help="New folder of the corpus.")],
-    licence: Annotated[str, typer.Option(metavar="WORDS", help="Terms of the texts' licence; required.")] = "",
+    licence: Annotated[str, typer.Option(metavar="WORDS", help="Terms of the texts' license; required.")] = "",
     provenance: Annotated[str, typer.Option(metavar="WORDS", help="Where the texts come from; required.")] = "",
     name: Annotated[str | None, typer.Option(help="Name for people; by default that of the folder.")] = None,
     column: Annotated[str, typer.Option("--text", metavar="COLUMN", help="The column of texts.")] = "text",
@@ -48,16 +48,16 @@ def build(
         str | None, typer.Option(help="With sentence-transformers: a folder or a name on the hub.")
     ] = None,
     task: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="With task: PUBLIC labelled texts; repeat as needed.")
+        list[Path] | None, typer.Option(metavar="FILE", help="With task: PUBLIC labeled texts; repeat as needed.")
     ] = None,
-    label: Annotated[str, typer.Option(help="The column of labels of the labelled texts.")] = "label",
+    label: Annotated[str, typer.Option(help="The column of labels of the labeled texts.")] = "label",
     share: Annotated[float, typer.Option(help="With task: share of a vector that its directions get.")] = 0.5,
     as_json: Json = False,
 ) -> None:
     """Build a corpus from public texts: clean them, learn an encoder, choose hit rates, write cards.
 
     Texts with e-mail addresses, telephone numbers, URLs or long runs of digits are left out, and each text stays once.
-    A corpus is published text by definition: never build one from texts that you privatise.
+    A corpus is published text by definition: never build one from texts that you privatize.
     """
     from dptext_etl.cli.render import terminal
     from dptext_etl.corpora import building, cards

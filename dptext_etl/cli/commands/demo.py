@@ -51,7 +51,7 @@ def demo(
 ) -> None:
     """Generate a small public sample, release it end to end, and show the gates stopping a planted bug.
 
-    All texts are invented by us and public. Only for this reason may the demo show them beside the released texts.
+    All texts are invented by us and public. Only for this reason may the demo show them next to the released texts.
     """
     from dptext_etl.cli.demo import fault, surrogate
     from dptext_etl.cli.demo.folder import DemoFolder
@@ -136,7 +136,7 @@ def _with_run(policy: Any) -> list[dict[str, Any]]:
 
 
 def _beside(place: DemoFolder, words: ColumnPolicy) -> list[dict[str, Any]]:
-    """Return some raw texts beside both releases; this is only allowed because the demo's rows are public.
+    """Return some raw texts next to both releases; this is only allowed because the demo's rows are public.
 
     Args:
         place: The folder of the demo.

@@ -55,7 +55,7 @@ def explain(
     ] = TEXT,
     as_json: Json = False,
 ) -> None:
-    """State a mechanism's guarantee: the unit of epsilon, the neighbours, the disclosures, and the cost of a release.
+    """State a mechanism's guarantee: the unit of epsilon, the neighbors, the disclosures, and the cost of a release.
 
     Required parameters that are not given take the values of the mechanism's own small example. If the usual model is
     not on this machine, the example's small model replaces it: numbers that depend on the model are then those of the
@@ -228,7 +228,7 @@ def _show_distribution(law: dict[str, Any]) -> None:
             "by distance": "no metric claim"
             if metric is None
             else f"{metric['epsilon']:.6g} per unit of {metric['name']}, which is {metric['diameter']:.6g} at most",
-            "disclosed": f"{law['disclosed_bits_per_token']:.2f} bits per word, beside the draw",
+            "disclosed": f"{law['disclosed_bits_per_token']:.2f} bits per word, next to the draw",
             "unknown words": law["unknown_words"],
             "output words": law["output_words"],
             "artifacts": law["artifacts"],
@@ -253,7 +253,7 @@ def _show_example(example: dict[str, Any]) -> None:
     if telling is None:
         return
     terminal.say(
-        f"Seeing {telling['seen']!r} favours {example['word']!r} over {telling['instead_of']!r} by a factor of"
+        f"Seeing {telling['seen']!r} favors {example['word']!r} over {telling['instead_of']!r} by a factor of"
         f" {telling['ratio']:.3f} (10^{telling['log10_odds']:.2f}). No output discloses more about this word;"
         " the factors of a text's words multiply."
     )

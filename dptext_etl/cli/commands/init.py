@@ -31,7 +31,7 @@ def init(
     force: Annotated[bool, typer.Option("--force", help="Replace an existing policy file; never a key.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Look at a table's columns and write a policy for it, with a new key beside it.
+    """Look at a table's columns and write a policy for it, with a new key next to it.
 
     Roles of columns are guessed from names and types; --id, --subject and --text name them.
     Read the policy before the first run. You decide which columns pass in clear, whose budget is charged, and what may

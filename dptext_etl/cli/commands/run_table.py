@@ -45,7 +45,7 @@ def run_table(
     staging: Annotated[
         str | None,
         typer.Option(
-            metavar="FOLDER", help="Local folder for files that are not published yet; by default beside the sink."
+            metavar="FOLDER", help="Local folder for files that are not published yet; by default next to the sink."
         ),
     ] = None,
     storage_option: Annotated[

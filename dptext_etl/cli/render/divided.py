@@ -141,11 +141,11 @@ def show(found: Mapping[str, Any]) -> None:
 
 
 _MEANINGS = {
-    "text": "A score of 1 asks for the least. What a private text gets is never shown: it tells of the text.",
+    "text": "A score of 1 asks for the least. What a private text gets is never shown: it reveals about the text.",
     "first": "This is what the second release takes if the first one gives back these words. The first takes"
     " {first_each:.6g} for each part, {beside:.6g} in all; what it released is scored. Only the second is published.",
     "template": "A template says what each position gets, whatever the text: it may be known to anybody.",
-    "chosen": "Shown is the likeliest template for this text. The draw of a template costs {beside:.6g} beside.",
+    "chosen": "Shown is the likeliest template for this text. The draw of a template costs {beside:.6g} in addition.",
 }
 
 
@@ -169,7 +169,7 @@ def line(found: Mapping[str, Any]) -> None:
 
 
 def colours(words: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a colour for each word: a third of the words has the least epsilon, a third the most.
+    """Return a color for each word: a third of the words has the least epsilon, a third the most.
 
     >>> colours([{"epsilon": 3.0}, {"epsilon": 1.0}, {"epsilon": 2.0}])
     ['green', 'red', 'yellow']

@@ -7,7 +7,7 @@ from typing import Any
 from dptext_etl.cli.render import mechanism_facts, terminal
 from dptext_etl.postprocessing import PostProcess
 
-_FREE = "0: it sees released texts alone, and must have learnt from public texts (or from other records, per record)"
+_FREE = "0: it sees released texts alone, and must have learned from public texts (or from other records, per record)"
 _USE = 'postprocess = [{{ name = "{name}", … }}] in a [[column]] of a policy; runs alone carry it out'
 
 
@@ -42,7 +42,7 @@ def show(found: dict[str, Any]) -> None:
     """Show these facts to people."""
     terminal.say(found["summary"])
     terminal.heading("Cost")
-    terminal.pairs({"spend": found["spend"]["because"], "learnt from": found["spend"]["training_provenance"] or "?"})
+    terminal.pairs({"spend": found["spend"]["because"], "learned from": found["spend"]["training_provenance"] or "?"})
     mechanism_facts.show_parameters(found["parameters"])
     terminal.say(f"A policy uses it so: {found['consent'][0]}")
     if found["note"]:

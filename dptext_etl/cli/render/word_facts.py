@@ -21,7 +21,7 @@ LENGTHS = ("disclose", "fixed", "noisy")
 
 
 def distribution(mechanism: WordMechanism) -> dict[str, Any]:
-    """Return the privacy loss of one draw, exact if it is known, and the disclosures beside the draw.
+    """Return the privacy loss of one draw, exact if it is known, and the disclosures next to the draw.
 
     `epsilon_table` is the exact parameter of the sampler's integers, or None. `epsilon_worst` is that, or otherwise the
     smallest known upper bound; `is_exact` says which.

@@ -75,4 +75,4 @@ def _together(plans: Sequence[CanaryPlan], like: CanaryPlan) -> CanaryPlan:
 
 def _refuse_other_texts() -> None:
     msg = "the source changed while it was read: its texts have other lengths than when they were counted"
-    raise InputError(msg, "run again when nobody writes to it; what is charged is not charged twice")
+    raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")

@@ -73,7 +73,7 @@ def write_to_store(
 
 
 def draft(order: StoreOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
-    """Draft the part of a shard among the files of staging, unless nobody waits for it any more.
+    """Draft the part of a shard among the files of staging, unless no one waits for it any more.
 
     Args:
         order: The version.

@@ -88,7 +88,7 @@ class PartOrder:
 
 
 def draft(order: PartOrder, place: int, shard: StagedShard) -> Iterator[Pack]:
-    """Draft the part of a shard, unless nobody waits for it any more.
+    """Draft the part of a shard, unless no one waits for it any more.
 
     Args:
         order: The run.

@@ -36,6 +36,6 @@ def of_lists(path: Path) -> Certificate:
         return Certificate(source, worst, exact=len(lists) == 1, words=ends)
     weights = [*distribution["tem"]["weights"], distribution["tem"]["outside"]]
     mixture = None if len(lists) == 1 else of_mixture(weights, lists)
-    worst = of_one_list(weights, places) if mixture is None else mixture  # no mixture realises more than one list
+    worst = of_one_list(weights, places) if mixture is None else mixture  # no mixture realizes more than one list
     source = f"the stored weights by distance, every output of {places:,} places"
     return Certificate(source, worst, exact=mixture is not None or len(lists) == 1, words=ends)

@@ -1,4 +1,4 @@
-"""Compute what stored weights by distance realise on lists, output by output, apart from the code that stored them.
+"""Compute what stored weights by distance realize on lists, output by output, apart from the code that stored them.
 
 `families.list_tem` goes pair by pair of inputs, and states what it finds in the table it writes. This module reads
 nothing but the stored weights and lists, and takes the other way: for every output, the most and the least chance that

@@ -1,8 +1,8 @@
-"""Compute what integer weights by distance realise, apart from the code that states it of itself.
+"""Compute what integer weights by distance realize, apart from the code that states it of itself.
 
 The weights are those that the kernel draws from, made anew, row by row. That they are those of the formula is checked
 on some rows from the vectors themselves: distances by subtraction, weights by `sampling.integer_weights`. What they
-realise is found in logarithms and settled in whole numbers (docs/spec/privacy.md#epsilon-table).
+realize is found in logarithms and settled in whole numbers (docs/spec/privacy.md#epsilon-table).
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ class PairWeights:
                 for first in firsts:
                     draw_block(first)
             return
-        # one block's products and places, which are one thread's work, beside another block's draws
+        # one block's products and places, which are one thread's work, next to another block's draws
         with products_in_one_thread(), ThreadPoolExecutor(at_once) as pool:
             list(pool.map(draw_block, firsts))
 

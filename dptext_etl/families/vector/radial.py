@@ -24,7 +24,7 @@ def least_tail(dimensions: int, distance: float) -> float:
     """Return a lower bound of the probability that the noise goes farther than `distance` in one direction.
 
     It is a sum from below over the values t of T: P[t <= T < t'] P[R >= distance / t]. The first factor takes the
-    smaller end of a monotone density. The second is the regularised upper incomplete gamma function, which grows with
+    smaller end of a monotone density. The second is the regularized upper incomplete gamma function, which grows with
     t.
 
     Args:

@@ -281,7 +281,7 @@ def _post(event: Happening) -> None:
     event.require_usable(event.facts["release"])
     provenances = [step["training_provenance"] for step in event.facts["steps"]]
     if event.facts["spend"] != 0 or not provenances or not set(provenances) <= {*PROVENANCES}:
-        event.problem("it says that post-processing costs something, or not what it learnt from")
+        event.problem("it says that post-processing costs something, or not what it learned from")
     for at, mine in Places(event.columns["batch"], event.columns["row"]).groups():
         batch, rows = event.derived.batches.get(at), event.columns["row"][mine]
         if batch is None or not batch.holds(event.facts, rows):

@@ -1,7 +1,7 @@
 """Look up what a release vouches for in two steps, which several processes can share out among themselves.
 
-The first step finds where records stand: it reads the index, in which ids lie in order. Whoever looks up all ids of a
-range reads that range once. The second step reads states and digests, which lie batch by batch. No process needs more
+The first step finds where records stand: it reads the index, in which ids lie in order. Anyone who looks up all ids of
+a range reads that range once. The second step reads states and digests, which lie batch by batch. No process needs more
 than the ids of its range, or the places of its batches.
 """
 

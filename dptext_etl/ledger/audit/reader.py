@@ -295,13 +295,13 @@ class Reader:
 
         Args:
             dataset: Its name; it is among them.
-            groups: Groups that it belongs to, beside those that the ledger knows.
+            groups: Groups that it belongs to, next to those that the ledger knows.
         """
         with self._book.store.snapshot():
             return self._book.freezes.sharing(dataset, groups)
 
     def losses(self, dataset: str, since: int = 0) -> int:
-        """Count how often charges of a dataset were found to be missing; keep it beside an anchor, for `settled`.
+        """Count how often charges of a dataset were found to be missing; keep it next to an anchor, for `settled`.
 
         Args:
             dataset: Its name.

@@ -20,7 +20,7 @@ from dptext_etl.ledger.terms import State, VerifyReport
 def verify(book: Book) -> VerifyReport:
     """Check chain, roots, states, counts, uniqueness, the record index, balances and caps.
 
-    The report names the batch of every row that was edited, removed, reordered or inserted. If somebody rewrites the
+    The report names the batch of every row that was edited, removed, reordered or inserted. If someone rewrites the
     whole ledger consistently, only an anchor that was kept elsewhere shows it.
     """
     book = Book.of(book.store, None)  # use nothing that was read before

@@ -1,7 +1,7 @@
 """Keep every record with the unit that it was charged to, in all releases of its dataset.
 
 A balance belongs to a unit. If a known record could arrive under another unit, a new spelling of people would start
-every balance at zero, and a replay would cost the new person nothing. So it is refused, until somebody accepts by name
+every balance at zero, and a replay would cost the new person nothing. So it is refused, until someone accepts by name
 that the records of a dataset may have other units, and says how much a unit may have been charged under another one.
 
 Specification: docs/spec/privacy.md#same-unit.

@@ -56,7 +56,7 @@ class Book:
 
         Args:
             store: The database.
-            id_key: Reference to the id key, or None for the file beside the ledger.
+            id_key: Reference to the id key, or None for the file next to the ledger.
 
         Raises:
             LedgerError: The store holds no finished ledger.

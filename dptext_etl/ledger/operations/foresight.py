@@ -1,6 +1,6 @@
 """Make a reservation ready before it is this writer's turn, so that the others wait for less.
 
-What a batch will write is known beforehand unless another writer takes the same records or the last of somebody's
+What a batch will write is known beforehand unless another writer takes the same records or the last of someone's
 budget meanwhile. So rows are judged, encoded, hashed and sent first. The writer who is next looks at the runs that
 others have written since. In its turn it judges again, by the runs that are newer still, and takes what it made ready
 if the answer is the same.

@@ -34,7 +34,7 @@ class Loss(NamedTuple):
     Attributes:
         in_use: Release names that are in use elsewhere.
         missing: An anchor that the ledger should hold and does not.
-        groups: Groups whose caps the dataset may have charged, beside those that this ledger knows.
+        groups: Groups whose caps the dataset may have charged, next to those that this ledger knows.
     """
 
     in_use: Sequence[str] = ()
@@ -125,7 +125,7 @@ class Freezes:
             dataset: Its name.
             missing: The anchor.
             losses: What `losses` said when the anchor was taken, if that is known. If the dataset was frozen for a loss
-                since, the anchor was lost with it, whichever anchor showed it.
+                since, the anchor was lost with it, the one that anchor showed it.
         """
         if self._store.row("select 1 from frozen where dataset=?", (dataset,)) is not None:
             return False

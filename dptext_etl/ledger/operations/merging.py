@@ -1,6 +1,6 @@
-"""Merge runs between the writes of several writers, so that nobody waits for it.
+"""Merge runs between the writes of several writers, so that no one waits for it.
 
-A writer that is alone merges as it inserts. Beside others the run that crowds a map is left to a transaction of its
+A writer that is alone merges as it inserts. Next to others the run that crowds a map is left to a transaction of its
 own, after the one that wrote it is durable. It reads and writes while the others go on, and holds their turn for the
 exchange alone. Runs never change and any of them may be folded before the others, so it changes no answer.
 """

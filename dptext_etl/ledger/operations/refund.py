@@ -1,4 +1,4 @@
-"""Give back the part of a worst case that a commit did not use, where the number of steps tells nothing.
+"""Give back the part of a worst case that a commit did not use, where the number of steps reveals nothing.
 
 This is valid under a pure cap alone: along every path the sum stays below the cap. The number of steps must follow from
 what is released or from coins that no text decides, never from anything else in the input. The guarantee of the record

@@ -43,7 +43,7 @@ def limits(cap: Cap) -> tuple[int, ...]:
     named = zip(MEASURES[cap.measure], amounts, strict=True)
     whole = tuple(math.floor(Fraction(repr(float(amount or 0))) * steps(name)) for name, amount in named)
     if max(whole) >= LARGEST:
-        raise LedgerError("a cap of 10^10 and more protects nobody", "leave the cap out to say that there is none")
+        raise LedgerError("a cap of 10^10 and more protects no one", "leave the cap out to say that there is none")
     return whole
 
 
@@ -60,7 +60,7 @@ class Scopes:
         self._journal = journal
 
     def find(self, scope: Scope) -> Pinned | None:
-        """Return a scope, or None if nobody has used it.
+        """Return a scope, or None if no one has used it.
 
         Raises:
             LedgerError: The ledger holds the scope with another unit.

@@ -1,7 +1,7 @@
 """Copy a ledger while others write: one consistent state of it, from either kind of store to either kind.
 
-The copy is the ledger as it was at one moment: same name, same journal, same head. It holds no id key. Whoever goes on
-with it goes on with an old copy (docs/spec/privacy.md#lost-ledger).
+The copy is the ledger as it was at one moment: same name, same journal, same head. It holds no id key. Anyone who goes
+on with it goes on with an old copy (docs/spec/privacy.md#lost-ledger).
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Append events to the journal and chain them by hashes (docs/spec/privacy.md#lanes).
 
 The body of an event is canonical JSON and holds the Merkle root of the batch, if there is one. A writer that is alone
-writes to lane 0; writers beside each other write to lanes of their own. In a ledger that has one lane, the hash of an
+writes to lane 0; concurrent writers write to lanes of their own. In a ledger that has one lane, the hash of an
 event is SHA-256(tag || hash of the event before || body). In one that has several, the body names the lane and the last
 event of every lane that its writer saw, its own one included, and the hash is over their hashes. So an edited,
-removed, moved or inserted row breaks a chain or a root. Chains do not show that somebody rewrote all of them; an
+removed, moved or inserted row breaks a chain or a root. Chains do not show that someone rewrote all of them; an
 anchor that was kept elsewhere does.
 """
 
@@ -121,7 +121,7 @@ class Journal:
         """Append one event to the lane of the running transaction, and return its number.
 
         Raises:
-            NotAloneError: The event may not be written beside others.
+            NotAloneError: The event may not be written in parallel with others.
         """
         if kind not in BESIDE:
             self._store.require_alone()

@@ -1,6 +1,6 @@
 """Hold keyed hashes of ids as sortable 128-bit numbers.
 
-Segments keep all 32 bytes of an HMAC; lookups use the first 16. Without the id key nobody can aim at a collision. Among
+Segments keep all 32 bytes of an HMAC; lookups use the first 16. Without the id key no one can aim at a collision. Among
 n ids a collision by chance has probability below n^2 / 2^129, which is 1e-21 for 10^9 ids.
 """
 

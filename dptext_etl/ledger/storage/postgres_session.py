@@ -1,7 +1,8 @@
 """Bound how long a writer in PostgreSQL can hold up the others, whatever becomes of its process, machine or network.
 
-A write holds locks until its transaction ends: of its ledger, and beside others of its lane, scopes and releases. If
-the writer is stopped there, three things end its session, and with it its transaction, of which nothing is left:
+A write holds locks until its transaction ends: of its ledger or, with other writers, of its lane, scopes and
+releases. If the writer is stopped there, three things end its session, and with it its transaction, of which nothing is
+left:
 
 * the server, when the transaction has been silent for `HOLD` seconds (and more for batches of millions of records);
 * a writer that waits, when the session has been stuck within a message for `STUCK` seconds, which no timeout of the

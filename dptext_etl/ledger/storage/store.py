@@ -38,8 +38,8 @@ class NotAloneError(Exception):
 class Store(ABC):
     """An open database of a ledger.
 
-    A writer is alone, or, where the store has lanes, beside others: then each has a lane of the journal, and whoever
-    writes to the same scope or release waits for its turn there.
+    A writer is alone, or, where the store has lanes, one of several: then each has a lane of the journal, and
+    anyone who writes to the same scope or release waits for its turn there.
 
     Attributes:
         name: The name of the ledger in messages; it holds no password.
@@ -76,7 +76,7 @@ class Store(ABC):
         return False
 
     def write(self, rows: int, work: Callable[[], T]) -> T:
-        """Do something in one transaction: beside other writers if that is possible, else alone.
+        """Do something in one transaction: next to other writers if that is possible, else alone.
 
         Args:
             rows: As `transaction`.
@@ -95,7 +95,7 @@ class Store(ABC):
         """Refuse to change what writers in other lanes rely on.
 
         Raises:
-            NotAloneError: This writer is beside others.
+            NotAloneError: There are other writers.
         """
         if self.lane:
             raise NotAloneError
@@ -103,7 +103,7 @@ class Store(ABC):
     def turn(self, *names: str) -> None:  # noqa: B027  (a store of one lane has nobody to wait for)
         """Wait until no other writer holds one of these names, and hold them until the transaction ends.
 
-        Whoever takes several turns takes scopes and releases first, then states. A writer that is alone holds all.
+        Anyone who takes several turns takes scopes and releases first, then states. A writer that is alone holds all.
         """
 
     def take(self, name: str) -> bool:  # noqa: ARG002  (a store of one lane has nobody to ask)
@@ -112,7 +112,7 @@ class Store(ABC):
 
     @contextmanager
     def transaction(self, rows: int = 0, *, beside: bool = False) -> Iterator[None]:
-        """Write everything in the block durably, or nothing; nobody else writes meanwhile.
+        """Write everything in the block durably, or nothing; no one else writes meanwhile.
 
         Args:
             rows: Records that are computed with in the block. A server lets a writer be silent for so much longer

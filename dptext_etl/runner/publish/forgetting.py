@@ -1,6 +1,6 @@
 """Remove people from a published table: publish a new version without them, and delete all files of older versions.
 
-The ledger retires the older versions, so that nobody can restore one unnoticed. Charges stay, as HMACs of ids, because
+The ledger retires the older versions, so that no one can restore one unnoticed. Charges stay, as HMACs of ids, because
 the texts were released. Copies of readers cannot be reached.
 """
 
@@ -85,7 +85,7 @@ def forget(
 
     Raises:
         InputError: Nothing is published, or the source still holds the rows, or files differ from the manifest.
-        PolicyError: Nobody is named, or subjects are named but the unit is the record.
+        PolicyError: No one is named, or subjects are named but the unit is the record.
         LedgerError: The ledger does not know the published table.
     """
     policy = resolve(policy)
@@ -118,7 +118,7 @@ def forget(
 
 def _require(policy: Policy, subjects: Sequence[str], records: Sequence[str], *, missing: bool) -> None:
     if not (subjects or records or missing):
-        raise PolicyError("nobody is named who is to be forgotten", _WHOM)
+        raise PolicyError("no one is named who is to be forgotten", _WHOM)
     if subjects and policy.unit == "record":
         raise PolicyError('the policy\'s unit is "record": its ledger knows no subjects', "name records")
 
@@ -157,7 +157,7 @@ def _listed(  # noqa: PLR0917
         gone |= set(known.filter(pa.array(ledger.of_subjects(policy.dataset, subjects, known))).to_pylist())
     if missing:
         if source is None:
-            msg = "the source cannot be found, so nobody can say which records it no longer holds"
+            msg = "the source cannot be found, so no one can say which records it no longer holds"
             raise InputError(msg, "name subjects or records")
         gone |= published - source
     if source is not None and gone & source:

@@ -47,7 +47,7 @@ def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], ob
     with ThreadPoolExecutor(threads(), thread_name_prefix="dptext-hash") as beside:
         compared = [beside.submit(staging.require, shard) for shard in staged.shards]
         if staging.shelf.remote:
-            wait(compared)  # whoever compares them fetches them
+            wait(compared)  # anyone who compares them fetches them
         try:
             verdicts = evaluate(candidate, seen)
         finally:

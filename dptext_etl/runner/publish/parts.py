@@ -148,9 +148,9 @@ class Writer:
 
     @contextmanager
     def elsewhere(self) -> Iterator[Path]:
-        """Make a folder where other machines draft parts, for the block; drafts that nobody takes go with it.
+        """Make a folder where other machines draft parts, for the block; drafts that no one takes go with it.
 
-        It stands beside the drafts of this process, so that an attempt that outlives the block leaves nothing in them.
+        It is next to the drafts of this process, so that an attempt that outlives the block leaves nothing in them.
 
         Raises:
             InputError: There is no room or no access.

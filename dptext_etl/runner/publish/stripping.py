@@ -1,7 +1,7 @@
 """Remove possible raw text from the staging folder of a run that a gate stopped.
 
 A gate that failed has found a defect, so staged texts may be raw. They are removed at once. Ids, kept columns, draw
-counts, records and the texts of canary rows stay: they show the failure, and hold nobody's text.
+counts, records and the texts of canary rows stay: they show the failure, and hold no one's text.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ class Attempt:
             accept_lower_cap: Lower the pinned cap to that of the policy.
 
         Raises:
-            PolicyError: The run cannot have these places, or a post-processing may have learnt from its records.
+            PolicyError: The run cannot have these places, or a post-processing may have learned from its records.
             KeyReferenceError: There is no such key, or a key from documents would be used for publication.
         """
         require_provenance(policy)
@@ -157,7 +157,7 @@ def refuse_other_rows(wanted: int, seen: int) -> None:
     if seen != wanted:
         then = "more" if seen > wanted else str(seen)
         msg = f"the source changed while it was read: {wanted} rows were checked, then there were {then}"
-        raise InputError(msg, "run again when nobody writes to it; what is charged is not charged twice")
+        raise InputError(msg, "run again when no one writes to it; what is charged is not charged twice")
 
 
 def row_counts(total: int, wanted: int, said: Mapping[str, int], staged: list[StagedShard]) -> dict[str, int]:

@@ -33,7 +33,7 @@ class StagedShard:
         recomputed: Canary rows that were computed twice (`rows`), that agree (`equal`), and that got the release of
             another text (`moved`), by column.
         tag: What names the files of one attempt; empty where attempts cannot meet.
-        post: What post-processing made of it: `sha256` of the file beside it, `chains` by column, how many texts
+        post: What post-processing made of it: `sha256` of the file next to it, `chains` by column, how many texts
             a model `failed` on, by column, and `copies` among its results, as above; none where nothing is
             post-processed, or before it was.
     """

@@ -1,4 +1,4 @@
-"""Post-process a committed shard: rewrite released texts, stage the results beside them, record their digests.
+"""Post-process a committed shard: rewrite released texts, stage the results next to them, record their digests.
 
 It comes after the commit, so that what is released is fixed before anything is made of it, and before the gates, which
 judge both. Every step can be repeated. What an earlier attempt staged or recorded is served and never computed again

@@ -226,7 +226,7 @@ class Shards:
             self._checkpoint("staged", index)
             return self.turns.take("commit", index, lambda: self._first(reserved, index, inputs, staged, ready))
         except StoppedError:
-            self.staging.discard(index)  # nobody has compared it with what is committed
+            self.staging.discard(index)  # no one has compared it with what is committed
             raise
 
     def _saved(self, index: int, done: Computed, inputs: str) -> StagedShard:

@@ -31,7 +31,7 @@ class Examined(Generic[Rows]):
         wanted: Rows that the run takes; fewer where an incremental run finds some published.
         base: Digest of the manifest that an incremental run adds to, or None.
         first: Number of the first shard; an incremental run counts on, so that its canary rows are new, too.
-        shards: How many shards there are, where somebody has counted them already.
+        shards: How many shards there are, where someone has counted them already.
     """
 
     table: Table[Rows]

@@ -1,6 +1,6 @@
 """Guess the roles of columns from their names and types alone: no cell is read, and no parameter follows from one.
 
-A role that somebody names is not guessed.
+A role that someone names is not guessed.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ class Files:
             columns: The columns that a run reads.
 
         Raises:
-            InputError: A column is missing in a file, has another type, or is there beside those of the first.
+            InputError: A column is missing in a file, has another type, or is there next to those of the first.
         """
         if self.format not in {"parquet", "csv"} or len(self.paths) < 2:
             return

@@ -13,8 +13,8 @@ VACUOUS = 30
 
 ASSUMES = {
     "PRF": "the secret key is secret, and HMAC-SHA256 and ChaCha20 look random without it",
-    "TRUSTED_IDS": "record ids are given inside your boundary; nobody outside can have a text released under an id",
-    "NO_CRASH_CHANNEL": "whether a process crashed tells nothing",
+    "TRUSTED_IDS": "record ids are given inside your boundary; no one outside can have a text released under an id",
+    "NO_CRASH_CHANNEL": "whether a process crashed reveals nothing",
     "UNIQUE_IDS": "no two rows share an id and a text",
     "SCORES_LOCAL": "a model scores every row from its own text alone",
     "IDEAL_LAPLACE": "noise on a fine grid stands for a continuous density",
@@ -248,8 +248,8 @@ def _verify(found: dict[str, Any]) -> Section:
     return Section(
         "How to verify it",
         (
-            "Whoever has the published files can compute their SHA-256 and compare them with the manifest.",
-            "Whoever has the policy, its key and its ledger can run these; none reads a raw text.",
+            "Anyone who has the published files can compute their SHA-256 and compare them with the manifest.",
+            "Anyone who has the policy, its key and its ledger can run these; none reads a raw text.",
         ),
         commands=(
             f"dptext check {found['sink']} --policy POLICY      # gates, files, charges",

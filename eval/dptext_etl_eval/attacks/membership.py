@@ -1,8 +1,8 @@
 """Test guesses without a key: say whether a text is among the texts behind a release.
 
-Whoever has the key can test a guess with certainty (docs/spec/privacy.md#key-sensitivity). This attacker has none. Half
-of the rows are released, the attacker sees all of these releases without ids, and guesses about the raw texts of both
-halves.
+Anyone who has the key can test a guess with certainty (docs/spec/privacy.md#key-sensitivity). This attacker has none.
+Half of the rows are released, the attacker sees all of these releases without ids, and guesses about the raw texts of
+both halves.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class Query(Attack):
     says: ClassVar[str] = (
         "The attacker gets N independent answers for a word and takes the most frequent one. The figure looks at "
         f"the mechanism and at most {WORDS} public words alone, not at the texts. A release answers equal queries "
-        "equally; but whoever may submit one text under many ids gets independent answers. Blind is a guess among "
+        "equally; but anyone who may submit one text under many ids gets independent answers. Blind is a guess among "
         "the words that are asked."
     )
     knows: ClassVar[str] = "nothing but answers; and a way to have one text released under many ids"

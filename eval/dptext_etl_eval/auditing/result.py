@@ -50,7 +50,7 @@ class Audit:
         claim: Declared loss of one draw between any two words that the guarantee compares; None where none is finite.
         charged: What the ledger's tight component takes, at most `claim`.
         stored: The exact parameter as the stored table states it; None where it states none.
-        certificate: What its integers realise; None where there is no finite table.
+        certificate: What its integers realize; None where there is no finite table.
         trials: Bounds from below.
         largest: The largest loss that the trials can refute.
         note: Parts of the audit that do not apply or show nothing, with the reason.

@@ -1,7 +1,7 @@
 """Test a release: count how often an event occurs under each of two public inputs, through the code that releases.
 
 The event is chosen on separate draws (the pilot), so that counting it on other draws is a fair test. Other trials
-compare two draws that should be independent: of neighbouring positions, of two records, of two keys, columns or
+compare two draws that should be independent: of neighboring positions, of two records, of two keys, columns or
 releases, of two passes. Draws that repeat each other would show whether two texts are equal, which no finite epsilon
 allows (docs/spec/privacy.md#shared-samples).
 """

@@ -103,7 +103,7 @@ def _of_tables(
 
     missing = [name for name, value in (("RELEASED", released), ("--id", key), ("--text", text)) if value is None]
     if released is None or key is None or text is None:
-        raise InputError(f"missing beside a raw table: {', '.join(missing)}", f"write, for example, `{EXAMPLE}`")
+        raise InputError(f"missing next to a raw table: {', '.join(missing)}", f"write, for example, `{EXAMPLE}`")
     refuse_published(out, released)
     frame, cost = claimed(released, given["released_text"] or text)
     return text, join(table(raw), frame, id=key, text=text, **given), cost

@@ -32,7 +32,7 @@ class Downstream(Metric):
             for score in scores(
                 crossed(pairs, LABEL, train=RELEASED, test=test),
                 raw,
-                f"{{figure}}, learnt from released texts, tested on {test} texts",
+                f"{{figure}}, learned from released texts, tested on {test} texts",
                 pairs.subject,
             )
         ]

@@ -1,4 +1,4 @@
-"""Compute PP+: the percentage points that a classifier of the labels is better than somebody who does not look.
+"""Compute PP+: the percentage points that a classifier of the labels is better than someone who does not look.
 
 Papers 000 and 001 print it in hundredths of a point above the most frequent label. They take F1 of the positive class,
 or micro-F1, and 001 takes the baseline of another figure than the score (docs/spec/privacy.md#known-relative-gain).
@@ -24,7 +24,7 @@ class PointsAboveGuessing(Metric):
 
     title: ClassVar[str] = "PP+: points above not looking"
     says: ClassVar[str] = (
-        "Percentage points by which the classifier that learnt from released texts beats somebody who does not look, "
+        "Percentage points by which the classifier that learned from released texts beats someone who does not look, "
         "on raw texts and by the same figure on both sides (papers 000 and 001 print hundredths of a point). Below 0 "
         "the release is worse than no release."
     )

@@ -1,7 +1,7 @@
 """Compute the relative gain: the share of use that a release keeps, less the share of success left to an attacker.
 
 Specification: docs/spec/privacy.md#relative-gain. Papers 000 and 001 define it differently; both are given, by
-macro-F1. It is not defined where raw texts do not beat somebody who does not look.
+macro-F1. It is not defined where raw texts do not beat someone who does not look.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def _use(metrics: Sequence[Measured]) -> Iterator[str]:
         return
     says = (
         f"A classifier that learns from the release reaches macro-F1 {score.value:.2f} on raw texts. It reaches "
-        f"{score.raw:.2f} if it learns from raw texts, and somebody who does not look gets {score.blind:.2f}."
+        f"{score.raw:.2f} if it learns from raw texts, and someone who does not look gets {score.blind:.2f}."
     )
     low = score.interval[0] if score.interval else score.value
     yield says if low > score.blind else f"{says} The release brought nothing for these labels."

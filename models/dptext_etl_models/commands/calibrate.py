@@ -49,7 +49,7 @@ def calibrate(
 ) -> None:
     """Estimate (mean, mean + 4 standard deviations) of a model's scores on public text, and write them to a file.
 
-    The corpus must be public: a range from the texts that are privatised would disclose something about them, and no
+    The corpus must be public: a range from the texts that are privatized would disclose something about them, and no
     ledger would account for it. A mechanism takes the file as `clip`; it finds a file in the model's folder by itself.
 
     With --latent, the command chooses the clip of dpbart's latents from the spread of their values (paper 003,
@@ -73,7 +73,7 @@ def calibrate(
     if out is None and not place.is_dir():
         raise PolicyError("there is no place to write the range: the model is not a folder", "name a file with --out")
     path = place / CLIP_FILE if place.is_dir() else place
-    terminal.note("this command assumes that the corpus is public: never calibrate on texts that you privatise")
+    terminal.note("this command assumes that the corpus is public: never calibrate on texts that you privatize")
     every = max(1, texts // 10)
 
     def told(done: int, total: int) -> None:

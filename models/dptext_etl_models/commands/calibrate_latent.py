@@ -52,7 +52,7 @@ def calibrate_latent(
     if out is None and not place.is_dir():
         raise PolicyError("there is no place to write the clip: the model is not a folder", "name a file with --out")
     path = place / FILE if place.is_dir() else place
-    terminal.note("this command assumes that the corpus is public: never calibrate on texts that you privatise")
+    terminal.note("this command assumes that the corpus is public: never calibrate on texts that you privatize")
     public = Corpus(corpus, column=column)
     base = Base.load(model, revision)
     drawn = public_texts([public], length - 2, texts, seed=1)

@@ -14,7 +14,7 @@ import typer
 from dptext_etl.cli.command import Command, epilog
 from dptext_etl_models.commands import training as commands
 
-app = typer.Typer(no_args_is_help=True, help="Train models on public text; never on texts that are privatised.")
+app = typer.Typer(no_args_is_help=True, help="Train models on public text; never on texts that are privatized.")
 
 
 @app.callback()

@@ -1,7 +1,7 @@
 """Find the public range that a model's scores are clipped to: from a paper, or from a file of `dptext calibrate`.
 
 The guarantee holds for any range that is fixed before the data is seen (docs/spec/privacy.md#arbitrary-scores); a good
-range wastes less of epsilon. A range from the texts that are privatised would be a release of its own
+range wastes less of epsilon. A range from the texts that are privatized would be a release of its own
 (docs/spec/privacy.md#public-parameters; paper 000 does this with SST-2). So every range here is a public input, which
 comes from a paper or from a file that names its public corpus.
 """
@@ -35,7 +35,7 @@ PAPERS: Mapping[str, Clip] = {
 
 Paper 000 and its code: roberta-base (mean, mean + 4 standard deviations of the logits of 1,000 texts of SST-2),
 ModernBERT-base (its repository), flan-t5-base and GPT-2 fine-tuned on paraphrases (its appendix B); paper 002:
-flan-t5-large. To privatise SST-2, calibrate on other text.
+flan-t5-large. To privatize SST-2, calibrate on other text.
 """
 
 

@@ -239,7 +239,7 @@ def once(
 
     Args:
         kind: Name of what `read` returns.
-        settings: What else it depends on beside the files.
+        settings: What else it depends on next to the files.
         files: The model's files, by role.
         read: Reads a folder and returns the model (`opened`).
         tokens_only: Leave out the weights.
@@ -311,4 +311,4 @@ def _hashed(path: Path) -> Artifact:
 
 @lru_cache(maxsize=256)
 def _opened(path: str, size: int, modified: int) -> Artifact:  # noqa: ARG001
-    return Artifact.open(path, provenance="public, as declared by whoever named the model", licence="see its card")
+    return Artifact.open(path, provenance="public, as declared by anyone who named the model", licence="see its card")

@@ -33,7 +33,7 @@ class DPMLM(PlusMinusMechanism):
 
     Attributes:
         variant: "plain" replaces every word (algorithms 1 and 2); "plusminus" also deletes and adds words (3).
-        alpha: Weight of the model's score beside the similarity of words (appendix A; 0.003 in the paper).
+        alpha: Weight of the model's score next to the similarity of words (appendix A; 0.003 in the paper).
         antonyms: Path of NLTK's wordnet.zip; antonyms of a word get the lowest score in its place; faithful mode only.
 
     Example:

@@ -65,7 +65,7 @@ class Estimate:
         return {
             "method": f"mean, mean + {self.deviations:g} standard deviations",
             "kind": self.kind,
-            "provenance": "public, as declared by whoever ran dptext calibrate",
+            "provenance": "public, as declared by anyone who ran dptext calibrate",
             "corpus": dict(corpora),
             "texts": self.texts,
             "scores": self.moments.count,

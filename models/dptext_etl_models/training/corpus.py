@@ -1,6 +1,6 @@
 """Read public corpora as streams of texts, and hold some texts out for evaluation.
 
-A corpus is public text that belongs to nobody's release (docs/spec/privacy.md#public-parameters). The hash of a text
+A corpus is public text that belongs to no one's release (docs/spec/privacy.md#public-parameters). The hash of a text
 decides whether it is held out, so every command and every machine holds out the same texts.
 """
 

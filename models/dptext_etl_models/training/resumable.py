@@ -1,6 +1,6 @@
 """Run a training loop that can be stopped and resumed: steps, schedule, checkpoints, progress.
 
-The loss of a step depends on the step's number alone, and checkpoints hold the weights and the optimiser's state. So a
+The loss of a step depends on the step's number alone, and checkpoints hold the weights and the optimizer's state. So a
 resumed training ends with the same weights as one that was never stopped. Checkpoints are safetensors files; nothing is
 unpickled.
 """
@@ -111,7 +111,7 @@ class Checkpoint:
 
         Args:
             model: Model whose trainable weights are saved.
-            optimiser: Optimiser whose moments are saved.
+            optimiser: Optimizer whose moments are saved.
             step: Steps done.
             seconds: Seconds used so far.
         """

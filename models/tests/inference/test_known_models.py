@@ -61,7 +61,7 @@ def test_tokens_are_those_of_transformers(files):
     assert sorted(usual.all_special_ids) == made.all_special_ids
     for name in ("mask_token_id", "pad_token_id", "sep_token_id", "unk_token_id"):
         assert getattr(made, name) == getattr(usual, name)
-    usual.backend_tokenizer.no_truncation()  # whoever pads or cuts says so again with every call
+    usual.backend_tokenizer.no_truncation()  # anyone who pads or cuts says so again with every call
     usual.backend_tokenizer.no_padding()
     assert made.backend_tokenizer.to_str() == usual.backend_tokenizer.to_str()
     ours, theirs = MaskedVocabulary(made), MaskedVocabulary(usual)

@@ -14,7 +14,7 @@ from tests.computing import PRECISE, settle
 pytest.importorskip("torch")
 
 WORDS = (
-    "the good film about a doctor and his very old town is what it says on the tin because nobody saw it".split()  # noqa: SIM905
+    "the good film about a doctor and his very old town is what it says on the tin because no one saw it".split()  # noqa: SIM905
 )
 TEXT = " ".join((WORDS * 20)[:400])
 CASES = {

@@ -86,7 +86,7 @@ def test_a_second_run_serves_what_was_recorded(rewriting):
     before = published(rewriting)
     assert rewriting.run(column=columns(rewriting, keep_intermediate=True)).version == 2
     assert published(rewriting)["review"].equals(before["review"])
-    assert rewriting.again.got == [], "what is kept beside needs no other text"
+    assert rewriting.again.got == [], "what is kept next to needs no other text"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_only_what_learnt_from_public_texts_is_free(rewriting):
             run(policy)
         return str(caught.value)
 
-    assert "nobody declares it" in refused(None)
+    assert "no one declares it" in refused(None)
     for unit in ({}, {"unit": "record", "subject": None}):
         assert "is charged nowhere" in refused("disjoint-records", **unit)
     assert not (rewriting.folder / "ledger.db").exists(), "nothing was charged"

@@ -17,7 +17,7 @@ from dptext_etl_models.mechanisms.dpbart import DPBart
 from tests.computing import PRECISE, place_name
 
 FOLDER = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models" / "english-autoencoder"
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the small BART model does not lie beside the tests")
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the small BART model does not lie next to the tests")
 FLOOR = 60.0
 
 

@@ -16,7 +16,7 @@ from dptext_etl.embeddings import WordVectors
 from dptext_etl.errors import ArtifactError
 
 FOLDER = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models" / "english-encoder"
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the small encoder does not lie beside the tests")
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the small encoder does not lie next to the tests")
 
 
 @pytest.fixture(scope="module")

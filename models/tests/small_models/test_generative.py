@@ -17,7 +17,7 @@ from models.tests.small_models.kept_words import kept, unseen
 from tests.computing import PRECISE, place_name
 
 ROOM = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models"
-pytestmark = pytest.mark.skipif(not ROOM.is_dir(), reason="the small models do not lie beside the tests")
+pytestmark = pytest.mark.skipif(not ROOM.is_dir(), reason="the small models do not lie next to the tests")
 MODELS = {"english-denoiser": DPPrompt, "english-paraphraser": DPParaphrase}
 ROWS = 24
 

@@ -15,7 +15,7 @@ from dptext_etl_models.mechanisms.adept import Adept
 from models.tests.small_models.kept_words import share, unseen
 
 FOLDER = Path(__file__).resolve().parents[3] / "models" / "dptext_etl_models" / "english-lstm"
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the small LSTM does not lie beside the tests")
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the small LSTM does not lie next to the tests")
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from dptext_etl_models.training.masked.masked_lm import FACTS
 
 ROOT = Path(__file__).resolve().parents[3]
 FOLDER = ROOT / "models" / "dptext_etl_models" / "english-small"
-pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the small masked model does not lie beside the tests")
+pytestmark = pytest.mark.skipif(not FOLDER.is_dir(), reason="the small masked model does not lie next to the tests")
 
 
 @pytest.fixture(scope="module")

@@ -30,14 +30,14 @@ def encoder(
     most: Annotated[int, typer.Option(min=1, help="Pairs of one file, at most.")] = 120_000,
     steps: Annotated[int | None, typer.Option(min=1, help="Number of steps, 512 pairs each.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Of the choice and the order of pairs.")] = 0,
-    licence: Annotated[str, typer.Option(metavar="WORDS", help="Terms of the texts' licence.")] = "that of the sources",
+    licence: Annotated[str, typer.Option(metavar="WORDS", help="Terms of the texts' license.")] = "that of the sources",
     as_json: Json = False,
 ) -> None:
     """Learn word vectors for `dptext corpus build --vectors` from public texts that stand side by side.
 
     No labels are needed: sentences that follow each other, and turns of one dialogue, mostly speak of the same thing.
     The encoder of a corpus, which sums such vectors, then puts together what belongs together. Says how many held-out
-    texts find their partner among 500, before and after. Never give it texts that you privatise.
+    texts find their partner among 500, before and after. Never give it texts that you privatize.
     """
     from dataclasses import asdict, replace
 

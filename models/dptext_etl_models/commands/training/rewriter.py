@@ -15,7 +15,7 @@ KEYS = ("out", "training_provenance", "mechanism", "stages")
 
 def rewriter(
     *,
-    policy: Annotated[Path, typer.Option(metavar="FILE", help="The policy whose mechanism privatises the texts.")],
+    policy: Annotated[Path, typer.Option(metavar="FILE", help="The policy whose mechanism privatizes the texts.")],
     corpus: Annotated[
         list[str], typer.Option(metavar="PATH[=SHARE]", help="Parquet file of PUBLIC texts; repeat as needed.")
     ],
@@ -51,7 +51,7 @@ def rewriter(
     every: Annotated[int, typer.Option(min=1, help="Steps between checkpoints.")] = 500,
     as_json: Json = False,
 ) -> None:
-    """Privatise public texts by a policy's mechanism, and fine-tune a model that writes the originals from them.
+    """Privatize public texts by a policy's mechanism, and fine-tune a model that writes the originals from them.
 
     The texts of --corpus must be public. training.json says whose texts made the model, because rewriting again is
     free only if none of them is a protected record. The policy's key is not used.
@@ -80,7 +80,7 @@ def rewriter(
         settings,
         also=training.InDomain(further, provenance),
         listener=report.tell,
-        drawn=lambda done, total: terminal.note(f"privatised {done:,} of {total:,} public texts"),
+        drawn=lambda done, total: terminal.note(f"privatized {done:,} of {total:,} public texts"),
         every=every,
     )
     shown = {"out": str(out), **{name: facts[name] for name in KEYS[1:]}}

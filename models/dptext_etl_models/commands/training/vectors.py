@@ -28,7 +28,7 @@ def vectors(
 ) -> None:
     """Move public word vectors so that synonyms come near and antonyms part (counter-fitting).
 
-    Vectors that are learnt from text alone have "bad" beside "good". The words and their order stay, so whatever is
+    Vectors that are learned from text alone have "bad" next to "good". The words and their order stay, so whatever is
     public about the vocabulary stays public. The new file is another artifact: a policy names it, and its releases have
     another configuration hash.
     """
@@ -50,7 +50,7 @@ def vectors(
     facts = {
         "scale": repr(scale),
         "provenance": f"counter-fitted by dptext_etl.training.words.counter_fitting from {held.artifact.provenance}",
-        "licence": f"{held.artifact.licence}; pairs of words from WordNet under its own licence",
+        "licence": f"{held.artifact.licence}; pairs of words from WordNet under its own license",
         "base": held.artifact.sha256,
         "wordnet": {path.stem: sha256_file(path) for path in sorted(wordnet.glob("s*_relations.parquet"))},
         "settings": {name: repr(value) for name, value in asdict(settings).items()},

@@ -52,7 +52,7 @@ def _opposites(path: Path) -> dict[str, set[str]]:
         for letter, part in _PARTS.items():
             with archive.open(f"wordnet/data.{part}") as lines:
                 for line in lines:
-                    if not line.startswith(b" "):  # lines of the licence begin with a blank
+                    if not line.startswith(b" "):  # lines of the license begin with a blank
                         place = (letter, line[:8].decode())
                         words[place], found = _synset(line.decode("utf-8").split(" | ")[0].split())
                         pointers.extend((place, *pointer) for pointer in found)

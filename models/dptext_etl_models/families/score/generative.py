@@ -55,9 +55,9 @@ class GenerativeMechanism(ScoreMechanism):
         l_max: Number of draws of every text, the end included: a constant for all texts.
         template: The prompt, which holds "{text}" once. It is configuration, never data.
         input_limit: Largest number of tokens of a prompt; longer texts are cut. None takes the room that the model has
-            beside the answer, at most `default_limit`.
-        allow_list: A public file with a JSON list of token ids that can be drawn beside the end; None allows all tokens
-            that the model scores.
+            next to the answer, at most `default_limit`.
+        allow_list: A public file with a JSON list of token ids that can be drawn next to the end; None allows all
+            tokens that the model scores.
     """
 
     artifact_fields: ClassVar[frozenset[str]] = ScoreMechanism.artifact_fields | {"allow_list"}
@@ -114,7 +114,7 @@ class GenerativeMechanism(ScoreMechanism):
     def refundable(self) -> bool:
         """Return True: the answer itself shows the number of its draws (docs/spec/privacy.md#generative-expost).
 
-        A divided budget is charged whole: what the draws took of it is known to nobody.
+        A divided budget is charged whole: what the draws took of it is known to no one.
         """
         return self.allocation is None
 
@@ -294,7 +294,7 @@ class GenerativeMechanism(ScoreMechanism):
         if self.input_limit is None:
             return self.default_limit if most is None else min(self.default_limit, most)
         if most is not None and self.input_limit > most:
-            raise PolicyError(f"input_limit is {self.input_limit}; this model takes {most} beside the answer")
+            raise PolicyError(f"input_limit is {self.input_limit}; this model takes {most} next to the answer")
         return self.input_limit
 
     @cached_property

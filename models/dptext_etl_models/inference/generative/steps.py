@@ -132,7 +132,7 @@ class Generation:
 
         Args:
             prompts: One per text.
-            listener: Told how far it is.
+            listener: Revealed how far it is.
         """
         report = _Report(int((~self._ended).sum()), listener)
         for bucket, members in self._buckets(prompts):

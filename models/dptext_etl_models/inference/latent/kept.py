@@ -18,7 +18,7 @@ from dptext_etl.errors import ArtifactError
 FILE = "dptext_kept.json"
 KIND = "dptext-kept/1"
 
-_HINT = "`dptext train dpbart-prune` writes it beside the weights that belong to it"
+_HINT = "`dptext train dpbart-prune` writes it next to the weights that belong to it"
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Kept:
 
 
 def write_kept(folder: Path, columns: Sequence[int], width: int, stage: int, **more: Any) -> Path:
-    """Write the file beside the weights that were trained with these columns.
+    """Write the file next to the weights that were trained with these columns.
 
     Args:
         folder: Folder with model.safetensors.

@@ -77,7 +77,7 @@ class Adjustment(NamedTuple):
     """An adjustment of scores before they are clipped.
 
     Attributes:
-        likeness: Weight of the model's clipped scores beside the similarity of words, or None to use scores alone
+        likeness: Weight of the model's clipped scores next to the similarity of words, or None to use scores alone
             (appendix A of the paper, bounded: docs/spec/privacy.md#dpmlm-appendix-a).
         excluded: Outputs that get the lowest score in the place of a word (the paper's filter of antonyms).
     """

@@ -1,7 +1,7 @@
 """Queue the rows of texts by shape, and answer with the scores of batches, several under way at a time.
 
 The next batch takes the shape with the most waiting rows, so that few dummies are computed. Answers come in the order
-in which batches were begun, whichever is ready first. A row that cannot be scored fails alone.
+in which batches were begun, the one that is ready first. A row that cannot be scored fails alone.
 """
 
 from __future__ import annotations

@@ -173,7 +173,7 @@ def draw(
     """Draw every position of every text.
 
     Where the scorer fails on texts as a whole, they are drawn again in halves, down to the text that it fails on: that
-    one alone is uniform. A draw takes the same integers of its record's stream whoever is scored beside it.
+    one alone is uniform. A draw takes the same integers of its record's stream no matter what is scored next to it.
 
     Args:
         scorer: Scorer of positions.

@@ -1,7 +1,7 @@
 """Spoil public texts in many ways, so that a model that writes them anew learns to copy, to repair and to paraphrase.
 
 What a spoilt text and its original have in common is what a paraphrase keeps: most words that carry meaning, or near
-neighbours of them. Texts of random words, which are not spoilt, teach the model to copy names that it never saw.
+neighbors of them. Texts of random words, which are not spoilt, teach the model to copy names that it never saw.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Recipe:
     Attributes:
         copied: Share of texts that keep all their words.
         random: Share of texts that are random words, and are copied.
-        bare: Share of texts that lose their punctuation and capitals, beside all spoilt ones.
-        near: Rate of words that become a near neighbour.
+        bare: Share of texts that lose their punctuation and capitals, next to all spoilt ones.
+        near: Rate of words that become a near neighbor.
         other: Rate of words that become a random word.
         frequent: Rate of frequent words that are dropped.
         dropped: Rate of other words that are dropped.

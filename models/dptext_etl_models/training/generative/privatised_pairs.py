@@ -1,7 +1,7 @@
-"""Privatise public texts by a mechanism, so that a rewriter learns to write them anew (paper 002, section 3).
+"""Privatize public texts by a mechanism, so that a rewriter learns to write them anew (paper 002, section 3).
 
 The key is thrown away: a policy's own key would draw, for equal ids and texts, what a release draws. Pairs are kept
-beside the checkpoint until the training ends, because nobody can draw them again.
+next to the checkpoint until the training ends, because no one can draw them again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dptext_etl_models.training.token_rows import public_texts, short_texts
 
 HELD = 256
 """Held-out texts whose pairs are scored before and after a training."""
-_CHUNK = 500  # texts that are privatised between two reports
+_CHUNK = 500  # texts that are privatized between two reports
 
 
 def made(
@@ -36,10 +36,10 @@ def made(
     seed: int,
     progress: Callable[[int, int], None] | None = None,
 ) -> SentencePairs:
-    """Return pairs of a privatised public text and the text, those of an earlier attempt if they are there.
+    """Return pairs of a privatized public text and the text, those of an earlier attempt if they are there.
 
     Args:
-        mechanism: The mechanism that privatises.
+        mechanism: The mechanism that privatizes.
         corpora: Public texts.
         path: File of the pairs.
         identity: Hash of everything that decides about them; those of another one are made anew.
@@ -49,7 +49,7 @@ def made(
         progress: Called with the number of texts done and the number of all texts.
 
     Raises:
-        InputError: The corpora hold no text, or none is left after it is privatised.
+        InputError: The corpora hold no text, or none is left after it is privatized.
         PolicyError: The mechanism's model fails on public texts.
     """
     import pyarrow.parquet as pq

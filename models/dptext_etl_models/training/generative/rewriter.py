@@ -1,7 +1,7 @@
 """Fine-tune an encoder-decoder on pairs (M(c), c) of public texts c, so that it writes released texts anew.
 
 Paper 002 (section 3) tunes Flan-T5-large for one epoch at rate 5e-5 on 100,000 texts of C4 that a mechanism has
-privatised: T. Further pairs of public texts of the data's own field make T++. What T does to a released text is
+privatized: T. Further pairs of public texts of the data's own field make T++. What T does to a released text is
 post-processing, and costs nothing, exactly if nothing of T depends on a protected record
 (docs/spec/privacy.md#rewrite-again); `training.json` therefore says whose texts T was trained on.
 """
@@ -90,7 +90,7 @@ class Examples(paraphraser.Examples):
     """Turn pairs into what an encoder reads and a decoder writes.
 
     Args:
-        pairs: Pairs of a privatised text and the text.
+        pairs: Pairs of a privatized text and the text.
         prompts: Encoder of texts to prompts.
         answers: Encoder of texts to tokens.
         marks: Token ids that start the decoder, end an answer, and pad a row.
@@ -140,7 +140,7 @@ def train(
         settings: Prompt, sizes and schedule of the training.
         also: Further texts of the data's own field; None stops at T.
         listener: Called with the progress of the training.
-        drawn: Called with the number of texts that are privatised and the number of all texts.
+        drawn: Called with the number of texts that are privatized and the number of all texts.
         every: Steps between checkpoints.
 
     Returns:

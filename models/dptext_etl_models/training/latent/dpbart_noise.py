@@ -91,7 +91,7 @@ def train(
         texts: Public texts.
         settings: Budget, sizes and schedule of the training.
         folder: Output folder for the model, `dptext_kept.json` and the checkpoints.
-        facts: Facts about the corpus, written beside the model.
+        facts: Facts about the corpus, written next to the model.
         every: Steps between checkpoints.
         listener: Called with the progress.
 

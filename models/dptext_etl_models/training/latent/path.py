@@ -2,7 +2,7 @@
 
 These are the steps of the mechanism (`families/latent/latent.py`). The encoder sees its own padding mask. The decoder
 sees all positions, because a mask would disclose the length. Pruned columns are exact zeros. The noise here comes from
-torch: the texts are public and nothing is released, so nobody's privacy depends on it
+torch: the texts are public and nothing is released, so no one's privacy depends on it
 (docs/spec/privacy.md#noise-on-cpu, docs/spec/privacy.md#dpbart).
 """
 

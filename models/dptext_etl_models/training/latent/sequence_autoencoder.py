@@ -154,7 +154,7 @@ def train(
         texts: Public texts; they are cut after `settings.length` tokens.
         settings: Sizes and schedule of the training.
         folder: Output folder; the model (config.json, model.safetensors, tokenizer) is written after every checkpoint.
-        facts: Facts about the corpus, written beside the model.
+        facts: Facts about the corpus, written next to the model.
         every: Steps between checkpoints.
         listener: Called with the progress.
 

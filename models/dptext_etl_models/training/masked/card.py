@@ -15,7 +15,7 @@ from dptext_etl_models.training.masked.masked_lm import FACTS, Held
 
 CARD = "README.md"
 WEIGHTS = "model.safetensors"
-LICENCE = "The licence of the weights follows from that of the corpora."
+LICENCE = "The license of the weights follows from that of the corpora."
 _CALIBRATED = 500  # held-out texts
 _DEVIATIONS = 7.0
 """Upper end of the range, in standard deviations above the mean. Scores of these models have a long upper tail, because
@@ -29,7 +29,7 @@ def finish(out: Path, held: Held, *, licence: str | None = None, pieces: int = 3
     Args:
         out: Folder of the model.
         held: The corpora of the training.
-        licence: Paragraph for the card about the terms of the corpora's licences.
+        licence: Paragraph for the card about the terms of the corpora's licenses.
         pieces: Sequences of sentences to evaluate per corpus.
 
     Returns:

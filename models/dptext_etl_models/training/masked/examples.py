@@ -111,7 +111,7 @@ def drawable(tokenizer: Tokenizer) -> npt.NDArray[np.bool_]:
 
 
 def segment(texts: Sequence[str], tokenizer: Tokenizer, whole: npt.NDArray[np.bool_]) -> list[Words]:
-    """Tokenise texts and find their words.
+    """Tokenize texts and find their words.
 
     Args:
         texts: Clean texts.

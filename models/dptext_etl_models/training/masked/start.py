@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import RobertaConfig, RobertaForMaskedLM
 
-_LENGTH = 2.0  # length of an embedding; much longer than a step of the optimiser
+_LENGTH = 2.0  # length of an embedding; much longer than a step of the optimizer
 _SHARP = 0.5  # approximate standard deviation of the initial scores
 _RARE = 0.5  # count of an entry that never occurs
 
@@ -82,7 +82,7 @@ def _sinusoids(weight: torch.Tensor, first: int, size: float) -> None:
 
 
 def write_vectors(weight: torch.Tensor, tokenizer: Tokenizer, length: float) -> None:
-    """Write centred word vectors of equal length into the embeddings of the words that have a vector.
+    """Write centered word vectors of equal length into the embeddings of the words that have a vector.
 
     Args:
         weight: Embeddings, shape (entries, width); coordinates beyond those of a vector stay.

@@ -32,7 +32,7 @@ class Settings:
 
     Attributes:
         steps: Number of steps.
-        batch: Pairs of a step; each text is told from so many partners.
+        batch: Pairs of a step; each text is revealed from so many partners.
         temperature: Cosines are divided by it.
         rate: Learning rate of Adam at the start; it falls to 0 in a straight line.
         seed: Of the order of pairs.
@@ -54,7 +54,7 @@ def fit(
         vectors: The vectors to begin with.
         pairs: Numbers of the words of texts that stand side by side.
         settings: Numbers.
-        progress: Is told the loss now and then.
+        progress: Is revealed the loss now and then.
     """
     import torch
 

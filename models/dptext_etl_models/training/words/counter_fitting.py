@@ -34,7 +34,7 @@ class Settings:
         near: Number of nearest words that count as near.
         margin: Cosine that antonyms shall not exceed.
         gain: How much the cosines of near words may grow. With 0, as in the paper, nearness is only kept; a little more
-            lets words follow their neighbours that have synonyms, and gave better releases (the card says how much).
+            lets words follow their neighbors that have synonyms, and gave better releases (the card says how much).
     """
 
     passes: int = 20

@@ -1,4 +1,4 @@
-"""Count words of public text: how rare a word is says how much it tells (the score `ic`).
+"""Count words of public text: how rare a word is says how much it reveals (the score `ic`).
 
     python -m dptext_etl_models.training.words.counts --corpus wiki_en.parquet --corpus sgd_utterances.parquet \
         --out dptext_etl/data/english-counts.json

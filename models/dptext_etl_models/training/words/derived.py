@@ -1,4 +1,4 @@
-"""Build the cache entries that ship in the package beside the word vectors, because computing them takes seconds.
+"""Build the cache entries that ship in the package next to the word vectors, because computing them takes seconds.
 
     python -m dptext_etl_models.training.words.derived
 

@@ -1,4 +1,4 @@
-"""Train the small tagger of word classes that comes with the library, from public text that NLTK's tagger labelled.
+"""Train the small tagger of word classes that comes with the library, from public text that NLTK's tagger labeled.
 
 The paper takes NLTK's tagger, whose weights a user downloads (6 MB). Ours is a stand-in, so that scores of words need
 no download: an averaged perceptron of NLTK's kind with eight classes, as small as they allow. Its labels are those of

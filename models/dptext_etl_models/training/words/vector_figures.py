@@ -26,7 +26,7 @@ def figures(path: Path, data: Path) -> str:
 
     Args:
         path: A grid file.
-        data: Folder of `word_lists`, `word_vectors` and labelled data sets; missing ones are left out.
+        data: Folder of `word_lists`, `word_vectors` and labeled data sets; missing ones are left out.
     """
     vectors = WordVectors.load(path)
     n, d = vectors.vectors.shape
@@ -41,12 +41,12 @@ def figures(path: Path, data: Path) -> str:
 
 
 def correlation(vectors: WordVectors, path: Path, column: int) -> tuple[float, int]:
-    """Return the Spearman correlation of cosines with human judgements, and the number of pairs of known words.
+    """Return the Spearman correlation of cosines with human judgments, and the number of pairs of known words.
 
     Args:
         vectors: The word vectors.
-        path: Gzipped, tab-separated table with a header: two words first, the judgement in `column`.
-        column: Index of the judgement's column, from 0.
+        path: Gzipped, tab-separated table with a header: two words first, the judgment in `column`.
+        column: Index of the judgment's column, from 0.
     """
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t") for line in file][1:]
@@ -62,7 +62,7 @@ def overlap(vectors: WordVectors, other: WordVectors, k: int = _K) -> tuple[floa
     Args:
         vectors: One set of word vectors.
         other: Another set.
-        k: Number of neighbours per word, at least 1.
+        k: Number of neighbors per word, at least 1.
     """
     common = [word for word in vectors.words if word in other.index]
     first, second = (held.take(common).nearest(slice(None), k, "cosine") for held in (vectors, other))
@@ -71,11 +71,11 @@ def overlap(vectors: WordVectors, other: WordVectors, k: int = _K) -> tuple[floa
 
 
 def recall(vectors: WordVectors, path: Path, k: int = _K) -> tuple[float, int]:
-    """Return the share of published neighbours found among the k nearest by cosine, and the number of lists.
+    """Return the share of published neighbors found among the k nearest by cosine, and the number of lists.
 
     Args:
         vectors: The word vectors.
-        path: Gzipped JSON that maps words to neighbours; neighbours without a vector do not count.
+        path: Gzipped JSON that maps words to neighbors; neighbors without a vector do not count.
         k: Number of nearest words, at least 1.
     """
     with gzip.open(path, "rt", encoding="utf-8") as file:

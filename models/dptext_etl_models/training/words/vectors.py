@@ -1,6 +1,6 @@
 """Train the embedded word vectors on public text: `python -m dptext_etl_models.training.words.vectors --help`.
 
-The vectors are a factorisation of the positive pointwise mutual information of words and their neighbours (Levy,
+The vectors are a factorisation of the positive pointwise mutual information of words and their neighbors (Levy,
 Goldberg and Dagan 2015, "Improving Distributional Similarity with Lessons Learned from Word Embeddings", sections 2 and
 3). Counting is exact, and the factorisation starts from a fixed vector: the same corpus, machine and number of BLAS
 threads give the same bytes.
@@ -41,12 +41,12 @@ class Settings:
     Attributes:
         words: Size of the vocabulary.
         dimensions: Coordinates per vector.
-        contexts: Number of the most frequent words and numbers that count as neighbours.
-        window: Neighbours on either side.
+        contexts: Number of the most frequent words and numbers that count as neighbors.
+        window: Neighbors on either side.
         smoothing: Power of the context counts; below 1 it gives rare contexts less weight.
         shift: Number added to every pointwise mutual information before negative values are set to 0.
         weight: Power of the singular values.
-        capital: Weight of a capitalised occurrence in the choice of the vocabulary; a small one makes names rarer.
+        capital: Weight of a capitalized occurrence in the choice of the vocabulary; a small one makes names rarer.
         seed: Seed of the final rotation.
     """
 
@@ -174,7 +174,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--corpus", type=Path, help="Parquet file with a column `text`")
     parser.add_argument("--out", type=Path, required=True, help="the grid file to write, or to evaluate as it is")
     parser.add_argument("--provenance", default="", help="where the corpus comes from; written into the file")
-    parser.add_argument("--licence", default="", help="what the corpus' licence asks; written into the file")
+    parser.add_argument("--licence", default="", help="what the corpus' license asks; written into the file")
     parser.add_argument("--evaluate", type=Path, metavar="DATA", help="folder of word_lists, word_vectors, imdb, …")
     defaults = asdict(Settings())
     for name, value in defaults.items():
