@@ -66,6 +66,27 @@ def pytest_configure(config):
         os.environ["DPTEXT_MECHANISMS"] = config.getoption("--mechanisms")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item):
+    return (yield from skip_without_the_other_packages())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item):
+    return (yield from skip_without_the_other_packages())
+
+
+def skip_without_the_other_packages():
+    """Skip a test of the core that also needs a package that is not installed."""
+    try:
+        return (yield)
+    except ModuleNotFoundError as exc:
+        package = (exc.name or "").partition(".")[0]
+        if package in {"dptext_etl_models", "dptext_etl_eval"}:
+            pytest.skip(f"{package} is not installed")
+        raise
+
+
 def scope(nodeid):
     """Which tests go to one worker together: those of a server, or those of a file."""
     path, _, test = nodeid.partition("::")

@@ -37,8 +37,8 @@ AT_ONCE = 2**18
 
 NOISE = (
     "its noise has no least probability, so two scales of one word can be distinguished without a bound; divide by "
-    "what is no private text: template = [3, 2, 1] by position, templates and choosing, or first, a first release whose "
-    'words are scored; or take santext, or diffractor with variant "tem", which the text itself may divide'
+    "what is no private text: template = [3, 2, 1] by position, templates and choosing, or first, a first release "
+    'whose words are scored; or take santext, or diffractor with variant "tem", which the text itself may divide'
 )
 """Why the words of a text do not divide the budget of noise, and what is sound."""
 

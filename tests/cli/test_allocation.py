@@ -6,8 +6,6 @@ from dptext_etl.allocation import Allocation
 from dptext_etl.cli.render import divided
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
-from dptext_etl_models.mechanisms.dpbart import DPBart
 
 from .saying import dptext, facts
 
@@ -117,6 +115,9 @@ def test_templates_are_shown_with_the_chance_of_each(capsys):
 
 
 def test_sentences_and_steps_take_the_shares_where_these_are_drawn():
+    from dptext_etl_models.mechanisms.dp_prompt import DPPrompt
+    from dptext_etl_models.mechanisms.dpbart import DPBart
+
     made = DPBart(model="x", n_rec=10, sentences=3, epsilon=600.0, allocation=divided.asked("3,2,1", 600.0))
     found, parts = shown(made, "It rained. We left!")
     assert [item["word"] for item in found["words"]] == ["It rained.", "We left!", ""]

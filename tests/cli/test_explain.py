@@ -10,7 +10,6 @@ from dptext_etl.cli.commands import explain
 from dptext_etl.cli.render import word_facts
 from dptext_etl.device import Computing
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl_models.inference import language_model
 
 from .saying import dptext, facts
 
@@ -139,6 +138,8 @@ MODELS = ["adept", "dp_paraphrase", "dp_prompt", "dpbart", "dpmlm"]
 def test_explain_states_what_a_model_can_tell(name):
     """Offline: the usual models are not here, so a small one stands in, and that is said."""
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    from dptext_etl_models.inference import language_model
+
     found = facts("explain", name)
     assert tuple(found) == explain.KEYS
     small = catalog.load(name).small_model

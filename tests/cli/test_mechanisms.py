@@ -12,7 +12,6 @@ from dptext_etl.cli import parameters
 from dptext_etl.cli.commands import mechanisms
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl_models.inference import language_model
 
 from .saying import dptext, facts
 from .test_explain import MODELS
@@ -36,6 +35,8 @@ def test_mechanisms_lists_variants_classes_and_disclosures():
 def test_mechanisms_says_which_run_here_and_what_the_others_lack(monkeypatch):
     """Nothing is downloaded; a model that is not on this machine is named with the line that brings it."""
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    from dptext_etl_models.inference import language_model
+
     here = {"english-small", "google/flan-t5-base"}
     monkeypatch.setattr(language_model, "is_here", lambda model: model in here)
     found = {item["name"]: item["here"] for item in facts("mechanisms")["mechanisms"]}
@@ -55,6 +56,8 @@ def test_mechanisms_says_which_run_here_and_what_the_others_lack(monkeypatch):
 def test_a_policy_without_a_model_names_the_small_one_that_is_installed(name, monkeypatch):
     """The usual model is not here, and none is taken in silence: another model is another configuration."""
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    from dptext_etl_models.inference import language_model
+
     kind = load(name)
     given = {"n_rec": 10} if name == "dpbart" else {}
     monkeypatch.setattr(language_model, "is_here", lambda model: model == kind.small_model)

@@ -9,7 +9,6 @@ from dptext_etl.cli import samples
 from dptext_etl.cli.commands import preview
 from dptext_etl.errors import PolicyError
 from dptext_etl.mechanisms.custext import CusText
-from dptext_etl_models.inference import language_model
 
 from .saying import dptext, facts
 
@@ -26,6 +25,8 @@ def test_preview_draws_on_public_sentences_at_several_epsilons(small_vectors):
 
 @pytest.mark.parametrize("name", available())
 def test_every_mechanism_has_a_preview_or_says_what_it_lacks(name, monkeypatch):
+    from dptext_etl_models.inference import language_model
+
     """With what is installed, offline: nothing is downloaded, and what is drawn is another text."""
     monkeypatch.setattr(language_model, "_downloaded", None)
     done = dptext("preview", name, "--public-text", "the good hotel was clean", "--epsilon", 3, "--json")
@@ -46,6 +47,8 @@ def test_every_mechanism_has_a_preview_or_says_what_it_lacks(name, monkeypatch):
 def test_a_preview_takes_the_usual_model_before_the_small_one(monkeypatch):
     """What is on the machine decides: a model of the hub's cache, else the one that ships, else a sentence."""
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    from dptext_etl_models.inference import language_model
+
     kind, here = load("dpmlm"), set()
     monkeypatch.setattr(language_model, "is_here", lambda model: model in here)
     with pytest.raises(
@@ -70,6 +73,8 @@ def test_a_preview_of_gaussian_noise_assumes_a_bound_on_the_records():
 
 def test_a_model_is_here_by_folder_by_name_or_from_the_hubs_cache(tmp_path, monkeypatch):
     pytest.importorskip("transformers", reason="transformers is not installed (extra: models)")
+    from dptext_etl_models.inference import language_model
+
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
     assert language_model.is_here(str(tmp_path))
     assert not language_model.is_here(str(tmp_path / "nowhere"))

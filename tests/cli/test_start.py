@@ -54,7 +54,7 @@ def test_a_run_needs_no_pandas_and_no_bar(tmp_path, small_vectors):
     """pyarrow imports pandas for the first list that it sees, a third of a second, unless it has settled not to."""
     _kernel.Secret().write(str(tmp_path / "noise.key"))
     pl.DataFrame({"id": range(60), "text": ["the good words"] * 60}).write_parquet(tmp_path / "raw.parquet")
-    named = {"dataset": "d", "column": "text", "id": "id", "release": "r", "mechanism": "custext", "allow": "cluster"}
+    named = {"dataset": "d", "text": "text", "id": "id", "release": "r", "mechanism": "custext", "allow": "cluster"}
     words = [word for name, value in named.items() for word in (f"--{name}", value)]
     words += [
         "-p",

@@ -27,7 +27,18 @@ MODULES = sorted(
     for path in (ROOT / base / package).rglob("*.py")
     if path.name != "__main__.py"
 )
-OPTIONAL = {"torch", "transformers", "dagster", "great_expectations", "pandas", "pyspark", "matplotlib", "psycopg"}
+OPTIONAL = {
+    "dptext_etl_models",
+    "dptext_etl_eval",
+    "torch",
+    "transformers",
+    "dagster",
+    "great_expectations",
+    "pandas",
+    "pyspark",
+    "matplotlib",
+    "psycopg",
+}
 
 
 @pytest.mark.parametrize("name", MODULES)

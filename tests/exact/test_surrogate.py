@@ -24,7 +24,6 @@ from dptext_etl.families.choice.sentences import Encoded, cut
 from dptext_etl.families.in_kernel import in_kernel
 from dptext_etl.guarantee import MICRO, Disclosure, GuaranteeClass
 from dptext_etl.validation import validated
-from dptext_etl_eval.auditing.audit import audit_mechanism
 
 from .choice_toys import FACTS, exact_weights, expected, mechanism, near_of, record_keys, toy
 from .stream_oracle import RECORD
@@ -279,6 +278,8 @@ def test_golden_mixtures(tmp_path):
 
 
 def test_an_audit_comes_near_epsilon_and_refutes_a_planted_excess(tmp_path, monkeypatch):
+    from dptext_etl_eval.auditing.audit import audit_mechanism
+
     corpus = toy(tmp_path, 50, k=20)
     secrets = tuple(_kernel.Secret.from_bytes(bytes([n]) * 32) for n in (1, 2))
     drawn = mechanism(corpus, 2.0, hit=0.5)

@@ -39,11 +39,14 @@ def test_a_stored_law_has_the_names_it_had(kind, now):
 
 @pytest.mark.parametrize("place", ["enums", "versions"])
 def test_no_stored_value_changes(place, now):
+    if place == "versions":
+        pytest.importorskip("dptext_etl_models")
     for kind, held in FROZEN[place].items():
         assert held.items() <= now[place][kind].items()
 
 
 def test_no_entry_of_a_policy_or_mechanism_is_renamed(now):
+    pytest.importorskip("dptext_etl_models")
     for kind, held in FROZEN["entries"].items():
         assert set(held) <= set(now["entries"][kind]), kind
 

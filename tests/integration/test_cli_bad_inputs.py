@@ -90,7 +90,7 @@ def test_the_same_command_works_on_good_input(place, frame):
     assert place.charged() > 0
 
 
-@pytest.mark.parametrize("option", ["column", "id", "subject", "keep"])
+@pytest.mark.parametrize("option", ["text", "id", "subject", "keep"])
 def test_a_missing_column(place, frame, option):
     place.refused(place.privatize(frame, **{option: "absent"}), "no column 'absent'", "others")
 
@@ -111,11 +111,11 @@ def test_ids_of_a_type_that_identifies_nothing(place, frame, dtype):
 
 
 def test_a_text_column_of_another_type(place, frame):
-    place.refused(place.privatize(frame, column="stars"), "must hold strings")
+    place.refused(place.privatize(frame, text="stars"), "must hold strings")
 
 
 def test_an_unknown_mechanism(place, frame):
-    place.refused(place.privatize(frame, mechanism="rot13"), "available: adept, custext")
+    place.refused(place.privatize(frame, mechanism="rot13"), "no mechanism of that name; available: ")
 
 
 def test_an_unknown_parameter(place, frame):

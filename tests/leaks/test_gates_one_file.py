@@ -139,5 +139,5 @@ def test_a_file_that_holds_no_gate_stops_every_run(bench, drop, toy, change, sai
 
 
 def test_a_gate_that_is_not_there(bench):
-    with pytest.raises(GateError, match="no gate of that name; available: canary_text_absent"):
+    with pytest.raises(GateError, match="no gate of that name; available: canary_rows_complete"):
         load("nothing")

@@ -81,7 +81,7 @@ def test_a_policy_becomes_assets_blocking_checks_a_job_and_resources(make_policy
         "one_text_per_record",
     }
     assert {key for key, check in found.items() if not check.blocking} == {("staged_care_notes", "report_copies")}
-    job = defs.resolve_job_def("privatize_care_notes")
+    job = defs.resolve_job_def("run_care_notes")
     assert job.partitions_def.get_partition_keys() == ["2026-01", "2026-02"]
     assert job.executor_def.name == "in_process"
 
@@ -99,7 +99,7 @@ def test_the_executor_is_the_code_locations_where_none_is_given(make_policy):
     plain = orchestration.build_definitions(make_policy(), partitions=["a"], executor=None)
     assert plain.executor is None
     chosen = orchestration.build_definitions(make_policy(), partitions=["a"], executor=dg.multiprocess_executor)
-    assert chosen.resolve_job_def("privatize_care_notes").executor_def.name == "multiprocess"
+    assert chosen.resolve_job_def("run_care_notes").executor_def.name == "multiprocess"
 
 
 class Accelerated(CusText):
@@ -209,7 +209,7 @@ def test_a_password_is_no_configuration(url):
 def test_partitions_are_the_files_that_match_the_source(make_policy, tmp_path):
     touch(*(tmp_path / "raw" / name for name in ("2026-02.parquet", "2026-01.parquet", "notes.txt")))
     defs = orchestration.build_definitions(make_policy())
-    assert defs.resolve_job_def("privatize_care_notes").partitions_def.get_partition_keys() == ["2026-01", "2026-02"]
+    assert defs.resolve_job_def("run_care_notes").partitions_def.get_partition_keys() == ["2026-01", "2026-02"]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_templates_are_read_as_globs(tmp_path, template, found):
 def test_partitions_by_time_are_taken(make_policy):
     months = dg.MonthlyPartitionsDefinition("2026-01", fmt="%Y-%m", end_date="2026-04")
     defs = orchestration.build_definitions(make_policy(), partitions=months)
-    job = defs.resolve_job_def("privatize_care_notes")
+    job = defs.resolve_job_def("run_care_notes")
     assert job.partitions_def.get_partition_keys() == ["2026-01", "2026-02", "2026-03"]
 
 

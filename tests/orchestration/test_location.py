@@ -77,7 +77,7 @@ def test_a_translator_names_the_assets(make_policy):
 
     defs = build_definitions(make_policy(), translator=Ours(group_name="g"))
     assert keys(defs) == {"privacy/notes/raw", "privacy/notes/staged", "privacy/notes/published"}
-    assert defs.resolve_job_def("privatize_privacy_notes_published").name
+    assert defs.resolve_job_def("run_privacy_notes_published").name
     with pytest.raises(PolicyError, match="a translator names the assets"):
         build_definitions(make_policy(), translator=Ours(), key_prefix="v2")
 
@@ -191,7 +191,7 @@ def test_the_component_has_the_same_settings(make_policy, tmp_path):
     component = PolicyComponent.from_attributes_dict(attributes=attributes)
     defs = component.build_defs(ComponentTree.for_test().load_context)
     assert keys(defs) == {"dump/notes", "v2/staged_notes", "v2/published_notes"}
-    job = defs.resolve_job_def("privatize_v2_notes")
+    job = defs.resolve_job_def("run_v2_notes")
     assert (job.executor_def.name, defs.executor) == ("in_process", None)
     assert job.run_tags["team"] == "privacy"
     assert job.get_node_named("v2__staged_notes").definition.retry_policy.max_retries == 2

@@ -44,7 +44,7 @@ def wrong(policy: ColumnPolicy, lazy: pl.LazyFrame) -> None:
     pl.col("x").dptxt
 """
 FOUND = [
-    ('"ExprNamespace" has no attribute "privatize"', "attr-defined"),
+    ('"ExprNamespace" has no attribute "privatise"', "attr-defined"),
     ('Argument 1 to "privatize" of "ExprNamespace" has incompatible type "int"; expected "Policy | ', "arg-type"),
     ('No overload variant of "privatize" of "LazyFrameNamespace" matches argument type "Col', "call-overload"),
     ('Argument 1 to "build_definitions" has incompatible type "int"', "arg-type"),
