@@ -1,4 +1,4 @@
-"""Materialise every partition in this process: `python -m dagster_project`."""
+"""Materialize every partition in this process: `python -m dagster_project`."""
 
 from __future__ import annotations
 

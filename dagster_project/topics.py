@@ -1,4 +1,4 @@
-"""What somebody downstream makes of the notes: this asset sees the published table alone, and never a raw one."""
+"""What someone downstream makes of the notes: this asset sees the published table alone, and never a raw one."""
 
 # No `from __future__ import annotations`: Dagster reads the annotations of an asset's parameters.
 from typing import Any

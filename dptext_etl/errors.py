@@ -57,7 +57,7 @@ class ArtifactError(PolicyError):
 
 
 class InputError(PolicyError):
-    """A table cannot be read, or cannot be privatised as it is."""
+    """A table cannot be read, or cannot be privatized as it is."""
 
 
 class LedgerError(PolicyError):

@@ -218,7 +218,7 @@ class Mechanism(BaseModel, ABC):
     @property
     @abstractmethod
     def guarantee(self) -> Guarantee:
-        """Return the claim: class, disclosures, neighbours, unit."""
+        """Return the claim: class, disclosures, neighbors, unit."""
 
     @abstractmethod
     def spend(self, positions: int) -> Spend:

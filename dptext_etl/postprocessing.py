@@ -20,7 +20,7 @@ from dptext_etl.artifacts import Artifact, canon
 from dptext_etl.device import Computing
 
 Provenance = Literal["public", "disjoint-records"]
-"""What a post-processing may have learnt from: public texts alone, or also records that are none of the release's."""
+"""What a post-processing may have learned from: public texts alone, or also records that are none of the release's."""
 PURPOSE = 8
 """Purpose number of sampled post-processing (docs/spec/stream.md#purposes)."""
 
@@ -70,7 +70,7 @@ class PostProcess(BaseModel, ABC):
         return type(self).__module__.rpartition(".")[2]
 
     def configuration(self) -> dict[str, Any]:
-        """Return everything that determines the output beside key, record and released text; its hash is `cfg`."""
+        """Return everything that determines the output next to key, record and released text; its hash is `cfg`."""
         parameters = {
             name: _written(getattr(self, name))
             for name, field in type(self).model_fields.items()
@@ -111,11 +111,11 @@ class PostProcess(BaseModel, ABC):
     @property
     @abstractmethod
     def provenance(self) -> Provenance | None:
-        """Return what it learnt from, as declared; None if nobody declared it."""
+        """Return what it learned from, as declared; None if no one declared it."""
 
     @property
     def learnt_for(self) -> str | None:
-        """Return the configuration hash of the mechanism whose releases it learnt from; None if that is not stated."""
+        """Return the configuration hash of the mechanism whose releases it learned from; None if that is not stated."""
         return None
 
     @abstractmethod

@@ -45,7 +45,7 @@ def in_order(work: Callable[[Item], Result], items: Iterable[Item], width: int) 
 
 @contextmanager
 def sharing() -> Iterator[None]:
-    """Do a block beside others, in whichever threads: the kernel gives each its share of the threads of the process."""
+    """Run a block in parallel with others; the kernel gives each block its share of the threads."""
     _kernel.begin_sharing()
     try:
         yield

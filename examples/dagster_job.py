@@ -1,4 +1,4 @@
-"""Make a code location of the policy, and materialise it in this process; `dagster dev -f dagster_job.py` shows it."""
+"""Make a code location of the policy, and materialize it in this process; `dagster dev -f dagster_job.py` shows it."""
 
 from reviews import make
 

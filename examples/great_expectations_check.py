@@ -1,4 +1,4 @@
-"""Judge a published table by the suite of its policy, and a table downstream for words that nobody released."""
+"""Judge a published table by the suite of its policy, and a table downstream for words that no one released."""
 
 import polars as pl
 from reviews import make

@@ -118,7 +118,7 @@ def bleu(before: Sequence[str], after: Sequence[str]) -> float:
 
 
 def f1(texts: Sequence[str], corpus: Corpus) -> float:
-    """Macro F1 on original test texts of a logistic regression that learnt from `texts`."""
+    """Macro F1 on original test texts of a logistic regression that learned from `texts`."""
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.linear_model import LogisticRegression
     from sklearn.metrics import f1_score

@@ -240,7 +240,7 @@ def f1(train: Rows, test: Rows, place: Corpus | None = None, *, strength: float 
 
 
 def guessing(test: Rows, train: Rows) -> float:
-    """Return the macro-F1 of somebody who does not look at the texts (`dptext_etl_eval.statistics.unseen`)."""
+    """Return the macro-F1 of someone who does not look at the texts (`dptext_etl_eval.statistics.unseen`)."""
     names_, counts = np.unique(np.array(train[1]), return_counts=True)
     truth = np.array(test[1])
     return unseen(macro_f1, truth, np.full(len(truth), names_[counts.argmax()]))

@@ -150,7 +150,7 @@ LEARNED: dict[str, dict[str, Any]] = {
 
 
 def learners(kept: Kept, data: DataSet, place: Corpus) -> Iterator[dict[str, Any]]:
-    """Measure what features and regularisation gain on released text."""
+    """Measure what features and regularization gain on released text."""
     texts, labels = data.train
     common = {"dataset": "Snips, what learners gain", "mechanism": "surrogate", "n": len(texts), **FIXED}
     for title, settings in LEARNED.items():

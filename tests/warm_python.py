@@ -59,7 +59,7 @@ def load(wanted: list[str]) -> None:
 
 
 def serve(place: str) -> Order | None:
-    """Fork for every order; return in the child what it has to do, and in the server, once nobody needs it, None."""
+    """Fork for every order; return in the child what it has to do, and in the server, once no one needs it, None."""
     ready, listener = selectors.DefaultSelector(), socket.socket(socket.AF_UNIX)
     listener.bind(place)
     listener.listen(64)

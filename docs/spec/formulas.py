@@ -1,4 +1,4 @@
-"""Formulas of `privacy.md`, written once more for the verifiers beside it."""
+"""Formulas of `privacy.md`, written once more for the verifiers next to it."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def realised(epsilon: float, m: int) -> tuple[float, float]:
 
 
 def epsilon_implemented(epsilon: float, m: int) -> float:
-    """Parameter that the integer weights realise."""
+    """Parameter that the integer weights realize."""
     return sum(realised(epsilon, m))
 
 

@@ -115,7 +115,7 @@ def v4a_geometric_allocation() -> str:
 
 
 def v4b_latent_allocation() -> str:
-    """The scale of Gaussian noise tells the allocation."""
+    """The scale of Gaussian noise reveals the allocation."""
     ratio = (largest_mu(100, 1e-5) / largest_mu(250, 1e-5)) ** 2
     divergence = 15360 / 2 * (ratio - 1 - math.log(ratio))
     assert divergence > 3000
@@ -213,7 +213,7 @@ def v6b_word_mechanisms() -> str:
 
 
 def v8_realised_parameter() -> str:
-    """What integers realise is at most epsilon*."""
+    """What integers realize is at most epsilon*."""
     for m, epsilon in itertools.product((2, 5, 32128, 50265), (0.1, 1, 10, 25, 50, 137.34, 250)):
         assert epsilon_implemented(epsilon, m) <= epsilon_star(epsilon, m) + 1e-9
     assert abs(epsilon_implemented(100, 50265) - 42.7098) < 1e-3

@@ -112,7 +112,7 @@ class Allocation(Tools):
 
     @property
     def beside(self) -> Fraction:
-        """Return the epsilon of what a record draws beside `total`: a first release, or the choice of a template."""
+        """Return the epsilon of what a record draws next to `total`: a first release, or the choice of a template."""
         return exact(self.first or self.choosing or 0.0)
 
     @property

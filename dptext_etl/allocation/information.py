@@ -49,7 +49,7 @@ class OwnTable:
         self._contents = {word: math.log(held["per"] / count) / most for word, count in held["words"].items()}
 
     def of(self, tokens: Sequence[str]) -> Scores:
-        """Return numbers from 0 to 1, 1 for unknown words; a mark without letters and digits tells nothing: 0."""
+        """Return numbers from 0 to 1, 1 for unknown words; a mark without letters and digits reveals nothing: 0."""
         return np.array([self.one(token) for token in tokens])
 
     def one(self, token: str) -> float:

@@ -120,7 +120,7 @@ class Candidate:
 
 
 def as_released(batch: pl.DataFrame, policy: Policy) -> pl.DataFrame:
-    """Return published rows as mechanisms released them, as far as a policy keeps that beside what was made of it."""
+    """Return published rows as mechanisms released them, as far as a policy keeps that next to what was made of it."""
     made = [item.name for item in policy.columns if item.postprocess and item.name in batch.columns]
     kept = {item.intermediate: item.name for item in policy.columns if item.intermediate in batch.columns}
     return batch.drop(made).rename({str(name): column for name, column in kept.items()})

@@ -101,7 +101,7 @@ class Gate(ABC):
         """Take a batch of rows as they are to be published, after post-processing; it is in no way compared."""
 
     def search(self, artefact: Path | bytes) -> None:  # noqa: B027
-        """Take a file, or its bytes, that leaves the run beside the rows: a manifest, a log."""
+        """Take a file, or its bytes, that leaves the run next to the rows: a manifest, a log."""
 
     def repeats(self) -> Mapping[str, Repeats]:
         """Return what this gate compares among all rows, by a name of its own; each holds digests that were fed."""

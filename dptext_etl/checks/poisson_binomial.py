@@ -109,7 +109,7 @@ def least_suspicious(trials: Trials, alarm: float) -> int:
 
 @lru_cache(maxsize=64)
 def _grouped_chernoff(chances: bytes, repeats: bytes, alarm: float) -> int:
-    """Remember thresholds: a gate and the report beside it ask for the same."""
+    """Remember thresholds: a gate and the report next to it ask for the same."""
     return _chernoff_threshold(np.frombuffer(chances), np.frombuffer(repeats, dtype=np.int64), alarm)
 
 

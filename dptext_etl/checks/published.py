@@ -100,7 +100,7 @@ def _judge(table: Table, gates: list[Gate], policy: Policy, types: Mapping[str, 
 
 
 def _batches(table: Table, types: Mapping[str, str] | None) -> Iterator[pl.DataFrame]:
-    """Read a table in batches; what stands beside the cells of one without a manifest is shown in the first one."""
+    """Read a table in batches; what is next to the cells of one without a manifest is shown in the first one."""
     if isinstance(table, pl.DataFrame):
         with seam("reading the table", InputError, HINT):
             return iter([without_published(shown(table), types or {})])

@@ -47,7 +47,7 @@ class LocalSink:
 
     @property
     def old(self) -> bool:
-        """Whether the path is a folder of the older layout, or of somebody else."""
+        """Whether the path is a folder of the older layout, or of someone else."""
         return self.copied and not self.manifest.is_file()
 
     @property

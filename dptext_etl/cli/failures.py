@@ -66,7 +66,7 @@ def report(error: BaseException) -> int:
 
 
 def install() -> None:
-    """Keep texts out of messages outside commands, too: of threads, finalisers, warnings, and logs of libraries."""
+    """Keep texts out of messages outside commands, too: of threads, finalizers, warnings, and logs of libraries."""
     sys.excepthook = _hook
     threading.excepthook = lambda failed: _hook(failed.exc_type, failed.exc_value, failed.exc_traceback)
     sys.unraisablehook = lambda failed: _hook(failed.exc_type, failed.exc_value, failed.exc_traceback)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from dptext_etl.corpora import cards
 from dptext_etl.corpora.calibrating import MOST_TEXTS, Hit, calibrate
-from dptext_etl.corpora.cleaning import Cleaning, Kept, Progress, clean, normalised
+from dptext_etl.corpora.cleaning import Cleaning, Kept, Progress, clean, normalized
 from dptext_etl.corpora.corpus import Corpus
 from dptext_etl.corpora.encoder import Int8s, WordEncoder
 from dptext_etl.corpora.learning import SMOOTHING, learn, vectors_of
@@ -133,7 +133,7 @@ def _encoded(
         "half_whitening": options.half_whitening,
     }
     if options.task:
-        rows = [(normalised(text), label) for source in options.task for text, label in source.rows() if label]
+        rows = [(normalized(text), label) for source in options.task for text, label in source.rows() if label]
         progress(f"learning the task's directions from {len(rows):,} public labeled texts")
         encoder = add_directions(encoder, [text for text, _ in rows], [label for _, label in rows], share=options.share)
         facts |= {"task": [source.path.name for source in options.task], "share": repr(options.share)}

@@ -67,7 +67,7 @@ def calibrate(
 
 
 def _best(gains: Reals, epsilon: float) -> Hit:
-    """Maximise e^epsilon-weighted gain: (e^eps - 1) * gains[d-1] / (m + d * (e^eps - 1)) over d."""
+    """Maximize e^epsilon-weighted gain: (e^eps - 1) * gains[d-1] / (m + d * (e^eps - 1)) over d."""
     texts = len(gains)
     near = np.arange(1, texts)
     more = math.expm1(min(epsilon, 700.0))

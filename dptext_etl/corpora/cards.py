@@ -1,4 +1,4 @@
-"""Write the cards of a corpus: what it is, where it comes from, what it costs to use, as Markdown beside the JSON."""
+"""Write the cards of a corpus: what it is, where it comes from, what it costs to use, as Markdown next to the JSON."""
 
 from __future__ import annotations
 

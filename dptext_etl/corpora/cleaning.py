@@ -80,7 +80,7 @@ def clean(texts: Iterable[str], how: Cleaning, progress: Progress = lambda _: No
             seen += 1
             if seen % _EVERY == 0:
                 progress(f"{seen:,} texts read, {len(kept):,} kept")
-            line = normalised(part)
+            line = normalized(part)
             reason = _reason(line, how)
             if reason is None and line in kept:
                 reason = "there already"
@@ -91,10 +91,10 @@ def clean(texts: Iterable[str], how: Cleaning, progress: Progress = lambda _: No
     return Kept(sorted(kept, key=kept.__getitem__), seen, dropped)
 
 
-def normalised(text: str) -> str:
+def normalized(text: str) -> str:
     r"""Return a text in Unicode form NFC with single spaces, HTML line breaks removed.
 
-    >>> normalised("  cafe\u0301 <br />au\nlait ")
+    >>> normalized("  cafe\u0301 <br />au\nlait ")
     'café au lait'
     """
     return " ".join(unicodedata.normalize("NFC", _MARKUP.sub(" ", text)).split())
@@ -106,7 +106,7 @@ def split(text: str) -> list[str]:
     >>> split("It rained. We stayed in! Why?")
     ['It rained.', 'We stayed in!', 'Why?']
     """
-    return [part for part in _SENTENCE_END.split(normalised(text)) if part]
+    return [part for part in _SENTENCE_END.split(normalized(text)) if part]
 
 
 def _reason(line: str, how: Cleaning) -> str | None:

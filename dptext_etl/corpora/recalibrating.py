@@ -13,7 +13,7 @@ import numpy as np
 
 from dptext_etl.corpora import cards
 from dptext_etl.corpora.calibrating import EPSILONS, MOST_TEXTS, Hit, calibrate
-from dptext_etl.corpora.cleaning import normalised
+from dptext_etl.corpora.cleaning import normalized
 from dptext_etl.corpora.corpus import CARD, Corpus
 from dptext_etl.corpora.encoder import Int8s
 from dptext_etl.corpora.learning import vectors_of
@@ -37,7 +37,7 @@ def recalibrate(corpus: Corpus, public: Sequence[Source], epsilons: Sequence[flo
         InputError: A file cannot be read, or too few texts are left.
     """
     own = frozenset(corpus.texts)
-    rows = [(normalised(text), label) for source in public for text, label in source.rows()]
+    rows = [(normalized(text), label) for source in public for text, label in source.rows()]
     rows = sorted({row for row in rows if row[0] and row[0] not in own}, key=lambda row: (row[0], row[1] or ""))
     if len(rows) < FEWEST:
         raise InputError(

@@ -17,7 +17,7 @@ from dptext_etl.corpora.learning import LARGEST, sums, vectors_of, word_numbers
 from dptext_etl.errors import InputError
 
 SHARE = 0.5
-"""Share of a vector's squared length that task directions get, over all public labelled texts."""
+"""Share of a vector's squared length that task directions get, over all public labeled texts."""
 FEWEST = 100
 _RIDGE = 10.0
 _PRIOR = 2.0

@@ -18,7 +18,7 @@ UNCALIBRATED: Mapping[Decimal, Decimal] = {
     Decimal(epsilon): Decimal(hit)
     for epsilon, hit in (("0", ".3"), ("1", ".4"), ("2", ".5"), ("4", ".7"), ("8", ".9"), ("12", ".97"), ("16", ".99"))
 }
-"""Hit rates by epsilon, for corpora that nobody calibrated; between them lie straight lines."""
+"""Hit rates by epsilon, for corpora that no one calibrated; between them lie straight lines."""
 
 _MOST_EPSILON = 700.0  # weights do not change from far below it on
 _DIGITS = Context(prec=60, Emax=10**9, Emin=-(10**9))

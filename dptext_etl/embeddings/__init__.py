@@ -1,4 +1,4 @@
-"""Provide the public inputs of word-level mechanisms: word vectors on an integer grid, neighbours, and word lists."""
+"""Provide the public inputs of word-level mechanisms: word vectors on an integer grid, neighbors, and word lists."""
 
 from dptext_etl.embeddings.neighbour_lists import NeighbourLists
 from dptext_etl.embeddings.shortlist import FreeWords

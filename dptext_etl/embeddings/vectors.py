@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 DEFAULT_VECTORS, SYNONYMS = "english-20k", "english-20k-synonyms"
 SHIPPED = (DEFAULT_VECTORS, SYNONYMS)
-"""Names of the vectors that ship: learnt from text alone, and the same moved by synonyms and antonyms."""
+"""Names of the vectors that ship: learned from text alone, and the same moved by synonyms and antonyms."""
 DATA = Path(__file__).parent.parent / "data"
 _CELLS = 2**24  # distances held at once
 _ROWS = 256  # vectors whose lengths are computed at once

@@ -81,7 +81,7 @@ def run(
 
 
 def _input(policy: Policy, engine: Engine[Any], partition: str | None, *, accept_lower_cap: bool) -> Input | None:
-    """Read what a run depends on, where it can be recognised by a later run."""
+    """Read what a run depends on, where it can be recognized by a later run."""
     attempt = Attempt.of(policy, partition, accept_lower_cap=accept_lower_cap)
     files = engine.files(attempt.layout) if policy.publish else None
     return None if files is None else Input.of(attempt, files)

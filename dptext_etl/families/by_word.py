@@ -43,7 +43,7 @@ class WordByWord(Mechanism):
 
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
-        """Return the disclosures of a released word beside its draw, in strict mode."""
+        """Return the disclosures of a released word next to its draw, in strict mode."""
         return frozenset()
 
     @abstractmethod

@@ -34,7 +34,7 @@ class InKernel(Mechanism):
         """Return the declared epsilon of one draw in millionths, for engines that multiply it by positions."""
 
     def base_micro(self) -> int:
-        """Return the declared epsilon of a text beside its draws, in millionths."""
+        """Return the declared epsilon of a text next to its draws, in millionths."""
         return 0
 
 

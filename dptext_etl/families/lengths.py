@@ -30,7 +30,7 @@ class HideableLength(WordByWord):
     """
 
     faithful_disclosures: ClassVar[frozenset[Disclosure]]
-    """Disclosures of faithful mode beside the draws."""
+    """Disclosures of faithful mode in addition to the draws."""
 
     length: Literal["disclose", "fixed", "noisy"] = "disclose"
     epsilon_length: Epsilon | None = None

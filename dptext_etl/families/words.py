@@ -95,7 +95,7 @@ class WordMechanism(HideableLength):
 
     @property
     def word_disclosures(self) -> frozenset[Disclosure]:
-        """Return the disclosures of a released word beside its draw, in strict mode."""
+        """Return the disclosures of a released word next to its draw, in strict mode."""
         return self.output_set_disclosure
 
     def input_policy(self) -> dict[str, Any]:
@@ -186,7 +186,7 @@ class WordMechanism(HideableLength):
         return int(unit)
 
     def base_micro(self) -> int:
-        """Return the declared epsilon of a text beside its draws, in millionths, which is that of the noisy length."""
+        """Return the declared epsilon of a text next to its draws, in millionths, which is that of the noisy length."""
         return int(micro(self._length_cost))
 
     @abstractmethod

@@ -38,7 +38,7 @@ _HINT = "bring the right ledger back, or settle the loss with `dptext ledger tha
 _LONGEST_NAME = 200
 """Bytes of a file's name before its suffix, at most; file systems take 255 in all."""
 _PATIENCE = 5.0
-"""Seconds to wait for another writer of a file; one that was stopped holds nobody longer."""
+"""Seconds to wait for another writer of a file; one that was stopped holds no one longer."""
 
 
 class FrozenError(LedgerError):
@@ -63,7 +63,7 @@ class Memory(NamedTuple):
     dataset: str | None = None
 
     def missing(self, ledger: Ledger, dataset: str) -> bool:
-        """Return whether a ledger misses the head, and nobody has settled that yet."""
+        """Return whether a ledger misses the head, and no one has settled that yet."""
         if ledger.holds(self.anchor):
             return False
         losses = self.losses if self.anchor.ledger == ledger.ledger_id else None
@@ -200,7 +200,7 @@ def folder_of(named: str | None) -> Path:
 
 
 def is_named(named: str | None) -> bool:
-    """Return whether somebody named the folder: then it must be there."""
+    """Return whether someone named the folder: then it must be there."""
     return bool(named or os.environ.get(VARIABLE))
 
 

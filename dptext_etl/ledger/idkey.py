@@ -72,7 +72,7 @@ class RecordIds:
         return self._order
 
     def as_units(self) -> tuple[Bytes, KeyedIds, Index]:
-        """Return the hashes of records that have a budget each, and their places in order; canary rows are nobody's."""
+        """Return the hashes of records that have a budget each, and their places in order; canary rows are no one's."""
         if not self._canary.any():
             return self.hashed, self.keyed, self.distinct_order()
         if self._units is None:

@@ -190,7 +190,7 @@ class Madlib(DividedWords, VectorMechanism):
         return self._nearest(draws, np.broadcast_to(self._rate, len(draws.words)), self.search, VECTOR)
 
     def _nearest(self, draws: Draws, rates: Floats, search: NearestWords, purpose: int) -> Indices:
-        """Add noise to every word's vector and take the nearest word, some draws after the others or beside them."""
+        """Add noise to every word's vector and take the nearest word, some draws after the others or next to them."""
         words, where = self.words.vectors, device()
         dimensions, chosen = words.shape[1], np.empty(len(draws.words), np.uint32)
         beside = threads() if where == "cpu" else 1

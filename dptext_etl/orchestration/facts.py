@@ -86,7 +86,7 @@ def of_published(staged: StagedRun, summary: RunSummary, raw: dg.AssetKey) -> Me
 
 
 def budget(remaining: Mapping[str, Any]) -> Metadata:
-    """Return what units have left as numbers, which Dagster's pages plot over the materialisations of an asset."""
+    """Return what units have left as numbers, which Dagster's pages plot over the materializations of an asset."""
     found: Metadata = {}
     for component, left in remaining["left"].items():
         for quantile, amount in left.items():
@@ -116,7 +116,7 @@ def _number(amount: float | str) -> float | str:
 
 
 def _columns(policy: Policy, schema: Mapping[str, str], raw: dg.AssetKey) -> Metadata:
-    """Return the columns and the origin of each; a column that the policy keeps beside what was made of it, too."""
+    """Return the columns and the origin of each; a column that the policy keeps next to what was made of it, too."""
     lineage = Lineage.declared(policy)
     spent = {column.column: column for column in policy.column_policies()}
     columns = []

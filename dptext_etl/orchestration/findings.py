@@ -99,7 +99,7 @@ def events_of(context: dg.AssetCheckExecutionContext, results: Iterable[Found]) 
 
 
 def _judged(context: dg.AssetCheckExecutionContext, item: Found) -> Any:
-    """Return the materialisation of a partition that was judged."""
+    """Return the materialization of a partition that was judged."""
     key, partition = item.asset, str(item.partition)
     wanted = dg.AssetRecordsFilter(asset_key=key, asset_partitions=[partition])
     found = context.instance.fetch_materializations(wanted, limit=1).records

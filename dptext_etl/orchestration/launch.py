@@ -1,4 +1,4 @@
-"""Materialise a policy in this process, for scripts, the demo and tests; `dagster dev` does the same by a click."""
+"""Materialize a policy in this process, for scripts, the demo and tests; `dagster dev` does the same by a click."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Release a text expression: the typed function beside the namespace `.dptext`."""
+"""Release a text expression: the typed function next to the namespace `.dptext`."""
 
 from __future__ import annotations
 

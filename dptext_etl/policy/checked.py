@@ -13,7 +13,7 @@ from dptext_etl.validation import validated
 
 Name = Annotated[str, Field(min_length=1, max_length=200)]
 KeyReference = Annotated[str, BeforeValidator(keys.reference)]
-"""The name of a key. A policy refuses a key itself when it is built, so that nobody can print or send one with it."""
+"""The name of a key. A policy refuses a key itself when it is built, so that no one can print or send one with it."""
 
 
 class Checked(BaseModel):

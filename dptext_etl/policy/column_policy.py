@@ -51,7 +51,7 @@ WrittenStep = Annotated[
 ]
 """The same type, which the JSON Schema describes as plain data."""
 INTERMEDIATE = "_intermediate"
-"""Ends the name of the column that holds what a mechanism released, beside what post-processing made of it."""
+"""Ends the name of the column that holds what a mechanism released, next to what post-processing made of it."""
 _LATER: Mapping[str, Any] = {"postprocess": (), "keep_intermediate": False}
 """Entries that came later; with these values they are not written, so older policies keep the hashes that they had."""
 
@@ -189,7 +189,7 @@ class ColumnSpec(_Rewritable):
 
     @property
     def intermediate(self) -> str | None:
-        """Return the column that holds what the mechanism released beside what was made of it; None without one."""
+        """Return the column that holds what the mechanism released next to what was made of it; None without one."""
         return f"{self.name}{INTERMEDIATE}" if self.keep_intermediate else None
 
     @model_validator(mode="wrap")

@@ -1,4 +1,4 @@
-"""The steps of a run, whichever engine computes its shards: plan, check, publish, read what is published."""
+"""The steps of a run, whatever engine computes its shards: plan, check, publish, read what is published."""
 
 from dptext_etl.runner.planning import PlanSummary as PlanSummary
 from dptext_etl.runner.planning import plan as plan

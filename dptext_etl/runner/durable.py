@@ -1,4 +1,4 @@
-"""Write files that survive a crash: write a draft beside the file, flush it to disk, then rename it."""
+"""Write files that survive a crash: write a draft next to the file, flush it to disk, then rename it."""
 
 from __future__ import annotations
 

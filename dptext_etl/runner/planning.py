@@ -147,7 +147,7 @@ def plan(
 
 
 def _fresh(policy: Policy, uncounted: list[str]) -> list[str]:
-    """Say that the cap of a policy would start everybody at zero beside charges in other scopes."""
+    """Say that the cap of a policy would start everyone at zero next to charges in other scopes."""
     if not uncounted:
         return []
     where = f"the cap of {Scope.of(policy)} would not count what was charged in {' and '.join(uncounted)}"

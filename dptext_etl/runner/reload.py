@@ -140,5 +140,5 @@ def _secret(policy: Policy) -> Secret:
 
 
 def _mark(secret: Secret) -> str:
-    """Hash the noise key, so that two keys can be told apart and nothing else is known of them."""
+    """Hash the noise key, so that two keys can be distinguished and nothing else is known of them."""
     return hashlib.sha256(secret.derive("canary", b"dptext/staged/v1")).hexdigest()

@@ -1,4 +1,4 @@
-"""Summarise what a run did, in numbers, for people, logs and JSON; never a text or an id."""
+"""Summarize what a run did, in numbers, for people, logs and JSON; never a text or an id."""
 
 from __future__ import annotations
 

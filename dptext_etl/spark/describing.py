@@ -16,7 +16,7 @@ _NOTE = """
     take a view that fixes the ids (dptext_etl.spark.register_view) or the published table.
   """
 _PLACES: tuple[tuple[str, ...], ...] = (("session", "system"), ())
-"""Database and catalogue in which versions of Spark keep the functions of a session."""
+"""Database and catalog in which versions of Spark keep the functions of a session."""
 
 
 def describe(spark: Any, name: str, policy: ColumnPolicy, arguments: str) -> None:

@@ -26,7 +26,7 @@ _OF_ROW = frozenset(
 """Expressions that give each row its value from the values of the same row alone; all others may mix rows."""
 
 Columns = Mapping[Any, Held]
-"""Contents of columns by the ids of Spark's analyser."""
+"""Contents of columns by the ids of Spark's analyzer."""
 
 
 class Expressions:

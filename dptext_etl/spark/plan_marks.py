@@ -1,4 +1,4 @@
-"""Recognise a release in a Spark plan by the code of its function, and read the policy that the function carries."""
+"""Recognize a release in a Spark plan by the code of its function, and read the policy that the function carries."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from dptext_etl._kernel import Secret
 from dptext_etl.artifacts import canon
 
 NGRAM = 5
-"""Words of the n-grams that are sealed beside whole texts."""
+"""Words of the n-grams that are sealed next to whole texts."""
 _SEPARATOR = "\x1f"
 
 

@@ -23,7 +23,7 @@ Values = npt.NDArray[np.str_]
 
 RAW, RELEASED, LABEL, ATTRIBUTE, SUBJECT = "raw", "released", "label", "attribute", "subject"
 WORD_MECHANISM, MODELS = "word mechanism", "models"
-"""What measures may need beside columns: a mechanism that draws word by word, and leave to run language models."""
+"""What measures may need next to columns: a mechanism that draws word by word, and leave to run language models."""
 FEWEST = 20
 """Rows below which no share says anything."""
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from dptext_etl import _kernel
 from dptext_etl.checks.canaries.rows import CANARY
-from dptext_etl.corpora.cleaning import normalised
+from dptext_etl.corpora.cleaning import normalized
 from dptext_etl.errors import InputError, bare, seam
 from dptext_etl.families.choice import ChoiceMechanism
 from dptext_etl.policy import Policy
@@ -106,7 +106,7 @@ def in_corpus(staged: StagedRun) -> dict[str, dict[str, int]]:
             "comparing a column with its corpus", InputError, "the source must be there while its report is made"
         ):
             texts = raw.select(item.name).collect(engine="streaming")[item.name]
-        found = [line for text in texts if (line := normalised(text or "")) in public]
+        found = [line for text in texts if (line := normalized(text or "")) in public]
         counts[item.name] = {"corpus": len(public), "standing": len(set(found)), "rows": len(found)}
     return counts
 
@@ -133,7 +133,7 @@ def _released(staged: StagedRun, shard: StagedShard) -> pl.DataFrame:
 
 
 def _published(policy: Policy) -> dict[str, str]:
-    """Return the raw column of every published text column; a column that is kept beside what was made of it, too."""
+    """Return the raw column of every published text column; a column that is kept next to what was made of it, too."""
     kept = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
     return {item.name: item.name for item in policy.columns} | kept
 

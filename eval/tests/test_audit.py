@@ -70,7 +70,7 @@ class TwiceEpsilon(CusText):
 
 
 class Understated(CusText):
-    """A stored table that says less of itself than it realises."""
+    """A stored table that says less of itself than it realizes."""
 
     def table_description(self):
         return {**super().table_description(), "planted": "understated"}
@@ -300,7 +300,7 @@ def test_a_refuted_claim_ends_the_command_with_4(policy_file, monkeypatch):
     ids=["santext", "tem", "tem-mixture"],
 )
 def test_a_table_that_understates_itself_is_found_by_other_code(mechanism, states, monkeypatch, tmp_path):
-    """Planted in the code that states what a table realises: a certificate by the same code would agree with it."""
+    """Planted in the code that states what a table realizes: a certificate by the same code would agree with it."""
     monkeypatch.setenv("DPTEXT_CACHE", str(tmp_path))
     honest = mechanism.certificate().realised
     monkeypatch.setattr(*states)

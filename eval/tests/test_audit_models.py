@@ -158,7 +158,7 @@ class _First(_Of):
 
 
 class Understated(DPPrompt):
-    """Charges less than its integers realise."""
+    """Charges less than its integers realize."""
 
     @property
     def epsilon_tight(self):

@@ -34,7 +34,7 @@ from dptext_etl_models.inference.generative.prompts import FIELD, Prompts
 from dptext_etl_models.inference.generative.steps import Generation, Generator, probe_scores
 
 FACTS = "training.json"
-"""What a model says of its training; it stands beside the weights."""
+"""What a model says of its training; it is next to the weights."""
 TRAINING = "training"
 """The role of that file."""
 RANGE = (-200.0, 200.0)
@@ -100,7 +100,7 @@ class RewriteAgain(PostProcess):
 
     @cached_property
     def training(self) -> Artifact | None:
-        """Return the file beside the model that says how it was trained; None if there is none."""
+        """Return the file next to the model that says how it was trained; None if there is none."""
         beside = self.model_files[language_model.ROLE + language_model.CONFIG].path.with_name(FACTS)
         return Artifact.open(beside) if beside.is_file() else None
 
@@ -132,7 +132,7 @@ class RewriteAgain(PostProcess):
 
     @property
     def learnt_for(self) -> str | None:
-        """Return the configuration hash of the mechanism whose releases it learnt from, as training.json states it."""
+        """Return the configuration hash of the mechanism whose releases it learned from, as training.json states it."""
         mechanism = self._facts.get("mechanism")
         found = mechanism.get("configuration") if isinstance(mechanism, dict) else None
         return found if isinstance(found, str) else None

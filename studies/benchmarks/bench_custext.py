@@ -78,7 +78,7 @@ def mapping() -> list[Row]:
 
 
 def growth() -> list[Row]:
-    """The column from 10^4 to 10^7 words: the rate must not fall, memory is given beside the text's own bytes."""
+    """The column from 10^4 to 10^7 words: the rate must not fall, memory is given relative to the text's own bytes."""
     return growing("CusText", {size: best(2, "column", words=size) for size in SIZES}, 100_000)
 
 

@@ -67,7 +67,7 @@ def column() -> list[Row]:
 
 
 def growth() -> list[Row]:
-    """The column from 10^4 to 10^7 words: the rate must not fall, memory is given beside the text's own bytes."""
+    """The column from 10^4 to 10^7 words: the rate must not fall, memory is given relative to the text's own bytes."""
     return growing("1-Diffractor", {size: best(2, "diffractor", words=size) for size in SIZES}, 100_000)
 
 

@@ -49,7 +49,7 @@ def rate(run: dict[str, Any]) -> float:
 
 
 def loop(plain: dict[int, dict[str, Any]]) -> list[Row]:
-    """What the plain loop takes beside the published code, which ran with one beam."""
+    """What the plain loop takes next to the published code, which ran with one beam."""
     published = PUBLISHED["dpbart_documents_per_minute"]
     both = " and ".join(f"{rate(run):,.0f} with {named(beams)}" for beams, run in plain.items())
     return [
@@ -91,7 +91,7 @@ def named(beams: int) -> str:
 
 
 def noise(decoded: dict[str, Any]) -> list[Row]:
-    """Samples of noise per CPU-second, beside what a whole document takes."""
+    """Samples of noise per CPU-second, next to what a whole document takes."""
     found = task("noise")
     document, numbers = decoded["cpu"] / decoded["documents"], TOKENS * 768
     lines = []

@@ -49,7 +49,7 @@ def rate(run: dict[str, Any], words: str = "words") -> float:
 
 
 def loop(plain: dict[str, Any]) -> list[Row]:
-    """What the plain loop takes beside the published script, by this machine's clock and by the model's own."""
+    """What the plain loop takes next to the published script, by this machine's clock and by the model's own."""
     words, draws = rate(plain), rate(plain, "drawn")
     published = PUBLISHED["dpmlm_words_per_minute"]
     sequences, most = plain["cpu"] / plain["drawn"] / plain["sequence"], PUBLISHED["dpmlm_sequences_per_draw"]

@@ -97,7 +97,7 @@ def _copies(run: Run) -> Row:
 
 
 def _short() -> list[Row]:
-    """Runs over short texts: linear in their number, and what a plan takes beside them."""
+    """Runs over short texts: linear in their number, and what a plan takes next to them."""
     few, many = (_task("run", threads=2, rows=rows) for rows in (100_000, 1_000_000))
     plan = _task("plan", threads=2)
     if not (few and many and plan):

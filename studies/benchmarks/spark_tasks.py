@@ -150,7 +150,7 @@ def tree_seconds() -> float:
 
 
 def entries(folder: Path, name: str) -> dict[str, Any]:
-    """Return what a run of the tweets needs beside its column."""
+    """Return what a run of the tweets needs next to its column."""
     return {
         "sink": str(folder / name),
         "subject": "user",
@@ -160,7 +160,7 @@ def entries(folder: Path, name: str) -> dict[str, Any]:
 
 
 def short_rows(rows: int = 1_000_000) -> dict[str, float]:
-    """A run over short rows, after a small one that starts the workers; beside it the SQL function."""
+    """A run over short rows, after a small one that starts the workers; next to it the SQL function."""
     from dptext_etl.spark import register, run_frame
 
     folder = Path(tempfile.mkdtemp(prefix="dptext-bench-"))

@@ -148,7 +148,7 @@ def mapping() -> dict[str, float]:
 
 
 def santext(words: int | None = None, limit: int = 10_000, source: str = "english-20k") -> dict[str, float]:
-    """The SanText column over IMDb in batches of a run, with the memory that it takes beside the text."""
+    """The SanText column over IMDb in batches of a run, with the memory that it takes next to the text."""
     import pyarrow as pa
 
     from dptext_etl.column import draw

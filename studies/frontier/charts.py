@@ -1,4 +1,4 @@
-"""Draw the plots as SVG that loads nothing and follows the page's colours."""
+"""Draw the plots as SVG that loads nothing and follows the page's colors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def shown(points: pl.DataFrame) -> pl.DataFrame:
 
 
 def legend(points: pl.DataFrame) -> str:
-    """Return the names of all lines beside their marks."""
+    """Return the names of all lines next to their marks."""
     items = []
     for (mechanism, variant), _ in _lines(shown(points)):
         drawn = _path([(-14, 0), (14, 0)], mechanism, variant) + _mark(mechanism, 0, 0)

@@ -42,14 +42,14 @@ def facts(found: pl.DataFrame) -> str:
 
 
 def told(found: pl.DataFrame) -> str:
-    """Return what a noisy latent tells at most, by budget."""
+    """Return what a noisy latent reveals at most, by budget."""
     own = found.filter(pl.col("dataset") == "Snips, as paper 003", pl.col("epsilon").is_finite())
     budgets = own["epsilon"].unique().sort(descending=True)
     return ", ".join(f"{nats(epsilon):.0f} at ε = {epsilon:,g}" for epsilon in budgets)
 
 
 def nats(epsilon: float) -> float:
-    """Return what a noisy latent tells at most, in nats."""
+    """Return what a noisy latent reveals at most, in nats."""
     return largest_mu(epsilon, DELTA) ** 2 / 8
 
 

@@ -41,7 +41,7 @@ def corpora(found: pl.DataFrame) -> str:
 
 
 def learners(found: pl.DataFrame) -> str:
-    """Return what features and regularisation gain on released text."""
+    """Return what features and regularization gain on released text."""
     return _lines(found.filter(pl.col("dataset") == "Snips, what learners gain"), "features, regularization")
 
 

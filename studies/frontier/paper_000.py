@@ -1,4 +1,4 @@
-"""Set the tables of paper 000 (DP-MLM, Meisenbacher et al. 2024) beside what was measured here."""
+"""Set the tables of paper 000 (DP-MLM, Meisenbacher et al. 2024) next to what was measured here."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LONGER_SET, LONGER_AT = "movie_snippets4", 0.25
 
 
 def paper_000(table_: pl.DataFrame) -> str:
-    """Return parts of Tables 2 to 4 of DP-MLM beside ours."""
+    """Return parts of Tables 2 to 4 of DP-MLM next to ours."""
     found = means(table_)
     return _table_2(found) + _table_3(found) + _table_4(found)
 
@@ -93,7 +93,7 @@ def _table_4(found: pl.DataFrame) -> str:
     head = ["ε per word", "addition", "F1, static", "gain, static", "gain, adaptive", "here, nothing added"]
     return (
         "<p>Table 4, words added and deleted (deletion .05) on Trustpilot (gender): gains as printed / recomputed from "
-        f"its own rows / measured here on {LONGER_SET} (200 texts; gains of the plain mechanism beside them).</p>"
+        f"its own rows / measured here on {LONGER_SET} (200 texts; gains of the plain mechanism next to them).</p>"
         + table(head, rows)
         + "<p>It reproduces from its rows. <b>Its static gains are none</b>: an F1 of 33 to 42 for two classes lies "
         "below a coin's 50 (always saying one class gets 33.3). That classifier fails on texts that it was not made "

@@ -1,4 +1,4 @@
-"""Set the tables of paper 001 (Meisenbacher, Lee, Matthes 2025) beside what was measured here."""
+"""Set the tables of paper 001 (Meisenbacher, Lee, Matthes 2025) next to what was measured here."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def gain(used: float, attacked: float, blind: tuple[float, float], raw: tuple[fl
 
 
 def paper_001(table_: pl.DataFrame) -> str:
-    """Return Tables 1 and 2 of the budget paper, recomputed, beside ours."""
+    """Return Tables 1 and 2 of the budget paper, recomputed, next to ours."""
     found = means(table_)
     return _table_1() + _attackers(found) + _table_2(found)
 
@@ -121,7 +121,7 @@ def _table_1() -> str:
         "recomputed from its own row / with the accuracy of the same guesses. <b>The scores are accuracies, but "
         "guessing is taken at F1 of the positive class</b> (Yelp 96.65 and 29.89; as accuracies they are 93.53 and "
         "17.57; Trustpilot 95.83 and a coin's 66.67; 92.00 and 58.09). Then Yelp's raw texts lie below guessing "
-        "(95.09), losing use <i>raises</i> γ, and a model that learnt nothing gains most.</p>"
+        "(95.09), losing use <i>raises</i> γ, and a model that learned nothing gains most.</p>"
         + table(["data set", "mechanism", "ε", "budget divided", "γ, static", "γ, adaptive"], rows, sorts=True)
         + f"<p>{near} of {4 * (len(YELP.rows) + len(TRUSTPILOT.rows))} printed cells reproduce from their rows within "
         f"{NEAR:g}. The others: 1-Diffractor evenly at ε = 1 against the static attacker, on Yelp printed 0.19 "

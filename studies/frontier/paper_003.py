@@ -1,4 +1,4 @@
-"""Set the figures of paper 003 (DP-BART, Igamberdiev and Habernal 2023) beside what was measured here."""
+"""Set the figures of paper 003 (DP-BART, Igamberdiev and Habernal 2023) next to what was measured here."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEVEL = 0.04
 
 
 def paper_003(table_: pl.DataFrame) -> str:
-    """Return two data sets of Table 5 of DP-BART (its figures draw it) beside ours."""
+    """Return two data sets of Table 5 of DP-BART (its figures draw it) next to ours."""
     found, parts = means(table_), []
     what = ("latent_utility", "macro-F1 on raw test texts")
     for name, rows in SETS.items():

@@ -1,4 +1,4 @@
-"""Set the tables of paper 004 (CusText, Chen et al. 2023) beside what was measured here."""
+"""Set the tables of paper 004 (CusText, Chen et al. 2023) next to what was measured here."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ QUERIES_004 = {
 
 
 def paper_004(table_: pl.DataFrame) -> str:
-    """Return Tables 1 and 2 of CusText beside ours."""
+    """Return Tables 1 and 2 of CusText next to ours."""
     found = means(table_)
     printed = {(name, at): row[at - 1] for name, row in SST2_004.items() for at in (1, 2, 3)}
     ours = {
@@ -55,7 +55,7 @@ def paper_004(table_: pl.DataFrame) -> str:
 
 
 def _figure_4(found: pl.DataFrame) -> str:
-    """Return masked words of SST-2 that a model infers, beside accuracy; the paper draws it and prints no figures."""
+    """Return masked words of SST-2 that a model infers, next to accuracy; the paper draws it and prints no figures."""
     rows = []
     for (mechanism, variant), budgets in masked.LINES.items():
         for epsilon in budgets:

@@ -1,4 +1,4 @@
-"""What papers 000, 001, 003 and 004 print, beside what was measured here; orders are compared, not levels.
+"""What papers 000, 001, 003 and 004 print, and what was measured here; orders are compared, not levels.
 
 Printed numbers are facts, cited by table. What is wrong in them is said in docs/spec/privacy.md#relative-gain.
 """

@@ -134,7 +134,7 @@ def tables() -> str:
 
 
 def of_papers() -> str:
-    """Return the papers' tables beside what was measured here."""
+    """Return the papers' tables next to what was measured here."""
     return "".join(f"<h3>{title}</h3>{said}" for title, said in papers.sections(tidy.read()))
 
 

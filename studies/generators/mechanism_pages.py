@@ -45,7 +45,7 @@ def mechanism(name: str) -> str:
             [
                 ("class", f"`{claim['class']}`: {claim['meaning']}"),
                 ("ε is per", claim["unit"]),
-                ("neighbours", claim["neighbours"]),
+                ("neighbors", claim["neighbours"]),
                 ("assumptions", ", ".join(f"`{item}`" for item in claim["assumptions"])),
             ],
         )

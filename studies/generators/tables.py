@@ -117,7 +117,7 @@ def benchmarks() -> str:
 
 
 def gpu() -> str:
-    """Return what `make -C studies gpu` measured; a sentence as long as nobody ran it on a GPU."""
+    """Return what `make -C studies gpu` measured; a sentence as long as no one ran it on a GPU."""
     file = ROOT / "studies" / "benchmarks" / "gpu.json"
     if not file.exists():
         return "**Not yet run on a GPU**: all figures above are from CPUs."

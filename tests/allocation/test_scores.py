@@ -198,7 +198,7 @@ def test_a_tool_that_is_not_here_is_an_error_with_a_hint(name, tools):
 
 
 def test_a_missing_library_stops_before_anything_is_drawn(monkeypatch, small_vectors):
-    """Otherwise every budget would be divided evenly, and nobody would see it."""
+    """Otherwise every budget would be divided evenly, and no one would see it."""
     mechanism = catalog.build(
         {"name": "custext", "vectors": str(small_vectors), "k": 5, "allocation": {"scores": ["pos"], "total": 9.0}}
     )

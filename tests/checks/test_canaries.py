@@ -1,4 +1,4 @@
-"""Canary rows: the same in every process, of the id column's type, never an id in use, nobody's record."""
+"""Canary rows: the same in every process, of the id column's type, never an id in use, no one's record."""
 
 import subprocess
 import sys

@@ -68,7 +68,7 @@ def test_preview_tells_every_word_with_its_epsilon(small_vectors):
 
 def test_colours_go_from_the_least_epsilon_to_the_most(monkeypatch, capsys):
     found = divided.facts(CusText(allocation=Allocation(scores=("ic",), total=30.0)), TEXT)
-    colours = dict(zip(TEXT.split(), divided.colours(found["words"]), strict=True))
+    colours = dict(zip(TEXT.split(), divided.colors(found["words"]), strict=True))
     assert (colours["The"], colours["Anna's"]) == ("green", "red")
     monkeypatch.setattr(divided.sys.stdout, "isatty", lambda: True, raising=False)
     divided.line(found)

@@ -118,7 +118,7 @@ def test_the_application_shows_no_locals_and_no_tracebacks():
 
 
 def test_the_installed_command_is_guarded():
-    """The real entry point, with a command that fails in a way nobody foresaw."""
+    """The real entry point, with a command that fails in a way no one foresaw."""
     done = run_python(
         f"""
         import sys

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dptext_etl.corpora.cleaning import Cleaning, clean, normalised, split
+from dptext_etl.corpora.cleaning import Cleaning, clean, normalized, split
 from dptext_etl.errors import PolicyError
 
 
@@ -48,7 +48,7 @@ def test_the_order_depends_on_texts_alone() -> None:
 def test_texts_are_cut_into_sentences_if_asked() -> None:
     review = 'It rained for a week. "We stayed in our room!" Would we come back here?'
     whole, cut = (clean([review], Cleaning(sentences=asked)) for asked in (False, True))
-    assert whole.texts == [normalised(review)]
+    assert whole.texts == [normalized(review)]
     assert sorted(cut.texts) == sorted(split(review))
     assert len(cut.texts) == 3
 

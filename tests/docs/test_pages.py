@@ -69,7 +69,7 @@ def site(tmp_path_factory):
 def test_every_mechanism_has_a_page_with_its_facts(site):
     for name in available():
         page = (site / "mechanisms" / f"{name}.html").read_text()
-        for fact in ("Released exactly", "neighbours", "log10 odds", "epsilon"):
+        for fact in ("Released exactly", "neighbors", "log10 odds", "epsilon"):
             assert fact in page
 
 

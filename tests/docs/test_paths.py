@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 NAMED = re.compile(r"`((?:dptext_etl|kernel|tests|docs|studies|udfs|dagster_project|models|eval)/[\w./*-]*)`")
 MADE = {"docs/x.md"}
-"""Names of files that a text tells its reader to write."""
+"""Names of files that a text reveals its reader to write."""
 
 
 def named(path: Path) -> set[str]:

@@ -50,7 +50,7 @@ def problems(name: str, text: str) -> list[str]:
 
 
 def cited(name: str, line: str) -> Iterator[str]:
-    """References from the root: a page with an anchor (prose may name a whole page), or a file beside the pages."""
+    """References from the root: a page with an anchor (prose may name a whole page), or a file next to the pages."""
     for page, anchor in CITED.findall(line):
         if not (SPEC / page).exists():
             yield f"there is no docs/spec/{page}"

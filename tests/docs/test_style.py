@@ -61,7 +61,7 @@ def prose(source):
         if token.type == tokenize.COMMENT or (
             token.type == tokenize.STRING and token.string.lstrip("rRbBuU").startswith('"""') and before != tokenize.OP
         ):
-            yield token.string
+            yield token.string.lstrip("rRbBuU")[3:-3]
         if token.type not in (tokenize.NL, tokenize.COMMENT):
             before = token.type
 

@@ -1,4 +1,4 @@
-"""How often a drill is repeated, what it reports, and processes that run policies and die when told."""
+"""How often a drill is repeated, what it reports, and processes that run policies and die when revealed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Drill:
 
     @property
     def whole(self) -> bool:
-        """Whether somebody asked for drills: then they take the time that they take."""
+        """Whether someone asked for drills: then they take the time that they take."""
         return "out" in self._asked
 
     def tell(self, name: str, done: str, found: str) -> None:

@@ -54,7 +54,7 @@ KINDS = {
 
 
 def main() -> int:
-    """Run, say, write; the exit status tells whether every drill held."""
+    """Run, say, write; the exit status reveals whether every drill held."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--only", action="append", choices=KINDS, help="one drill; repeatable")
     parser.add_argument("--full", action="store_true", help="the counts of the page; else a handful of each")

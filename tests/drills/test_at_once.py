@@ -1,4 +1,4 @@
-"""Two runs of one policy at once: one release and one charge, whoever of them goes through."""
+"""Two runs of one policy at once: one release and one charge, anyone who of them goes through."""
 
 import random
 import shutil
@@ -52,7 +52,7 @@ def test_two_runs_at_once(drill, make_job, zygotes, books, sinks):
 
 
 def parquet(files, sink="published"):
-    """Data files by their places in a sink and beside it."""
+    """Data files by their places in a sink and next to it."""
     return {path.removeprefix(sink): data for path, data in files.items() if path.endswith(".parquet")}
 
 

@@ -12,7 +12,7 @@ import pytest
 
 SIZE = 64 << 20
 SAYS = {"the ledger": "ledger", "shard": "staging", "stag": "staging", "publi": "publication", "write": "publication"}
-"""What in a refusal tells where there was no room."""
+"""What in a refusal reveals where there was no room."""
 
 
 def place_of(said):

@@ -1,4 +1,4 @@
-"""Many releases published into one sink of an object store at once: nothing is lost, the manifest tells the truth."""
+"""Many releases published into one sink of an object store at once: nothing is lost, the manifest reveals the truth."""
 
 import json
 import subprocess
@@ -52,7 +52,7 @@ def bucket(monkeypatch):
 
 
 def test_a_crowd_at_one_sink(job, bucket, warm, drill):
-    """Every release gets its version, one after the other, whoever was first; the last one is whole."""
+    """Every release gets its version, one after the other, anyone who was first; the last one is whole."""
     writers = drill.count("objects", 3)
     cap = {"measure": "pure", "epsilon": 100_000.0, "period": "2026"}
     places = {"sink": SINK, "storage_options": bucket, "staging": str(job.folder / "staging"), "cap": cap}

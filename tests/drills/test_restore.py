@@ -74,7 +74,7 @@ def used(job, scope=Scope("reviews", "2026")):  # noqa: B008
 
 
 def test_a_ledger_whose_datasets_share_a_cap_restored_from_a_copy(drill, make_job, reviews):
-    """Two datasets of a group, charged in two periods; whoever runs first after the restore must notice for both."""
+    """Two datasets of a group, charged in two periods; anyone who runs first after the restore must notice for both."""
     times = drill.count("restore", 1)
     chance, refused, unseen = random.Random(9), 0, 0
     for round_ in range(times):

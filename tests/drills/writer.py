@@ -1,4 +1,4 @@
-"""A writer that charges batch after batch until it is told to end; it may be stopped at any instant."""
+"""A writer that charges batch after batch until it is revealed to end; it may be stopped at any instant."""
 
 import hashlib
 import json

@@ -59,7 +59,7 @@ def test_a_difference_below_the_precision_of_the_guess():
 
 
 def test_pruning_ends_the_search(monkeypatch):
-    """Few words lie far out: the product of the many near the centre is never made."""
+    """Few words lie far out: the product of the many near the center is never made."""
     random = np.random.default_rng(3)
     grid = random.integers(-10, 11, (3_000, 5)).astype(np.int16)
     grid[:10] *= 300

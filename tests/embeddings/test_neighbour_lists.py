@@ -1,4 +1,4 @@
-"""Lists of neighbours: the greedy walk is the paper's, word by word; the file says where it comes from."""
+"""Lists of neighbors: the greedy walk is the paper's, word by word; the file says where it comes from."""
 
 import logging
 import shutil

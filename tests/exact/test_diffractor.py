@@ -220,7 +220,7 @@ def test_planted_bugs_of_the_sampler_are_seen(lists):
 
 
 def test_the_list_is_uniform_and_anew_for_every_word(tmp_path):
-    """Neighbours that only one list gives a word tell which list was taken."""
+    """Neighbors that only one list gives a word tell which list was taken."""
     count = 60
     orders = [np.roll(np.arange(0, count), 0), np.arange(0, count * 7, 7) % count, np.arange(0, count * 13, 13) % count]
     mechanism = Diffractor(epsilon=6.0, gamma=2, lists=write(tmp_path / "l.safetensors", count, orders))

@@ -193,7 +193,7 @@ def test_planted_a_rounded_tail_breaks_the_metric_claim_of_tem():
 
 
 def test_planted_lists_of_unequal_vocabularies():
-    """A word that one list lacks is drawn from the others alone: an output that only that list holds tells it apart."""
+    """A word that one list lacks is drawn from the others alone: an output of that list alone distinguishes it."""
     places = 6
     law = geometric(1.0, places)
     whole = np.exp(law)
@@ -210,7 +210,7 @@ def test_planted_lists_of_unequal_vocabularies():
 
 
 def test_planted_the_list_is_chosen_by_the_word():
-    """A list that depends on the word: two words side by side in every list are told apart far beyond epsilon."""
+    """A list that depends on the word: two words side by side in every list are distinguished far beyond epsilon."""
     orders = permuted(9, 3)
     orders = [np.concatenate([order[order > 1], [0, 1]]) for order in orders]  # words 0 and 1 are neighbors everywhere
     tables = [on_words(geometric(1.0, 9), [order]) for order in orders]

@@ -43,7 +43,7 @@ def sampled(mechanism, word, n=N):
 
 
 def cells(epsilon, at):
-    """The exact law on a line: Laplace noise of rate epsilon, one cell per word, ends half-way between neighbours."""
+    """The exact law on a line: Laplace noise of rate epsilon, one cell per word, ends half-way between neighbors."""
     places = LINE[:, 0]
     ends = [-math.inf, *(places[1:] + places[:-1]) / 2, math.inf]
     return np.diff(stats.laplace(at, 1 / epsilon).cdf(ends))

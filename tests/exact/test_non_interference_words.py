@@ -64,7 +64,7 @@ def release(mechanism, text):
 
 
 def classes(mechanism):
-    """Words that no disclosure tells apart, as lists of at least two; what is kept in clear is a class of one."""
+    """Words that no disclosure reveals apart, as lists of at least two; what is kept in clear is a class of one."""
     words = [word for word in mechanism.input_words() if word.isalpha()][:300]
     if not {Disclosure.CLUSTER, Disclosure.STOPWORDS} & mechanism.guarantee.disclosures:
         return [words]
@@ -109,7 +109,7 @@ def test_equal_disclosures_give_equal_bytes(mute):
 
 
 def test_the_mark_of_a_filled_place_is_a_word_like_others_where_a_text_holds_it(mute):
-    """Nobody writes themselves into the places that padding fills: `<PAD>` is the word "pad" between two marks."""
+    """No one writes themselves into the places that padding fills: `<PAD>` is the word "pad" between two marks."""
     assert release(mute, f"good {PAD} good") == release(mute, "good pad good")
 
 

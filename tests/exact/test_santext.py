@@ -129,7 +129,7 @@ def test_integers_that_break_the_metric_bound_are_seen(tmp_path):
 
 @pytest.mark.thorough
 def test_the_embedded_vocabulary_is_certified():
-    """All pairs of the 20,000 words and the padding, from realised integers; the closed form says the same at once."""
+    """All pairs of the 20,000 words and the padding, from realized integers; the closed form says the same at once."""
     mechanism = SanText(epsilon=4.0, **FIXED)
     assert len(mechanism.words) == 20_001
     assert mechanism.pair_weights.settled

@@ -214,7 +214,7 @@ class OnePosition(SanText):
 
 
 class NextRow(SanText):
-    """Every word draws from the row of its neighbour in the vocabulary."""
+    """Every word draws from the row of its neighbor in the vocabulary."""
 
     def choose(self, draws):
         shifted = np.where(draws.words == UNKNOWN, draws.words, (draws.words + 1) % len(self.words))

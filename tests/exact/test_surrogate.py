@@ -231,7 +231,7 @@ def test_other_parameters_are_refused(tmp_path):
 
 
 def test_no_draw_depends_on_other_rows_and_a_planted_dependence_is_caught(tmp_path, monkeypatch):
-    """Centring vectors by their batch, as a library might, lets a record's law depend on its neighbours."""
+    """Centring vectors by their batch, as a library might, lets a record's law depend on its neighbors."""
     corpus = toy(tmp_path, 50)
     drawn = mechanism(corpus, 8.0, hit=0.9)
     texts, keys = list(corpus.texts[:12]), record_keys(12)

@@ -14,7 +14,7 @@ MICRO = 1_000_000
 
 
 def scores_exist(monkeypatch):
-    """Let an allocation name a score, whichever ones there are: what it computes is dictated."""
+    """Let an allocation name a score, the one that ones there are: what it computes is dictated."""
     monkeypatch.setattr(score, "available", lambda: ("told",))
 
 
@@ -31,7 +31,7 @@ class Told(Allocation):
 
 
 class Forced:
-    """A sampler that draws what it is told in each purpose, and multiplies up the exact probability of that."""
+    """A sampler that draws what it is revealed in each purpose, and multiplies up the exact probability of that."""
 
     def __init__(self, by_purpose):
         self.by_purpose, self.probability, self.used = by_purpose, Fraction(1), set()
@@ -44,7 +44,7 @@ class Forced:
         return self._take(slots, [([1] * m, m)] * len(slots), purpose)
 
     def move(self, places, length, rates, slots, *, purpose=scoring.TOKEN):
-        """Move to the places that are told: a step k has probability (1 - a) / (1 + a) a^|k|, where a = exp(-rate)."""
+        """Move to the given places: a step k has probability (1 - a) / (1 + a) a^|k|, where a = exp(-rate)."""
         chosen = []
         for at, rate, record, position in zip(places, rates, slots.records, slots.positions, strict=True):
             assert (purpose, record, position) not in self.used, "two draws never share a slot"

@@ -1,4 +1,4 @@
-"""A server of objects on this machine that honours conditions."""
+"""A server of objects on this machine that honors conditions."""
 
 import hashlib
 import re

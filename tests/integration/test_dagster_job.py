@@ -49,7 +49,7 @@ def leaky(policy):
 
 
 def execute(policy, *assets, instance, gates=True):
-    """Materialise some assets without what stands before them, as somebody can by a click."""
+    """Materialize some assets without what stands before them, as someone can by a click."""
     chosen = dg.AssetSelection.assets(*assets)
     some = dg.define_asset_job("some", selection=chosen if gates else chosen.without_checks())
     job = dg.Definitions.merge(build_definitions(policy), dg.Definitions(jobs=[some])).resolve_job_def("some")

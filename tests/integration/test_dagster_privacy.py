@@ -26,7 +26,7 @@ def kept(home):
 
 
 def looked_for(job, sentinel):
-    """Every id and subject of the raw table beside the word that all its texts carry."""
+    """Every id and subject of the raw table next to the word that all its texts carry."""
     raw = pl.read_parquet(job.folder / "raw.parquet")
     return [word.encode() for word in (sentinel, *raw["id"].drop_nulls(), *raw["user_id"].drop_nulls().unique())]
 

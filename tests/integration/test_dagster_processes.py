@@ -72,7 +72,7 @@ defs = build_definitions(policy, partitions={partitions}, {options})
 
 
 class Location:
-    """A code location in a folder, with an instance of Dagster beside it."""
+    """A code location in a folder, with an instance of Dagster next to it."""
 
     def __init__(self, job, python):
         self.job, self.folder, self.home = job, job.folder, job.folder / "home"

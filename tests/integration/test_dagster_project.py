@@ -1,4 +1,4 @@
-"""The sample project, as somebody who copies it runs it: one command, from a shell."""
+"""The sample project, as someone who copies it runs it: one command, from a shell."""
 
 import importlib.util
 import json

@@ -31,7 +31,7 @@ def compute_in(monkeypatch):
 
 
 def stated(job):
-    """What readers are told, by column."""
+    """What readers are revealed, by column."""
     columns = Manifest.read(Layout.of(job.policy(), None)).columns
     return {column["name"]: column.get("computed") for column in columns}
 

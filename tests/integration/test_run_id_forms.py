@@ -1,4 +1,4 @@
-"""Ids written in another way: a run refuses them, or brings them into the pinned order; nobody gets a new budget."""
+"""Ids written in another way: a run refuses them, or brings them into the pinned order; no one gets a new budget."""
 
 import polars as pl
 import pyarrow as pa

@@ -49,7 +49,7 @@ def test_no_person_means_records(tmp_path, reviews, save):
 
 
 def test_odd_names_are_quoted(tmp_path, reviews, save):
-    """Nobody but the user names such a column: a name like that is not guessed."""
+    """No one but the user names such a column: a name like that is not guessed."""
     odd = 'the "text"\\'
     save(reviews().rename({"review": odd, "stars": "é\n"}), tmp_path / "raw.parquet")
     values = tomllib.loads(init(tmp_path / "raw.parquet", texts=[odd]))

@@ -155,7 +155,7 @@ def test_a_link_of_the_users_own_is_followed(job):
 
 
 def edited(job, rows):
-    """Rewrite the first file, and the manifest to fit it, as whoever can write there could."""
+    """Rewrite the first file, and the manifest to fit it, as anyone who can write there could."""
     manifest = job.folder / "published.manifest.json"
     facts = json.loads(manifest.read_text())
     part = job.folder / "published.versions" / facts["parts"][0]["path"]

@@ -45,12 +45,12 @@ def again_in_another_shard(frames):
 
 
 def raw(frames):
-    """Canary rows that came through as they are, and a column that nobody declared."""
+    """Canary rows that came through as they are, and a column that no one declared."""
     return frames[1].with_columns(review=pl.lit("zzqsentinelqzz"), size=pl.lit(1))
 
 
 def unpaid(frames):
-    """Rows whose ids the ledger never saw, beside rows of another column's text."""
+    """Rows whose ids the ledger never saw, next to rows of another column's text."""
     never = pl.when(pl.int_range(pl.len()) < 7).then("never-" + pl.col("id")).otherwise("id")
     return frames[1].with_columns(id=never, note=pl.when(pl.col(CANARY)).then("note").otherwise("review"))
 

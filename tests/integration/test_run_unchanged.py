@@ -56,7 +56,7 @@ def test_an_incremental_run_is_recognised(job, steps):
 
 
 def test_a_changed_text_is_noticed_though_size_and_times_are_the_same(job, steps):
-    """Whoever edits a file in place and sets back its times changes a text under a known id all the same."""
+    """Anyone who edits a file in place and sets back its times changes a text under a known id all the same."""
     job.values["source"] = str(save_table(make_reviews(), job.folder / "raw.csv"))
     path = job.folder / "raw.csv"
     job.run()

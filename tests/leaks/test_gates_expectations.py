@@ -153,7 +153,7 @@ def _ours(path):
 
 
 class Stubborn:
-    """A cell that no library can convert, and that quotes itself wherever somebody tries."""
+    """A cell that no library can convert, and that quotes itself wherever someone tries."""
 
     def __init__(self, text):
         self._text = text

@@ -113,7 +113,7 @@ def batch_of(frame, **context):
 def test_a_users_own_context_checkpoint_and_data_docs_quote_nothing(
     bench, frames, leaking, forbidden, result_format, tmp_path, caplog, capfd
 ):
-    """`suite_for(policy)` joins a context that somebody has already, with results as detailed as they come."""
+    """`suite_for(policy)` joins a context that someone has already, with results as detailed as they come."""
     caplog.set_level(logging.DEBUG)
     context, definition, parameters = batch_of(frames(leaking), mode="file", project_root_dir=tmp_path)
     suite = context.suites.add(dptx.suite_for(bench.policy))

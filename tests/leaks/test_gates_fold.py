@@ -23,7 +23,7 @@ def twice(frames):
 
 
 def raw(frames):
-    """Canary rows that came through as they are, and a column that nobody declared, in one part."""
+    """Canary rows that came through as they are, and a column that no one declared, in one part."""
     filled = pl.when(CANARY).then(pl.lit("zq zq")).otherwise("review").alias("review")
     return [frames[0], frames[1].with_columns(filled), frames[2].with_columns(size=pl.lit(1))]
 

@@ -15,7 +15,7 @@ from dptext_etl.errors import PolicyError  # noqa: E402
 
 @pytest.fixture
 def project(bench, tmp_path, monkeypatch):
-    """The folder of somebody who has a file context, and the bench's policy as a file."""
+    """The folder of someone who has a file context, and the bench's policy as a file."""
     mechanism = json.dumps(bench.policy.columns[0].model_dump()["mechanism"]).replace('": ', '" = ')
     lines = [
         *('dataset = "reviews"', 'release = "r1"', 'id = "id"', 'unit = "record"', 'keep = ["stars"]'),

@@ -179,7 +179,7 @@ def quote(shard):
 
 
 def said(outcomes, planted, seen, stopper, text):
-    """Note that nothing of what was said holds a text; it must have been said by somebody."""
+    """Note that nothing of what was said holds a text; it must have been said by someone."""
     assert planted in SAID
     outcomes[f"raw text in {planted}"] = ((seen, stopper), None)
     assert text

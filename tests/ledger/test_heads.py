@@ -60,7 +60,7 @@ def restored(kit, copy):
 
 @pytest.mark.parametrize("first", ["b", "a", "c"])
 def test_the_loss_of_one_dataset_is_noticed_by_all_that_share_its_cap(sqlite, folder, tmp_path, first):
-    """The group's cap is 60; a charged 32 after the copy was made: nobody may spend as if it had not."""
+    """The group's cap is 60; a charged 32 after the copy was made: no one may spend as if it had not."""
     a, b, c, d = (
         Charger(sqlite, folder, name, group) for name, group in zip("abcd", ["people"] * 3 + [None], strict=True)
     )

@@ -71,7 +71,7 @@ def test_an_event_of_any_lane_counts(braided):
 
 
 def cut(kit, lane, upto):
-    """Forget the events of a lane after a number, as somebody would who rewrites its head, too."""
+    """Forget the events of a lane after a number, as someone would who rewrites its head, too."""
     gone = [seq for seq, where in lanes(kit).items() if where == lane and seq > upto]
     kept = rows(kit, "select seq, hash from event where seq=?", upto)[0]
     head = ("update meta set value=? where name=?", f"{kept[0]}:{kept[1].hex()}", f"head/{lane}")

@@ -231,7 +231,7 @@ test_interleavings = Interleavings.TestCase
 
 
 def test_interleavings_in_postgresql(postgres, monkeypatch):
-    """Writers beside each other, who merge runs all the time; what one foresees, the other may overtake."""
+    """Concurrent writers, who merge runs all the time; what one foresees, the other may overtake."""
     monkeypatch.setattr(sorted_runs, "FANOUT", 2)
     monkeypatch.setattr(sorted_runs, "PART_KEYS", 4)
 

@@ -1,4 +1,4 @@
-"""Periods: no balance starts at zero beside charges unless somebody says so by name."""
+"""Periods: no balance starts at zero next to charges unless someone says so by name."""
 
 import pytest
 

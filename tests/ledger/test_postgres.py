@@ -29,7 +29,7 @@ def new_place(postgres):
 
 @pytest.fixture
 def raw(postgres):
-    """A connection beside the ledger."""
+    """A connection next to the ledger."""
     with psycopg.connect(postgres.url().partition("?")[0], autocommit=True, client_encoding="UTF8") as connection:
         yield connection
 

@@ -102,7 +102,7 @@ def test_a_forked_process_opens_its_own_connection(kit):
 
 
 def test_one_charge_and_an_exact_cap_under_contention(kit, spawn):
-    """20 subjects of 50 records each and a cap of 30: whoever comes first, 30 of each are charged, once."""
+    """20 subjects of 50 records each and a cap of 30: anyone who comes first, 30 of each are charged, once."""
     writers = [spawn(CONTENDER, kit.place, seed) for seed in range(4)]
     for writer in writers:
         writer.communicate(timeout=240)

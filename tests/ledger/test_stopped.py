@@ -123,7 +123,7 @@ class Stalling:
     ("bytes_", "dataset"), [(3000, "others"), (60_000, "others"), (200_000, "others"), (700_000, "reviews")]
 )
 def test_others_go_on_while_a_message_is_stuck(kit, postgres, monkeypatch, bytes_, dataset):
-    """Within a message no timeout of a server before 17 ends a session: whoever waits does."""
+    """Within a message no timeout of a server before 17 ends a session: anyone who waits does."""
     monkeypatch.setattr(postgres_session, "HOLD", 0.5)
     monkeypatch.setattr(postgres_session, "STUCK", 1.0)
     monkeypatch.setattr(postgres_session, "LOOK", 0.5)

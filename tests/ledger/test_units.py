@@ -1,4 +1,4 @@
-"""A record stays with the unit that it was charged to: another one is refused until somebody accepts it by name."""
+"""A record stays with the unit that it was charged to: another one is refused until someone accepts it by name."""
 
 import pytest
 

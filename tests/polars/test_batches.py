@@ -88,7 +88,7 @@ def test_a_plan_can_be_sent_and_holds_no_secret(policy, frame, tmp_path):
 
 @pytest.mark.parametrize("mechanism", ["custext", None], ids=["plugin", "batches"])
 def test_an_id_that_stands_beside_several_texts_is_refused(policy, mechanism):
-    """Each distinct text under an id is another draw: whoever repeats ids has several releases of one record."""
+    """Each distinct text under an id is another draw: anyone who repeats ids has several releases of one record."""
     if mechanism:
         policy = policy.model_copy(update={"mechanism": load(mechanism).example(), "allow": {"cluster"}})
     release = pl.col("text").dptext.privatize(policy, id="id")

@@ -29,7 +29,7 @@ def table(frame):
 
 
 class Spoken:
-    """Somebody else's table, known by the interface alone."""
+    """Someone else's table, known by the interface alone."""
 
     def __init__(self, rows):
         self.__arrow_c_stream__ = rows.__arrow_c_stream__

@@ -23,7 +23,7 @@ FAILURES = {
 
 @pytest.fixture
 def install(tmp_path, monkeypatch):
-    """Put a distribution with a provider beside the installed ones: install(scheme, code of its module)."""
+    """Put a distribution with a provider next to the installed ones: install(scheme, code of its module)."""
 
     def put(scheme, code):
         name = f"provider_{secrets.token_hex(4)}"

@@ -16,7 +16,7 @@ from dptext_etl.policy.whole import whole_policy
 from ..toy_mechanisms import again  # noqa: F401  (a fixture)
 
 RULED_OUT = {"subject": {"unit", "publish", "rho"}, "record": {"normalize", "rho"}}
-"""Fields that keep their default beside the others, by the unit of the policy."""
+"""Fields that keep their default next to the others, by the unit of the policy."""
 
 TOML = """
 dataset = "films"

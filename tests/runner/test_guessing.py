@@ -1,4 +1,4 @@
-"""Roles of columns for a first policy: named by somebody, or guessed from names and types."""
+"""Roles of columns for a first policy: named by someone, or guessed from names and types."""
 
 import tomllib
 

@@ -37,7 +37,7 @@ def test_the_others_are_those_of_an_anti_join_in_their_order(monkeypatch, tmp_pa
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 9])
 def test_rows_that_came_later_are_seen(tmp_path, size):
-    """Whoever reads the rows counts them, and refuses a source that has grown."""
+    """Anyone who reads the rows counts them, and refuses a source that has grown."""
     path = tmp_path / "rows.parquet"
     pl.DataFrame({"id": range(size)}, schema={"id": pl.Int64}).write_parquet(path)
     known = pl.LazyFrame({"id": range(size)}, schema={"id": pl.Int64})

@@ -17,7 +17,7 @@ ROWS = [(f"r{i}", f"a good film {MARK} {i}", i) for i in range(40)]
 
 @pytest.fixture
 def asked(java, spark_settings, tmp_path):
-    """What an application is told, without its queries."""
+    """What an application receives, without its queries."""
     _kernel.Secret().write(str(tmp_path / "noise.key"))
     policy = {"dataset": "films", "column": "review", "release": "1", "allow": ["cluster"]}
     policy |= {"mechanism": {"name": "custext", "epsilon": 2.0}, "key": f"file:{tmp_path / 'noise.key'}"}

@@ -86,7 +86,7 @@ class CanaryTextAbsent(Gate):
         self._look(batch, self._spelled)
 
     def feed_rewritten(self, batch: pl.DataFrame) -> None:
-        """Search a batch of rows after post-processing, and what is kept beside it as what it is: released."""
+        """Search a batch of rows after post-processing, and what is kept next to it as what it is: released."""
         self._rows += batch.height
         kept = {str(item.intermediate): item.name for item in self.policy.columns if item.intermediate in batch.columns}
         self._look(batch.drop(kept), self._spelled_again)

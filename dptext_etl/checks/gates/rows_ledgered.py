@@ -104,12 +104,12 @@ class RowsLedgered(Gate):
         self._take(batch, {_Place(name, None): name for name in self._columns})
 
     def all_fed(self) -> None:
-        """Look the cells up, unless somebody else does."""
+        """Look the cells up, unless someone else does."""
         for cells in self._known.values():
             cells.look_up()
 
     def feed_rewritten(self, batch: pl.DataFrame) -> None:
-        """Take a batch of rows after post-processing: what it made of texts, and what is kept beside that."""
+        """Take a batch of rows after post-processing: what it made of texts, and what is kept next to that."""
         places = {_Place(name, self._chains.get(name)): name for name in self._columns}
         places |= {_Place(item.name, None): item.intermediate for item in self.policy.columns if item.intermediate}
         self._take(batch, places)

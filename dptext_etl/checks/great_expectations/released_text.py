@@ -68,7 +68,7 @@ class ReleasedTextTally:
                     self._found[f"unreleased_in_column_{place}"] += unreleased
 
     def counts(self) -> Counts:
-        """Return rows, and cells of text that nobody released by the column's place; close the ledger."""
+        """Return rows, and cells of text that no one released by the column's place; close the ledger."""
         self._ledger.close()
         return dict(self._found)
 

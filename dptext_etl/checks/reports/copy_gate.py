@@ -42,7 +42,7 @@ class CopyGate(Gate):
     @classmethod
     @abstractmethod
     def reports(cls, policy: Policy, copies: Mapping[str, CopyCount]) -> tuple[CopyReport, ...]:
-        """Return the counts beside their bounds, one per column."""
+        """Return the counts next to their bounds, one per column."""
 
     def verdict(self) -> Verdict:
         """Return the decision alone: the count itself is an exact statistic of raw text and stays inside."""

@@ -90,7 +90,7 @@ def show(
     *,
     as_json: Json = False,
 ) -> None:
-    """Show what a corpus is: its size, hash, licence, provenance, encoder, and the hit rates that were calibrated."""
+    """Show what a corpus is: its size, hash, license, provenance, encoder, and the hit rates that were calibrated."""
     from dptext_etl.corpora import Corpus, cards
 
     _tell(cards.facts(Corpus.open(corpus)), as_json=as_json)

@@ -154,7 +154,7 @@ def _shares(shares: Sequence[float]) -> str:
 
 
 def line(found: Mapping[str, Any]) -> None:
-    """Print the words in colours of their epsilon; in a pipe, with their epsilon."""
+    """Print the words in colors of their epsilon; in a pipe, with their epsilon."""
     import click
 
     from dptext_etl.cli.render import terminal
@@ -164,14 +164,14 @@ def line(found: Mapping[str, Any]) -> None:
         terminal.say(" ".join(f"{item['word']}[{item['epsilon']:.2f}]" for item in words))
         return
     click.echo(
-        " ".join(click.style(item["word"], fg=colour) for item, colour in zip(words, colours(words), strict=True))
+        " ".join(click.style(item["word"], fg=colour) for item, colour in zip(words, colors(words), strict=True))
     )
 
 
-def colours(words: Sequence[Mapping[str, Any]]) -> list[str]:
+def colors(words: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a color for each word: a third of the words has the least epsilon, a third the most.
 
-    >>> colours([{"epsilon": 3.0}, {"epsilon": 1.0}, {"epsilon": 2.0}])
+    >>> colors([{"epsilon": 3.0}, {"epsilon": 1.0}, {"epsilon": 2.0}])
     ['green', 'red', 'yellow']
     """
     ordered = sorted(item["epsilon"] for item in words)

@@ -26,5 +26,5 @@ class FrameEngine(LocalEngine):
         return table_of(self._rows, policy, layout)
 
     def files(self, layout: Layout) -> Files | None:  # noqa: ARG002  (a frame is no file)
-        """Find no files: only reading a frame tells what is in it."""
+        """Find no files: only reading a frame reveals what is in it."""
         return None

@@ -68,7 +68,7 @@ class ChoiceMechanism(ChoiceParameters):
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return the claim between any two texts; nothing of the column is disclosed beside which rows are null."""
+        """Return the claim between any two texts; nothing of the column is disclosed next to which rows are null."""
         told = frozenset() if self.null_as_empty else frozenset({Disclosure.NULLNESS})
         claim = Guarantee(GuaranteeClass.PURE_LDP, told, "any two texts of one record, of any lengths", "text")
         return replace(claim, assumptions=claim.assumptions | {SCORES_LOCAL}) if self.has_model else claim

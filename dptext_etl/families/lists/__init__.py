@@ -1,1 +1,1 @@
-"""Draw words by their places on public lists in which neighbours stand beside each other."""
+"""Draw words by their places on public lists in which neighbors stand in parallel."""

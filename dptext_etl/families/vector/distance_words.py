@@ -170,7 +170,7 @@ class DistanceMechanism(VectorMechanism):
         return read_fact(stored_fact(description, found))
 
     def certificate(self) -> Certificate:
-        """Compute what one draw realises at worst from the integer weights of every word, made anew."""
+        """Compute what one draw realizes at worst from the integer weights of every word, made anew."""
         return of_distances(self.pair_weights, self.far_words())
 
     @property

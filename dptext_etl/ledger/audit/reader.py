@@ -57,7 +57,7 @@ class Reader:
 
     @property
     def ledger_id(self) -> str:
-        """The random name that the ledger got when it was made; it tells two ledgers at the same place apart."""
+        """The random name that the ledger got when it was made; it distinguishes two ledgers at the same place."""
         return self._book.ledger_id
 
     @property

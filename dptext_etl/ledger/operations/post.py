@@ -17,7 +17,7 @@ from dptext_etl.ledger.storage.segments import LAYOUTS, seal
 from dptext_etl.ledger.terms import U8, CommitOutcome, Event, ReleaseRef, State
 
 PROVENANCES = ("public", "disjoint-records")
-"""What a post-processing that costs nothing may have learnt from."""
+"""What a post-processing that costs nothing may have learned from."""
 
 
 def post(  # noqa: PLR0917

@@ -21,9 +21,9 @@ from dptext_etl.ledger.storage.store import Store
 from dptext_etl.ledger.terms import Anchor, Event
 
 LANES = 8
-"""How many writers may write beside each other; lane 0 comes beside these. It never changes: numbers rely on it."""
+"""How many writers may write in parallel; lane 0 comes next to these. It never changes: numbers rely on it."""
 BESIDE = (Event.RESERVE, Event.REPLAY, Event.COMMIT, Event.DIVERGED, Event.SETTLE, Event.POST)
-"""Events that may be written beside others; before every other event all writers are done."""
+"""Events that writers may append in parallel; before every other event all writers are done."""
 HEAD = "head"
 """The name of the head of lane 0 in the table `meta`; those of the others are "head/1" to "head/8"."""
 _TAG = b"dptext/ledger/event/v1\0"

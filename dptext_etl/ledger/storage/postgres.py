@@ -121,7 +121,7 @@ class PostgresStore(Store):
 
     @property
     def lanes(self) -> bool:
-        """Whether several writers may write beside each other: not before an older ledger was migrated."""
+        """Whether several writers may write in parallel: not before an older ledger was migrated."""
         return self.version >= VERSION and not self.read_only
 
     def mark_lanes(self) -> None:
@@ -142,7 +142,7 @@ class PostgresStore(Store):
             self._connection = None
 
     def _begin_writing(self, rows: int, *, beside: bool) -> None:
-        """Begin a transaction that holds the lock of the ledger, alone or beside others and then in a lane."""
+        """Begin a transaction that holds the lock of the ledger, alone or in addition to others and then in a lane."""
         self._begin("begin isolation level read committed")  # what is read after a lock is current
         try:
             self._run(postgres_session.LIMITS, postgres_session.limits(rows))
@@ -155,7 +155,7 @@ class PostgresStore(Store):
             raise
 
     def _free_lane(self) -> int:
-        """Take a lane that nobody is in: the last one if possible. If all are taken, wait for that one."""
+        """Take a lane that no one is in: the last one if possible. If all are taken, wait for that one."""
         order = [(self._last_lane - 1 + step) % LANES + 1 for step in range(LANES)]
         for lane in order:
             if self._taken(f"lane/{lane}"):

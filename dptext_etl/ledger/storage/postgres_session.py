@@ -41,7 +41,7 @@ WAIT = "select pg_advisory_xact_lock(?, ?)"
 """Wait for the turn at what a key names."""
 
 TRY = "select pg_try_advisory_xact_lock(?, ?)"
-"""Take what a key names if nobody holds it."""
+"""Take what a key names if no one holds it."""
 
 LOOK_AGAIN = "select pg_stat_clear_snapshot()"
 """Forget what the transaction saw of other sessions before."""

@@ -19,7 +19,7 @@ from dptext_etl.ledger.storage.schema import APPLICATION, SCHEMA, VERSION
 from dptext_etl.ledger.storage.store import NOTHING, MissingLedgerError, Store
 
 KEY_SUFFIX = ".id.key"
-"""The suffix of the id key file beside a ledger, unless another key is given."""
+"""The suffix of the id key file next to a ledger, unless another key is given."""
 PAGE_BYTES = 65_536
 """Batches are blobs of megabytes: large pages write them at twice the speed of small ones."""
 WAL_BYTES = 256 << 20
@@ -167,7 +167,7 @@ class SqliteStore(Store):
             self._connection.backup(target._connection)
 
     def fold_log(self) -> None:
-        """Copy from the log to the file what nobody reads from the log any more; the log stays."""
+        """Copy from the log to the file what no one reads from the log any more; the log stays."""
         with self._lock, self._translated():
             self._run("pragma wal_checkpoint(passive)", ()).fetchall()
 

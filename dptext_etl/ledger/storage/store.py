@@ -32,7 +32,7 @@ class MissingLedgerError(LedgerError):
 
 
 class NotAloneError(Exception):
-    """A writer beside others is about to change what all of them rely on; it must begin again, alone."""
+    """One of several writers is about to change shared state; it must begin again, alone."""
 
 
 class Store(ABC):
@@ -72,7 +72,7 @@ class Store(ABC):
 
     @property
     def lanes(self) -> bool:
-        """Whether several writers may write beside each other."""
+        """Whether several writers may write in parallel."""
         return False
 
     def write(self, rows: int, work: Callable[[], T]) -> T:

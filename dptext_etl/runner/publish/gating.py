@@ -28,7 +28,7 @@ from dptext_etl.runner.staged import StagedRun
 log = logging.getLogger("dptext_etl.runner")
 
 Judge = Callable[[StagedRun, Candidate, Callable[[int], object]], tuple[Verdict, ...]]
-"""Checks the hashes of the staged files and gives their rows to every gate; tells how many rows all gates have seen."""
+"""Check the hashes of the staged files, give their rows to every gate, and report the number of rows."""
 
 
 def judge_here(staged: StagedRun, candidate: Candidate, seen: Callable[[int], object]) -> tuple[Verdict, ...]:

@@ -63,7 +63,7 @@ class Lease:
             raise PolicyError(f"this run stood still for so long that another run {self._what}", "run again later")
 
     def _write(self, tag: str | None) -> bool:
-        """Write the lease over the state that `tag` names, and return whether nobody else has."""
+        """Write the lease over the state that `tag` names, and return whether no one else has."""
         self._until = time.time() + SECONDS
         said = json.dumps({"holder": self._holder, "until": self._until}).encode()
         written = self._store.swap(NAME, said, tag)

@@ -28,7 +28,7 @@ from dptext_etl.side_by_side import in_order
 
 _NO_LIMIT = (ANY_SIZE, ANY_SIZE)
 _ELSEWHERE = ".elsewhere"
-"""Ends the name of a folder where other machines draft parts; it stands beside the drafts, and no version holds it."""
+"""Ends the name of a folder where other machines draft parts; it is next to the drafts, and no version holds it."""
 _WIDTH = 2
 """Parts that are written at a time, at most: each is in memory."""
 _AGAIN = "is there room and access? Readers still see the version before; run the same policy again"
@@ -193,7 +193,7 @@ class Writer:
         self._written.append((name, rows, digest))
 
     def moved_by(self, move: Move) -> None:
-        """Let somebody else bring the parts from the store of staging to that of the sink."""
+        """Let someone else bring the parts from the store of staging to that of the sink."""
         self._moved = move
 
     def _next(self) -> str:

@@ -1,4 +1,4 @@
-"""Read a published table by its manifest, so that nobody sees half a version."""
+"""Read a published table by its manifest, so that no one sees half a version."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ def _same(path: Path, version: Path, digest: str) -> bool:
 
 
 def _dismiss(folder: Path) -> None:
-    """Remove the names that showed an older version; files of somebody else stay."""
+    """Remove the names that showed an older version; files of someone else stay."""
     for path in folder.glob("part-*"):
         path.unlink()
     if not any(folder.iterdir()):

@@ -1,4 +1,4 @@
-"""Set up one attempt at a run: its places, its key, its name in the ledger, whichever engine computes it."""
+"""Set up one attempt at a run: its places, its key, its name in the ledger, whatever engine computes it."""
 
 from __future__ import annotations
 

@@ -176,7 +176,7 @@ def _kept(  # noqa: PLR0917
 def _stage(
     shards: Shards, staged: StagedShard, texts: Mapping[str, pl.Series], counted: Mapping[str, Mapping[str, Any]]
 ) -> StagedShard:
-    """Write the results beside a shard as they are to be published, then say so in its record, with counts."""
+    """Write the results next to a shard as they are to be published, then say so in its record, with counts."""
     staging = shards.staging
     frame = _laid_out(staging.read(staged), texts, shards.policy)
     path = staging.post(staged)
@@ -186,7 +186,7 @@ def _stage(
 
 
 def _laid_out(frame: pl.DataFrame, texts: Mapping[str, pl.Series], policy: Policy) -> pl.DataFrame:
-    """Put results in the places of released texts, and released texts beside them where the policy keeps them."""
+    """Put results in the places of released texts, and released texts next to them where the policy keeps them."""
     before = {item.intermediate: item.name for item in policy.columns if item.intermediate is not None}
     chosen = [name for name in published_columns(policy) if name in frame.columns or name in before]
     chosen += [name for name in frame.columns if name not in chosen]

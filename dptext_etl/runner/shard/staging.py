@@ -264,7 +264,7 @@ class Staging:
         return self.shelf.here(path, fresh=True)
 
     def _note(self, path: Path, computed: Places) -> None:
-        """Write beside what is set aside where it was computed, once."""
+        """Write next to what is set aside where it was computed, once."""
         if computed and not self.shelf.here(path).exists():
             text = json.dumps(computed, indent=1).encode()
             self.shelf.write(path, lambda file: file.write(text), action="keeping what was staged")

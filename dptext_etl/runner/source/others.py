@@ -79,7 +79,7 @@ def _fronts(rows: Cells) -> npt.NDArray[np.uint64]:
 
 
 def _at(frame: pl.LazyFrame, chosen: npt.NDArray[np.uint8]) -> pl.LazyFrame:
-    """Return the rows whose bit is set, and all that came later, so that whoever counts rows notices them."""
+    """Return the rows whose bit is set, and all that came later, so that anyone who counts rows notices them."""
 
     def bits(places: pl.Series) -> pl.Series:
         at = places.to_numpy()

@@ -131,7 +131,7 @@ def output_columns(policy: Policy) -> tuple[str, ...]:
 
 
 def published_columns(policy: Policy) -> tuple[str, ...]:
-    """Return the columns of the published table, with what mechanisms released beside what was made of it."""
+    """Return the columns of the published table, with what mechanisms released next to what was made of it."""
     texts = (name for item in policy.columns for name in (item.name, item.intermediate) if name is not None)
     return (policy.id, *policy.keep, *texts)
 

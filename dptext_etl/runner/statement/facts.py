@@ -93,7 +93,7 @@ def _released(column: Mapping[str, Any]) -> list[str]:
 
 
 def _column(claim: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the manifest says of a text column, in words beside the names."""
+    """Return what the manifest says of a text column, in words next to the names."""
     worst = claim["largest_epsilon"]
     return {
         **claim,
@@ -115,7 +115,7 @@ def _record(columns: Sequence[Mapping[str, Any]]) -> dict[str, float | str]:
 
 
 def _add_claims(found: dict[str, Any], exported: Mapping[str, Any]) -> None:
-    """Add what the ledger pinned for each column: neighbours, configuration, hashes of public inputs."""
+    """Add what the ledger pinned for each column: neighbors, configuration, hashes of public inputs."""
     releases = exported["datasets"].get(found["dataset"], {}).get("releases", [])
     for column in found["columns"]:
         for release in releases:

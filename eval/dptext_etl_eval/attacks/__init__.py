@@ -1,1 +1,1 @@
-"""Hold the attacks: what somebody learns from a release. One file is one attack; nothing else registers it."""
+"""Hold the attacks: what someone learns from a release. One file is one attack; nothing else registers it."""

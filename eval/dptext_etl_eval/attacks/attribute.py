@@ -11,7 +11,7 @@ from dptext_etl_eval.pairs import ATTRIBUTE, RAW, RELEASED, Pairs
 
 
 class Attribute(Attack):
-    """A static attacker learnt from raw texts of other people; an adaptive one from released texts of other people."""
+    """A static attacker learned from raw texts of other people; an adaptive one from released texts of other people."""
 
     title: ClassVar[str] = "Guessing the attribute"
     says: ClassVar[str] = (
@@ -24,7 +24,7 @@ class Attribute(Attack):
     weight: ClassVar[float] = 20.0
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Return macro-F1 and accuracy of both attackers, beside an attack on raw texts and not looking."""
+        """Return macro-F1 and accuracy of both attackers, next to an attack on raw texts and not looking."""
         raw = crossed(pairs, ATTRIBUTE, train=RAW, test=RAW)
         return [
             score

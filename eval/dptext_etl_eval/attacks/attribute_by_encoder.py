@@ -27,7 +27,7 @@ class AttributeByEncoder(Attack):
     weight: ClassVar[float] = 150.0
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Return macro-F1 and accuracy of both attackers, beside an attack on raw texts and the most frequent value."""
+        """Return macro-F1 and accuracy of both attackers, with an attack on raw texts and the most frequent value."""
         assert pairs.attribute is not None  # noqa: S101  (`needs` says so)
         require_classes(pairs.attribute, ATTRIBUTE)
         names, codes = np.unique(pairs.attribute, return_inverse=True)

@@ -1,4 +1,4 @@
-"""Hold the result of an audit: what was claimed, what the integers realise, what trials bound from below."""
+"""Hold the result of an audit: what was claimed, what the integers realize, what trials bound from below."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measure how varied the language of a release is, beside that of the raw texts."""
+"""Measure how varied the language of a release is, next to that of the raw texts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Diversity(Metric):
     weight: ClassVar[float] = 0.1
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Return both shares for the release, beside the raw texts."""
+        """Return both shares for the release, next to the raw texts."""
         least = min(READ, *(sum(map(len, pairs.words(which))) for which in (RAW, RELEASED)))
         if not least:
             return [Score("different words", None, note="one side holds no words")]

@@ -11,7 +11,7 @@ from dptext_etl_eval.pairs import LABEL, RAW, RELEASED, Pairs
 
 
 class Downstream(Metric):
-    """Macro-F1 and accuracy of a classifier of the labels, beside raw texts and beside not looking."""
+    """Macro-F1 and accuracy of a classifier of the labels, next to raw texts and next to not looking."""
 
     title: ClassVar[str] = "Labels that a classifier gets right"
     says: ClassVar[str] = (

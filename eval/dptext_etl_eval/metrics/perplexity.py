@@ -28,7 +28,7 @@ class Perplexity(Metric):
     order: ClassVar[int] = 70
 
     def of(self, pairs: Pairs) -> Sequence[Score]:
-        """Return the perplexity of the released words, beside raw and shuffled ones, and the share of unknown words."""
+        """Return the perplexity of the released words, with raw and shuffled ones, and the share of unknown words."""
         model = Ngrams.load()
         raw, released = (_surprise(model, pairs.words(which)) for which in (RAW, RELEASED))
         if not raw[:, 1].sum() or not released[:, 1].sum():

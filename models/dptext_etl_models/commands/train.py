@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, help="Train models on public text; never
 
 @app.callback()
 def train() -> None:
-    """Train models on public text; never on texts that are privatised."""
+    """Train models on public text; never on texts that are privatized."""
 
 
 for _found in sorted(module.name for module in pkgutil.iter_modules(commands.__path__)):

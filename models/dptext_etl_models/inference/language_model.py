@@ -43,7 +43,7 @@ FILES = (
     "sentencepiece.bpe.model",
     "dptext_clip.json",
 )
-"""Files of a model beside its weights, without generation_config.json, since we decode ourselves."""
+"""Files of a model next to its weights, without generation_config.json, since we decode ourselves."""
 SHIPPED = "dptext_etl_models"
 """Import name of the distribution of small models (dptext-etl-models)."""
 OURS = frozenset(f"english-{name}" for name in ("autoencoder", "denoiser", "encoder", "lstm", "paraphraser", "small"))

@@ -1,4 +1,4 @@
-"""Recognise exceptions that say that memory ran out."""
+"""Recognize exceptions that say that memory ran out."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Estimate:
         return self.moments.mean, self.moments.mean + self.deviations * self.moments.sd
 
     def facts(self, corpora: Mapping[str, str]) -> dict[str, Any]:
-        """Return the facts that the file states beside the range; `corpora` maps file names to hashes."""
+        """Return the facts that the file states next to the range; `corpora` maps file names to hashes."""
         return {
             "method": f"mean, mean + {self.deviations:g} standard deviations",
             "kind": self.kind,

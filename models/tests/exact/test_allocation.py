@@ -53,7 +53,7 @@ def worst(one, other):
 
 
 def favours(words, drawn, number, outputs):
-    """One text favours the first output everywhere, the other favours all others."""
+    """One text favors the first output everywhere, the other favors all others."""
     return [INF if (output == 0) == (words[0] == "good") else -INF for output in range(outputs)]
 
 

@@ -16,7 +16,7 @@ def keys(count, first=1):
 
 
 class ToyScorer:
-    """Scores by a function of (words, transcript, number of the draw); `rows` answers at once, newest first if told."""
+    """Scores by a function of (words, transcript, number of the draw); `rows` answers at once."""
 
     def __init__(self, outputs, score, rows=3, newest_first=False):
         self.outputs, self.score, self.rows, self.newest_first = outputs, score, rows, newest_first
@@ -58,7 +58,7 @@ class ToySession:
 
 
 class Forced:
-    """A sampler that draws what it is told, and multiplies up the exact probability of that."""
+    """A sampler that draws what it is revealed, and multiplies up the exact probability of that."""
 
     def __init__(self, transcript):
         self.transcript, self.probability, self.used = transcript, Fraction(1), set()

@@ -72,7 +72,7 @@ def test_tokens_are_those_of_transformers(files):
 
 
 def test_a_release_needs_no_model_of_transformers(monkeypatch, folder):
-    """A folder that no process has read: what transformers would read is asked for by nobody."""
+    """A folder that no process has read: what transformers would read is asked for by no one."""
     configuration = json.loads((folder / "config.json").read_bytes())
     (folder / "config.json").write_text(json.dumps({**configuration, "layer_norm_eps": 3e-6}))
     for name in ("masked_model", "tokenizer"):

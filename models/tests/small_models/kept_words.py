@@ -1,4 +1,4 @@
-"""How many of a text's rarer words are left in what a mechanism makes of it, beside those in another row's output."""
+"""How many of a text's rarer words are left in what a mechanism makes of it, next to those in another row's output."""
 
 import polars as pl
 import pyarrow as pa

@@ -1,4 +1,4 @@
-"""Every model that ships is small, and its card names its weights and licences."""
+"""Every model that ships is small, and its card names its weights and licenses."""
 
 import hashlib
 from pathlib import Path

@@ -18,7 +18,7 @@ from dptext_etl.mechanisms.custext import CusText  # noqa: E402
 from dptext_etl_models.inference.language_model import model_files  # noqa: E402
 from dptext_etl_models.training import resumable  # noqa: E402
 from dptext_etl_models.training.corpus import Corpus, held_out  # noqa: E402
-from dptext_etl_models.training.generative import privatised_pairs, rewriter  # noqa: E402
+from dptext_etl_models.training.generative import privatized_pairs, rewriter  # noqa: E402
 from dptext_etl_models.training.generative.rewriter import InDomain, Settings  # noqa: E402
 
 WORDS = ["the", "of", "and", "to", "in", "is", "for", "that", "it", "was", "on", "as", "with", "his", "he", "are"]
@@ -52,7 +52,7 @@ def weights(folder):
 def test_pairs_are_privatised_public_texts_and_are_drawn_once(corpora, tmp_path):
     asked = {"words": 8, "count": 30, "seed": 1}
     seen = []
-    found = privatised_pairs.made(
+    found = privatized_pairs.made(
         MECHANISM, corpora[0], tmp_path / "p", "a", progress=lambda *at: seen.append(at), **asked
     )
     assert seen[-1][0] == seen[-1][1] == len(found.train) + len(found.held)
@@ -64,9 +64,9 @@ def test_pairs_are_privatised_public_texts_and_are_drawn_once(corpora, tmp_path)
     assert all(held_out(written) for _, written in found.held)
     changed = sum(read != written for read, written in found.train)
     assert changed > len(found.train) / 2, "the mechanism drew nothing"
-    again = privatised_pairs.made(MECHANISM, corpora[0], tmp_path / "p", "a", **asked)
+    again = privatized_pairs.made(MECHANISM, corpora[0], tmp_path / "p", "a", **asked)
     assert again.train == found.train, "pairs were drawn a second time"
-    assert privatised_pairs.made(MECHANISM, corpora[0], tmp_path / "p", "b", **asked).train != found.train
+    assert privatized_pairs.made(MECHANISM, corpora[0], tmp_path / "p", "b", **asked).train != found.train
 
 
 @pytest.mark.parametrize("base", ["example-seq2seq", "example-bart"])

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 FREQUENT = 60
 """The most frequent words of the embedded vocabulary, which are dropped more often than others."""
 NEAR = 8
-"""Number of nearest neighbours that a word may be replaced by."""
+"""Number of nearest neighbors that a word may be replaced by."""
 
 
 @dataclass(frozen=True)

@@ -243,7 +243,7 @@ def write(out: Path, model: Any, base: Mapping[str, Artifact]) -> None:
 
 
 def _clip(out: Path, template: str, texts: Sequence[str], pairs: SentencePairs) -> list[float]:
-    """Estimate the range of the trained model's scores on the pairs, and write it beside the model."""
+    """Estimate the range of the trained model's scores on the pairs, and write it next to the model."""
     from dptext_etl_models.training.calibration import estimate
 
     files = language_model.model_files(str(out))

@@ -27,7 +27,7 @@ from dptext_etl_models.inference.clipping import CLIP_FILE
 from dptext_etl_models.inference.generative.prompts import Prompts
 from dptext_etl_models.training.calibration import TEMPLATES
 from dptext_etl_models.training.corpus import Corpus
-from dptext_etl_models.training.generative import paraphraser, privatised_pairs
+from dptext_etl_models.training.generative import paraphraser, privatized_pairs
 from dptext_etl_models.training.token_rows import stacked
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ def train(
         if not texts:
             continue
         identity = resumable.identity({**about, "settings": {**about["settings"], "steps": None}, "stage": name})
-        pairs = privatised_pairs.made(
+        pairs = privatized_pairs.made(
             mechanism, texts, folder / f"{len(stages)}.parquet", identity,
             words=settings.words, count=settings.texts, seed=settings.seed, progress=drawn,
         )  # fmt: skip

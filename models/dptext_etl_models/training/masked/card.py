@@ -1,4 +1,4 @@
-"""Write the card of a small masked language model: data, licence, settings, figures, and the range of its scores."""
+"""Write the card of a small masked language model: data, license, settings, figures, and the range of its scores."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from dptext_etl import artifacts
 
 FORMATS = ("dptext-neighbour-lists/1", "dptext-sets/1", "dptext-span/1")
-"""Kinds of entries: neighbour lists of 1-Diffractor, output sets of CusText, largest distance of two words."""
+"""Kinds of entries: neighbor lists of 1-Diffractor, output sets of CusText, largest distance of two words."""
 
 
 def derive(out: Path) -> list[Path]:

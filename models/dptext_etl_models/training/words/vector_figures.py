@@ -1,4 +1,4 @@
-"""Compute the figures on the card of word vectors: similarity judgements, neighbours in other sets, coverage."""
+"""Compute the figures on the card of word vectors: similarity judgments, neighbors in other sets, coverage."""
 
 from __future__ import annotations
 
